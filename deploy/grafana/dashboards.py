@@ -23,18 +23,28 @@ def overview() -> Json:
     """The page to look at first."""
     letters = [
         stat("Dead letters: snapshots", "max(dlq_message_count{@})"),
-        stat("Dead letters: outbox", "max(outbox_dead{@})", alerts=["EventsBuried"]),
-        stat("Dead letters: streams", "sum(max by (stream) (stream_dead_letters{@}))", alerts=["MessagesBuried"]),
-        stat("Dead letters: campaigns", "max(campaign_dead_letters{@})", alerts=["CampaignLetters"]),
-        stat("Dead letters: crawls", "max(crawl_raws_dead{@})", alerts=["CrawlLetters"]),
-        stat("Blocked tokens", "sum(max by (gate) (rate_limit_tokens_blocked{@}))", alerts=["TokensBlocked"]),
+        stat("Dead letters: outbox", "max(outbox_dead{@})", alerts=["TidegateOutboxDeadLetters"]),
+        stat(
+            "Dead letters: streams",
+            "sum(max by (stream) (stream_dead_letters{@}))",
+            alerts=["TidegateStreamDeadLetters"],
+        ),
+        stat("Dead letters: campaigns", "max(campaign_dead_letters{@})", alerts=["TidegateCampaignDeadLetters"]),
+        stat("Dead letters: crawls", "max(crawl_raws_dead{@})", alerts=["TidegateCrawlDeadLetters"]),
+        stat(
+            "Blocked tokens",
+            "sum(max by (gate) (rate_limit_tokens_blocked{@}))",
+            alerts=["TidegateBlockedCredentialsHigh"],
+        ),
     ]
     now = [
         stat("Processes that answer", f"sum(up{{{_PROCESS}}})"),
-        stat("Leaders", "sum(scheduler_leader_active{@})", alerts=["NoLeader"]),
-        stat("Active runs", "max(collection_runs_active{@})", alerts=["TooManyRuns"]),
-        stat("Jobs that have not ended", "max(page_jobs_pending{@})", alerts=["JobsPileUp"]),
-        stat("Jobs that fail", "max(page_jobs_failed_rate{@})", unit="percentunit", alerts=["JobsFail"]),
+        stat("Leaders", "sum(scheduler_leader_active{@})", alerts=["TidegateNoLeader"]),
+        stat("Active runs", "max(collection_runs_active{@})", alerts=["TidegateActiveRunsHigh"]),
+        stat("Jobs that have not ended", "max(page_jobs_pending{@})", alerts=["TidegateJobBacklogHigh"]),
+        stat(
+            "Jobs that fail", "max(page_jobs_failed_rate{@})", unit="percentunit", alerts=["TidegateJobFailureRateHigh"]
+        ),
         stat("Requests per second", f"sum({rate_of('http_requests_total', 'route')})", unit="reqps"),
     ]
     firing = Panel(
@@ -49,13 +59,13 @@ def overview() -> Json:
     told = "min by (source) (metrics_source_up{@})"
     processes = [
         firing,
-        states("Processes", who_is_up, "instance", _UP, width=6, height=9, alerts=["ProcessDown"]),
-        states("Who leads", who_leads, "instance", _LEADS, width=6, height=9, alerts=["TwoLeaders"]),
+        states("Processes", who_is_up, "instance", _UP, width=6, height=9, alerts=["TidegateProcessDown"]),
+        states("Who leads", who_leads, "instance", _LEADS, width=6, height=9, alerts=["TidegateMultipleLeaders"]),
     ]
     work = [
         rate("Jobs that ended, per second", "job_processing_time_count", "kind", stacked=True),
         rate("Calls to upstreams, per second", "upstream_requests_total", "host", stacked=True),
-        states("Figures", told, "source", _TOLD, alerts=["FiguresMissing"]),
+        states("Figures", told, "source", _TOLD, alerts=["TidegateMetricsMissing"]),
     ]
     rows = [Row("Now", [*now, *letters]), Row("Alerts and processes", processes), Row("Work", work)]
     return dashboard("overview", "What runs, what waits, what failed. The other dashboards have the details.", rows)
@@ -64,38 +74,60 @@ def overview() -> Json:
 def collection() -> Json:
     """Runs, jobs, quotas, schedules, upstreams."""
     jobs = [
-        level("Active runs", "collection_runs_active", alerts=["TooManyRuns"]),
-        level("Jobs that have not ended", "page_jobs_pending", alerts=["JobsPileUp"]),
-        level("Jobs that fail", "page_jobs_failed_rate", unit="percentunit", alerts=["JobsFail"]),
+        level("Active runs", "collection_runs_active", alerts=["TidegateActiveRunsHigh"]),
+        level("Jobs that have not ended", "page_jobs_pending", alerts=["TidegateJobBacklogHigh"]),
+        level("Jobs that fail", "page_jobs_failed_rate", unit="percentunit", alerts=["TidegateJobFailureRateHigh"]),
         rate("Jobs that ended, per second", "job_processing_time_count", "kind", stacked=True),
-        spans("How long jobs are in hand", "job_processing_time", alerts=["JobsAreSlow"]),
+        spans("How long jobs are in hand", "job_processing_time", alerts=["TidegateJobDurationHigh"]),
         within("Items skipped, per hour", "collect_items_skipped_total", "1h", "source, kind"),
-        within("Results that were refused", "collect_results_refused_total", "15m", "fate", alerts=["ResultsRefused"]),
+        within(
+            "Results that were refused",
+            "collect_results_refused_total",
+            "15m",
+            "fate",
+            alerts=["TidegateResultWriteFailing"],
+        ),
     ]
     quotas = [
-        level("Blocked tokens", "rate_limit_tokens_blocked", "gate", alerts=["TokensBlocked"]),
-        level("Longest block", "rate_limit_longest_block_seconds", "gate", unit="s", alerts=["CredentialBlockedLong"]),
+        level("Blocked tokens", "rate_limit_tokens_blocked", "gate", alerts=["TidegateBlockedCredentialsHigh"]),
+        level(
+            "Longest block",
+            "rate_limit_longest_block_seconds",
+            "gate",
+            unit="s",
+            alerts=["TidegateCredentialBlockedLong"],
+        ),
         level("Jobs that wait for a permit", "gate_waiting", "gate"),
         rate("Permits per second", "gate_permits_total", "gate"),
-        within("Refused credentials, per hour", "credentials_refused_total", "1h", alerts=["CredentialRefused"]),
+        within(
+            "Refused credentials, per hour", "credentials_refused_total", "1h", alerts=["TidegateCredentialRefused"]
+        ),
         within("Tokens issued to apps, per hour", "credential_tokens_issued_total", "1h"),
     ]
     taken_over = "sum by (stream) (rate(xautoclaim_recovered_total{@}[5m])) * 60"
     held, waiting = "stream_pending_count", "stream_consumer_lag"
     streams = [
-        level("Messages with workers", held, "stream", where=_OF_COLLECTION, alerts=["WorkersHoldTooMuch"]),
-        level("Messages that wait for a worker", waiting, "stream", where=_OF_COLLECTION, alerts=["WorkersLagBehind"]),
-        Panel("Messages taken over, per minute", [(taken_over, "{{stream}}")], alerts=["ManyRecoveries"]),
-        level("Delayed", "delayed_queue_size", "queue", stacked=True, alerts=["ManyDelays"]),
-        level("Statistics that wait for another try", "stats_retry_queue_size", alerts=["StatisticsWait"]),
-        within("Schedules that fired, per hour", "schedules_fired_total", "1h", "outcome", alerts=["SchedulesFail"]),
+        level("Messages with workers", held, "stream", where=_OF_COLLECTION, alerts=["TidegatePendingMessagesHigh"]),
+        level(
+            "Messages that wait for a worker", waiting, "stream", where=_OF_COLLECTION, alerts=["TidegateStreamLagHigh"]
+        ),
+        Panel("Messages taken over, per minute", [(taken_over, "{{stream}}")], alerts=["TidegateTakeoverRateHigh"]),
+        level("Delayed", "delayed_queue_size", "queue", stacked=True, alerts=["TidegateDelayedJobsHigh"]),
+        level("Statistics that wait for another try", "stats_retry_queue_size", alerts=["TidegateStatisticsFailing"]),
+        within(
+            "Schedules that fired, per hour",
+            "schedules_fired_total",
+            "1h",
+            "outcome",
+            alerts=["TidegateScheduleFailing"],
+        ),
     ]
     calls, failed = "upstream_requests_total", "Calls without a good answer"
     share = f"sum by (host) (rate({calls}{{{_FAILED}@}}[5m])) / sum by (host) (rate({calls}{{@}}[5m]))"
     upstreams = [
         rate("Calls", calls, "host, status", width=12, stacked=True),
         spans("How long a call takes", "upstream_request_seconds", "host", width=12),
-        Panel(failed, [(share, "{{host}}")], unit="percentunit", alerts=["UpstreamFails"]),
+        Panel(failed, [(share, "{{host}}")], unit="percentunit", alerts=["TidegateUpstreamErrorRateHigh"]),
         rate("Triggers by SQS, per second", "sqs_triggers_total", "outcome"),
         rate("Tickets by SQS, per second", "sqs_tickets_total", "outcome"),
     ]
@@ -107,7 +139,7 @@ def collection() -> Json:
 def snapshots() -> Json:
     """Calls against the limit, lag, reads."""
     high, low = 'topic="update-priority-high",', 'topic="update-priority-low",'
-    behind = ["SnapshotsLag", "SnapshotsFarBehind"]
+    behind = ["TidegateSnapshotLagHigh", "TidegateSnapshotLagCritical"]
     granted = rate_of("rate_limiter_acquired_total", "priority")
     peak = 'max(upstream_requests_peak{@,client="snapshots"})'
     calls = [
@@ -124,25 +156,29 @@ def snapshots() -> Json:
     of_valkey, of_database = (f"max by (instance) ({name}_circuit_breaker_state{{@}})" for name in ("redis", "db"))
     slow, dying = "deployment_priority:update_process_duration_seconds:p95_5m", "deployment:dlq_messages:increase1h"
     limit = [
-        Panel("Calls per second", calls, unit="reqps", width=12, alerts=["LimitBroken"]),
+        Panel("Calls per second", calls, unit="reqps", width=12, alerts=["TidegateRateLimitExceeded"]),
         rate("Refused by the limiter, per second", "rate_limiter_rejected_total", "priority", width=6),
         rate("Asked for by the clock, per second", "prefetch_asked_total", "outcome", width=6),
     ]
     refreshes = [
         level("Urgent refreshes that were not begun", "consumer_lag", "group", where=high, alerts=behind),
         level("Refreshes by the clock that were not begun", "consumer_lag", "group", where=low),
-        level("How long 95 of 100 refreshes take", slow, "priority", unit="s", alerts=["RefreshesAreSlow"]),
+        level("How long 95 of 100 refreshes take", slow, "priority", unit="s", alerts=["TidegateRefreshDurationHigh"]),
         rate("Faults, per second", "update_process_error_total", "reason"),
-        level("Became dead letters within an hour", dying, alerts=["SnapshotsDie"]),
-        rate("Could not be published", "producer_send_failed_total", "deployment", alerts=["PublishingFails"]),
+        level("Became dead letters within an hour", dying, alerts=["TidegateSnapshotDeadLettersHigh"]),
+        rate("Could not be published", "producer_send_failed_total", "deployment", alerts=["TidegatePublishFailing"]),
         Panel("Repeated requests", [(rate_of(metric, "deployment"), name) for metric, name in repeated], unit="ops"),
         spans("Writes of batches", "db_upsert_duration_seconds"),
         spans("Upstream", "upstream_request_seconds"),
     ]
     reads = [
         rate("Reads", "snapshot_reads_total", "found", unit="reqps", stacked=True),
-        states("CircuitBreaker of the Valkey server", of_valkey, "instance", _BREAKER, alerts=["ValkeyBreakerOpen"]),
-        states("CircuitBreaker of the database", of_database, "instance", _BREAKER, alerts=["DatabaseBreakerOpen"]),
+        states(
+            "CircuitBreaker of the Valkey server", of_valkey, "instance", _BREAKER, alerts=["TidegateValkeyBreakerOpen"]
+        ),
+        states(
+            "CircuitBreaker of the database", of_database, "instance", _BREAKER, alerts=["TidegateDatabaseBreakerOpen"]
+        ),
         level("Dead letters", "dlq_message_count"),
         rate("Refused by an open breaker, per second", "circuit_breaker_refused_total", "breaker"),
         rate("Moved to the archive, per second", "archive_entries_moved_total", "deployment"),
@@ -158,22 +194,22 @@ def crowd() -> Json:
     rooms = [
         level("In line", "room_waiting", "room"),
         rate("Let in, per second", "room_admitted_total", "room"),
-        within("Put back in line", "room_ended_total", "10m", "room", where=back, alerts=["RoomsRollBack"]),
+        within("Put back in line", "room_ended_total", "10m", "room", where=back, alerts=["TidegateRoomRollbacks"]),
         rate("Stays that ended, per second", "room_ended_total", "outcome", stacked=True),
         rate("Refused for too many joins from one address, per second", "room_throttled_total", "deployment"),
         parts("Who watches the place in line", "room_watchers", "room"),
     ]
     rankings = [
         rate("Events, per second", "ranking_events_total", "board, outcome"),
-        within("Rankings answered empty", "ranking_reads_degraded_total", "5m", alerts=["RankingsAreBlind"]),
+        within("Rankings answered empty", "ranking_reads_degraded_total", "5m", alerts=["TidegateRankingDegraded"]),
         within("Boards made anew, per hour", "ranking_rebuilt_total", "1h", "board"),
     ]
     campaigns = [
         rate("Entries, per second", "campaign_entries_total", "answer", stacked=True),
         rate("Decided, per second", "campaign_processed_total", "outcome", stacked=True),
-        level("Not decided yet", "campaign_pending", alerts=["CampaignsStall"]),
+        level("Not decided yet", "campaign_pending", alerts=["TidegateCampaignStalled"]),
         Panel("Campaigns at work", hands),
-        level("Dead letters of campaigns", "campaign_dead_letters", alerts=["CampaignLetters"]),
+        level("Dead letters of campaigns", "campaign_dead_letters", alerts=["TidegateCampaignDeadLetters"]),
     ]
     rows = [Row("Waiting rooms", rooms), Row("Rankings", rankings), Row("Campaigns", campaigns)]
     return dashboard("crowd", "Who waits and who is let in; what is counted; what campaigns give.", rows)
@@ -184,8 +220,8 @@ def crawl() -> Json:
     panels = [
         rate("Pages, per second", "crawl_pages_total", "outcome", stacked=True),
         rate("Kept answers, per second", "crawl_raws_total", "outcome", stacked=True),
-        level("Kept answers that wait", "crawl_raws_pending", alerts=["CrawlPilesUp"]),
-        level("Dead letters of crawls", "crawl_raws_dead", alerts=["CrawlLetters"]),
+        level("Kept answers that wait", "crawl_raws_pending", alerts=["TidegateCrawlBacklogHigh"]),
+        level("Dead letters of crawls", "crawl_raws_dead", alerts=["TidegateCrawlDeadLetters"]),
         rate("Calls by host", "upstream_requests_total", "host, status"),
         level("Resting identities and hosts", "rate_limit_tokens_blocked", "gate"),
     ]
@@ -204,23 +240,27 @@ def runtime() -> Json:
     processes = [
         Panel("CPU", [(cpu, "{{instance}}")], unit="percentunit", width=6),
         level("Memory", memory, "instance", where='job="tidegate",', unit="bytes", width=6),
-        Panel("Open files", [(files, "{{instance}}")], unit="percentunit", width=6, alerts=["FilesRunOut"]),
-        Panel("Starts within 30 minutes", [(starts, "{{instance}}")], width=6, alerts=["ProcessesRestart"]),
-        within("Fallen services", "service_restarts_total", "15m", "service", width=12, alerts=["ServicesFall"]),
+        Panel(
+            "Open files", [(files, "{{instance}}")], unit="percentunit", width=6, alerts=["TidegateFileDescriptorsLow"]
+        ),
+        Panel("Starts within 30 minutes", [(starts, "{{instance}}")], width=6, alerts=["TidegateProcessRestarting"]),
+        within(
+            "Fallen services", "service_restarts_total", "15m", "service", width=12, alerts=["TidegateServiceFailing"]
+        ),
         Panel("Processes by version", [(versions, "{{version}}")], width=12),
     ]
     pending = [("max by (deployment) (outbox_pending{@})", "{{deployment}}"), ("max(outbox_depth{@})", "in hand")]
     outbox = [
-        Panel("Events that wait", pending, alerts=["OutboxGrows"]),
+        Panel("Events that wait", pending, alerts=["TidegateOutboxBacklogHigh"]),
         level("The oldest waits", "outbox_oldest_seconds", unit="s"),
-        level("Events that are dead letters", "outbox_dead", alerts=["EventsBuried"]),
+        level("Events that are dead letters", "outbox_dead", alerts=["TidegateOutboxDeadLetters"]),
         rate("Delivered, per second", "outbox_delivered_total", "kind"),
         rate("To be tried again, per second", "outbox_retried_total", "kind"),
         within("Buried, per hour", "outbox_buried_total", "1h", "kind"),
         within("Deleted by retention, per hour", "retention_deleted_total", "1h", "rule"),
         spans("Handling", "outbox_handling_seconds", "kind"),
         spans("From commit to delivery", "outbox_wait_seconds"),
-        spans("Late timers", "timer_lateness_seconds", alerts=["TimersAreLate"]),
+        spans("Late timers", "timer_lateness_seconds", alerts=["TidegateTimersLate"]),
         rate("Timers that fired, per second", "timers_promoted_total", "queue"),
         spans("How long the timekeeper sleeps", "scheduler_sleep_duration"),
     ]
@@ -228,7 +268,7 @@ def runtime() -> Json:
         spans("Commands", "redis_command_duration_seconds"),
         rate("Commands per second", "redis_command_duration_seconds_count", "instance"),
         level("Depth of streams", "stream_depth", "stream"),
-        level("Dead letters of streams", "stream_dead_letters", "stream", alerts=["MessagesBuried"]),
+        level("Dead letters of streams", "stream_dead_letters", "stream", alerts=["TidegateStreamDeadLetters"]),
         within("Buried messages, per hour", "stream_buried_total", "1h", "stream"),
     ]
     errors = "deployment:http_requests:error_ratio_5m"
@@ -237,9 +277,9 @@ def runtime() -> Json:
     http = [
         rate("Requests", "http_requests_total", "route, status", unit="reqps", width=12),
         spans("How long an answer takes", "http_request_seconds", "route", width=12),
-        level("Errors of ours", errors, unit="percentunit", alerts=["ServerErrors"]),
+        level("Errors of ours", errors, unit="percentunit", alerts=["TidegateServerErrorRateHigh"]),
         parts("Streams of events", "http_listeners", "instance"),
-        Panel("Wrong keys within 5 minutes", refused, stacked=True, alerts=["LoginsFail"]),
+        Panel("Wrong keys within 5 minutes", refused, stacked=True, alerts=["TidegateLoginFailureRateHigh"]),
     ]
     rows = [Row("Processes", processes), Row("Outbox and timers", outbox), Row("Valkey", valkey), Row("HTTP", http)]
     return dashboard("runtime", "The machinery: processes, outbox, timers, the Valkey server, HTTP.", rows)

@@ -88,7 +88,7 @@ async def test_a_pace_is_not_overstated_after_looks_that_failed(deployment: Serv
     working = asyncio.create_task(sampler.run(stopping))
 
     async def seen(looks: int) -> list[float | None]:
-        """The paces of so many looks."""
+        """The rates of so many samples."""
         before = counting.count
         while counting.count < before + looks:
             await collection.bulletin.tell([4711])

@@ -310,7 +310,7 @@ async def is_idle(valkey: Valkey) -> bool:
 async def test_nobody_watches_and_nothing_is_read(tmp_path: Path):
     async with served(tmp_path, users=1, dashboard=True, http=HttpSettings(most_listeners=3)) as quiet:
         valkey = quiet.collection.parts.valkey
-        async with patience():  # the first looks of a process that begins
+        async with patience():  # the first reads of a process that begins
             while b" cmd=xread " not in await valkey.execute("CLIENT", "LIST"):
                 await look_again()
         await until(lambda: is_idle(valkey))

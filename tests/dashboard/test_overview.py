@@ -10,10 +10,10 @@ import pytest
 
 from tests.http.serving import Client, Served, served
 from tests.http.test_runs import TIGHT, begin
-from tidegate.dashboard.attention import Sight, attention_to
-from tidegate.dashboard.dead import DeadCount
-from tidegate.dashboard.processes import Community
-from tidegate.dashboard.waits import CredentialWait, PoolWait
+from tidegate.dashboard.attention import DeploymentState, find_attention
+from tidegate.dashboard.dead_letters import DeadCount
+from tidegate.dashboard.processes import ProcessList
+from tidegate.dashboard.waiting_jobs import CredentialWait, PoolWait
 from tidegate.engine.credentials import Credential, Kind, State
 from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
 from tidegate.primitives.stream.message import StreamStatus
@@ -188,11 +188,11 @@ def credential(state: State = State.VALID, audience: str = GITHUB) -> Credential
     )
 
 
-def sight(**changes: Any) -> Sight:
+def state(**changes: Any) -> DeploymentState:
     quiet: dict[str, Any] = {
         "now": NOW,
         "away": [],
-        "community": None,
+        "processes": None,
         "runs": RunCounts(),
         "jobs": JobCounts(),
         "failed": [],
@@ -203,7 +203,7 @@ def sight(**changes: Any) -> Sight:
         "dead": [],
         "open_breakers": [],
     }
-    return Sight(**(quiet | changes))
+    return DeploymentState(**(quiet | changes))
 
 
 def waiting(reason: str, *credentials: str) -> PoolWait:
@@ -212,16 +212,16 @@ def waiting(reason: str, *credentials: str) -> PoolWait:
 
 
 async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_not_said():
-    nobody = Community(members=[], jobs=StreamStatus(0, 0, 0, 0, []))
+    nobody = ProcessList(members=[], jobs=StreamStatus(0, 0, 0, 0, []))
     dead = DeadCount(kind="snapshots", label="snapshots", count=12, parts=[], link="#/dead/snapshots")
     none = DeadCount(kind="crawl", label="the crawl", count=0, parts=[], link="#/dead/crawl")
 
-    told = attention_to(
-        sight(
+    told = find_attention(
+        state(
             runs=RunCounts(failed=1),
             waits=[waiting("exhausted", "mona"), waiting("concurrency", "mona"), waiting("no_credential")],
             dead=[dead, none],
-            community=nobody,
+            processes=nobody,
             away=["database"],
         )
     )
@@ -234,27 +234,27 @@ async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_no
         ("info", "The quota of mona for core is used up; waiting: 3 jobs"),
         ("info", "1 run failed in the last 24 hours"),
     ]
-    assert attention_to(sight()) == []
+    assert find_attention(state()) == []
 
 
 @pytest.mark.parametrize(
     "credentials", [[], [credential(State.INVALID)], [credential(audience="https://github.example/api/v3")]]
 )
 async def test_without_a_valid_credential_not_all_is_well(credentials: list[Credential]):
-    told = attention_to(sight(credentials=credentials))
+    told = find_attention(state(credentials=credentials))
 
     assert (told[-1].severity, told[-1].link) == ("info", "#/credentials")
     assert told[-1].text.startswith(f"There is no valid credential for {GITHUB}, so nothing can be collected")
 
 
 async def test_a_token_that_waits_for_its_upstream_is_told_instead():
-    [told] = attention_to(sight(credentials=[], late_token="no connection"))
+    [told] = find_attention(state(credentials=[], late_token="no connection"))
 
     assert (told.severity, told.text) == ("warning", "GITHUB_TOKEN is not in use yet: no connection")
 
 
 async def test_where_the_database_is_away_nothing_is_said_of_credentials():
-    assert attention_to(sight(credentials=None)) == []
+    assert find_attention(state(credentials=None)) == []
 
 
 def failed(minutes_ago: int) -> FailedJob:
@@ -280,13 +280,13 @@ def failed(minutes_ago: int) -> FailedJob:
     ],
 )
 async def test_an_upstream_that_is_away_is_seen_by_the_jobs_that_fail(ages: list[int], text: str):
-    [told] = attention_to(sight(failed=[failed(age) for age in ages]))
+    [told] = find_attention(state(failed=[failed(age) for age in ages]))
 
     assert (told.severity, told.text, told.link) == ("warning", text, "#/runs/7")
 
 
 async def test_what_failed_long_ago_needs_nobody_now():
-    assert attention_to(sight(failed=[failed(11)])) == []
+    assert find_attention(state(failed=[failed(11)])) == []
 
 
 async def ask(client: Client, path: str, times: int) -> list[bytes]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.dashboard.history import Figure, History
-from tidegate.dashboard.pace import Pace, PaceMaker
+from tidegate.dashboard.history import History, Sample
+from tidegate.dashboard.job_rates import JobRateMeter, JobRates
 from tidegate.engine.overview import Ended
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -25,7 +25,7 @@ def values(history: History, name: str) -> list[tuple[float, float]]:
 def test_a_series_keeps_the_newest_points_and_every_change_among_them(seen: list[int], most: int):
     history = History(most_points=most)
     for moment, value in enumerate(seen):
-        history.record(moment, {"it": Figure(value, "jobs")})
+        history.record(moment, {"it": Sample(value, "jobs")})
     if not seen:
         assert history.names == []
         return
@@ -43,19 +43,19 @@ def test_a_series_keeps_the_newest_points_and_every_change_among_them(seen: list
 
 def test_what_stays_the_same_needs_two_points_however_long_it_does():
     history = History(most_points=4)
-    history.record(0, {"it": Figure(1, "jobs")})
+    history.record(0, {"it": Sample(1, "jobs")})
     for moment in range(1, 1000):
-        history.record(moment, {"it": Figure(5, "jobs")})
-    history.record(1000, {"it": Figure(2, "jobs")})
+        history.record(moment, {"it": Sample(5, "jobs")})
+    history.record(1000, {"it": Sample(2, "jobs")})
 
     assert values(history, "it") == [(0, 1), (1, 5), (999, 5), (1000, 2)]
 
 
 def test_of_too_many_series_the_one_goes_that_was_not_written_for_the_longest_time():
     history = History(most_series=2)
-    history.record(0, {"a": Figure(1, "jobs"), "b": Figure(1, "jobs")})
-    history.record(1, {"a": Figure(1, "jobs")})
-    history.record(2, {"c": Figure(1, "jobs")})
+    history.record(0, {"a": Sample(1, "jobs"), "b": Sample(1, "jobs")})
+    history.record(1, {"a": Sample(1, "jobs")})
+    history.record(2, {"c": Sample(1, "jobs")})
 
     assert history.names == ["a", "c"]
     with pytest.raises(InvalidArgument):
@@ -64,8 +64,8 @@ def test_of_too_many_series_the_one_goes_that_was_not_written_for_the_longest_ti
 
 def test_series_are_found_by_their_names_and_by_how_they_begin():
     history = History()
-    history.record(0, {name: Figure(1, "calls") for name in ("quota/a/core", "quota/b/core", "quotas", "runs/active")})
-    history.record(5, {"runs/active": Figure(2, "runs")})
+    history.record(0, {name: Sample(1, "calls") for name in ("quota/a/core", "quota/b/core", "quotas", "runs/active")})
+    history.record(5, {"runs/active": Sample(2, "runs")})
 
     assert [each.name for each in history.series(["quota/"])] == ["quota/a/core", "quota/b/core"]
     assert [each.name for each in history.series(["runs/active", "weather"])] == ["runs/active"]
@@ -78,31 +78,33 @@ def ended(succeeded: int, failed: int = 0, *, since: timedelta = timedelta(0)) -
 
 
 def test_a_pace_is_what_ended_since_the_last_look():
-    pace = PaceMaker()
-    pace.hear([1, 2])
-    assert pace.to_look_at() == [1, 2]
+    pace = JobRateMeter()
+    pace.mark_changed([1, 2])
+    assert pace.take_changed() == [1, 2]
     old = timedelta(hours=-1)
-    assert pace.learn({1: ended(10, since=old), 2: ended(0, since=old)}, NOW, 5.0) == Pace(0, 0), "of old: unknown"
+    assert pace.update({1: ended(10, since=old), 2: ended(0, since=old)}, NOW, 5.0) == JobRates(0, 0), "of old: unknown"
 
     found = {1: ended(15, 2, since=old), 2: ended(5, since=old), 3: ended(10, since=timedelta(seconds=1))}
-    assert pace.learn(found, NOW + timedelta(seconds=5), 5.0) == Pace(4.0, 0.4), "all that ended of a new one counts"
-    assert pace.learn({1: ended(15, 0, since=old)}, NOW, 5.0) == Pace(0, 0), "tried again is not unhappened"
+    assert pace.update(found, NOW + timedelta(seconds=5), 5.0) == JobRates(4.0, 0.4), (
+        "all that ended of a new one counts"
+    )
+    assert pace.update({1: ended(15, 0, since=old)}, NOW, 5.0) == JobRates(0, 0), "tried again is not unhappened"
 
 
 def test_after_a_long_silence_what_has_ended_counts_for_the_next_look():
-    pace = PaceMaker()
-    pace.learn({}, NOW - timedelta(hours=1), None)
-    pace.hear([1])
+    pace = JobRateMeter()
+    pace.update({}, NOW - timedelta(hours=1), None)
+    pace.mark_changed([1])
     began = timedelta(seconds=-1)
 
-    assert pace.learn({1: ended(5, since=began)}, NOW, None) == Pace(0, 0)
-    assert pace.to_look_at() == [1], "it is looked at again, though it may have ended"
-    assert pace.learn({1: ended(5, since=began)}, NOW, 5.0) == Pace(1.0, 0)
+    assert pace.update({1: ended(5, since=began)}, NOW, None) == JobRates(0, 0)
+    assert pace.take_changed() == [1], "it is looked at again, though it may have ended"
+    assert pace.update({1: ended(5, since=began)}, NOW, 5.0) == JobRates(1.0, 0)
 
 
 def test_when_something_may_have_been_missed_all_that_is_known_is_looked_at():
-    pace = PaceMaker()
-    pace.learn({1: ended(1), 2: ended(1)}, NOW, 5.0)
-    pace.hear(None)
-    assert pace.to_look_at() == [1, 2]
-    assert pace.to_look_at() == []
+    pace = JobRateMeter()
+    pace.update({1: ended(1), 2: ended(1)}, NOW, 5.0)
+    pace.mark_changed(None)
+    assert pace.take_changed() == [1, 2]
+    assert pace.take_changed() == []

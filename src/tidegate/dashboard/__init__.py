@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.dashboard.opening import Dashboard, open_dashboard
+    from tidegate.dashboard.service import Dashboard, open_dashboard
 
 __all__ = ["Dashboard", "open_dashboard"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.dashboard.opening": "Dashboard open_dashboard",
+        "tidegate.dashboard.service": "Dashboard open_dashboard",
     },
 )

@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.dashboard.dead import DeadCount
-from tidegate.dashboard.processes import Community
-from tidegate.dashboard.waits import RESTING, PoolWait
+from tidegate.dashboard.dead_letters import DeadCount
+from tidegate.dashboard.processes import ProcessList
+from tidegate.dashboard.waiting_jobs import RESTING, PoolWait
 from tidegate.engine.credentials import Credential, State
 from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
 from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
@@ -45,12 +45,12 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends by itself; null where it does not, or nobody knows."""
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to judge; None: it could not be found out."""
 
     now: datetime
     away: Sequence[str]
-    community: Community | None
+    processes: ProcessList | None
     runs: RunCounts | None
     jobs: JobCounts | None
     failed: Sequence[FailedJob]
@@ -65,37 +65,37 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     open_breakers: Sequence[str]
 
 
-def attention_to(sight: Sight) -> list[Attention]:
+def find_attention(state: DeploymentState) -> list[Attention]:
     """The most severe first; what is equally severe in a fixed order, so that nothing jumps about."""
     found = [
-        *_servers(sight),
-        *_processes(sight),
-        *_waits(sight.waits or ()),
-        *_credentials(sight.credentials or ()),
-        *_unserved(sight),
-        *_failing(sight.failed, sight.now),
-        *_dead(sight.dead),
-        *_runs(sight.runs),
+        *_servers(state),
+        *_processes(state),
+        *_waits(state.waits or ()),
+        *_credentials(state.credentials or ()),
+        *_unserved(state),
+        *_failing(state.failed, state.now),
+        *_dead(state.dead),
+        *_runs(state.runs),
     ]
     return sorted(found, key=lambda each: _ORDER.index(each.severity))
 
 
-def _servers(sight: Sight) -> Iterator[Attention]:
-    for name in sight.away:
+def _servers(state: DeploymentState) -> Iterator[Attention]:
+    for name in state.away:
         yield Attention(severity="critical", text=f"{_SERVERS[name]} does not answer", link="#/machinery")
-    for name in sight.open_breakers:
+    for name in state.open_breakers:
         spared = _SERVERS.get(name, name)
         yield Attention(severity="warning", text=f"{spared} failed often and is being spared", link="#/machinery")
 
 
-def _processes(sight: Sight) -> Iterator[Attention]:
-    if sight.community is None:
+def _processes(state: DeploymentState) -> Iterator[Attention]:
+    if state.processes is None:
         return
-    if sight.community.leader is None:
+    if state.processes.leader is None:
         text = "No process leads: timers, schedules and the ends of runs wait"
         yield Attention(severity="critical", text=text, link="#/machinery")
-    if sight.jobs is not None and sight.jobs.pending and not sight.community.works:
-        text = f"No process works: {_count(sight.jobs.pending, 'job')} to do. Start one with `tidegate work`"
+    if state.jobs is not None and state.jobs.pending and not state.processes.has_workers:
+        text = f"No process works: {_count(state.jobs.pending, 'job')} to do. Start one with `tidegate work`"
         yield Attention(severity="critical", text=text, link="#/machinery")
 
 
@@ -121,13 +121,13 @@ def _credentials(credentials: Sequence[Credential]) -> Iterator[Attention]:
         yield Attention(severity="warning", text=text, link="#/credentials")
 
 
-def _unserved(sight: Sight) -> Iterator[Attention]:
+def _unserved(state: DeploymentState) -> Iterator[Attention]:
     """Without a valid credential nothing can be collected, though nothing has failed yet."""
-    if sight.late_token is not None:
-        text = f"{VARIABLE} is not in use yet: {sight.late_token}"
+    if state.late_token is not None:
+        text = f"{VARIABLE} is not in use yet: {state.late_token}"
         yield Attention(severity="warning", text=text, link="#/credentials")
-    elif sight.credentials is not None and not any(_may_call(each, sight.audience) for each in sight.credentials):
-        text = f"There is no valid credential for {sight.audience}, so nothing can be collected: {HOW_TO_GET_ONE}"
+    elif state.credentials is not None and not any(_may_call(each, state.audience) for each in state.credentials):
+        text = f"There is no valid credential for {state.audience}, so nothing can be collected: {HOW_TO_GET_ONE}"
         yield Attention(severity="info", text=text, link="#/credentials")
 
 
@@ -136,7 +136,7 @@ def _may_call(credential: Credential, audience: str) -> bool:
 
 
 def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:
-    """What goes wrong now, with its reason: an upstream that is away looks like this."""
+    """Warn of recent failures with the latest reason, such as an unreachable upstream."""
     lately = [job for job in latest if job.at is not None and now - job.at < _LATELY]
     if lately:
         how_many = f"{MOST_FAILED} jobs or more" if len(lately) == MOST_FAILED else _count(len(lately), "job")

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from tidegate.app import Collection
-from tidegate.dashboard.looks import DATABASE, Looks, Unknown
+from tidegate.dashboard.partial_reads import DATABASE, PartialReads, Unknown
 from tidegate.engine.overview import newest_active
 from tidegate.engine.progress import kinds_of
 from tidegate.engine.runs import Run
@@ -82,19 +82,19 @@ class CrawlOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlReader:
-    """Looks at it; SQL knows everything that is asked for."""
+    """PartialReads at it; SQL knows everything that is asked for."""
 
     def __init__(self, collection: Collection) -> None:
         self._database = collection.parts.database
 
     async def read(self) -> CrawlOverview:
         """As it stands now."""
-        looks, read = Looks(), self._database.read
+        reads, read = PartialReads(), self._database.read
         crawls, raws, known, identities = await asyncio.gather(
-            looks.at(DATABASE, read(_crawls), "active", "pages"),
-            looks.at(DATABASE, read(_raws), "raws"),
-            looks.at(DATABASE, read(hosts.everything), "hosts"),
-            looks.at(DATABASE, read(listed), "identities"),
+            reads.read(DATABASE, read(_crawls), "active", "pages"),
+            reads.read(DATABASE, read(_raws), "raws"),
+            reads.read(DATABASE, read(hosts.everything), "hosts"),
+            reads.read(DATABASE, read(listed), "identities"),
         )
         now = self._database.clock.now()
         return CrawlOverview(
@@ -104,7 +104,7 @@ class CrawlReader:
             raws=raws,
             hosts=None if known is None else _hosts(known, now),
             identities=None if identities is None else _identities(identities, now),
-            unknown=looks.unknown,
+            unknown=reads.unknown,
         )
 
 

@@ -21,7 +21,7 @@ BELOW = "/"
 """A name that ends with it means all names that begin with it."""
 
 
-class Figure(NamedTuple):
+class Sample(NamedTuple):
     """A value, and what it counts."""
 
     value: float
@@ -86,7 +86,7 @@ class History:
         """Of all series."""
         return sorted(self._rings)
 
-    def record(self, at_s: float, figures: Mapping[str, Figure]) -> None:
+    def record(self, at_s: float, figures: Mapping[str, Sample]) -> None:
         """What was seen at one moment."""
         for name, figure in figures.items():
             ring = self._rings.get(name)

@@ -9,11 +9,11 @@ import msgspec
 
 from tidegate import __version__
 from tidegate.app import Collection
-from tidegate.dashboard.attention import MOST_FAILED, Attention, Sight, attention_to
-from tidegate.dashboard.dead import DeadCount, DeadReader
-from tidegate.dashboard.looks import DATABASE, VALKEY, Looks, Unknown
-from tidegate.dashboard.processes import Community, CommunityReader
-from tidegate.dashboard.waits import PoolWait, pool_waits
+from tidegate.dashboard.attention import MOST_FAILED, Attention, DeploymentState, find_attention
+from tidegate.dashboard.dead_letters import DeadCount, DeadReader
+from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.dashboard.processes import ProcessList, ProcessReader
+from tidegate.dashboard.waiting_jobs import PoolWait, pool_waits
 from tidegate.engine import overview
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
@@ -79,27 +79,27 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewReader:
-    """Looks at everything at once."""
+    """PartialReads at everything at once."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None, dead: DeadReader) -> None:
         self._parts, self._dead, self._late_token = collection.parts, dead, collection.late_token
-        self._community = CommunityReader(self._parts)
+        self._processes_reader = ProcessReader(self._parts)
         self._breakers = {each.name: each for each in (snapshots.breakers if snapshots is not None else ())}
 
     async def read(self) -> Overview:
         """As things stand now."""
-        looks, database = Looks(), self._parts.database
-        (work, waits), community, dead = await asyncio.gather(
-            self._work(looks),
-            looks.at(VALKEY, self._community.read(), "leader", "processes"),
-            self._dead.counts(looks),
+        reads, database = PartialReads(), self._parts.database
+        (work, waits), processes, dead = await asyncio.gather(
+            self._work(reads),
+            reads.read(VALKEY, self._processes_reader.read(), "leader", "processes"),
+            self._dead.counts(reads),
         )
-        servers = [self._database_view(work), self._valkey_view(community)]
+        servers = [self._database_view(work), self._valkey_view(processes)]
         late = self._late_token
-        sight = Sight(
+        state = DeploymentState(
             now=database.clock.now(),
             away=[server.name for server in servers if not server.is_up],
-            community=community,
+            processes=processes,
             runs=None if work is None else work.runs,
             jobs=None if work is None else work.jobs,
             failed=[] if work is None else work.failed,
@@ -113,30 +113,30 @@ class OverviewReader:
             ],
         )
         return Overview(
-            at=sight.now,
+            at=state.now,
             version=__version__,
             servers=servers,
-            leader=None if community is None else community.leader,
-            processes=None if community is None else len(community.members),
-            runs=sight.runs,
-            jobs=sight.jobs,
+            leader=None if processes is None else processes.leader,
+            processes=None if processes is None else len(processes.members),
+            runs=state.runs,
+            jobs=state.jobs,
             active=None if work is None else work.active,
             waits=waits,
             failed=None if work is None else work.failed,
             dead=dead,
-            attention=attention_to(sight),
-            unknown=looks.unknown,
+            attention=find_attention(state),
+            unknown=reads.unknown,
         )
 
-    async def _work(self, looks: Looks) -> tuple[_Work | None, list[PoolWait] | None]:
+    async def _work(self, reads: PartialReads) -> tuple[_Work | None, list[PoolWait] | None]:
         """What SQL knows, and then what the gate knows of it."""
-        work = await looks.at(
+        work = await reads.read(
             DATABASE, self._parts.database.read(_read), *("runs", "jobs", "active", "failed", "waits")
         )
         if work is None:
             return None, None
         gate, now = self._parts.gate, self._parts.database.clock.now()
-        statuses = await looks.at(VALKEY, asyncio.gather(*(gate.status(pool) for pool in work.pools)), "waits")
+        statuses = await reads.read(VALKEY, asyncio.gather(*(gate.status(pool) for pool in work.pools)), "waits")
         if statuses is None:
             return work, None
         return work, pool_waits(dict(zip(work.pools, statuses, strict=True)), work.credentials, now)
@@ -145,10 +145,10 @@ class OverviewReader:
         database = self._parts.database
         return self._server("database", database.dialect, database.name, is_up=work is not None)
 
-    def _valkey_view(self, community: Community | None) -> ServerView:
+    def _valkey_view(self, processes: ProcessList | None) -> ServerView:
         valkey = self._parts.valkey
         product = f"{valkey.info.product} {valkey.info.version}"
-        return self._server("valkey", product, valkey.address, is_up=community is not None)
+        return self._server("valkey", product, valkey.address, is_up=processes is not None)
 
     def _server(self, name: Literal["database", "valkey"], product: str, address: str, *, is_up: bool) -> ServerView:
         breaker = self._breakers.get(name)

@@ -24,7 +24,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is the one that answers."""
 
 
-class Community(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessList(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
 
     members: list[ProcessView]
@@ -37,26 +37,26 @@ class Community(msgspec.Struct, frozen=True, kw_only=True):
         return next((member.owner for member in self.members if member.is_leader), None)
 
     @property
-    def works(self) -> bool:
+    def has_workers(self) -> bool:
         """Whether some process takes jobs; where they leave by another queue, nobody here can tell, and is content."""
         alive, names = {member.owner for member in self.members}, [each.name for each in self.jobs.consumers]
         return any(is_waypoint(name) or owner_of(name) in alive for name in names)
 
 
-class CommunityReader:
-    """Looks."""
+class ProcessReader:
+    """PartialReads."""
 
     def __init__(self, parts: Context) -> None:
         self._parts = parts
         self._election = Election(parts.valkey, parts.unit, parts.owner)
 
-    async def read(self) -> Community:
+    async def read(self) -> ProcessList:
         """Who is there now."""
         members, leader, jobs = await asyncio.gather(
             self._parts.membership.members(), self._election.leader(), self._parts.jobs.status()
         )
         alive = [self._view(member.owner, member.remaining_ms, leader) for member in members if member.remaining_ms > 0]
-        return Community(members=sorted(alive, key=lambda each: each.owner), jobs=jobs)
+        return ProcessList(members=sorted(alive, key=lambda each: each.owner), jobs=jobs)
 
     def _view(self, owner: str, remaining_ms: int, leader: str | None) -> ProcessView:
         host, _, rest = owner.partition(".")

@@ -1,6 +1,6 @@
 """Feeds the history: after something moved, and while somebody watches; never by the clock alone.
 
-It hears of moves on the bulletins, at most every few seconds, looks at everything once, and once more after that: so a
+It hears of moves on the bulletins, at most every few seconds, samples everything once, and once more after that: so a
 chart also shows that it became quiet. Then it waits, for as long as nothing moves.
 """
 
@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from tidegate.app import Collection as Installation
 from tidegate.core.clock import monotonic_ms
-from tidegate.dashboard.history import Figure, History
-from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks
-from tidegate.dashboard.pace import PaceMaker
+from tidegate.dashboard.history import History, Sample
+from tidegate.dashboard.job_rates import JobRateMeter
+from tidegate.dashboard.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads
 from tidegate.engine import gauges
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
@@ -49,7 +49,7 @@ class Sampler:
         self._streams, self._history, self._gap = streams, history, gap
         self._snapshots = snapshots
         self._refreshes = None if snapshots is None else SnapshotsReader(snapshots)
-        self._pace, self._moved = PaceMaker(), asyncio.Event()
+        self._job_rates, self._moved = JobRateMeter(), asyncio.Event()
         self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
         self._counted_ms = float("-inf")
         """When the database last told what has ended; it may not have been asked since, or not have answered."""
@@ -57,9 +57,9 @@ class Sampler:
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._bulletin.follow(self._hear, gap=self._gap))
+            await stack.enter_async_context(self._bulletin.follow(self._on_runs_changed, gap=self._gap))
             if self._snapshots is not None:
-                await stack.enter_async_context(self._snapshots.news.follow(self._hear_of_refreshes, gap=self._gap))
+                await stack.enter_async_context(self._snapshots.news.follow(self._on_refreshes, gap=self._gap))
             was_quiet = True
             while not stopping.is_set():
                 if was_quiet:
@@ -80,83 +80,83 @@ class Sampler:
             figures = await self._look(was_quiet=elapsed_ms >= _LONG_AGO_MS)
             self._history.record(round(self._parts.database.clock.now().timestamp(), 1), figures)
 
-    def _hear(self, moved: Collection[int] | None) -> None:
-        self._pace.hear(moved)
+    def _on_runs_changed(self, moved: Collection[int] | None) -> None:
+        self._job_rates.mark_changed(moved)
         self._moved.set()
 
-    def _hear_of_refreshes(self, moved: Collection[str] | None) -> None:
+    def _on_refreshes(self, moved: Collection[str] | None) -> None:
         del moved
         self._moved.set()
 
-    async def _look(self, *, was_quiet: bool) -> dict[str, Figure]:
-        looks = Looks()
+    async def _look(self, *, was_quiet: bool) -> dict[str, Sample]:
+        reads = PartialReads()
         work, machinery, quotas, refreshes = await asyncio.gather(
-            looks.at(DATABASE, self._work(was_quiet=was_quiet), "work"),
-            looks.at(VALKEY, self._machinery(), "machinery"),
-            looks.at(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
-            looks.at(TRANSPORT, self._of_snapshots(), "snapshots"),
+            reads.read(DATABASE, self._work(was_quiet=was_quiet), "work"),
+            reads.read(VALKEY, self._machinery(), "machinery"),
+            reads.read(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
+            reads.read(TRANSPORT, self._of_snapshots(), "snapshots"),
         )
         return {**(work or {}), **(machinery or {}), **(quotas or {}), **(refreshes or {})}
 
-    async def _work(self, *, was_quiet: bool) -> dict[str, Figure]:
+    async def _work(self, *, was_quiet: bool) -> dict[str, Sample]:
         """What a look that failed did not see, the next one does: it counts for the time of both."""
-        moved, began_ms = self._pace.to_look_at(), monotonic_ms()
+        moved, began_ms = self._job_rates.take_changed(), monotonic_ms()
         try:
             runs, depth, ended, now = await self._parts.database.read(_read, moved)
         except BaseException:
-            self._pace.hear(moved)
+            self._job_rates.mark_changed(moved)
             raise
         elapsed_s = (began_ms - self._counted_ms) / 1000
-        pace = self._pace.learn(ended, now, None if was_quiet or math.isinf(elapsed_s) else elapsed_s)
+        pace = self._job_rates.update(ended, now, None if was_quiet or math.isinf(elapsed_s) else elapsed_s)
         self._counted_ms = began_ms
         return {
-            "runs/active": Figure(runs.active, "runs"),
-            "jobs/pending": Figure(runs.pending, "jobs"),
-            "jobs/done": Figure(round(pace.done, 2), "jobs/s"),
-            "jobs/failed": Figure(round(pace.failed, 2), "jobs/s"),
-            "outbox/pending": Figure(depth.pending, "events"),
+            "runs/active": Sample(runs.active, "runs"),
+            "jobs/pending": Sample(runs.pending, "jobs"),
+            "jobs/done": Sample(round(pace.done, 2), "jobs/s"),
+            "jobs/failed": Sample(round(pace.failed, 2), "jobs/s"),
+            "outbox/pending": Sample(depth.pending, "events"),
         }
 
-    async def _machinery(self) -> dict[str, Figure]:
+    async def _machinery(self) -> dict[str, Sample]:
         (waiting, planned), alarms = await asyncio.gather(self._parts.gate.lengths(), self._parts.timers.status())
         found = {
-            "jobs/waiting": Figure(waiting, "jobs"),
-            "timers/gate": Figure(planned, "timers"),
-            "timers/alarms": Figure(alarms.count, "timers"),
+            "jobs/waiting": Sample(waiting, "jobs"),
+            "timers/gate": Sample(planned, "timers"),
+            "timers/alarms": Sample(alarms.count, "timers"),
         }
         for stream in self._streams:
             status = await stream.status()
-            found[f"stream/{stream.name}/depth"] = Figure(status.depth, "messages")
-            found[f"stream/{stream.name}/lag"] = Figure(status.lag, "messages")
+            found[f"stream/{stream.name}/depth"] = Sample(status.depth, "messages")
+            found[f"stream/{stream.name}/lag"] = Sample(status.lag, "messages")
         return found
 
-    async def _quotas(self) -> dict[str, Figure]:
+    async def _quotas(self) -> dict[str, Sample]:
         known = [stored.credential for stored in await self._parts.database.read(everything)]
         pools = sorted({POOL, *(each.pool for each in known)})[:_MOST_POOLS]
-        found: dict[str, Figure] = {}
+        found: dict[str, Sample] = {}
         for pool in pools:
             for one in (await self._parts.gate.status(pool)).credentials:
                 found |= _left(one, known)
         return found
 
-    async def _of_snapshots(self) -> dict[str, Figure]:
+    async def _of_snapshots(self) -> dict[str, Sample]:
         if self._snapshots is None or self._refreshes is None:
             return {}
         status, lags = await asyncio.gather(self._snapshots.limiter.status(), self._refreshes.lags())
         rates = self._refreshes.rates(status)
         found = {
-            f"snapshots/rate/{each.priority}": Figure(each.per_second, "calls/s")
+            f"snapshots/rate/{each.priority}": Sample(each.per_second, "calls/s")
             for each in rates
             if each.per_second is not None
         }
-        return found | {f"snapshots/lag/{each.topic}": Figure(each.lag, "messages") for each in lags}
+        return found | {f"snapshots/lag/{each.topic}": Sample(each.lag, "messages") for each in lags}
 
 
-def _left(one: CredentialStatus, known: Sequence[Credential]) -> dict[str, Figure]:
+def _left(one: CredentialStatus, known: Sequence[Credential]) -> dict[str, Sample]:
     """What is left to a credential, by bucket, as far as the upstream has told."""
     name = ", ".join(each.name for each in known if each.allowance == one.name) or one.name
     return {
-        f"quota/{name}/{bucket.name}": Figure(max(0, bucket.remaining - bucket.held - bucket.lost), "calls")
+        f"quota/{name}/{bucket.name}": Sample(max(0, bucket.remaining - bucket.held - bucket.lost), "calls")
         for bucket in one.buckets
         if bucket.remaining is not None
     }

@@ -8,10 +8,10 @@ import msgspec
 
 from tidegate.app import Collection
 from tidegate.dashboard.crawling import CrawlReader
-from tidegate.dashboard.dead import DeadReader
+from tidegate.dashboard.dead_letters import DeadReader
 from tidegate.dashboard.history import History, HistoryView
-from tidegate.dashboard.machinery import MachineryReader
 from tidegate.dashboard.overview import OverviewReader
+from tidegate.dashboard.runtime_status import RuntimeStatusReader
 from tidegate.dashboard.sampler import GAP, Sampler
 from tidegate.http.quotas import PoolFilter, Quotas
 from tidegate.http.runs import RunFilter, run_page
@@ -32,7 +32,7 @@ class TopicName(StrEnum):
 
 
 class Readers:
-    """Everything that is looked at, and who looks."""
+    """The readers behind the topics of the dashboard."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Readers:
         self._systems = systems
         self.dead = DeadReader(collection, systems)
         self.overview = OverviewReader(collection, snapshots, self.dead)
-        self.machinery = MachineryReader(collection, snapshots)
+        self.machinery = RuntimeStatusReader(collection, snapshots)
         self.crawl = CrawlReader(collection)
         self.history = History()
         self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)

@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
-from tidegate.dashboard.looks import DATABASE, TRANSPORT, VALKEY, Looks, Unknown
+from tidegate.dashboard.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads, Unknown
 from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
 from tidegate.systems.snapshots.opening import Snapshots
@@ -88,12 +88,12 @@ class SnapshotsReader:
 
     async def read(self) -> SnapshotsOverview:
         """The current state."""
-        looks = Looks()
+        reads = PartialReads()
         status, lags, dead, mix = await asyncio.gather(
-            looks.at(VALKEY, self._snapshots.limiter.status(), "rates", "rules", "waiting"),
-            looks.at(TRANSPORT, self.lags(), "topics"),
-            looks.at(TRANSPORT, self._snapshots.transport.dead_count(), "dead"),
-            looks.at(DATABASE, self._freshness(), "freshness"),
+            reads.read(VALKEY, self._snapshots.limiter.status(), "rates", "rules", "waiting"),
+            reads.read(TRANSPORT, self.lags(), "topics"),
+            reads.read(TRANSPORT, self._snapshots.transport.dead_count(), "dead"),
+            reads.read(DATABASE, self._freshness(), "freshness"),
         )
         now = self._database.clock.now()
         return SnapshotsOverview(
@@ -106,7 +106,7 @@ class SnapshotsReader:
             freshness=mix,
             topics=lags,
             dead=dead,
-            unknown=looks.unknown,
+            unknown=reads.unknown,
         )
 
     async def lags(self) -> list[TopicView]:

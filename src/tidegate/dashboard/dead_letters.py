@@ -1,0 +1,94 @@
+"""What failed for good and waits for somebody: counted, wherever it lies."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from tidegate.app import Collection
+from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.storage.sql import outbox
+from tidegate.system import DeadLetterCount, OpenSystem
+from tidegate.systems.crawl.raw_states import RawState
+
+_MOST_NAMED = 20
+
+
+class DeadPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one place."""
+
+    name: str
+    """Which stream, or which campaign."""
+    count: int
+
+
+class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one kind."""
+
+    kind: str
+    label: str
+    """What people call them."""
+    count: int | None
+    """Null where that cannot be found out now."""
+    parts: list[DeadPart]
+    """Of messages: which streams; of campaigns: which ones, the twenty that have most."""
+    link: str
+    """Where the dashboard shows them."""
+
+
+class DeadOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of every kind that this installation has."""
+
+    at: datetime
+    dead: list[DeadCount]
+    unknown: list[Unknown]
+
+
+class DeadReader:
+    """Counts."""
+
+    def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
+        self._parts, self._raws = collection.parts, collection.crawl.raws
+        self._of_systems = [each for system in systems for each in system.dead_letters()]
+
+    async def read(self) -> DeadOverview:
+        """Every kind."""
+        reads = PartialReads()
+        dead = await self.counts(reads)
+        return DeadOverview(at=self._parts.database.clock.now(), dead=dead, unknown=reads.unknown)
+
+    async def counts(self, reads: PartialReads) -> list[DeadCount]:
+        """The same, as a part of something larger; what is unknown is a part called `dead/` and its kind."""
+        asked = [self._events(reads), self._messages(reads), self._crawl(reads)]
+        asked += [self._of_system(reads, each) for each in self._of_systems]
+        return list(await asyncio.gather(*asked))
+
+    async def _events(self, reads: PartialReads) -> DeadCount:
+        depth = await reads.read(DATABASE, self._parts.database.read(outbox.depth), "dead/events")
+        return _count("events", None if depth is None else depth.dead)
+
+    async def _messages(self, reads: PartialReads) -> DeadCount:
+        streams = (self._parts.jobs, self._parts.alarms)
+        asked = asyncio.gather(*(stream.dead_letters.count() for stream in streams))
+        found = await reads.read(VALKEY, asked, "dead/messages")
+        if found is None:
+            return _count("messages", None)
+        named = zip(streams, found, strict=True)
+        return _count("messages", sum(found), [DeadPart(name=each.name, count=n) for each, n in named if n])
+
+    async def _of_system(self, reads: PartialReads, counted: DeadLetterCount) -> DeadCount:
+        found = await reads.read(counted.server, counted.count(), f"dead/{counted.kind}")
+        if found is None:
+            return _count(counted.kind, None, label=counted.label)
+        most = sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_MOST_NAMED]
+        parts = [DeadPart(name=name, count=n) for name, n in most if name]
+        return _count(counted.kind, sum(found.values()), parts, label=counted.label)
+
+    async def _crawl(self, reads: PartialReads) -> DeadCount:
+        found = await reads.read(DATABASE, self._raws.counts([RawState.FAILED]), "dead/crawl")
+        return _count("crawl", None if found is None else found[RawState.FAILED], label="the crawl")
+
+
+def _count(kind: str, count: int | None, parts: Sequence[DeadPart] = (), *, label: str | None = None) -> DeadCount:
+    return DeadCount(kind=kind, label=label or kind, count=count, parts=list(parts), link=f"#/dead/{kind}")

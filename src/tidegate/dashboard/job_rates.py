@@ -1,0 +1,64 @@
+"""How fast jobs end: by the counters of the runs that moved, compared with what they were at the last look."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from tidegate.engine.overview import Ended
+
+_MOST_REMEMBERED = 20_000
+_MOST_MOVED = 5_000
+"""Of more runs than that, some are looked at later."""
+
+
+class JobRates(NamedTuple):
+    """Jobs per second."""
+
+    done: float
+    failed: float
+
+
+class JobRateMeter:
+    """Hears which runs moved, and compares."""
+
+    def __init__(self) -> None:
+        self._moved = set[int]()
+        self._known: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._looked_at: datetime | None = None
+
+    def mark_changed(self, moved: Collection[int] | None) -> None:
+        """These runs moved; None: any that we know may have."""
+        self._moved.update(self._known if moved is None else moved)
+
+    def take_changed(self) -> list[int]:
+        """The runs whose counters are to be read now."""
+        taken = sorted(self._moved)[-_MOST_MOVED:]
+        self._moved.difference_update(taken)
+        return taken
+
+    def update(self, found: Mapping[int, Ended], now: datetime, elapsed_s: float | None) -> JobRates:
+        """How fast jobs ended since the last look, `elapsed_s` seconds ago.
+
+        None: that was long ago, or never. Then what has ended counts for the time until the next look.
+        """
+        done = failed = 0
+        for run_id, ended in found.items():
+            before = self._known.pop(run_id, None)
+            if before is None:
+                before = (0, 0) if self._is_new(ended) else (ended.succeeded, ended.failed)
+            if elapsed_s is None:
+                self._known[run_id] = before
+                self._moved.add(run_id)
+            else:
+                self._known[run_id] = (ended.succeeded, ended.failed)
+                # Never below nothing: what failed and is tried again has not unhappened.
+                done, failed = done + max(0, ended.succeeded - before[0]), failed + max(0, ended.failed - before[1])
+        while len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        self._looked_at = now
+        return JobRates(0.0, 0.0) if not elapsed_s else JobRates(done / elapsed_s, failed / elapsed_s)
+
+    def _is_new(self, ended: Ended) -> bool:
+        """Whether it began since the last look: then all that has ended of it, has since."""
+        return self._looked_at is not None and ended.created_at >= self._looked_at

@@ -1,0 +1,42 @@
+"""The dashboard, put together for one process."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tidegate.app.opened_collection import OpenCollection
+from tidegate.dashboard.files import Files
+from tidegate.dashboard.hub import Hub
+from tidegate.dashboard.routes import DashboardRoutes
+from tidegate.dashboard.topics import Readers
+from tidegate.http.channel import Seats
+from tidegate.http.endpoints import Endpoint
+from tidegate.system import Context, OpenSystem
+from tidegate.systems.snapshots.opening import OpenSnapshots
+
+
+class Dashboard:
+    """What is further to HTTP, and a service that remembers what figures were."""
+
+    def __init__(self, readers: Readers, hub: Hub) -> None:
+        self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files())
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """See `tidegate.app.serving.Further`."""
+        return self._routes.endpoints()
+
+    def close(self) -> None:
+        """See `tidegate.app.serving.Further`."""
+        self._routes.close()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See `tidegate.runtime.service.Service`."""
+        await self._sampler.run(stopping)
+
+
+def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: Seats) -> Dashboard:
+    """The dashboard of a process that has these systems open; those who watch take `seats`."""
+    collection = next(each for each in systems if isinstance(each, OpenCollection)).collection
+    snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)
+    readers = Readers(collection, systems, snapshots=snapshots)
+    del context
+    return Dashboard(readers, Hub(readers.topics(), collection.bulletin, seats))
