@@ -14,7 +14,7 @@ import typer
 from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents.export.formats import Format, installed_formats, require_format
-from tidegate.systems.github.columns import COLUMNS
+from tidegate.systems.github.kinds import COLUMNS
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

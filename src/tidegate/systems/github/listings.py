@@ -27,13 +27,6 @@ from tidegate.systems.github.requests import PER_PAGE, Call
 from tidegate.systems.github.states import OfRepository, passed_to
 
 MOST_LAPS = 6
-_PATHS = {
-    kinds.REPO_ISSUES: "issues?state=all&",
-    kinds.REPO_PRS: "pulls?state=all&",
-    kinds.REPO_ISSUE_COMMENTS: "issues/comments?",
-    kinds.REPO_REVIEW_COMMENTS: "pulls/comments?",
-}
-_BY_TIME = frozenset({kinds.REPO_ISSUE_COMMENTS, kinds.REPO_REVIEW_COMMENTS})
 _TOO_MANY = "pagination"
 
 
@@ -64,12 +57,15 @@ class ListState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
 
     def first_path(self, kind: str) -> str:
         """The same in every run."""
-        return f"{self.repository.path}/{_PATHS[kind]}sort=updated&direction=desc&per_page={PER_PAGE}"
+        return f"{self._path(kind)}sort=updated&direction=desc&per_page={PER_PAGE}"
 
     def upward_path(self, kind: str) -> str:
         """From the oldest, or from a time on."""
         since = f"&since={self.since_of_page}" if self.since_of_page else ""
-        return f"{self.repository.path}/{_PATHS[kind]}sort=updated&direction=asc&per_page={PER_PAGE}{since}"
+        return f"{self._path(kind)}sort=updated&direction=asc&per_page={PER_PAGE}{since}"
+
+    def _path(self, kind: str) -> str:
+        return f"{self.repository.path}/{kinds.REGISTRY[kind].query_prefix}"
 
 
 class Lists:
@@ -198,7 +194,7 @@ def _further(task: Task, state: ListState, last: str | None, following: str) -> 
 
     Where all of a page changed in one second, that second is read by numbers. Then nothing is called gone.
     """
-    if task.spec.kind not in _BY_TIME:
+    if not kinds.REGISTRY[task.spec.kind].can_vanish:
         return _page(task, state, following)
     if last is None:
         return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)

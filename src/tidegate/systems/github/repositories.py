@@ -19,8 +19,14 @@ from tidegate.systems.github import items, kinds
 from tidegate.systems.github.requests import PER_PAGE, Call
 from tidegate.systems.github.states import Repository, Wishes, another_account, repository_jobs, upstream_time
 
-_INSIDE = tuple(document for kind, document in kinds.DOCUMENTS.items() if kind != kinds.USER_EVENTS)
+_INSIDE = tuple(
+    kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None
+)
 """The kinds of documents that a repository holds."""
+_NEEDS_ISSUES = tuple(
+    kind.document for kind in kinds.REGISTRY.values() if kind.needs_issues and kind.document is not None
+)
+"""The kinds of documents that a repository cannot have while its issues are disabled."""
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,9 +150,9 @@ class Repositories:
 
 
 def _switched_off(task: Task, page: Page) -> list[Listing]:
-    """Issues that cannot be read any more: the list of them is empty."""
-    kind = kinds.DOCUMENTS[kinds.REPO_ISSUES]
-    return [Listing(kind, found.resource, task.run_id) for found in page.repositories if not found.has_issues]
+    """The lists that are empty because the issues of a repository are disabled."""
+    disabled = [found for found in page.repositories if not found.has_issues]
+    return [Listing(kind, found.resource, task.run_id) for found in disabled for kind in _NEEDS_ISSUES]
 
 
 def _is_doubtful(state: RepositoriesState) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
 from tidegate.systems.github import commits, events, kinds, known, limits, profile, reviews
+from tidegate.systems.github.kinds import ListOrder
 from tidegate.systems.github.listings import Lists
 from tidegate.systems.github.logins import require_login
 from tidegate.systems.github.profile import ProfileState
@@ -33,17 +34,13 @@ class GithubSource:
     def __init__(self, api_url: str = API_URL, include: Iterable[str] = kinds.ESSENTIAL) -> None:
         self.address = self._api_url = require_api_url(api_url)
         self._include = kinds.require_kinds(include)
-        lists = Lists(self._include)
         self._repositories = Repositories(self._include)
-        self._readers: Mapping[str, Reader] = {
-            kinds.USER_BASIC: profile,
-            kinds.USER_EVENTS: events,
-            kinds.REPO_ISSUES: lists,
-            kinds.REPO_PRS: lists,
-            kinds.REPO_ISSUE_COMMENTS: lists,
-            kinds.REPO_REVIEW_COMMENTS: lists,
-            kinds.REPO_COMMITS: commits,
-            kinds.REPO_REVIEWS: reviews,
+        self._readers: Mapping[ListOrder, Reader] = {
+            ListOrder.PROFILE: profile,
+            ListOrder.TIMELINE: events,
+            ListOrder.UPDATED: Lists(self._include),
+            ListOrder.HISTORY: commits,
+            ListOrder.PULL_REQUESTS: reviews,
         }
 
     def included(self, subject: Subject) -> frozenset[str]:
@@ -92,7 +89,7 @@ class GithubSource:
             return known
         if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):
             return self._repositories
-        return self._readers[task.spec.kind]
+        return self._readers[kinds.REGISTRY[task.spec.kind].order]
 
 
 def _as_readable(task: Task) -> Task:

@@ -129,8 +129,8 @@ def repository_jobs(
     any credential of the pool, so that all of them share the first collection.
     """
     wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include]
-    if not found.has_issues and kinds.REPO_ISSUES in wanted:
-        wanted.remove(kinds.REPO_ISSUES)
+    if not found.has_issues:
+        wanted = [kind for kind in wanted if not kinds.REGISTRY[kind].needs_issues]
     if not wanted:
         return []
     state = OfRepository(

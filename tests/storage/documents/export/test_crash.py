@@ -17,7 +17,7 @@ from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.export import Format, Wish, export
 from tidegate.storage.documents.sql import SqlDocumentStore
 from tidegate.storage.sql import Database
-from tidegate.systems.github.columns import COLUMNS
+from tidegate.systems.github.kinds import COLUMNS
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(60)]
 

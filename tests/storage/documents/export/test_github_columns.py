@@ -11,7 +11,7 @@ from tests.storage.documents.shelf import Shelf
 from tidegate.storage.documents import Document
 from tidegate.storage.documents.export import Format, Wish, export
 from tidegate.systems.github import kinds
-from tidegate.systems.github.columns import COLUMNS
+from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 SMALL = Sizes(issues=12, pulls=8, commits=9, issue_comments=11, review_comments=4, reviews=6)
