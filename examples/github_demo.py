@@ -18,20 +18,20 @@ import uvloop
 from rich.console import Console
 
 from tidegate.app import Collection, open_collection
-from tidegate.cli.collecting import collect_all
-from tidegate.cli.run_text import labelled, print_lines
 from tidegate.cli.running import configure_log
-from tidegate.cli.screens import open_screen
-from tidegate.cli.stats_text import print_user
-from tidegate.cli.summary import result_lines, summarise
 from tidegate.cli.wording import number
 from tidegate.core.telemetry.logs import LogSettings
+from tidegate.engine.commands.collecting import collect_all
+from tidegate.engine.commands.run_text import labelled, print_lines
+from tidegate.engine.commands.screens import open_screen
+from tidegate.engine.commands.summary import result_lines, summarise
 from tidegate.engine.progress import failures_of, unavailable_of
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.commands.stats_text import print_user
 from tidegate_simulators.github import (
     ESSENTIAL,
     GithubSimulator,

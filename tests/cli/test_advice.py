@@ -10,9 +10,9 @@ from sqlalchemy import update
 from tests.cli.batch import tidegate_each
 from tests.cli.test_runs import begin, installation
 from tests.cli.views import run
-from tidegate.cli.run_text import run_lines
-from tidegate.cli.summary import nobodies
 from tidegate.engine import runs
+from tidegate.engine.commands.run_text import run_lines
+from tidegate.engine.commands.summary import nobodies
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.progress import Failure
 from tidegate.engine.tables import collection_runs

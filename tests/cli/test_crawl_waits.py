@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import insert
 
 from tests.cli.test_runs import installation
-from tidegate.cli.crawl_waits import wait_of
 from tidegate.engine.credentials.vault import Sealed
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts, identity_records
+from tidegate.systems.crawl.commands.waits import wait_of
 from tidegate.systems.crawl.manner_tables import crawl_identity_health
 
 HOST = "shop.example"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.forecast import Forecast, Supply, forecast
 from tidegate.core.errors import InvalidArgument
+from tidegate.engine.commands.forecast import Forecast, Supply, forecast
 
 
 def supply(now: int = 100, per_window: int = 100, opens_in_s: float = 60, per_minute: int = 6_000) -> Supply:

@@ -124,7 +124,7 @@ def test_a_shell_completes_a_command_without_importing_it(shell: str):
 
     assert "runs" in looked.output
     assert "collect" not in looked.output
-    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.engine", "tidegate.cli.runs") == []
+    assert looked.of(*SERVERS, "tidegate.settings", "tidegate.engine", "tidegate.engine.commands.runs") == []
 
 
 def test_a_shell_completes_the_commands_of_a_group():

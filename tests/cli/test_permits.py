@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tests.cli.views import NOW
-from tidegate.cli.forecast import Supply
-from tidegate.cli.permits import permits_of, supplies, told
+from tidegate.engine.commands.forecast import Supply
+from tidegate.engine.commands.permits import permits_of, supplies, told
 from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
 LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)

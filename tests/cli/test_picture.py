@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from tests.cli.views import NOW, kind, permits, run, view
-from tidegate.cli.forecast import Forecast
-from tidegate.cli.permits import Permits, waits
-from tidegate.cli.picture import Picture
-from tidegate.cli.screens import Lines, Silence, open_screen
-from tidegate.cli.watching import View
 from tidegate.core.telemetry.logs import LogSettings
+from tidegate.engine.commands.forecast import Forecast
+from tidegate.engine.commands.permits import Permits, waits
+from tidegate.engine.commands.picture import Picture
+from tidegate.engine.commands.screens import Lines, Silence, open_screen
+from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
 
 LATER = NOW + timedelta(seconds=130)

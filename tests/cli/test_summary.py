@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.cli.views import NOW, kind, permits, run, view
-from tidegate.cli.collecting import Outcome
-from tidegate.cli.plan import Known, put_together
-from tidegate.cli.summary import Summary, summarise, summary_lines
+from tidegate.engine.commands.collecting import Outcome
+from tidegate.engine.commands.plan import Known, put_together
+from tidegate.engine.commands.summary import Summary, summarise, summary_lines
 from tidegate.engine.history import Typical
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.progress import Failure

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidegate.cli.permits import Permits
-from tidegate.cli.watching import View
+from tidegate.engine.commands.permits import Permits
+from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.progress import KindProgress
 from tidegate.engine.runs import Run

@@ -13,8 +13,8 @@ from rich.console import Console
 from tests.docs.pages import ROOT, Block, blocks_of
 from tests.engine.busy_day import fill
 from tests.servers.migrated import on_sqlite
-from tidegate.cli import report_text
 from tidegate.connections import build_context
+from tidegate.engine.commands import report_text
 from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports import jobs_by_state, queues, runs_by_state, slow_jobs
 from tidegate.http.waiting import waiting_report

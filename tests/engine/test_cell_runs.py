@@ -19,8 +19,8 @@ from tidegate.app.application import Application, open_application
 from tidegate.app.cells import CellService
 from tidegate.app.opened_collection import OpenCollection
 from tidegate.app.source_system import OpenSources
-from tidegate.cli.runs import cancel_run, retry_runs
 from tidegate.core.errors import NoCredential
+from tidegate.engine.commands.runs import cancel_run, retry_runs
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.engine.progress import jobs_of

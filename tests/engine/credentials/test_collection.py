@@ -15,9 +15,9 @@ from tests.engine.credentials.office import APP, INSTALLATION, POOL, app_key
 from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.app import Collection, open_collection
 from tidegate.app.credentials import open_credentials
-from tidegate.cli.collecting import collect_all
-from tidegate.cli.screens import Silence
 from tidegate.core.errors import InvalidSettings, NoCredential
+from tidegate.engine.commands.collecting import collect_all
+from tidegate.engine.commands.screens import Silence
 from tidegate.engine.credentials import State, pool_of, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import failures_of

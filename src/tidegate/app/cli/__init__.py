@@ -16,22 +16,26 @@ from tidegate.core.plugins import broken_systems, loadable_systems
 from tidegate.system import Command
 
 COMMANDS = {
-    "collect": Command("tidegate.cli.collect:collect", "Collect what users did on GitHub."),
-    "crawl": Command("tidegate.cli.crawl:app", "Crawl marketplaces, and see what came of it."),
-    "credentials": Command("tidegate.cli.credentials:app", "Say whose tokens and apps may be used."),
+    "collect": Command("tidegate.engine.commands.collect:collect", "Collect what users did on GitHub."),
+    "crawl": Command("tidegate.systems.crawl.commands.crawl:app", "Crawl marketplaces, and see what came of it."),
+    "credentials": Command("tidegate.engine.commands.credentials:app", "Say whose tokens and apps may be used."),
     "doctor": Command("tidegate.app.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
-    "export": Command("tidegate.cli.export:export", "Write what was collected as Parquet, CSV or JSON Lines."),
+    "export": Command(
+        "tidegate.engine.commands.export:export", "Write what was collected as Parquet, CSV or JSON Lines."
+    ),
     "migrate": Command("tidegate.app.cli.migrate:migrate", "Bring the database's schema up to date."),
-    "report": Command("tidegate.cli.report:app", "Answer what operators ask: what fails, waits, or takes too long."),
-    "runs": Command("tidegate.cli.runs:app", "Look at runs, cancel them, and have what failed done again."),
-    "schedules": Command("tidegate.cli.schedules:app", "Begin runs by the clock."),
+    "report": Command(
+        "tidegate.engine.commands.report:app", "Answer what operators ask: what fails, waits, or takes too long."
+    ),
+    "runs": Command("tidegate.engine.commands.runs:app", "Look at runs, cancel them, and have what failed done again."),
+    "schedules": Command("tidegate.engine.commands.schedules:app", "Begin runs by the clock."),
     "serve": Command("tidegate.app.cli.up:serve", "Answer over HTTP; other processes do the work."),
     "sessions": Command(
         "tidegate.app.cli.sessions:app", "See which browsers are logged in, and revoke their sessions."
     ),
     "settings": Command("tidegate.app.cli.settings:settings", "Show every setting with its value."),
     "simulate": Command("tidegate.app.cli.simulate:app", "Run a simulated upstream."),
-    "stats": Command("tidegate.cli.stats:stats", "Show the statistics of a user, or of everybody."),
+    "stats": Command("tidegate.systems.github.commands.stats:stats", "Show the statistics of a user, or of everybody."),
     "up": Command("tidegate.app.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),
     "work": Command("tidegate.app.cli.up:work", "Run workers."),
 }

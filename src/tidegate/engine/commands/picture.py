@@ -8,10 +8,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.permits import Permits, named, told, waits
-from tidegate.cli.run_text import STATISTICS, buried_lines, users_line
-from tidegate.cli.watching import View
 from tidegate.cli.wording import clock, counted, number, span
+from tidegate.engine.commands.permits import Permits, named, told, waits
+from tidegate.engine.commands.run_text import STATISTICS, buried_lines, users_line
+from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import KindProgress
 from tidegate.engine.runs import Run

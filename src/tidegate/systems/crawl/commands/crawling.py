@@ -9,8 +9,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidegate.app import Collection, open_collection
-from tidegate.cli.crawl_summary import CrawlSummary, summarise
-from tidegate.cli.crawl_waits import wait_of
 from tidegate.cli.running import configure_log
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.wording import counted, number
@@ -18,6 +16,8 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import Run, RunActive
 from tidegate.settings import Settings
+from tidegate.systems.crawl.commands.summary import CrawlSummary, summarise
+from tidegate.systems.crawl.commands.waits import wait_of
 from tidegate.systems.crawl.targets import CrawlOptions
 
 _LINE_EVERY_S = 5.0

@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 import typer
 
-from tidegate.cli.collect import logins_in, subjects_of
 from tidegate.cli.running import load_settings, run, run_traced
 from tidegate.cli.wording import whose
+from tidegate.engine.commands.collect import logins_in, subjects_of
 from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidegate.cli.crawl_opening import JSON, LIMIT, LINES, ask, look, print_json
 from tidegate.cli.wording import counted
 from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.systems.crawl.commands.opening import JSON, LIMIT, LINES, ask, look, print_json
 from tidegate.systems.crawl.raw_states import RawState
 
 if TYPE_CHECKING:

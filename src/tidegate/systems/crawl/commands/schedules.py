@@ -2,7 +2,8 @@
 
 import typer
 
-from tidegate.cli.crawl_opening import (
+from tidegate.engine.commands.schedules import pause, remove, resume, tell, trigger
+from tidegate.systems.crawl.commands.opening import (
     IGNORE_ROBOTS,
     JSON,
     KEYWORDS,
@@ -14,7 +15,6 @@ from tidegate.cli.crawl_opening import (
     look,
     options_of,
 )
-from tidegate.cli.schedules import pause, remove, resume, tell, trigger
 
 app = typer.Typer(no_args_is_help=True, help="Crawls that begin by the clock.")
 app.command()(pause)

@@ -72,8 +72,8 @@ def list_(
     as_json: bool = _JSON,
 ) -> None:
     """Show runs, the newest first."""
-    from tidegate.cli.run_text import run_table
     from tidegate.cli.tables import table_console
+    from tidegate.engine.commands.run_text import run_table
     from tidegate.engine.progress import list_runs
     from tidegate.systems.github import parse_login
 
@@ -109,8 +109,8 @@ def show(
     as_json: bool = _JSON,
 ) -> None:
     """Show one run: how far it is, kind by kind, and what failed and why."""
-    from tidegate.cli.run_text import job_table, print_lines, run_lines
     from tidegate.cli.tables import table_console
+    from tidegate.engine.commands.run_text import job_table, print_lines, run_lines
 
     states = job_states(jobs) if jobs else None
     shown = run(_show(load_settings(), number, states, after, limit))

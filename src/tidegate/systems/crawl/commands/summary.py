@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tidegate.app import Collection
-from tidegate.cli.crawl_waits import wait_of
-from tidegate.cli.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.cli.wording import counted, number, span
+from tidegate.engine.commands.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import Failure, failures_of, kinds_of, unavailable_of
+from tidegate.systems.crawl.commands.waits import wait_of
 from tidegate.systems.crawl.raws import RawState
 from tidegate.systems.crawl.stages import SEARCH
 

@@ -81,7 +81,7 @@ def _show_user(found: UserStatistics, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(found))
         return
-    from tidegate.cli.stats_text import print_user
+    from tidegate.systems.github.commands.stats_text import print_user
 
     print_user(table_console(), found, datetime.now(UTC))
 
@@ -95,6 +95,6 @@ def _show_everybody(found: GlobalStatistics, *, as_json: bool) -> None:
     if found.totals.users == 0:
         typer.echo("no statistics of anybody: run tidegate collect LOGIN", err=True)
         raise typer.Exit(1)
-    from tidegate.cli.stats_text import print_everybody
+    from tidegate.systems.github.commands.stats_text import print_everybody
 
     print_everybody(table_console(), found, datetime.now(UTC))

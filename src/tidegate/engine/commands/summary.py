@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from tidegate.cli.collecting import Outcome
-from tidegate.cli.plan import Plan
-from tidegate.cli.run_text import (
+from tidegate.cli.wording import counted, listed, number, span
+from tidegate.engine.commands.collecting import Outcome
+from tidegate.engine.commands.plan import Plan
+from tidegate.engine.commands.run_text import (
     SKIPPED,
     STATISTICS,
     WITHHELD,
@@ -17,7 +18,6 @@ from tidegate.cli.run_text import (
     skipped_lines,
     users_line,
 )
-from tidegate.cli.wording import counted, listed, number, span
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.progress import Failure
 from tidegate.engine.runs import Run

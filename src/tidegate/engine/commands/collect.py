@@ -18,7 +18,7 @@ from tidegate.systems.github.settings import GithubSettings
 
 if TYPE_CHECKING:
     from tidegate.app import Collection
-    from tidegate.cli.summary import Summary
+    from tidegate.engine.commands.summary import Summary
     from tidegate.engine.source import Subject
     from tidegate.settings import Settings
 
@@ -55,7 +55,7 @@ def collect(
     twice at once.
     """
     if source != _GITHUB:
-        from tidegate.cli.collect_source import collect_source
+        from tidegate.engine.commands.collect_source import collect_source
 
         own = {"--file": file, "--api-url": api_url, "--include": include, "--since": since, "--full": full}
         if foreign := [name for name, value in own.items() if value]:
@@ -63,8 +63,8 @@ def collect(
         raise typer.Exit(collect_source(source, logins or [], as_json=as_json))
     from rich.console import Console
 
-    from tidegate.cli.run_text import print_lines
-    from tidegate.cli.summary import summary_lines
+    from tidegate.engine.commands.run_text import print_lines
+    from tidegate.engine.commands.summary import summary_lines
 
     options = _options(include, since, full=full)
     subjects = subjects_of([*(logins or []), *logins_in(file)], options)
@@ -86,9 +86,9 @@ async def _collect(settings: Settings, token: str | None, subjects: Sequence[Sub
     from rich.console import Console
 
     from tidegate.app import open_collection
-    from tidegate.cli.collecting import collect_all
-    from tidegate.cli.screens import open_screen
-    from tidegate.cli.summary import summarise
+    from tidegate.engine.commands.collecting import collect_all
+    from tidegate.engine.commands.screens import open_screen
+    from tidegate.engine.commands.summary import summarise
     from tidegate.engine.progress import failures_of, unavailable_of
 
     console = Console(stderr=True, highlight=False)

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tidegate.cli.forecast import Supply
 from tidegate.cli.wording import clock, number
+from tidegate.engine.commands.forecast import Supply
 from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
 _SMALL = 10

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidegate.app import Collection
-from tidegate.cli.permits import permits_of, supplies
-from tidegate.cli.plan import Known, Plan, foresee, plan_user, put_together
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
 from tidegate.engine import history
+from tidegate.engine.commands.permits import permits_of, supplies
+from tidegate.engine.commands.plan import Known, Plan, foresee, plan_user, put_together
 from tidegate.engine.credentials import Credential, Kind
 from tidegate.engine.credentials.authority import Seen
 from tidegate.engine.source import Subject

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from tidegate.cli.permits import named, told, waits
-from tidegate.cli.plan import Plan, UserPlan, Way
-from tidegate.cli.run_text import labelled
 from tidegate.cli.wording import clock, counted, listed, number, span
+from tidegate.engine.commands.permits import named, told, waits
+from tidegate.engine.commands.plan import Plan, UserPlan, Way
+from tidegate.engine.commands.run_text import labelled
 
 _MOST_USERS = 12
 _MOST_CREDENTIALS = 8

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate.cli.crawl_opening import LIMIT, LINES, look, print_json
 from tidegate.cli.wording import clock
 from tidegate.engine.lifecycle import JobState
+from tidegate.systems.crawl.commands.opening import LIMIT, LINES, look, print_json
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,8 +39,8 @@ def tasks(
     """List the tasks of a run, and who worked on each: every execution, with what came of it."""
     from rich.table import Table
 
-    from tidegate.cli.runs import job_states
     from tidegate.cli.tables import print_table
+    from tidegate.engine.commands.runs import job_states
 
     states = job_states(state or [])
     found = look(lambda database: database.read(_tasks, run, states, after, limit))

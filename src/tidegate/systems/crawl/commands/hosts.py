@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tidegate.cli.crawl_opening import JSON, ask, look, print_json
 from tidegate.cli.wording import clock, exact_span
+from tidegate.systems.crawl.commands.opening import JSON, ask, look, print_json
 
 if TYPE_CHECKING:
     from tidegate.systems.crawl.hosts import Host

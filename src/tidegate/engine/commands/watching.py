@@ -8,9 +8,9 @@ from time import monotonic
 
 import msgspec
 
-from tidegate.cli.forecast import Forecast, forecast
-from tidegate.cli.permits import Permits, permits_of, supplies
 from tidegate.core.errors import Unavailable
+from tidegate.engine.commands.forecast import Forecast, forecast
+from tidegate.engine.commands.permits import Permits, permits_of, supplies
 from tidegate.engine.failed_completions import buried as without_statistics
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.engine.progress import KindProgress, kinds_of, runs_by_id

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.cli.forecast import Forecast, Supply, forecast
-from tidegate.cli.permits import Permits
+from tidegate.engine.commands.forecast import Forecast, Supply, forecast
+from tidegate.engine.commands.permits import Permits
 from tidegate.engine.history import Marks, Typical
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject

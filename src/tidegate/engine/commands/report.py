@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.cli.spans import parse_since, parse_span
 from tidegate.core.errors import Unavailable
+from tidegate.engine.commands.spans import parse_since, parse_span
 
 if TYPE_CHECKING:
     from tidegate.http.waiting import WaitingReport
@@ -40,8 +40,8 @@ def everything(context: typer.Context, *, as_json: bool = _JSON) -> None:
     """Answer every question in brief, unless one is named."""
     if context.invoked_subcommand is not None:
         return
-    from tidegate.cli.report_text import TITLES, show
     from tidegate.cli.tables import table_console
+    from tidegate.engine.commands.report_text import TITLES, show
 
     answers = run(_ask_all(load_settings()))
     if as_json:
@@ -123,8 +123,8 @@ def retries(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST,
 
 
 def _tell(question: Question, *, as_json: bool) -> None:
-    from tidegate.cli.report_text import show
     from tidegate.cli.tables import table_console
+    from tidegate.engine.commands.report_text import show
 
     answer = run(_ask(load_settings(), question))
     if as_json:

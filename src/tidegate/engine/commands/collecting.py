@@ -8,12 +8,12 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.app import Collection
-from tidegate.cli.plan import Plan
-from tidegate.cli.planning import labels, make_plan
-from tidegate.cli.screens import Screen
 from tidegate.cli.stopping import work_until_over
-from tidegate.cli.watching import View, Watcher
 from tidegate.engine.change_feed import ChangeFeed
+from tidegate.engine.commands.plan import Plan
+from tidegate.engine.commands.planning import labels, make_plan
+from tidegate.engine.commands.screens import Screen
+from tidegate.engine.commands.watching import View, Watcher
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import RunActive
 from tidegate.engine.source import Subject

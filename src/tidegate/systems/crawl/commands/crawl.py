@@ -2,22 +2,32 @@
 
 import typer
 
-from tidegate.cli import crawl_hosts, crawl_identities, crawl_letters, crawl_products, crawl_schedules, crawl_tasks
-from tidegate.cli.crawl_opening import IGNORE_ROBOTS, JSON, KEYWORDS, NAME, PAGES, SITE, URL, options_of, print_json
 from tidegate.cli.running import load_settings, run_traced
+from tidegate.systems.crawl.commands import hosts, identities, letters, products, schedules, tasks
+from tidegate.systems.crawl.commands.opening import (
+    IGNORE_ROBOTS,
+    JSON,
+    KEYWORDS,
+    NAME,
+    PAGES,
+    SITE,
+    URL,
+    options_of,
+    print_json,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Crawl marketplaces: schedules, identities, products, dead letters.")
-app.add_typer(crawl_schedules.app, name="schedules")
-app.add_typer(crawl_identities.app, name="identities")
-app.command("tasks")(crawl_tasks.tasks)
-app.command("products")(crawl_products.products)
-app.command("product")(crawl_products.product)
-app.command("forget")(crawl_products.forget)
-app.command("raws")(crawl_letters.raws)
-app.command("raw")(crawl_letters.raw)
-app.command("dead")(crawl_letters.dead)
-app.command("replay")(crawl_letters.replay)
-app.command("hosts")(crawl_hosts.hosts)
+app.add_typer(schedules.app, name="schedules")
+app.add_typer(identities.app, name="identities")
+app.command("tasks")(tasks.tasks)
+app.command("products")(products.products)
+app.command("product")(products.product)
+app.command("forget")(products.forget)
+app.command("raws")(letters.raws)
+app.command("raw")(letters.raw)
+app.command("dead")(letters.dead)
+app.command("replay")(letters.replay)
+app.command("hosts")(hosts.hosts)
 
 _INTERRUPTED = "Interrupted before it had begun to crawl; the same command goes on from here."
 
@@ -42,9 +52,9 @@ def run(
     """
     from rich.console import Console
 
-    from tidegate.cli.crawl_summary import summary_lines
-    from tidegate.cli.crawling import crawl_to_the_end
-    from tidegate.cli.run_text import print_lines
+    from tidegate.engine.commands.run_text import print_lines
+    from tidegate.systems.crawl.commands.crawling import crawl_to_the_end
+    from tidegate.systems.crawl.commands.summary import summary_lines
 
     options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
     try:

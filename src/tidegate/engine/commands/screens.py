@@ -9,15 +9,15 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 
-from tidegate.cli.permits import waits
-from tidegate.cli.picture import Picture, headline
-from tidegate.cli.plan import Plan
-from tidegate.cli.plan_text import plan_lines
-from tidegate.cli.run_text import print_lines
 from tidegate.cli.running import configure_log
-from tidegate.cli.watching import View
 from tidegate.cli.wording import clock
 from tidegate.core.telemetry.logs import LogSettings
+from tidegate.engine.commands.permits import waits
+from tidegate.engine.commands.picture import Picture, headline
+from tidegate.engine.commands.plan import Plan
+from tidegate.engine.commands.plan_text import plan_lines
+from tidegate.engine.commands.run_text import print_lines
+from tidegate.engine.commands.watching import View
 
 _LINE_EVERY_S = 5.0
 

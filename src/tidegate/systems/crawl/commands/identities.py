@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate.cli.crawl_opening import JSON, ask, look, print_json
 from tidegate.cli.wording import clock, counted
 from tidegate.core.errors import InvalidArgument
+from tidegate.systems.crawl.commands.opening import JSON, ask, look, print_json
 
 if TYPE_CHECKING:
     from tidegate.systems.crawl.identities import Identity, IdentityBook

@@ -1,0 +1,1 @@
+"""Commands of runs, jobs, schedules, credentials and documents."""
