@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidegate.http.access import Access
     from tidegate.http.channel import Seats
     from tidegate.http.endpoints import Endpoint
-    from tidegate.http.fast_path import FastHandler
+    from tidegate.http.raw import RawHandler
     from tidegate.http.settings import HttpSettings
     from tidegate.primitives.gate import Gate
     from tidegate.primitives.membership import Membership
@@ -145,8 +145,8 @@ class Api:
     endpoints: Sequence[Endpoint] = ()
     close: Callable[[], None] = _nothing_to_close
     """Ends waits and event streams of these endpoints; called when the server stops."""
-    fast_handlers: Sequence[FastHandler] = ()
-    """Answer frequent requests before the application is asked."""
+    raw: Mapping[str, RawHandler] = field(default_factory=dict[str, "RawHandler"])
+    """ASGI handlers of frequent requests, by prefix of addresses; see `tidegate.http.raw`."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why there is nothing under a prefix of addresses, for instance because no kind is configured."""
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from starlette.types import ASGIApp, Message
@@ -20,20 +21,22 @@ async def ask(
     client: str = "192.0.2.1",
     scheme: str = "http",
 ) -> Reply:
-    """One request, answered to its end. A body is sent as JSON."""
-    raw = b"" if body is None else msgspec.json.encode(body)
-    sent = {"host": "127.0.0.1"} | ({} if body is None else {"content-type": "application/json"}) | dict(headers or {})
+    """One request, answered to its end. A body is sent as JSON, unless it is bytes."""
+    raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
+    given = {name.lower(): value for name, value in (headers or {}).items()}
+    typed = {} if body is None or isinstance(body, bytes) else {"content-type": "application/json"}
+    sent = {"host": "127.0.0.1", **typed, **given}
     path, _, query = path.partition("?")
     scope: dict[str, Any] = {
         "type": "http",
         "http_version": "1.1",
         "method": method,
         "scheme": scheme,
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in sent.items()],
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent.items()],
         "client": (client, 4711),
         "server": ("127.0.0.1", 8321),
     }

@@ -100,7 +100,7 @@ async def test_a_head_that_nobody_needs_is_refused(head: bytes, status: int, pro
 async def test_a_head_without_an_end_is_not_kept(deployment: Served):
     status, headers, problem = await sent(deployment.client.url, *[b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000] * 2)
 
-    assert (status, problem["type"]) == (400, "/docs#bad-request")
+    assert (status, problem["type"]) == (431, "/docs#head-too-large")
     assert {name: headers[name] for name in ALWAYS} == ALWAYS
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tidegate.http.access import Access
-from tidegate.http.application import build_application
+from tidegate.http.application import build_application, mount_raw
 from tidegate.http.binding import Binding
 from tidegate.http.channel import Seats
 from tidegate.http.endpoints import Endpoint
@@ -71,8 +71,8 @@ def serve_apis(apis: Sequence[Api], http: HttpContext, binding: Binding) -> Http
         for api in apis:
             api.close()
 
-    fast = [handler for api in apis for handler in api.fast_handlers]
-    return HttpService(application, binding, on_stop=close, fast_handlers=fast)
+    raw = {prefix: handler for api in apis for prefix, handler in api.raw.items()}
+    return HttpService(mount_raw(application, raw), binding, on_stop=close)
 
 
 def _operations(context: Context, systems: Sequence[OpenSystem], settings: HttpSettings) -> list[Endpoint]:

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry.logs import get_logger
@@ -20,6 +20,7 @@ from tidegate.http.documentation import Documentation
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.raw import RawHandler
 from tidegate.http.settings import HttpSettings
 from tidegate.http.tracing import answer_traced
 
@@ -52,6 +53,21 @@ def build_application(
     )
     application.router.redirect_slashes = False
     return application
+
+
+def mount_raw(application: ASGIApp, handlers: Mapping[str, RawHandler]) -> ASGIApp:
+    """The application, with raw handlers mounted on prefixes of addresses beside it."""
+    mounted = [(prefix, make(application)) for prefix, make in handlers.items()]
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        for prefix, handler in mounted:
+            if path.startswith(prefix):
+                await handler(scope, receive, send)
+                return
+        await application(scope, receive, send)
+
+    return dispatch
 
 
 def _open_routes(places: Mapping[str, Mapping[str, Endpoint]]) -> set[str]:

@@ -15,7 +15,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.authentication import Door
 from tidegate.http.callers import CALLER, Caller
 from tidegate.http.endpoints import Endpoint
-from tidegate.http.header_limits import refuse_large_heads
+from tidegate.http.header_limits import check_head
 from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
 from tidegate.http.security_headers import put_on
 from tidegate.runtime.outage import Outage
@@ -41,7 +41,7 @@ class Front:
         visit = _Visit(scope, send, self._outage)
         scope[REQUEST_ID] = visit.request_id
         try:
-            refuse_large_heads(scope)
+            check_head(scope)
             headers = Headers(scope=scope)
             peer = str(scope["client"][0]) if scope.get("client") else None
             caller = await self._door.admit(scope["method"], _path_within(scope), headers, scope["scheme"], peer)

@@ -1,7 +1,7 @@
-"""How large the head of a request may be: its address, its headers, and how many there are of them.
+"""Limits of the head of a request: its address, its headers, and how many there are of them.
 
-The parser keeps no more of a head that is incomplete than `MOST_KEPT`. A head that comes in one piece it takes whatever
-its size, so it is measured here once more.
+The server refuses an incomplete head that is longer than `MOST_KEPT`. A head that arrives in one piece has any size, so
+it is measured here once more.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ _LONGEST_ADDRESS: Final = 8 * 1024
 MOST_HEADERS: Final = 100
 
 
-def refuse_large_heads(scope: Scope) -> None:
-    """Raise `Trouble` for a head that nobody needs who means well."""
+def check_head(scope: Scope) -> None:
+    """Raise `Trouble` for a head that is too large, or does not have exactly one `Host`."""
     address = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
     if address > _LONGEST_ADDRESS:
         raise Trouble(ProblemType.ADDRESS_TOO_LONG, f"it may have {_LONGEST_ADDRESS:,} bytes at most", headers=_LAST)
@@ -25,7 +25,9 @@ def refuse_large_heads(scope: Scope) -> None:
         raise Trouble(ProblemType.HEAD_TOO_LARGE, f"there may be {MOST_HEADERS} headers at most", headers=_LAST)
     if sum(len(name) + len(value) for name, value in headers) > MOST_KEPT:
         raise Trouble(ProblemType.HEAD_TOO_LARGE, f"they may have {MOST_KEPT:,} bytes at most", headers=_LAST)
+    if scope["http_version"] == "1.1" and sum(name == b"host" for name, _ in headers) != 1:
+        raise Trouble(ProblemType.BAD_REQUEST, "a request must have one Host header", headers=_LAST)
 
 
 _LAST: Final = {"Connection": "close"}
-"""Whoever sends such things is not listened to any longer."""
+"""The connection is closed after such a request."""

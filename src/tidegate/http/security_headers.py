@@ -40,6 +40,6 @@ def put_on(headers: list[Pair], scope: Scope) -> None:
     headers.extend(pair for pair in wanted if pair[0] not in own)
 
 
-def as_bytes(*, is_secure: bool) -> bytes:
-    """What data has, as it is sent: for those who write their answers themselves."""
-    return b"".join(b"%b: %b\r\n" % pair for pair in (*ALWAYS, *(_OVER_TLS if is_secure else ())))
+def of_data(*, is_secure: bool) -> tuple[Pair, ...]:
+    """The headers of an answer that is data."""
+    return (*ALWAYS, *(_OVER_TLS if is_secure else ()))

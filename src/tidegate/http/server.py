@@ -1,56 +1,47 @@
-"""HTTP as a service among the others: without signal handlers of its own, awake only when asked, drained when told."""
+"""The HTTP server as a service: uvicorn with httptools in the process's event loop.
+
+The process handles signals, and the server waits for the stop signal without polling.
+"""
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
-import h11
 import msgspec
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http import security_headers
 from tidegate.http.binding import Binding
-from tidegate.http.fast_path import FastHandler, Pending, Response
+from tidegate.http.connection import CONNECTION, prepare
 from tidegate.http.header_limits import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
-from tidegate.http.wire import EXTENSION, prepare
 
 log = get_logger(__name__)
 
-_MOST_LATER = 64 * 1024
-"""Bytes of requests that may come while an earlier one of the connection waits."""
 _HEAD_WITHIN_S = 20.0
-"""Whoever connects has so long to say what he wants, however busily he says nothing."""
+"""The head of a request has to arrive within this time."""
 _DRAIN_WITHIN_S = 20
-"""Less than the supervisor grants, so that those behind us have their time too."""
+"""Shorter than the supervisor's limit, so that the services that stop next have time, too."""
 
 
 class HttpService:
-    """Answers until told to stop; then takes no new calls, and finishes those that are under way."""
+    """Answers requests until it is stopped; then accepts no new ones, and finishes those in progress."""
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        binding: Binding,
-        *,
-        on_stop: Callable[[], None],
-        fast_handlers: Sequence[FastHandler] = (),
-    ) -> None:
-        """`on_stop` ends what would last for ever, such as streams of events; `fast_handlers` are asked before the
-        application."""
+    def __init__(self, application: ASGIApp, binding: Binding, *, on_stop: Callable[[], None]) -> None:
+        """`on_stop` ends answers that would last forever, such as event streams."""
         self._application, self._binding, self._on_stop = application, binding, on_stop
-        self._protocol = type("_OurProtocol", (_Protocol,), {"fast_handlers": tuple(fast_handlers)})
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         config = uvicorn.Config(
             self._application,
-            http=self._protocol,
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -59,7 +50,6 @@ class HttpService:
             date_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_DRAIN_WITHIN_S,
-            h11_max_incomplete_event_size=MOST_KEPT,
         )
         log.info("http.listening", address=self._binding.address)
         await _Server(config, stopping, self._on_stop).serve(self._binding.sockets())
@@ -72,184 +62,138 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals belong to the program."""
+        """Leave signals to the process."""
         yield
 
     async def main_loop(self) -> None:
-        """Wait, where the original looks ten times a second."""
+        """Wait for the stop signal; the original polls ten times a second."""
         await self._stopping.wait()
         self._on_stop()
 
 
-class _Protocol(H11Protocol):
-    fast_handlers: tuple[FastHandler, ...] = ()
-    _exchange: "_Exchange | None" = None
-    _on_writable: Callable[[], None] | None = None
-    _patience: asyncio.TimerHandle | None = None
+class _Protocol(HttpToolsProtocol):
+    """Limits how large and how slow the head of a request may be, and offers `Connection`."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.app_state = {**app_state, CONNECTION: self}  # copied into the scope of each request
+        self._on_writable: Callable[[], None] | None = None
+        self._waiting: Any = None
+        self._head_size = 0
+        self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Somebody connected, and is expected to say why."""
+        """A client connected; its first request has to arrive in time."""
         super().connection_made(transport)
-        self._lose_patience_later()
+        self._start_head_timer()
 
-    def handle_events(self) -> None:
-        """Offer the short way with each request; see `wire`."""
-        super().handle_events()
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, and limit how large and how slow a head may be."""
+        super().data_received(data)
         cycle: Any = self.cycle  # None before the first request
-        if cycle is not None and not cycle.response_complete:
-            cycle.scope.setdefault("extensions", {})[EXTENSION] = self
+        if cycle is not None and cycle.scope is self.scope and not (cycle.response_complete and cycle.more_body):
+            self._head_size = 0
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+        elif not self.transport.is_closing():
+            self._await_head(len(data))
+
+    def _await_head(self, arrived: int) -> None:
+        """The head is incomplete, or the client still sends the body of a request that is answered."""
+        if self._head_timer is None:
+            self._start_head_timer()
+        cycle: Any = self.cycle
+        if cycle is not None and cycle.scope is self.scope:
+            return
+        self._head_size += arrived
+        if self._head_size > MOST_KEPT:
+            detail = f"they may have {MOST_KEPT:,} bytes at most"
+            self._refuse(Trouble(ProblemType.HEAD_TOO_LARGE, detail))
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self.transport.close)
 
     @property
     def is_clogged(self) -> bool:
-        """See `Wire`."""
+        """See `Connection`."""
         return self.flow.write_paused or self.transport.is_closing()
 
     def begin(self, on_writable: Callable[[], None]) -> None:
-        """See `Wire`."""
+        """See `Connection`."""
         self._on_writable = on_writable
+        self.cycle.on_response = self._end_stream
         prepare(self.transport)
 
     def write(self, body: bytes) -> None:
-        """See `Wire`."""
+        """See `Connection`."""
         self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def abort(self) -> None:
-        """See `Wire`."""
+        """See `Connection`."""
         self.transport.abort()
 
+    def respond(self, scope: Mapping[str, Any], *pieces: bytes) -> bool:
+        """See `Connection`."""
+        cycle = self.cycle
+        if cycle.scope is not scope or not cycle.keep_alive or cycle.disconnected or self.flow.write_paused:
+            return False
+        self.transport.writelines(pieces)  # which copies nothing
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
+
+    def cancel_when_lost(self, task: Any) -> None:
+        """See `Connection`."""
+        self._waiting = task
+        self.cycle.on_response = self._end_stream
+
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """The buffer has been sent."""
         super().resume_writing()
         if self._on_writable is not None:
             self._on_writable()
 
-    def on_response_complete(self) -> None:
-        """The next request on this connection is another matter."""
-        self._on_writable = None
-        super().on_response_complete()
-
-    def data_received(self, data: bytes) -> None:
-        """Answer at once, or soon, what can be, between two requests that cannot."""
-        if not self._is_taken_the_short_way(data):
-            super().data_received(data)
-            self._be_patient()
-
-    @property
-    def _peer(self) -> str | None:
-        return None if self.client is None else self.client[0]
-
-    def _is_taken_the_short_way(self, data: bytes) -> bool:
-        if self._exchange is not None:
-            self._exchange.later += data
-            if len(self._exchange.later) > _MOST_LATER:
-                self.transport.abort()
-            return True
-        if not self.fast_handlers or not self._is_between_requests():
-            return False
-        for handler in self.fast_handlers:
-            call = handler.read(data, self._peer)
-            if call is not None:
-                self._regain_patience()
-                self._take(handler, call, data)
-                return True
-        return False
-
-    def _be_patient(self) -> None:
-        """As long as we have something to do for him; where he has to say more, only so long."""
-        if self.conn.our_state not in (h11.IDLE, h11.DONE):
-            self._regain_patience()
-        elif self._patience is None:
-            self._lose_patience_later()
-
-    def _lose_patience_later(self) -> None:
-        self._patience = self.loop.call_later(_HEAD_WITHIN_S, self.transport.close)
-
-    def _regain_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _take(self, handler: FastHandler, call: Any, data: bytes) -> None:
-        answer = handler.answer(call)
-        if answer is not None:
-            self.respond(answer)
-            return
-        self._unset_keepalive_if_required()
-        exchange = self._exchange = _Exchange(self, data)
-        exchange.pending = handler.wait(call, exchange)
-
-    def respond(self, response: Response) -> None:
-        """Send it; what came meanwhile is next."""
-        self.transport.writelines(response)
-        exchange, self._exchange = self._exchange, None
+    def _end_stream(self) -> None:
+        """The answer is complete; the next one of this connection has nothing to do with it."""
+        self._on_writable = self._waiting = None
         self.on_response_complete()
-        if exchange is not None and exchange.is_last:
-            super().shutdown()
-        elif exchange is not None and exchange.later:
-            self.data_received(exchange.later)
-
-    def take_the_long_way(self, exchange: "_Exchange") -> None:
-        """Begin anew with a request that could not be answered on the short one."""
-        self._exchange = None
-        super().data_received(exchange.data + exchange.later)
-        if exchange.is_last:
-            super().shutdown()
-
-    def shutdown(self) -> None:
-        """Who waits is answered first."""
-        if self._exchange is not None:
-            self._exchange.is_last = True
-        else:
-            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Who has gone waits no more."""
-        self._regain_patience()
-        if self._exchange is not None and self._exchange.pending is not None:
-            self._exchange.pending.leave()
-        self._exchange = None
+        """The client has closed the connection."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._waiting = self._on_writable = None
         super().connection_lost(exc)
-
-    def _is_between_requests(self) -> bool:
-        """Whether nothing is under way on this connection, in either direction."""
-        return (
-            self.conn.our_state is h11.IDLE
-            and self.conn.their_state is h11.IDLE
-            and not self.conn.trailing_data[0]
-            and not self.flow.write_paused
-        )
+        self.app_state = {}  # or the connection would be freed only by the garbage collector
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is told as a problem too."""
-        request_id = new_id()
-        body = msgspec.json.encode(Trouble(ProblemType.BAD_REQUEST, msg).told(request_id))
-        headers = [
-            (b"content-type", MEDIA_TYPE.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", request_id.encode()),
-            (b"connection", b"close"),
-            *security_headers.ALWAYS,
-        ]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
+        """Answer bytes that are not HTTP with a problem, too."""
+        self._refuse(Trouble(ProblemType.BAD_REQUEST, msg))
+
+    def _refuse(self, trouble: Trouble) -> None:
+        """Send a problem and close the connection, unless an answer is in progress."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_complete:
+            request_id = new_id()
+            body = msgspec.json.encode(trouble.told(request_id))
+            headers = [
+                (b"content-type", MEDIA_TYPE.encode()),
+                (b"content-length", b"%d" % len(body)),
+                (b"x-request-id", request_id.encode()),
+                (b"connection", b"close"),
+                *security_headers.ALWAYS,
+            ]
+            phrase = HTTPStatus(trouble.status).phrase.encode()
+            lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+            self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (trouble.status, phrase, lines, body))
         self.transport.close()
-
-
-class _Exchange:
-    """A request that a fast handler answers later; see `fast_path.Exchange`."""
-
-    def __init__(self, protocol: _Protocol, data: bytes) -> None:
-        self._protocol, self.data = protocol, data
-        self.pending: Pending | None = None
-        self.later = b""
-        """What came behind the request."""
-        self.is_last = False
-        """The connection is to be closed when it is answered."""
-
-    def respond(self, response: Response) -> None:
-        """Send the answer."""
-        self._protocol.respond(response)
-
-    def decline(self) -> None:
-        """Pass the request on to the application."""
-        self._protocol.take_the_long_way(self)

@@ -1,4 +1,4 @@
-"""The fast handler of reads answers as the application does, and leaves everything unusual to it."""
+"""The raw handler of reads answers as the application does, and leaves everything unusual to it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -7,13 +7,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
+from tests.http.asgi import ask as ask_in_process
 from tests.systems.snapshots.deployment import Deployment
 from tests.systems.snapshots.serving import serve_snapshots
 from tests.waiting import patience, simulated_delay
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.authentication import Door
-from tidegate.http.callers import Keyring
+from tidegate.http.callers import Keyring, Role
+from tidegate.http.raw import Admission, Receive, Scope, Send
 from tidegate.http.sessions import SessionOffice
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.snapshots.api.fast_read import FastRead
@@ -22,7 +24,10 @@ from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 KEY = "0123456789abcdef0123"
 PLAIN = b"GET /v1/snapshots/character/7 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LONG = PLAIN.replace(b" HTTP", b"?wait=0 HTTP")
-"""The same, which the fast handler leaves to the application."""
+"""The same, which the raw handler leaves to the application."""
+PATH = "/v1/snapshots/character/7"
+Asked = tuple[str, str, dict[str, str]]
+"""Method, address and headers."""
 
 Serve = Callable[[HttpSettings], AbstractAsyncContextManager[Binding]]
 
@@ -69,23 +74,33 @@ def comparable(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str
     return status, {name: value for name, value in headers.items() if name not in ("date", "x-request-id")}, body
 
 
-def is_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
+async def is_taken(deployment: Deployment, request: Asked, settings: HttpSettings | None = None) -> bool:
+    """Whether the raw handler answers a request itself."""
+    passed_on: list[Scope] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        passed_on.append(scope)
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
     snapshots = deployment.snapshots
     coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
-    handler = FastRead(snapshots.reader, Door(Access(settings or HttpSettings()), ()), coalescer, longest_wait_s=25)
-    call = handler.read(data)
-    return call is not None and handler.answer(call) is not None
+    admission = Admission(Door(Access(settings or HttpSettings()), ()), Role.READ)
+    handler = FastRead(application, snapshots.reader, admission, coalescer, longest_wait_s=25)
+    await ask_in_process(handler, *request, client="127.0.0.1")
+    return not passed_on
 
 
-async def is_held_and_taken(deployment: Deployment, data: bytes, settings: HttpSettings | None = None) -> bool:
+async def is_held_and_taken(deployment: Deployment, request: Asked, settings: HttpSettings | None = None) -> bool:
     """Whether it is taken in a moment in which the snapshot is held: news may have come in between."""
     await deployment.read(7)
-    return is_taken(deployment, data, settings)
+    return await is_taken(deployment, request, settings)
 
 
 async def test_both_ways_answer_alike(serve: Serve, deployment: Deployment):
-    assert await is_held_and_taken(deployment, PLAIN)
-    assert not await is_held_and_taken(deployment, LONG)
+    assert await is_held_and_taken(deployment, ("GET", PATH, {}))
+    assert not await is_held_and_taken(deployment, ("GET", f"{PATH}?wait=0", {}))
     async with serve(HttpSettings(port=0)) as binding:
         [short], [long] = await ask(binding, PLAIN), await ask(binding, LONG)
         secure = [each.replace(b"\r\n\r\n", b"\r\nX-Forwarded-Proto: https\r\n\r\n") for each in (PLAIN, LONG)]
@@ -126,7 +141,7 @@ async def test_the_door_is_the_same(serve: Serve, deployment: Deployment):
     keyed = HttpSettings(port=0, api_key=SecretStr(KEY))
     good = PLAIN.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
     bad = good.replace(KEY.encode(), b"f" * len(KEY))
-    assert await is_held_and_taken(deployment, good, keyed)
+    assert await is_held_and_taken(deployment, ("GET", PATH, {"Authorization": f"Bearer {KEY}"}), keyed)
     async with serve(HttpSettings(port=0)) as binding:
         [(refused, _, _)] = await ask(binding, foreign)
     async with serve(keyed) as binding:
@@ -142,37 +157,28 @@ async def test_a_key_that_reads_is_taken_and_a_session_takes_the_long_way(serve:
     keyring = Keyring(settings)
     token, _ = SessionOffice(keyring, settings.session_lasts).open(keyring.keys[0])
     for shown, is_good in (
-        (f"Authorization: Bearer {KEY}", True),
-        (f"Cookie: tidegate_session={token}", False),  # the database knows whether it was revoked
-        (f"Cookie: tidegate_session={token}x", False),
-        (f"Cookie: tidegate_session={token}\r\nSec-Fetch-Site: same-site", False),
+        ({"Authorization": f"Bearer {KEY}"}, True),
+        ({"Cookie": f"tidegate_session={token}"}, False),  # the database knows whether it was revoked
+        ({"Cookie": f"tidegate_session={token}x"}, False),
+        ({"Cookie": f"tidegate_session={token}", "Sec-Fetch-Site": "same-site"}, False),
     ):
-        data = PLAIN.replace(b"\r\n\r\n", f"\r\n{shown}\r\n\r\n".encode())
-        assert await is_held_and_taken(deployment, data, settings) == is_good, shown
+        assert await is_held_and_taken(deployment, ("GET", PATH, shown), settings) == is_good, shown
 
 
-NOT_PLAIN = [
-    PLAIN[:-1],
-    PLAIN + b"x",
-    PLAIN.replace(b"GET", b"HEAD"),
-    PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"),
-    PLAIN.replace(b"/7 ", b"/%37 "),
-    PLAIN.replace(b"/7 ", b"/7/events "),
-    PLAIN.replace(b"character/7", b"dead/17-0"),
-    PLAIN.replace(b"character/7", b"character/8"),
-    PLAIN.replace(b"Host: 127.0.0.1\r\n", b""),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nHost: 127.0.0.1\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\n folded: x\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nno colon\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\nContent-Length: 3\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\rz\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\0z\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\fz\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nX: y\n\r\n\r\n"),
-    PLAIN.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * 10_000 + b"\r\n\r\n"),
+NOT_PLAIN: list[Asked] = [
+    ("HEAD", PATH, {}),
+    ("POST", PATH, {}),
+    ("GET", f"{PATH}/events", {}),
+    ("GET", "/v1/snapshots/dead/17-0", {}),
+    ("GET", "/v1/snapshots/prefetch", {}),
+    ("GET", "/v1/snapshots/planet/7", {}),
+    ("GET", f"{PATH}?wait=0", {}),
+    ("GET", f"{PATH}?wait=5&wait=6", {}),
+    ("GET", PATH, {"Host": "evil.example"}),
+    ("GET", PATH, {"Content-Length": "3"}),
+    ("GET", PATH, {"Transfer-Encoding": "chunked"}),
+    ("GET", PATH, {"X": "y" * 40_000}),
+    ("GET", PATH, {f"X-{n}": "y" for n in range(120)}),
 ]
 
 
@@ -180,6 +186,16 @@ async def test_what_is_not_plain_takes_the_long_way(deployment: Deployment):
     async with deployment.working():
         await deployment.until_fresh(7)
 
-    taken = {data: await is_held_and_taken(deployment, data) for data in [PLAIN, *NOT_PLAIN]}
+    assert await is_held_and_taken(deployment, ("GET", PATH, {}))
+    assert [each for each in NOT_PLAIN if await is_held_and_taken(deployment, each)] == []
 
-    assert [data for data, is_one in taken.items() if is_one] == [PLAIN]
+
+async def test_the_answer_is_the_same_where_there_is_no_connection_to_write_to(serve: Serve, deployment: Deployment):
+    """Under another server, and where the connection ends after the answer, it is sent as messages."""
+    closing = PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    async with serve(HttpSettings(port=0)) as binding:
+        await deployment.read(7)
+        [kept], [closed] = await ask(binding, PLAIN), await ask(binding, closing)
+
+    assert closed[1].pop("connection") == "close"
+    assert comparable(kept) == comparable(closed)

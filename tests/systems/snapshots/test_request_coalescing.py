@@ -1,4 +1,4 @@
-"""Requests that wait, in the fast handler: together, in order, and no longer than asked."""
+"""Requests that wait, in the raw handler: together, in order, and no longer than asked."""
 
 import asyncio
 from collections.abc import AsyncGenerator

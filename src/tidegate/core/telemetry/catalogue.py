@@ -67,7 +67,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "heartbeat.lost": "This process's lease ended; what it held goes to others, and it joins anew.",
         "http.acted": "Somebody was let do something; `http.answered` with the same id tells what came of it.",
         "http.answered": "A request was answered. Reads that succeed are logged at debug.",
-        "http.diverted": "The fast handler could not read a snapshot; the application answers its requests.",
+        "http.diverted": "The raw handler could not read a snapshot; the application answers its requests.",
         "http.failed": "A request met a defect of ours; the caller was given the request id that stands beside.",
         "http.feed_failed": "A run could not be read for those who listen to it; it is tried again.",
         "http.forwarded_ignored": "A proxy sent X-Forwarded-For, but http.proxies is 0: its clients share one address.",

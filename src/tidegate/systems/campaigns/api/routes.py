@@ -1,21 +1,28 @@
 """All routes of campaigns."""
 
 from tidegate.http.authentication import Door
+from tidegate.http.callers import Role
+from tidegate.http.raw import Admission, Application
 from tidegate.system import Api, HttpContext
 from tidegate.systems.campaigns.api.campaigns import CampaignRoutes
 from tidegate.systems.campaigns.api.dead_letters import DeadEntryRoutes
 from tidegate.systems.campaigns.api.entries import EntryRoutes
-from tidegate.systems.campaigns.api.fast_entry import FastEntry
+from tidegate.systems.campaigns.api.fast_entry import PREFIX, VARYING, FastEntry
 from tidegate.systems.campaigns.campaigns import Campaigns
 
 
 def campaign_api(campaigns: Campaigns, http: HttpContext) -> Api:
-    """All routes of campaigns, with the fast handler for entries."""
+    """All routes of campaigns, with the raw handler of entries."""
     entries = EntryRoutes(campaigns, http.settings)
     routes = [CampaignRoutes(campaigns), entries, DeadEntryRoutes(campaigns)]
-    fast = FastEntry(campaigns, Door(http.access, ()), largest_body=http.settings.largest_body)
+    admission = Admission(Door(http.access, ()), Role.OPERATE, varying=VARYING)
+    largest_body = http.settings.largest_body
+
+    def fast_entry(application: Application) -> FastEntry:
+        return FastEntry(application, campaigns, admission, largest_body=largest_body)
+
     return Api(
         endpoints=[endpoint for each in routes for endpoint in each.endpoints()],
         close=entries.close,
-        fast_handlers=[fast],
+        raw={PREFIX: fast_entry},
     )

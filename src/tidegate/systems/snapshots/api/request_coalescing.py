@@ -1,13 +1,12 @@
 """Requests that cannot be answered at once wait here: for a read from the server, or, with `?wait=`, for a refresh.
 
-All requests for one subject share one task. It reads once, and all of them get the same bytes; a request has no task of
-its own. When the read fails, the requests are passed on to the application, which knows how to report each error.
+All requests for one subject share one task, which reads once for all of them. When the read fails, the requests are
+passed on to the application, which reports each error.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.change_feed import Watch
@@ -20,41 +19,36 @@ log = get_logger(__name__)
 _SHORTEST_WAIT_S = 0.001
 
 Read = Callable[[str, str], Awaitable[SnapshotAnswer]]
+Waiting = asyncio.Future[SnapshotAnswer]
 
 
-class WaitingRequest(Protocol):
-    """A request that waits for its answer."""
-
-    deadline: float
-    """On the monotonic clock; in the past for a request that does not wait for a refresh."""
-
-    def respond(self, answer: SnapshotAnswer) -> None:
-        """Send the answer."""
-        ...
-
-    def decline(self) -> None:
-        """Pass the request on to the application."""
-        ...
+class ReadFailed(Exception):
+    """The snapshot could not be read; the application reports why."""
 
 
 class _Group:
-    """The requests for one subject."""
+    """The requests for one subject, each with its deadline on the monotonic clock."""
 
     def __init__(self) -> None:
-        self.requests: set[WaitingRequest] = set()
+        self.requests: dict[Waiting, float] = {}
         self.watch: Watch | None = None
 
     def respond(self, answer: SnapshotAnswer, *, to_all: bool) -> None:
         """Answer all requests, or those whose deadline has passed."""
         now = time.monotonic()
-        answered = [each for each in self.requests if to_all or each.deadline <= now]
-        self.requests.difference_update(answered)
-        for each in answered:
-            each.respond(answer)
+        for request, deadline in list(self.requests.items()):
+            if (to_all or deadline <= now) and not request.done():
+                request.set_result(answer)
 
     def until_deadline_s(self) -> float:
         """How long until the first deadline."""
-        return max(_SHORTEST_WAIT_S, min(each.deadline for each in self.requests) - time.monotonic())
+        return max(_SHORTEST_WAIT_S, min(self.requests.values()) - time.monotonic())
+
+    def remove(self, request: Waiting) -> None:
+        """A request is answered, or its client has left; without requests, waiting ends."""
+        self.requests.pop(request, None)
+        if not self.requests and self.watch is not None:
+            self.watch.wake()
 
 
 class ReadCoalescer:
@@ -69,27 +63,24 @@ class ReadCoalescer:
     def __len__(self) -> int:
         return sum(len(group.requests) for group in self._groups.values())
 
-    def join(self, place: Place, request: WaitingRequest) -> None:
-        """Have a request answered. When others wait for the same subject already, it is read again."""
-        group = self._groups.get(place)
-        if group is not None:
-            group.requests.add(request)
-            if group.watch is not None:
-                group.watch.wake()
-            return
-        group = self._groups[place] = _Group()
-        group.requests.add(request)
-        task = asyncio.create_task(self._serve(place, group), name=f"read {place[0]}/{place[1]}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def join(self, place: Place, *, deadline: float) -> Waiting:
+        """Read a subject for a request, together with others that wait for it already.
 
-    def leave(self, place: Place, request: WaitingRequest) -> None:
-        """Remove a request; a read that other requests share goes on."""
+        The answer comes at once unless a refresh is queued, and then when the refresh is done or at the `deadline`.
+        Cancel the future when the client leaves; a read that other requests share goes on. Raises `ReadFailed`.
+        """
+        request: Waiting = asyncio.get_running_loop().create_future()
         group = self._groups.get(place)
-        if group is not None:
-            group.requests.discard(request)
-            if not group.requests and group.watch is not None:
-                group.watch.wake()
+        if group is None:
+            group = self._groups[place] = _Group()
+            task = asyncio.create_task(self._serve(place, group), name=f"read {place[0]}/{place[1]}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif group.watch is not None:
+            group.watch.wake()
+        group.requests[request] = deadline
+        request.add_done_callback(group.remove)
+        return request
 
     def close(self) -> None:
         """Answer all waiting requests with the current state."""
@@ -104,14 +95,16 @@ class ReadCoalescer:
                 while group.requests:
                     answer = await self._read(*place)
                     group.respond(answer, to_all=answer.is_settled or self._is_closing)
+                    group.requests = {request: due for request, due in group.requests.items() if not request.done()}
                     if group.requests:
                         await group.watch.news(group.until_deadline_s())
                 self._remove(place, group)  # before the next await, so that a new request starts a new group
         except Exception as error:  # any error: the application reports it to each request
             log.debug("http.diverted", subject=f"{place[0]}/{place[1]}", error=str(error) or type(error).__name__)
             self._remove(place, group)
-            for each in list(group.requests):
-                each.decline()
+            for request in list(group.requests):
+                if not request.done():
+                    request.set_exception(ReadFailed())
 
     def _remove(self, place: Place, group: _Group) -> None:
         if self._groups.get(place) is group:

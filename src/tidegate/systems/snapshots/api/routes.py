@@ -1,9 +1,11 @@
 """All routes of snapshots."""
 
 from tidegate.http.authentication import Door
+from tidegate.http.callers import Role
+from tidegate.http.raw import Admission, Application
 from tidegate.system import Api, HttpContext
 from tidegate.systems.snapshots.api.dead_letters import DeadSnapshotRoutes
-from tidegate.systems.snapshots.api.fast_read import FastRead
+from tidegate.systems.snapshots.api.fast_read import PREFIX, FastRead
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
 from tidegate.systems.snapshots.opening import Snapshots
@@ -11,10 +13,14 @@ from tidegate.systems.snapshots.topics import SnapshotsReader
 
 
 def snapshot_api(snapshots: Snapshots, overview: SnapshotsReader, http: HttpContext) -> Api:
-    """Snapshots, their dead letters and their prefetching, with the fast handler for reads."""
+    """Snapshots, their dead letters and their prefetching, with the raw handler of reads."""
     routes = SnapshotRoutes(snapshots, http.settings, overview)
     coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
-    fast = FastRead(snapshots.reader, Door(http.access, ()), coalescer, longest_wait_s=routes.longest_wait_s)
+    admission = Admission(Door(http.access, ()), Role.READ)
+
+    def fast_read(application: Application) -> FastRead:
+        longest_wait_s = routes.longest_wait_s
+        return FastRead(application, snapshots.reader, admission, coalescer, longest_wait_s=longest_wait_s)
 
     def close() -> None:
         routes.close()
@@ -22,4 +28,4 @@ def snapshot_api(snapshots: Snapshots, overview: SnapshotsReader, http: HttpCont
 
     # The fixed addresses come first: `/v1/snapshots/{kind}/{key}` also matches `/v1/snapshots/dead/{letter_id}`.
     endpoints = [*DeadSnapshotRoutes(snapshots).endpoints(), *routes.endpoints()]
-    return Api(endpoints=endpoints, close=close, fast_handlers=[fast])
+    return Api(endpoints=endpoints, close=close, raw={PREFIX: fast_read})

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tidegate.core.clock import milliseconds
+from tidegate.http.connection import Connection, stream_of
 from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, while_connected
 from tidegate.http.settings import SPARE_FILES
-from tidegate.http.wire import Wire, wire_of
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
@@ -139,17 +139,19 @@ class PlaceStreams:
         if allowed != resource.RLIM_INFINITY:
             most = max(1, min(most, allowed - SPARE_FILES))
         self._watching = Watching(valkey, most=most)
-        self.streams: dict[PlaceStream, Wire | None] = {}
+        self.streams: dict[PlaceStream, Connection | None] = {}
         """Those that are open, each with the short way to its client where there is one."""
         self._ticking: asyncio.Task[None] | None = None
         self._is_closing = False
 
     @asynccontextmanager
-    async def opened(self, room: WaitingRoom, shown: Pass, wire: Wire | None) -> AsyncGenerator[PlaceStream]:
+    async def opened(
+        self, room: WaitingRoom, shown: Pass, connection: Connection | None
+    ) -> AsyncGenerator[PlaceStream]:
         """A stream, for the length of a block; raise `TooManyWaiting`."""
         stream = PlaceStream(room, shown)
         self._watching.join(room, stream)
-        self.streams[stream] = wire
+        self.streams[stream] = connection
         if self._is_closing:
             stream.end()
         if self._ticking is None:
@@ -178,12 +180,12 @@ class PlaceStreams:
         while True:
             longest_silent = min((stream.sent_at for stream in self.streams), default=time.monotonic())
             await asyncio.sleep(max(_LEAST_S, longest_silent + HEARTBEAT_S - time.monotonic()))
-            for stream, wire in self.streams.items():
+            for stream, connection in self.streams.items():
                 silent_s = time.monotonic() - stream.sent_at
-                if silent_s >= HEARTBEAT_S and (wire is None or not wire.is_clogged):
+                if silent_s >= HEARTBEAT_S and (connection is None or not connection.is_clogged):
                     stream.beat()
-                elif silent_s >= _PATIENCE_S and wire is not None:
-                    wire.abort()
+                elif silent_s >= _PATIENCE_S and connection is not None:
+                    connection.abort()
 
 
 class PlaceEvents(Response):
@@ -202,22 +204,26 @@ class PlaceEvents(Response):
         if scope["method"] == "HEAD":
             await send(start)
         else:
-            wire = wire_of(scope)
-            async with self._streams.opened(self._room, self._shown, wire) as stream:
+            connection = stream_of(scope)
+            async with self._streams.opened(self._room, self._shown, connection) as stream:
                 await send(start)
                 await send(chunk(b"retry: %d\n\n" % random.randint(*_RECONNECT_MS)))  # noqa: S311 - no secret
-                await (_send_the_usual_way(stream, send, receive) if wire is None else _write(stream, wire, receive))
+                await (
+                    _send_the_usual_way(stream, send, receive)
+                    if connection is None
+                    else _write(stream, connection, receive)
+                )
         await send(chunk(b"", more=False))
 
 
-async def _write(stream: PlaceStream, wire: Wire, receive: Receive) -> None:
+async def _write(stream: PlaceStream, connection: Connection, receive: Receive) -> None:
     """Whoever shows something to the stream writes it to the connection."""
 
     def offer() -> None:
-        if not wire.is_clogged and (latest := stream.take()) is not None:
-            wire.write(latest)
+        if not connection.is_clogged and (latest := stream.take()) is not None:
+            connection.write(latest)
 
-    wire.begin(offer)
+    connection.begin(offer)
     stream.begin(offer)
     leaving = asyncio.create_task(gone(receive), name="client")
     try:

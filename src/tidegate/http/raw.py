@@ -1,0 +1,123 @@
+"""Tools for raw ASGI handlers, which answer the most frequent requests without the framework.
+
+A raw handler is mounted on a prefix of addresses, and is given the application. It answers plain requests of callers
+who are admitted; everything else it passes on to the application, which knows all rules and reports every problem. Both
+give the same answer; a test of each handler compares them.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from tidegate.core.ids import new_id
+from tidegate.http import security_headers
+from tidegate.http.authentication import Door
+from tidegate.http.callers import Role
+from tidegate.http.connection import connection_of
+from tidegate.http.header_limits import check_head
+from tidegate.http.problems import Trouble
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+RawHandler = Callable[[Application], Application]
+"""Makes the ASGI application of a prefix. It is given the application that answers what the handler does not."""
+Pair = tuple[bytes, bytes]
+
+_MOST_REMEMBERED = 2_000
+_STATUS_LINES = {each.value: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
+
+
+def received_first(message: Message, receive: Receive) -> Receive:
+    """`receive` for an application, which is given a message first that was received before."""
+    messages = [message]
+
+    async def receive_again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_again
+
+
+class Admitted:
+    """What the headers of an admitted request say."""
+
+    __slots__ = ("has_body", "headers", "is_secure")
+
+    def __init__(self, headers: Mapping[bytes, bytes]) -> None:
+        self.headers = headers
+        self.is_secure = headers.get(b"x-forwarded-proto", b"").lower() == b"https"
+        """Whether the client uses TLS, with the proxy."""
+        self.has_body = b"content-length" in headers or b"transfer-encoding" in headers
+
+
+class Admission:
+    """Decides at once whether a request may be answered, and remembers it for requests with the same headers.
+
+    Only what cannot change while the process runs is remembered: that a key is right, or that none is needed.
+    """
+
+    def __init__(self, door: Door, role: Role, *, varying: Collection[bytes] = ()) -> None:
+        """`varying` names headers that differ from request to request and do not matter for admission."""
+        self._door, self._role, self._varying = door, role, frozenset(varying)
+        self._admitted = dict[Any, Admitted]()
+
+    def __call__(self, scope: Scope) -> Admitted | None:
+        """The headers of a request that is admitted, without the varying ones; None: the application has to decide."""
+        client, pairs = scope["client"], scope["headers"]
+        if self._varying:
+            pairs = [pair for pair in pairs if pair[0] not in self._varying]
+        known = scope["method"], None if client is None else client[0], tuple(pairs)
+        found = self._admitted.get(known)
+        return self._decide(scope, dict(pairs), known) if found is None else found
+
+    def _decide(self, scope: Scope, headers: dict[bytes, bytes], known: Any) -> Admitted | None:
+        try:
+            check_head(scope)
+            self._door.admit_at_once(scope["method"], scope["path"], Headers(scope=scope), known[1]).require(self._role)
+        except Trouble:
+            return None
+        if len(headers) != len(known[2]):
+            return None  # the application decides which of several headers of one name counts
+        if len(self._admitted) >= _MOST_REMEMBERED:
+            self._admitted.clear()
+        found = self._admitted[known] = Admitted(headers)
+        return found
+
+
+class Responder:
+    """Sends answers of raw handlers, with the headers that every answer has."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._common: dict[bool, bytes] = {}
+
+    async def __call__(
+        self, scope: Scope, send: Send, status: int, headers: bytes, *body: bytes, is_secure: bool
+    ) -> None:
+        """Send an answer; `headers` are the lines that it has beside its length, date, id and the security headers.
+
+        It is written to the connection where that is possible, else sent as messages.
+        """
+        now = int(time.time())
+        if now != self._second:
+            self._second, date = now, (b"date", formatdate(now, usegmt=True).encode())
+            for secure in (False, True):
+                self._common[secure] = lines_of([date, *security_headers.of_data(is_secure=secure)])
+        length = b"" if status == 304 else b"content-length: %d\r\n" % sum(map(len, body))
+        lines = b"%b%b%bx-request-id: %b\r\n" % (headers, length, self._common[is_secure], new_id().encode())
+        connection = connection_of(scope)
+        if connection is None or not connection.respond(scope, _STATUS_LINES[status], lines, b"\r\n", *body):
+            pairs = [tuple(line.split(b": ", 1)) for line in lines.split(b"\r\n")[:-1]]
+            await send({"type": "http.response.start", "status": status, "headers": pairs})
+            await send({"type": "http.response.body", "body": b"".join(body)})
+
+
+def lines_of(headers: Iterable[Pair]) -> bytes:
+    """Headers as they are sent."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
