@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import REDIS_COMMAND_DURATION
 from tidegate.storage.valkey.capabilities import ServerInfo, examine
 from tidegate.storage.valkey.idle_connections import IdleConnections
+from tidegate.storage.valkey.in_flight import CommandsInFlight
 from tidegate.storage.valkey.keys import Unit
 from tidegate.storage.valkey.urls import require_url, without_password
 
@@ -65,6 +66,7 @@ class Valkey:
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
         self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
+        self._in_flight = CommandsInFlight(self.address)
         self._idle = IdleConnections(self._client, keep=_KEPT_IDLE), IdleConnections(self._waiting, keep=_KEPT_IDLE)
         self._info: ServerInfo | None = None
         self.on_unavailable: Callable[[], None] = lambda: None
@@ -105,7 +107,7 @@ class Valkey:
     async def execute(self, *command: Any) -> Any:
         """One command, one reply."""
         with self._our_errors():
-            async with self._turn():
+            async with self._in_flight.command(), self._turn():
                 began = time.perf_counter()
                 try:
                     reply = await self._client.execute_command(*command)
@@ -122,7 +124,7 @@ class Valkey:
     async def execute_apart(self, *command: Any, within_s: float) -> Any:
         """One command on a connection of its own: it waits for no other command of this process, and is not retried."""
         with self._our_errors():
-            async with asyncio.timeout(within_s):
+            async with self._in_flight.command(), asyncio.timeout(within_s):
                 try:
                     return await self._waiting.execute_command(*command)
                 finally:
@@ -136,7 +138,7 @@ class Valkey:
             pipeline = self._client.pipeline() if self.is_cluster else self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
-            async with self._turn():
+            async with self._in_flight.command(), self._turn():
                 began = time.perf_counter()
                 try:
                     replies = await pipeline.execute(raise_on_error=False)
@@ -149,7 +151,8 @@ class Valkey:
         """See that the server answers, each primary of a cluster, whatever else this process has under way."""
         nodes = {"target_nodes": RedisCluster.PRIMARIES} if self.is_cluster else {}
         with self._our_errors():
-            await self._waiting.execute_command("PING", **nodes)
+            async with self._in_flight.command():
+                await self._waiting.execute_command("PING", **nodes)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:
@@ -160,11 +163,21 @@ class Valkey:
             yield
 
     async def close(self) -> None:
-        """Close every connection; blocking commands under way end with an error."""
-        for idle in self._idle:
-            await idle.stop()
-        await _close(self._client)
-        await _close(self._waiting)
+        """Close every connection, also when cancelled; commands in flight and later ones raise `ValkeyUnavailable`."""
+        closing = asyncio.create_task(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
+    async def _close(self) -> None:
+        async with AsyncExitStack() as stack:  # a failure does not keep the others open
+            stack.push_async_callback(_close_client, self._waiting)
+            stack.push_async_callback(_close_client, self._client)
+            for idle in self._idle:
+                stack.push_async_callback(idle.stop)
+            await self._in_flight.close()
 
     @contextmanager
     def _our_errors(self) -> Generator[None]:
@@ -234,7 +247,7 @@ async def connected(url: str, *, prefix: str = "tidegate") -> AsyncGenerator[Val
         await valkey.close()
 
 
-async def _close(client: Redis | RedisCluster) -> None:
+async def _close_client(client: Redis | RedisCluster) -> None:
     await client.aclose()
     if isinstance(client, RedisCluster):  # after a broken connection it means to look for its nodes, and closes nothing
         await client.nodes_manager.aclose()
