@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import assertion_cache, examples, tiers
+from tests.open_connections import OpenConnections
 from tests.servers.migrated import migrated_database
 from tests.servers.registry import ServerTable, record_used, skip_or_fail
 from tests.servers.sql import ALL_SQL, empty_database
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     tier = tiers.tier_of_run(config)
     is_quick = tier is tiers.Tier.QUICK
+    config.pluginmanager.register(OpenConnections())
     for marker in tiers.MARKERS:
         config.addinivalue_line("markers", marker)
     config.pluginmanager.register(ServerTable(left_out="not in this tier: make test-all" if is_quick else None))
