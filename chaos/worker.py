@@ -46,7 +46,7 @@ async def _work(order: Order, lifeline: int, say: Say) -> int:
             await collection.orchestrator.begin("github", subject, pool=POOL)
         _announce_lead(collection, say)
         report = await collection.process(services={"announcement": Announcement(say)}).run(handle_signals=True)
-    return 0 if report.in_good_order else 1
+    return 0 if report.is_clean else 1
 
 
 class Announcement:

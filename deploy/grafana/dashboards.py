@@ -256,7 +256,7 @@ def runtime() -> Json:
         level("Events that are dead letters", "outbox_dead", alerts=["TidegateOutboxDeadLetters"]),
         rate("Delivered, per second", "outbox_delivered_total", "kind"),
         rate("To be tried again, per second", "outbox_retried_total", "kind"),
-        within("Buried, per hour", "outbox_buried_total", "1h", "kind"),
+        within("Events that became dead letters, per hour", "outbox_dead_lettered_total", "1h", "kind"),
         within("Deleted by retention, per hour", "retention_deleted_total", "1h", "rule"),
         spans("Handling", "outbox_handling_seconds", "kind"),
         spans("From commit to delivery", "outbox_wait_seconds"),
@@ -269,7 +269,7 @@ def runtime() -> Json:
         rate("Commands per second", "redis_command_duration_seconds_count", "instance"),
         level("Depth of streams", "stream_depth", "stream"),
         level("Dead letters of streams", "stream_dead_letters", "stream", alerts=["TidegateStreamDeadLetters"]),
-        within("Buried messages, per hour", "stream_buried_total", "1h", "stream"),
+        within("Dead letters, per hour", "stream_dead_lettered_total", "1h", "stream"),
     ]
     errors = "deployment:http_requests:error_ratio_5m"
     refused = [("sum(increase(http_keys_refused_total{@}[5m]))", "wrong keys")]

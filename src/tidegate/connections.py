@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Preflight = Callable[[], Awaitable[None]]
 _SHARD = "shard-0"
-_NEVER_BURIED = 1_000_000
+_UNLIMITED_DELIVERIES = 1_000_000
 """The worker decides when a job has been delivered too often: its permit and its row end with it."""
 
 
@@ -84,7 +84,7 @@ def build_context(
 
     unit, owner = valkey.unit(shard), owner or new_owner()
     membership = Membership(valkey, unit, owner, settings=settings.membership)
-    jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _NEVER_BURIED}))
+    jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _UNLIMITED_DELIVERIES}))
     alarms = Stream(valkey, unit, "alarms", settings.stream)
     timers = Timers(valkey, unit, alarms.keys.stream, settings=settings.timers)
     gate = Gate(

@@ -60,7 +60,7 @@ async def opened(folder: Path, valkey_url: str) -> AsyncGenerator[Site]:
             running = asyncio.create_task(process.run())
             yield Site(shop, binding.url, schedule, await shop.reception.room(room_of(schedule)))
             process.stop()
-            assert (await running).in_good_order
+            assert (await running).is_clean
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -142,7 +142,7 @@ def bury_the_end(tx: Transaction, run_id: int) -> None:
     event = Event(run_ended("github"), key=ended_key(run_id), payload={"run_id": run_id})
     outbox.add(tx, event)
     (number,) = tx.execute(select(outbox_events.c.id).where(outbox_events.c.event_id == event.event_id)).one()
-    outbox.bury(tx, number, attempts=8, error="ValueError: no such day")
+    outbox.mark_dead(tx, number, attempts=8, error="ValueError: no such day")
 
 
 @pytest.mark.full

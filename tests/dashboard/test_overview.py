@@ -116,7 +116,7 @@ def is_anything_dead(told: Any) -> bool:
 def _add_dead_letter(tx: Transaction) -> None:
     outbox.add(tx, Event("no.handler", "dead letters", {}))
     [event] = outbox.pending_page(tx, after=0, limit=10, kinds=["no.handler"])
-    outbox.bury(tx, event.id, attempts=12, error="it failed")
+    outbox.mark_dead(tx, event.id, attempts=12, error="it failed")
 
 
 async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: Served):

@@ -64,7 +64,7 @@ async def test_who_runs_goes_on_under_a_newer_schema_and_who_starts_is_told(tmp_
             run = (await client.post("/v1/runs", {"login": sim.world.logins()[0]})).json
             ended = await client.until_over(run["id"])
         second = await command(tmp_path, "work", **variables)
-        assert (await up.stop())["in_good_order"]
+        assert (await up.stop())["is_clean"]
 
     assert (ended["status"], ended["failed_jobs"]) == ("completed", 0)
     assert second.code == 1

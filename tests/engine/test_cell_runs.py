@@ -180,7 +180,7 @@ def bury_an_end(tx: Transaction) -> tuple[int, int]:
     run_id = tx.execute(select(collection_runs.c.id)).scalar_one()
     outbox.add(tx, Event(run_ended(BOOKSHOP), key=ended_key(run_id), payload={"run_id": run_id}))
     (event,) = outbox.pending_page(tx)
-    outbox.bury(tx, event.id, attempts=1, error="a defect")
+    outbox.mark_dead(tx, event.id, attempts=1, error="a defect")
     return run_id, event.id
 
 

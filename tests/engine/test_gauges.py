@@ -152,7 +152,7 @@ async def test_a_source_that_breaks_costs_its_own_figures_and_no_others(
 async def test_events_that_wait_and_those_that_are_dead_are_told(make: Callable[[timedelta], Gauges], sqlite: Database):
     def fill(tx: Transaction) -> None:
         outbox.add(tx, *(Event("kind", "key", n) for n in range(3)))
-        outbox.bury(tx, outbox.pending_page(tx)[0].id, attempts=5, error="broken")
+        outbox.mark_dead(tx, outbox.pending_page(tx)[0].id, attempts=5, error="broken")
 
     await sqlite.transaction(fill)
     await make(timedelta(0)).refresh()

@@ -226,4 +226,4 @@ async def _running(
     finally:
         stop()
         report = await task
-    assert report.in_good_order, report
+    assert report.is_clean, report

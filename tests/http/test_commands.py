@@ -53,7 +53,7 @@ async def test_up_says_where_it_is_collects_and_stops_when_asked(tmp_path: Path)
             assert b'job_processing_time_count{kind="REPO_ISSUES"}' in (await client.get("/metrics")).body
         stopped = await up.stop(signal.SIGINT)
 
-        assert stopped == {"in_good_order": True, "failed": [], "canceled": []}
+        assert stopped == {"is_clean": True, "failed": [], "canceled": []}
         told = {json.loads(line)["event"] for line in up.log.read_text().splitlines()}
         assert {"http.listening", "leader.elected", "http.answered", "service.stopped"} <= told
         assert variables["GITHUB_TOKEN"] not in up.log.read_text()
@@ -79,7 +79,7 @@ async def test_sigterm_in_the_middle_of_a_run_drains_and_the_next_up_goes_on(tmp
             ended = await client.until_over(run["id"])
             await second.stop()
 
-    assert stopped["in_good_order"]
+    assert stopped["is_clean"]
     assert "ended" not in heard, "who listened was sent home"
     assert sim.report().calls > calls, "the stop came in the middle"
     assert (ended["status"], ended["failed_jobs"]) == ("completed", 0)
@@ -109,8 +109,8 @@ async def test_serve_answers_and_work_works(tmp_path: Path):
         figures = (await client.get("/metrics")).body
         refused = await stranger.get("/v1/runs")
         sockets = psutil.Process(work.process.pid).net_connections("tcp")
-        assert (await work.stop())["in_good_order"]
-        assert (await serve.stop())["in_good_order"]
+        assert (await work.stop())["is_clean"]
+        assert (await serve.stop())["is_clean"]
         logs = serve.log.read_text() + work.log.read_text()
 
     assert ended["status"] == "completed"
@@ -189,7 +189,7 @@ def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
 
 
 def test_people_are_told_how_it_ended():
-    assert farewell(Stopped(in_good_order=True, failed=[], canceled=[])).startswith("stopped in good order")
-    late = farewell(Stopped(in_good_order=False, failed=["http"], canceled=["worker"]))
+    assert farewell(Stopped(is_clean=True, failed=[], canceled=[])).startswith("stopped in good order")
+    late = farewell(Stopped(is_clean=False, failed=["http"], canceled=["worker"]))
     assert "did not end in time: worker" in late
     assert "fell while it ended: http" in late

@@ -20,7 +20,7 @@ def bury_events(tx: Transaction, *events: Event) -> list[int]:
     outbox.add(tx, *events)
     ids = [row.id for row in outbox.pending_page(tx, limit=500) if row.event_id in {each.event_id for each in events}]
     for number in ids:
-        outbox.bury(tx, number, attempts=12, error=f"the handler said {SECRET}")
+        outbox.mark_dead(tx, number, attempts=12, error=f"the handler said {SECRET}")
     return ids
 
 

@@ -39,11 +39,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 def ours() -> set[str]:
     """The tasks that exist for those who listen."""
     names = {task.get_name() for task in asyncio.all_tasks()}
-    return {name for name in names if name.startswith(("send events", "client", "follow run", "read the bulletin"))}
+    return {name for name in names if name.startswith(("send events", "client", "follow run", "read changes"))}
 
 
 async def until_readers(valkey: Valkey, count: int) -> None:
-    """Until so many connections read the bulletin, no more and no less."""
+    """Until so many connections read changes, no more and no less."""
     async with patience():
         while (await valkey.execute("CLIENT", "LIST")).count(b" cmd=xread ") != count:
             await look_again()
@@ -137,7 +137,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path):
             async with aiohttp.ClientSession() as session, AsyncExitStack() as stack:
                 answer = await stack.enter_async_context(session.get(f"{poor.client.url}/v1/runs/{run_id}/events"))
                 await anext(read_events(answer))
-                assert ours() == {"send events", "client", f"follow run {run_id}", "read the bulletin"}
+                assert ours() == {"send events", "client", f"follow run {run_id}", "read changes"}
 
             await until(lambda: not poor.collection.bulletin.is_reading)
 

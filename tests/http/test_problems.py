@@ -287,7 +287,7 @@ async def test_errors_of_ours_become_the_problems_they_mean():
         assert told(error).kind is kind
         assert "10.0.0.1" not in told(error).detail, "what is behind us is nobody's business"
     assert told(RunActive("ada", 5)).headers["Location"] == "/v1/runs/5"
-    assert "may have been done or not" in told(CommitUnknown("db")).detail
+    assert "outcome is unknown" in told(CommitUnknown("db")).detail
     assert told(DatabaseUnavailable("x")).headers["Retry-After"] == "5"
     assert to_trouble(ContractBroken("a defect")) is None
     assert to_trouble(KeyError("x")) is None

@@ -61,7 +61,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cli
     folder = tmp_path_factory.mktemp("roles")
     async with started(folder, "serve", "--port", "0", **variables) as server, aiohttp.ClientSession() as session:
         yield Client(session, server.url)
-        assert (await server.stop())["in_good_order"]
+        assert (await server.stop())["is_clean"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -19,7 +19,7 @@ async def at_work(process: Supervisor) -> AsyncGenerator[None]:
     finally:
         process.stop()
         report = await running
-    assert report.in_good_order, report
+    assert report.is_clean, report
 
 
 def collecting(parts: Context, collector: Collector) -> Supervisor:

@@ -91,7 +91,7 @@ def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervi
 async def main(url: str, lease: timedelta, folder: Path | None) -> int:
     async with connected(url) as valkey:
         report = await supervised(valkey, lease, folder).run(handle_signals=True)
-    return 0 if report.in_good_order else 1
+    return 0 if report.is_clean else 1
 
 
 if __name__ == "__main__":

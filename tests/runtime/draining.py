@@ -23,8 +23,8 @@ async def main() -> int:
     supervisor = Supervisor()
     supervisor.add("worker", Worker())
     report = await supervisor.run(handle_signals=True)
-    print("left in good order" if report.in_good_order else "cut off", flush=True)
-    return 0 if report.in_good_order else 1
+    print("left in good order" if report.is_clean else "cut off", flush=True)
+    return 0 if report.is_clean else 1
 
 
 if __name__ == "__main__":

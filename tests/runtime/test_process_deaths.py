@@ -181,4 +181,4 @@ async def test_where_the_kernel_cannot_watch_the_lease_decides_and_the_log_says_
         while not (tmp_path / "us").exists():
             await asyncio.sleep(0)
 
-    assert logged.getvalue().count("neighbours.unwatched") == 1
+    assert logged.getvalue().count("process_deaths.unwatched") == 1

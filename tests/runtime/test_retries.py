@@ -81,8 +81,10 @@ async def test_of_several_that_failed_the_most_patient_decides(database: Databas
 @pytest.mark.parametrize("error", [RuntimeError("never"), Undeliverable("never")])
 async def test_whoever_buries_an_event_is_told(database: Database, error: Exception):
     told: list[tuple[object, str]] = []
-    guilty = Handler("kind", "guilty", Failing(error), on_burial=lambda event, why: told.append((event.payload, why)))
-    innocent = Handler("kind", "innocent", Log(), on_burial=lambda event, why: told.append(("innocent", why)))
+    guilty = Handler(
+        "kind", "guilty", Failing(error), on_dead_letter=lambda event, why: told.append((event.payload, why))
+    )
+    innocent = Handler("kind", "innocent", Log(), on_dead_letter=lambda event, why: told.append(("innocent", why)))
     async with running(Relay(database, [guilty, innocent], max_attempts=2, backoff=AT_ONCE)):
         await add(database, "a", 7)
         await empty(database)

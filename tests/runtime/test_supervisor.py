@@ -104,7 +104,7 @@ async def test_services_run_until_the_stop_and_end_in_reverse_order():
     report = await running
     assert log == ["http", "worker", "heartbeat"]
     assert report == StopReport(drained=("http", "worker", "heartbeat"), failed=(), cancelled=())
-    assert report.in_good_order
+    assert report.is_clean
 
 
 async def test_a_service_is_told_to_stop_only_when_those_after_it_have_ended():
@@ -129,7 +129,7 @@ async def test_the_fallen_are_started_again_and_the_others_do_not_notice(how: Ca
     assert falling.starts == 4
     assert steady.log == []
     supervised.stop()
-    assert (await running).in_good_order
+    assert (await running).is_clean
 
 
 async def test_a_service_that_may_end_is_not_started_again():
@@ -185,7 +185,7 @@ async def test_a_stop_ends_the_pause_before_a_new_start():
         await asyncio.sleep(0)
     supervised.stop()
     async with patience():
-        assert (await running).in_good_order
+        assert (await running).is_clean
 
 
 def test_what_hangs_is_cancelled_and_named_and_those_behind_it_still_leave_properly():
@@ -197,7 +197,7 @@ def test_what_hangs_is_cancelled_and_named_and_those_behind_it_still_leave_prope
         supervised.stop()
         report = await running
         assert report == StopReport(drained=("last", "first"), failed=(), cancelled=("hanging",))
-        assert not report.in_good_order
+        assert not report.is_clean
         assert hanging.was_cancelled
         assert 27 <= passed() < 30, "the last tenth is for those behind it"
 
@@ -270,7 +270,7 @@ async def test_signals_are_handled_while_it_runs_if_it_was_asked_for_and_handed_
     running = asyncio.create_task(supervisor(("steady", steady)).run(handle_signals=True))
     await steady.running.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert (await running).in_good_order
+    assert (await running).is_clean
     assert signal.getsignal(signal.SIGTERM) == before
 
 

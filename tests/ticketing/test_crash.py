@@ -140,4 +140,4 @@ async def test_a_payment_whose_process_died_before_it_could_tell_is_ranked(
 
         await until(is_ranked)
         process.stop()
-        assert (await running).in_good_order
+        assert (await running).is_clean

@@ -148,5 +148,5 @@ class CellService:
             process.stop()
             await running
             raise
-        if not report.in_good_order:
+        if not report.is_clean:
             raise CellCutOff(report)

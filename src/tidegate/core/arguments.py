@@ -1,4 +1,4 @@
-"""Refuse nonsense at the door, naming the value and the reason."""
+"""Validation of arguments. Each function raises `InvalidArgument`, which names the value and the reason."""
 
 import unicodedata
 
@@ -8,7 +8,7 @@ _LONGEST_NAME = 512
 
 
 def require_name(name: str, value: str) -> str:
-    """A non-empty printable text without the characters that keys use to separate their parts."""
+    """Require a non-empty printable text without the characters that separate the parts of keys."""
     if not value:
         raise InvalidArgument(name, value, "must not be empty")
     if len(value) > _LONGEST_NAME:
@@ -19,10 +19,10 @@ def require_name(name: str, value: str) -> str:
 
 
 def normalise_id(name: str, value: str, *, longest: int) -> str:
-    """The id of a user or another subject in its one spelling: Unicode NFKC, without spaces around it.
+    """Normalise the id of a user or another subject: Unicode NFKC, without surrounding spaces.
 
-    Two spellings that look alike to a person are one id. Raises `InvalidArgument` for an id that is empty, longer than
-    `longest` characters, or has characters that cannot be seen (control, format, unassigned).
+    Spellings that look the same become one id. Raises `InvalidArgument` for an id that is empty, longer than `longest`
+    characters, or contains invisible characters (control, format, unassigned).
 
         normalise_id("user", " Ada ", longest=128)  # "Ada"
     """
@@ -32,30 +32,30 @@ def normalise_id(name: str, value: str, *, longest: int) -> str:
     if len(found) > longest:
         raise InvalidArgument(name, found[:32] + "…", f"must have at most {longest} characters")
     if not found.isprintable():
-        raise InvalidArgument(name, found, "must have no characters that cannot be seen")
+        raise InvalidArgument(name, found, "must contain no invisible characters")
     return found
 
 
 def require_positive(name: str, value: float) -> None:
-    """More than zero."""
+    """Require a number greater than zero."""
     if not value > 0:
         raise InvalidArgument(name, value, "must be positive")
 
 
 def require_not_negative(name: str, value: float) -> None:
-    """Zero or more."""
+    """Require a number of at least zero."""
     if not value >= 0:
         raise InvalidArgument(name, value, "must not be negative")
 
 
 def require_at_most(name: str, value: float, most: float) -> None:
-    """No more than `most`."""
+    """Require a number of at most `most`."""
     if value > most:
         raise InvalidArgument(name, value, f"must be at most {most}")
 
 
 def require_whole(name: str, value: int, *, least: int, most: int) -> None:
-    """A whole number (a truth value is none), no less than `least` and no more than `most`."""
+    """Require a whole number from `least` to `most`; booleans are refused."""
     if type(value) is not int:
         raise InvalidArgument(name, value, "must be a whole number")
     if not least <= value <= most:

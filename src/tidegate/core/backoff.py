@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Pauses between attempts: exponential backoff with jitter."""
 
 import random
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from tidegate.core.arguments import require_at_most, require_not_negative, requi
 
 @dataclass(frozen=True)
 class Backoff:
-    """Exponential growth with full jitter: anywhere from nothing to the ceiling, which doubles up to `most`.
+    """Exponential backoff: a pause is drawn between zero and a ceiling, which grows by `factor` up to `most`.
 
-    Full jitter spreads a crowd that failed together over the whole span, so it does not return together. A smaller
-    `jitter` is the share of a wait that is drawn: with 0.1 it lies between nine tenths of the ceiling and all of it.
+    Full jitter spreads callers that failed together, so they do not retry together. `jitter` is the random share of a
+    pause: with 0.1, pauses lie between 90 % and 100 % of the ceiling.
     """
 
     first: timedelta = timedelta(seconds=1)
@@ -28,7 +28,7 @@ class Backoff:
         require_at_most("jitter", self.jitter, 1)
 
     def ceiling(self, attempt: int) -> timedelta:
-        """The longest wait after the `attempt`-th failure (the first is 1)."""
+        """The longest pause after the given failure, counted from 1."""
         require_positive("attempt", attempt)
         first, most = self.first.total_seconds(), self.most.total_seconds()
         try:
@@ -37,13 +37,13 @@ class Backoff:
             return self.most
 
     def delay(self, attempt: int) -> timedelta:
-        """A wait drawn for the `attempt`-th failure."""
+        """Draw a pause for the given failure, counted from 1."""
         drawn = random.random()  # noqa: S311 - spreads load, guards nothing
         return self.ceiling(attempt) * (1 - self.jitter * (1 - drawn))
 
 
 OUTAGE_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=5), jitter=0.5)
-"""Between two attempts at a server that is away or refuses: work resumes at most 5 s after its return."""
+"""Pauses between attempts at a server that is unavailable or refuses: work resumes within 5 s of its return."""
 
 DEFECT_PAUSES = Backoff(first=timedelta(milliseconds=500), most=timedelta(seconds=10))
-"""Before a service that failed with an unexpected error is started again."""
+"""Pauses before a service that failed with an unexpected error is restarted."""

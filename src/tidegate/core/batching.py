@@ -16,9 +16,9 @@ class Batcher(Generic[T]):
         batcher = Batcher(look_up_many, most=200, under_way=4)
         batcher.add(item)
 
-    A batch starts in the next turn of the event loop, so it holds everything that one turn brought: one item where the
-    loop is idle, many where it is busy. While `under_way` batches run, the next one grows. Items carry their own
-    futures; `work` must not raise.
+    A batch starts in the next iteration of the event loop, so it contains all items of one iteration: one if the loop
+    is idle, many if it is busy. While `under_way` batches run, the next one grows. Items carry their own futures;
+    `work` must not raise.
     """
 
     def __init__(self, work: Callable[[list[T]], Awaitable[None]], *, most: int, under_way: int) -> None:
@@ -50,7 +50,7 @@ class Batcher(Generic[T]):
         self._is_due = False
         while self._items and len(self._tasks) < self._under_way:
             batch, self._items = self._items[: self._most], self._items[self._most :]
-            # In a context of its own: it serves all callers, and its log lines belong to none of them.
+            # In its own context: the batch serves all callers, so its log lines must not carry the fields of one.
             task = asyncio.create_task(self._run(batch), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._end)

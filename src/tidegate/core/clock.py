@@ -1,7 +1,7 @@
-"""Time as a collaborator.
+"""Clocks as a dependency.
 
-Every atomic step on Valkey uses the server's clock, so a process whose clock is wrong cannot break a limit. Python code
-that needs the time of day (rows, logs) asks a `Clock`; tests hand in one that stands still until told.
+Every atomic step on Valkey uses the server's clock, so a process with a wrong clock cannot break a limit. Python code
+that needs the time of day (rows, logs) uses a `Clock`; tests pass a `ManualClock`.
 """
 
 import time
@@ -10,15 +10,15 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time; says whether scripts must use it instead of the server's."""
+    """The time of day, and the time that scripts use."""
 
     def now(self) -> datetime:
-        """The present moment, aware, in UTC."""
+        """The current time, timezone-aware, in UTC."""
         ...
 
     @property
     def pinned_ms(self) -> int | None:
-        """What scripts take for now, in ms since the epoch; None lets the server decide."""
+        """The time that scripts use, in ms since the epoch; None means the server's time."""
         ...
 
 
@@ -26,7 +26,7 @@ class SystemClock:
     """The machine's clock for rows and logs, the server's for scripts."""
 
     def now(self) -> datetime:
-        """The present moment by this machine."""
+        """The current time of this machine."""
         return datetime.now(UTC)
 
     @property
@@ -36,22 +36,22 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until `advance`d; pins the scripts' time too. For tests and simulations."""
+    """A clock that only `advance` moves; scripts use it too. For tests and simulations."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
 
     def now(self) -> datetime:
-        """The moment it was last moved to."""
+        """The time to which the clock was set last."""
         return self._now
 
     @property
     def pinned_ms(self) -> int:
-        """The same moment, for scripts."""
+        """The same time, for scripts."""
         return to_ms(self._now)
 
     def advance(self, by: timedelta) -> None:
-        """Move on."""
+        """Move the clock forward."""
         self._now += by
 
 
@@ -61,7 +61,7 @@ def to_ms(moment: datetime) -> int:
 
 
 def from_ms(ms: int) -> datetime:
-    """The moment `ms` milliseconds after the epoch, in UTC."""
+    """The time `ms` milliseconds after the epoch, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
@@ -71,5 +71,5 @@ def milliseconds(span: timedelta) -> int:
 
 
 def monotonic_ms() -> float:
-    """A clock that only ever goes forward, for measuring spans within one process."""
+    """A clock that never goes back, for measuring durations within one process."""
     return time.monotonic() * 1000

@@ -1,27 +1,27 @@
-"""Everything Tidegate raises on purpose.
+"""All errors that Tidegate raises deliberately.
 
     TidegateError
-    ├── InvalidArgument         a value no caller may pass: names it and says why (also a ValueError)
-    ├── InvalidSettings         the configuration cannot be used as it stands
-    ├── Unavailable             a server cannot serve us now; trying again later is right
+    ├── InvalidArgument         an invalid value: the message names it and the reason (also a ValueError)
+    ├── InvalidSettings         the configuration is invalid
+    ├── Unavailable             a server cannot serve the request now; retry later
     │   ├── ValkeyUnavailable
     │   ├── DatabaseUnavailable
     │   │   └── CommitUnknown   the connection broke during a commit: it may have happened
-    │   ├── CircuitOpen         a breaker refuses calls until `retry_at_ms`
+    │   ├── CircuitOpen         a circuit breaker refuses calls until `retry_at_ms`
     │   ├── NoSpaceLeft         a disk is full; writes succeed again when there is space
     │   └── ServerRefused       the server answered and refuses requests until an operator changes something
     │       ├── ValkeyRefused   also a ValkeyUnavailable
     │       └── DatabaseRefused also a DatabaseUnavailable
     ├── ContractBroken          code and Lua, or code and schema, disagree
-    ├── LeaseTaken              somebody else holds it for `remaining_ms` more
-    ├── LeaseLost               we held it, and no longer do
-    ├── GrantVoid               a permit that ended or was used: the call must not be made
-    ├── TooManyWaiting          a line in this process is full
-    ├── Conflict                what was asked for does not fit the current state
-    ├── NoCredential            nobody may make this call: there is no valid secret for it
-    └── NotFound                nothing has this id
+    ├── LeaseTaken              another owner holds the lease for `remaining_ms` more
+    ├── LeaseLost               the lease ended or passed to another owner
+    ├── GrantVoid               the permit expired or was used: the call must not be made
+    ├── TooManyWaiting          a queue of this process is full
+    ├── Conflict                the request does not fit the current state
+    ├── NoCredential            there is no valid credential for the call
+    └── NotFound                no object has this id
 
-Whoever catches `Unavailable` may retry; whoever catches anything else should not.
+Retry after `Unavailable` only; other errors do not go away by themselves.
 """
 
 from collections.abc import Iterable
@@ -30,29 +30,29 @@ from typing import ClassVar
 import msgspec
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What comes of decoding bytes that somebody else wrote: no JSON, a text in it that is none, or nested too deeply."""
+"""Raised when foreign bytes are decoded: not JSON, not UTF-8, or nested too deeply."""
 
 
 class TidegateError(Exception):
     """Base class of all errors that Tidegate raises."""
 
     problem: ClassVar[str] = ""
-    """Name of the `ProblemType` that an HTTP caller is answered with; empty: an internal server error."""
+    """Name of the `ProblemType` of the HTTP answer; empty means an internal server error."""
 
     @property
     def public_message(self) -> str:
-        """The message for a caller outside: it names no server behind this process."""
+        """The message for external callers. It names no internal server."""
         return str(self)
 
 
 class Conflict(TidegateError):
-    """What was asked for does not fit the current state."""
+    """The request does not fit the current state."""
 
     problem = "conflict"
 
 
 class InvalidArgument(TidegateError, ValueError):
-    """`name` may not be `value`, because of `reason`."""
+    """The argument or setting `name` must not be `value`, because of `reason`."""
 
     problem = "invalid"
 
@@ -62,16 +62,16 @@ class InvalidArgument(TidegateError, ValueError):
 
 
 class InvalidSettings(TidegateError):
-    """The settings as given cannot be used; the message names each and says why."""
+    """The settings are invalid; the message names each invalid one and the reason."""
 
 
 class Unavailable(TidegateError):
-    """`server` cannot be reached, or refuses requests, at this moment; empty where no server of ours is the reason."""
+    """`server` cannot be reached or refuses requests. It is empty if none of the deployment's servers is the reason."""
 
     problem = "unavailable"
     server = ""
     is_reported = False
-    """Whether the log has a line for this condition already, so that a caller that tries again need not add one."""
+    """Whether the condition is already logged, so that callers that retry log nothing."""
 
     def __init__(self, message: str = "", *, server: str = "") -> None:
         super().__init__(message)
@@ -80,8 +80,8 @@ class Unavailable(TidegateError):
 
     @property
     def public_message(self) -> str:
-        """Names no server."""
-        return "a server that is needed cannot be reached"
+        """A message without the name of the server."""
+        return "a required server cannot be reached"
 
 
 class ValkeyUnavailable(Unavailable):
@@ -97,17 +97,15 @@ class DatabaseUnavailable(Unavailable):
 
 
 class CommitUnknown(DatabaseUnavailable):
-    """The connection broke during a commit: it may have happened or not. Only what is idempotent may be tried again."""
+    """The connection broke during a commit, so the outcome is unknown. Only idempotent work may be retried."""
 
     def __init__(self, server: str) -> None:
-        super().__init__(
-            f"{server}: the connection broke during a commit, which may have happened or not", server=server
-        )
+        super().__init__(f"{server}: the connection broke during a commit; its outcome is unknown", server=server)
 
     @property
     def public_message(self) -> str:
-        """Names no server."""
-        return "the connection to the database broke during a commit: it may have been done or not"
+        """A message without the name of the server."""
+        return "the connection to the database broke during a commit; its outcome is unknown"
 
 
 class CircuitOpen(Unavailable):
@@ -116,12 +114,12 @@ class CircuitOpen(Unavailable):
     is_reported = True
 
     def __init__(self, name: str, *, retry_at_ms: int) -> None:
-        super().__init__(f"{name} failed too often; it is tried again in due time", server=name)
+        super().__init__(f"{name} failed too often; calls are refused for a while", server=name)
         self.name, self.retry_at_ms = name, retry_at_ms
 
 
 class NoSpaceLeft(Unavailable):
-    """The disk of `place` is full: nothing was written. `free_mb` is known where the disk is one of this machine."""
+    """The disk of `place` is full; nothing was written. `free_mb` is known for disks of this machine."""
 
     is_reported = True
 
@@ -144,12 +142,12 @@ class ServerRefused(Unavailable):
 
     @property
     def public_message(self) -> str:
-        """Names no server."""
-        return "a server that is needed refuses us, which an operator has to see to; the log says why"
+        """A message without the name of the server."""
+        return "a required server refuses requests until an operator changes something; the log has the reason"
 
 
 class ValkeyRefused(ServerRefused, ValkeyUnavailable):
-    """Valkey answered and refuses requests. Nothing was written, and nothing it knew is lost."""
+    """Valkey answered and refuses requests. Nothing was written, and no data was lost."""
 
 
 class DatabaseRefused(ServerRefused, DatabaseUnavailable):
@@ -157,7 +155,7 @@ class DatabaseRefused(ServerRefused, DatabaseUnavailable):
 
 
 class ContractBroken(TidegateError):
-    """Two parts that must agree do not; this is a defect, not a condition."""
+    """Two parts that must agree do not: a defect."""
 
 
 class LeaseTaken(TidegateError):
@@ -169,19 +167,19 @@ class LeaseTaken(TidegateError):
 
 
 class LeaseLost(TidegateError):
-    """The lease `name` ended, or passed to another owner, while we believed to hold it."""
+    """The lease `name` ended or passed to another owner."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"lease {name!r} is no longer ours")
+        super().__init__(f"lease {name!r} was lost")
         self.name = name
 
 
 class GrantVoid(TidegateError):
-    """The permit ended, or was used already: the call it stood for must not be made."""
+    """The permit expired or was used before: its call must not be made."""
 
 
 class TooManyWaiting(TidegateError):
-    """`most` callers already wait in this process; further ones are refused at once."""
+    """`most` callers wait in this process already; further ones are refused."""
 
     problem = "too_many"
 
@@ -197,7 +195,7 @@ class NoCredential(TidegateError):
 
 
 class NotFound(TidegateError):
-    """There is no `kind` with the id `ident`; `known` are those that there are, where they are few."""
+    """There is no `kind` with the id `ident`. `known` lists the existing ones if there are few."""
 
     problem = "not_found"
 

@@ -1,6 +1,6 @@
-"""Names of a package that are imported when they are first used.
+"""Lazy imports of the public names of a package.
 
-A package lists where its public names are, and importing it or one of its modules imports nothing else:
+A package lists the modules of its public names; importing the package imports none of them:
 
     if TYPE_CHECKING:
         from tidegate.primitives.timers.timers import Timers

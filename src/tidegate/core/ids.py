@@ -1,4 +1,4 @@
-"""Ids that sort by the time they were made."""
+"""Unique ids, sortable by creation time, and unique names of processes."""
 
 import os
 import time
@@ -11,7 +11,7 @@ os.register_at_fork(after_in_child=_random.clear)
 
 
 def new_id() -> str:
-    """A UUID of version 7 (RFC 9562): 48 bits of milliseconds, then random."""
+    """Create a UUID of version 7 (RFC 9562): 48 bits of milliseconds, then random bits."""
     stamp = f"{time.time_ns() // 1_000_000:012x}"
     try:
         drawn = _random.pop()
@@ -28,7 +28,7 @@ def _draw() -> str:
 
 
 def new_owner() -> str:
-    """A name for this process among all that ever ran: readable by the operator, never used twice."""
+    """Create a name for this process: readable, and never used twice."""
     host = os.uname().nodename.split(".")[0]
     readable = "".join(c for c in host if c.isalnum() or c == "-")[:32]
     return f"{readable}.{os.getpid()}.{os.urandom(4).hex()}"

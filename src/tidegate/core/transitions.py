@@ -12,7 +12,7 @@ Moves = Mapping[State, AbstractSet[State]]
 
 
 def sources_of(moves: Moves[State], target: State) -> list[State]:
-    """The states from which `target` may be entered: the WHERE of every update that enters it."""
+    """The states from which `target` may be entered, for the WHERE clause of updates that enter it."""
     return [state for state, targets in moves.items() if target in targets]
 
 

@@ -60,8 +60,8 @@ class Completion:
                 "collect.completion",
                 self.complete,
                 retries=self._retries,
-                on_burial=_alert,
-                bury=self._end_without,
+                on_dead_letter=_alert,
+                dead_letter_effect=self._end_without,
                 on_waiting=partial(self._count_retrying, source),
             )
             for source in self._sources

@@ -1,1 +1,1 @@
-"""Services that live long: the supervisor and what it keeps running."""
+"""Long-running services of a process, and the supervisor that keeps them running."""

@@ -1,4 +1,4 @@
-"""The events a relay has in memory: in order within a key, in turn between keys, never more than agreed."""
+"""Events that the relay has loaded: ordered within a key, keys in turn, bounded in number."""
 
 from bisect import insort
 from collections import deque
@@ -9,10 +9,10 @@ from tidegate.storage.sql.outbox import StoredEvent
 
 
 class Backlog:
-    """Pure bookkeeping, without any waiting.
+    """Bookkeeping without I/O.
 
-    An event is known from `add` until `forget`, and is added only once meanwhile. Of one key, at most one is out
-    (taken, and neither `release`d nor `drop`ped), always the one with the lowest id.
+    An event is known from `add` until `forget`; adding it again in between does nothing. At most one event of a key is
+    out (taken, and neither released nor dropped): the one with the lowest id.
     """
 
     def __init__(self, *, most: int, most_per_key: int) -> None:
@@ -31,31 +31,31 @@ class Backlog:
 
     @property
     def has_room(self) -> bool:
-        """Whether another event may be added at all."""
+        """Whether another event can be added."""
         return len(self._known) < self._most
 
     @property
     def wants_more(self) -> bool:
-        """Whether events were left in the table for lack of room, and there is some again worth a look."""
+        """Whether events were left in the table for lack of room, and there is enough room now to load more."""
         if self._had_no_room and len(self._known) <= self._most // 2:
             return True
         return any(key not in self._queues for key in self._cut_short)
 
     def begin_pass(self) -> None:
-        """The table is about to be read from its beginning: what was left there will be met again."""
+        """Prepare to read the table from its beginning, which will include the events that were left there."""
         self._had_no_room = False
         self._cut_short.clear()
 
     def close_full_keys(self) -> Collection[str]:
-        """Keys of which this pass shall load no more: one busy key must not use up the room of all.
+        """Return the keys of which this pass loads no more events, so that one busy key cannot use all the room.
 
-        A key stays closed until the next pass, also when it has room again: what was left out comes first.
+        A key stays closed until the next pass even when it has room again, because the events left out come first.
         """
         self._cut_short.update(key for key, queue in self._queues.items() if len(queue) >= self._most_per_key)
         return self._cut_short
 
     def add(self, row: StoredEvent) -> None:
-        """Take in an event, unless it is known, its key is closed or there is no room, which is remembered."""
+        """Add an event unless it is known or its key is closed. A lack of room is remembered for `wants_more`."""
         if row.id in self._known or row.key in self._cut_short:
             return
         if not self.has_room:
@@ -71,11 +71,11 @@ class Backlog:
             self._turns.append(row.key)
 
     def note_rows_left(self) -> None:
-        """A pass ended before the table did, for lack of room."""
+        """Record that a pass stopped before the end of the table, for lack of room."""
         self._had_no_room = True
 
     def take(self) -> StoredEvent | None:
-        """The next event of the key whose turn it is; None when every key is out or empty."""
+        """Take the next event of the next key in turn; None when every key is out or empty."""
         if not self._turns:
             return None
         key = self._turns.popleft()
@@ -87,18 +87,18 @@ class Backlog:
         return row
 
     def release(self, key: str) -> None:
-        """The key's event is done with; its next one may be taken."""
+        """The event of the key that was out is finished; the next one may be taken."""
         self._out.discard(key)
         if key in self._queues:
             self._turns.append(key)
 
     def drop(self, key: str) -> None:
-        """The key's event has to wait: forget those behind it, which will be loaded again in due time."""
+        """The event of the key has to wait: forget the later events of the key, which are loaded again with it."""
         self._out.discard(key)
         for row in self._queues.pop(key, ()):
             self._known.discard(row.id)
         self._cut_short.discard(key)
 
     def forget(self, row_id: int) -> None:
-        """The row is gone from the table, or no longer due."""
+        """The row was removed from the table or is no longer due."""
         self._known.discard(row_id)

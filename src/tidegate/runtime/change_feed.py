@@ -1,9 +1,9 @@
-"""Tells everybody who watches something that it moved, in whatever process the move was made.
+"""Notifies watchers in all processes that something changed.
 
-One entry in a stream says what moved, and nothing more: whoever wants to know how it stands now looks for himself. So
-an entry that is lost costs a late look and never a wrong one. A process has one reader, which blocks on the server,
-runs only while somebody watches or follows, and wakes those who watch what was named. A watcher that is slow misses
-nothing: news that came while it was busy is one reason to look, however often it came.
+An entry of the stream names what changed and nothing more; watchers read the new state themselves. So a lost entry
+delays a read, but never makes it wrong. Each process has one reader, which blocks on the server, runs only while
+there are watchers or followers, and wakes the watchers of what was named. A slow watcher misses nothing: any number of
+changes that arrive while it is busy become one wake-up.
 """
 
 import asyncio
@@ -30,27 +30,27 @@ log = get_logger(__name__)
 T = TypeVar("T", int, str)
 
 _KEPT = 1000
-"""Entries that the server keeps, about: more than any reader falls behind between two reads."""
-_TELL_WITHIN_S = 2.0
+"""Approximate number of entries that the server keeps: more than a reader falls behind between two reads."""
+_PUBLISH_WITHIN_S = 2.0
 _LISTEN_S = 60.0
-"""How long one blocking read lasts; after each in vain, the reader makes sure that it is where the stream is."""
+"""Duration of one blocking read. After a read without a result, the reader checks its position in the stream."""
 _AT_ONCE = 500
 
 
 class Watch:
-    """One watcher's side."""
+    """Wake-ups of one watcher; see `ChangeFeed.watch`."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """There is something to look at."""
+        """End the current or next wait of the watcher."""
         self._news.set()
 
     async def news(self, within_s: float) -> bool:
-        """Wait until there is a reason to look, or `within_s` seconds passed (False).
+        """Wait until something may have changed. Returns False if `within_s` seconds passed without a wake-up.
 
-        A reason is not a change: after a broken connection everybody is given one.
+        After a broken connection all watchers are woken, because changes may have been missed.
         """
         require_positive("within_s", within_s)
         came = await occurs(self._news, within_s=within_s)
@@ -59,91 +59,93 @@ class Watch:
 
 
 class _Follower(Generic[T]):
-    """One who hears of everything."""
+    """A callback that receives all changes."""
 
     def __init__(self, hear: Callable[[Collection[T] | None], None], gap_s: float) -> None:
         self.hear, self.gap_s = hear, gap_s
 
 
 class ChangeFeed(Generic[T]):
-    """One board: many tell, in any process; many watch, with one reader for each process."""
+    """One feed of changes: any process publishes and watches; each process has one reader."""
 
     def __init__(self, valkey: Valkey, key: Key, kind: type[T], *, field: bytes, gap: timedelta) -> None:
-        """What moves is named by values of `kind`, and written in the entries' `field`; `gap` is the least time
-        between two entries of this process."""
+        """Changed things are named by values of type `kind`, stored in `field` of the entries.
+
+        `gap` is the minimum time between two entries of this process.
+        """
         self._valkey, self._key = valkey, key
         self._kind, self._field, self._gap_s = kind, field, gap.total_seconds()
-        self._untold: set[T] = set()
-        self._telling: asyncio.Task[None] | None = None
+        self._unpublished: set[T] = set()
+        self._publishing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._watches: defaultdict[T, set[Watch]] = defaultdict(set)
         self._followers: list[_Follower[T]] = []
         self._hurry = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._position = ""
-        self._untellable = Outage("bulletin.tell")
+        self._publish_outage = Outage("change_feed.publish")
         self.is_cut_off = False
-        """Whether the connection of our reader broke, and is not back: the first to know that the server is away."""
+        """Whether the connection of the reader is broken. It blocks on the server, so it is the first to notice."""
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody in this process watches or follows."""
+        """Whether there are watchers or followers in this process."""
         return self._reading is not None
 
     def watchers_of(self, name: T) -> int:
-        """How many in this process watch it."""
+        """Number of watchers of `name` in this process."""
         return len(self._watches.get(name, ()))
 
     def wake(self, names: Iterable[T] | None = None) -> None:
-        """Have those in this process look again who watch one of these, or anything: not since it moved."""
+        """Wake the watchers of `names` in this process, or all of them, although nothing changed."""
         for name in list(self._watches) if names is None else names:
             _wake(self._watches.get(name, ()))
 
     def moved(self, names: Iterable[T]) -> None:
-        """Have it told that these moved, now or in a moment; returns at once.
+        """Publish soon that `names` changed; returns at once.
 
-        However often it is called, one command is under way at a time, and there is a gap between two.
+        However often it is called, one command is under way at a time, with a gap between two.
         """
-        self._untold.update(names)
-        if self._untold and self._telling is None:
-            self._telling = asyncio.create_task(self._tell_all(), name="tell the bulletin")
+        self._unpublished.update(names)
+        if self._unpublished and self._publishing is None:
+            self._publishing = asyncio.create_task(self._publish_all(), name="publish changes")
 
     async def close(self) -> None:
-        """Tell what is left to tell. Whoever watches ends by himself."""
+        """Publish what is left. Watchers and followers end on their own."""
         self._closing.set()
-        if self._telling is not None:
-            await self._telling
+        if self._publishing is not None:
+            await self._publishing
 
     async def tell(self, names: Iterable[T]) -> None:
-        """These moved. One command; if it fails that is logged, and nobody is the worse for it."""
+        """Publish now that `names` changed, with one command. A failure is logged: watchers then read late."""
         moved = sorted(set(names))
         if not moved:
             return
         try:
-            async with asyncio.timeout(_TELL_WITHIN_S):
+            async with asyncio.timeout(_PUBLISH_WITHIN_S):
                 packed = msgspec.msgpack.encode(moved)
                 await self._valkey.execute("XADD", self._key, "MAXLEN", "~", _KEPT, "*", self._field, packed)
         except Unavailable as error:
-            self._untellable.note(error)
+            self._publish_outage.note(error)
         except TimeoutError:
-            self._untellable.note(ValkeyUnavailable("no answer in time", server=self._valkey.address))
+            self._publish_outage.note(ValkeyUnavailable("no answer in time", server=self._valkey.address))
         else:
-            self._untellable.over()
+            self._publish_outage.over()
 
-    async def _tell_all(self) -> None:
+    async def _publish_all(self) -> None:
         try:
-            while self._untold:
-                moved, self._untold = self._untold, set[T]()
+            while self._unpublished:
+                moved, self._unpublished = self._unpublished, set[T]()
                 await self.tell(moved)
-                await occurs(self._closing, within_s=self._gap_s)  # what moves meanwhile is told together
+                await occurs(self._closing, within_s=self._gap_s)  # changes of this time are published together
         finally:
-            self._telling = None
+            self._publishing = None
 
     @asynccontextmanager
     async def watch(self, names: Iterable[T]) -> AsyncGenerator[Watch]:
-        """Be woken whenever one of these moves, for the length of a block.
+        """Watch `names` for the length of a block.
 
-        Look at them once inside the block, and then after each `news`: so nothing is missed.
+        Read their state once inside the block and then after each `news`, so that no change is missed.
         """
         watched, watch = frozenset(names), Watch()
         if not watched:
@@ -164,11 +166,10 @@ class ChangeFeed(Generic[T]):
     async def follow(
         self, hear: Callable[[Collection[T] | None], None], *, gap: timedelta = timedelta(0)
     ) -> AsyncGenerator[None]:
-        """Hear of everything that moves, for the length of a block, before those who watch it are woken.
+        """Call `hear` with all changes, for the length of a block, before watchers are woken.
 
-        `hear` is called with what moved, or with None: something may have moved and not have been heard of. With a
-        `gap` it need not hear of a move sooner than that after the one before; where nobody is in more of a hurry,
-        what moved meanwhile is then read together.
+        `hear` receives what changed, or None when changes may have been missed. With a `gap`, the follower accepts
+        that changes arrive that much later; the reader then reads them together if no other reader needs them sooner.
         """
         follower = _Follower(hear, gap.total_seconds())
         self._followers.append(follower)
@@ -182,7 +183,7 @@ class ChangeFeed(Generic[T]):
     def _begin_to_read(self) -> None:
         self._hurry.set()
         if self._reading is None:
-            self._reading = asyncio.create_task(self._read(), name="read the bulletin")
+            self._reading = asyncio.create_task(self._read(), name="read changes")
 
     async def _end_reading(self) -> None:
         if not self._watches and not self._followers and self._reading is not None:
@@ -190,9 +191,9 @@ class ChangeFeed(Generic[T]):
             await end(reading)
 
     async def _read(self) -> None:
-        """Follow the stream until cancelled, whatever happens to the connection."""
+        """Read the stream until cancelled, through any failures of the connection."""
         reader: Reader = (BlockingReader if self._valkey.info.can_block else PausingReader)(self._fetch)
-        failures, outage = 0, Outage("bulletin.read")
+        failures, outage = 0, Outage("change_feed.read")
         while True:
             try:
                 with only_our_cancellation():
@@ -202,46 +203,46 @@ class ChangeFeed(Generic[T]):
                     while entries := await reader.wait(_AT_ONCE, _LISTEN_S):
                         self._spread(entries)
                         await self._rest(len(entries))
-            except Exception as error:  # watchers wait for news, whatever the error is
+            except Exception as error:  # the reader must survive any error: watchers depend on it
                 self.is_cut_off = True
-                failures, self._position = failures + 1, ""  # watchers are woken when the server is back
+                failures, self._position = failures + 1, ""  # all watchers are woken when the server is back
                 if isinstance(error, Unavailable):
                     await outage.pause(error, failures)
                 else:
-                    log.warning("bulletin.read_failed", tries=failures, exc_info=error)
+                    log.warning("change_feed.read_failed", tries=failures, exc_info=error)
                     await asyncio.sleep(DEFECT_PAUSES.delay(failures).total_seconds())
 
     async def _rest(self, entries: int) -> None:
-        """Leave the server alone for a while, where everybody here is patient; whoever comes now is not kept."""
+        """Pause between two reads if all followers accept it. A new watcher ends the pause."""
         self._hurry.clear()
         gap_s = 0.0 if self._watches else min((follower.gap_s for follower in self._followers), default=0.0)
         if gap_s and entries < _AT_ONCE:
             await occurs(self._hurry, within_s=gap_s)
 
     async def _catch_up(self) -> None:
-        """Go to the end of the stream. Where it is not where we were, all may have missed something, and are woken.
+        """Move to the end of the stream. If the position differs from the last one, wake all watchers.
 
-        So they are at the start, after a broken connection, and when the server lost its data and began anew.
+        This happens at the start, after a broken connection, and after the server lost its data.
         """
         newest = await self._valkey.execute("XREVRANGE", self._key, "+", "-", "COUNT", 1)
         position = newest[0][0].decode() if newest else "0-0"
         if position != self._position:
             self._position = position
-            self._tell_followers(None)
+            self._notify_followers(None)
             for watches in list(self._watches.values()):
                 _wake(watches)
 
     def _spread(self, entries: list[Entry]) -> None:
         self._position = entries[-1][0].decode()
         moved = {name for _, fields in entries for name in self._decode(fields[self._field])}
-        self._tell_followers(moved)
+        self._notify_followers(moved)
         for name in moved & self._watches.keys():
             _wake(self._watches[name])
 
     def _decode(self, packed: bytes) -> list[T]:
         return msgspec.msgpack.decode(packed, type=list[self._kind])
 
-    def _tell_followers(self, moved: Collection[T] | None) -> None:
+    def _notify_followers(self, moved: Collection[T] | None) -> None:
         for follower in list(self._followers):
             follower.hear(moved)
 

@@ -1,4 +1,4 @@
-"""What one event goes through: its handlers, and what becomes of it then."""
+"""Delivery of one outbox event: calls its handlers and decides whether it is done, retried or a dead letter."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from tidegate.core.clock import Clock
 from tidegate.core.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry import get_logger
 from tidegate.core.telemetry.metrics import (
-    OUTBOX_BURIED,
+    OUTBOX_DEAD_LETTERED,
     OUTBOX_DELIVERED,
     OUTBOX_HANDLING,
     OUTBOX_RETRIED,
@@ -27,20 +27,20 @@ from tidegate.storage.sql.outbox import Event, StoredEvent
 log = get_logger(__name__)
 
 _OUTLAST_S = 30.0
-"""How long a handler waits for a server with its event in hand; then other events have their turn."""
+"""How long an event occupies a handler that waits for a server, before other events are delivered instead."""
 
 
-Bury = Callable[[Transaction, Event], object]
-"""Does something in the transaction that makes an event a dead letter."""
+DeadLetterEffect = Callable[[Transaction, Event], object]
+"""Called in the transaction that makes an event a dead letter."""
 
 
 class Undeliverable(TidegateError):
-    """Raised by a handler for an event that no further try can help: it is buried at once."""
+    """Raised by a handler for an event that cannot succeed: it becomes a dead letter without another attempt."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often an event is tried, and how long it waits after each failure."""
+    """Number of attempts for an event, and the pauses between them."""
 
     backoff: Backoff
     max_attempts: int
@@ -51,24 +51,25 @@ class Retries:
 
 @dataclass(frozen=True)
 class Handler:
-    """Does something about each event of a kind.
+    """A function that is called for each event of a kind.
 
-    It may be called again for the same event, after a failure or a crash; with `outbox.once(tx, name, event_id)` in its
-    own transaction, its effect happens once.
+    It may be called again for the same event, after a failure or a crash. With `outbox.once(tx, name, event_id)` in
+    its own transaction, its effect is applied once.
     """
 
     kind: str
     name: str
     handle: Callable[[Event], Awaitable[None]]
     retries: Retries | None = None
-    """Where it has needs of its own; else those of the relay. Of several that failed, the most patient decides."""
-    on_burial: Callable[[Event, str], object] | None = None
-    """Told of an event that becomes a dead letter because of this handler, and why; perhaps more than once."""
-    bury: Bury | None = None
-    """Called in the transaction that makes an event a dead letter because of this handler: what must not wait for a
-    replay is done there, once."""
+    """Retries of this handler; default: those of the relay. If several handlers failed, the longest policy applies."""
+    on_dead_letter: Callable[[Event, str], object] | None = None
+    """Called with an event that becomes a dead letter because of this handler, and the reason; perhaps repeatedly."""
+    dead_letter_effect: DeadLetterEffect | None = None
+    """Called in the transaction that makes an event a dead letter because of this handler. For effects that must not
+    wait for a replay; applied once."""
     on_waiting: Callable[[int], object] | None = None
-    """Told how many events of this kind wait for another try, whenever that may have changed; 0 by one that ends."""
+    """Called with the number of events of this kind that wait for another attempt, when it may have changed. A relay
+    that stops calls it with 0."""
 
     def __post_init__(self) -> None:
         require_name("kind", self.kind)
@@ -77,39 +78,39 @@ class Handler:
 
 @dataclass(frozen=True)
 class Delivered:
-    """All handlers succeeded."""
+    """All handlers of the event succeeded."""
 
     row: StoredEvent
 
 
 @dataclass(frozen=True)
 class Postponed:
-    """A handler failed; the event is tried again, not before a moment."""
+    """A handler failed; the event is delivered again, not before a given time."""
 
     row: StoredEvent
     not_before: datetime
     error: str
     counts: bool = True
-    """Whether it was an attempt: a server that is away says nothing about the event. One that serves the handler for
-    other events meanwhile does (`Unserved`)."""
+    """Whether the failure counts as an attempt. An unavailable server says nothing about the event, unless it serves
+    the same handler for other events meanwhile (`Unserved`)."""
 
 
 @dataclass(frozen=True)
 class DeadLettered:
-    """The event failed for good."""
+    """The event failed permanently."""
 
     row: StoredEvent
     error: str
     event: Event | None = None
-    effects: Sequence[Bury] = ()
-    """What is done about the event in the same transaction."""
+    effects: Sequence[DeadLetterEffect] = ()
+    """Effects of the failed handlers, applied in the same transaction."""
 
 
 Outcome = Delivered | Postponed | DeadLettered
 
 
 def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
-    """Write down what became of a group of events. Doing it twice is the same as once."""
+    """Store the outcomes of a group of events. Idempotent."""
     outbox.remove(tx, [outcome.row.id for outcome in outcomes if isinstance(outcome, Delivered)])
     for outcome in sorted(outcomes, key=lambda each: each.row.id):
         row, tries = outcome.row, outcome.row.attempts + 1
@@ -117,29 +118,29 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
             tries = tries if outcome.counts else row.attempts
             outbox.postpone(tx, row.id, attempts=tries, not_before=outcome.not_before, error=outcome.error)
         if isinstance(outcome, DeadLettered):
-            outbox.bury(tx, row.id, attempts=tries, error=outcome.error)
+            outbox.mark_dead(tx, row.id, attempts=tries, error=outcome.error)
             if outcome.event is not None:
                 for effect in outcome.effects:
                     effect(tx, outcome.event)
 
 
 class EventDeliverer:
-    """Takes one event to its handlers."""
+    """Calls the handlers of an event and returns its outcome."""
 
     def __init__(self, handlers: Sequence[Handler], *, clock: Clock, retries: Retries, timeout: timedelta) -> None:
         require_positive("timeout", timeout.total_seconds())
         self._handlers = _by_kind(handlers)
         for kind in self._handlers:
-            for counter in (OUTBOX_DELIVERED, OUTBOX_RETRIED, OUTBOX_BURIED):
-                counter.labels(kind)  # told as 0 from the beginning: an alert sees the first one as an increase
+            for counter in (OUTBOX_DELIVERED, OUTBOX_RETRIED, OUTBOX_DEAD_LETTERED):
+                counter.labels(kind)  # exported as 0 from the beginning, so that `increase()` sees the first event
         self._clock, self._retries, self._timeout = clock, retries, timeout
-        # By kind too: that events of another kind succeed does not prove that the server serves this one.
+        # Per kind as well: success with events of another kind does not prove that the server serves this kind.
         self._outages = {(handler.kind, handler.name): Outage(f"relay.{handler.name}") for handler in handlers}
         self.stopping = asyncio.Event()
-        """When it is set, no handler waits for a server any more."""
+        """When set, handlers stop waiting for unavailable servers."""
 
     async def deliver(self, row: StoredEvent) -> Outcome:
-        """Call every handler of the event; one that fails does not keep the others from being called."""
+        """Call every handler of the event. The failure of one handler does not prevent the calls of the others."""
         handlers = self._handlers.get(row.kind, ())
         if not handlers:
             return self._to_dead_letters(row, "no handler for this kind of event")
@@ -160,13 +161,13 @@ class EventDeliverer:
         try:
             await self._outages[handler.kind, handler.name].retry(handle, stopping=self.stopping, within_s=_OUTLAST_S)
         except Unavailable as error:
-            return _Failure(handler, _told(error), final=False, is_outage=True)
+            return _Failure(handler, _describe(error), final=False, is_outage=True)
         except Exception as error:
-            return _Failure(handler, _told(error), final=isinstance(error, Undeliverable))
+            return _Failure(handler, _describe(error), final=isinstance(error, Undeliverable))
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
-            return _Failure(handler, _told(error), final=False)
+            return _Failure(handler, _describe(error), final=False)
         return None
 
     def _delivered(self, row: StoredEvent) -> Delivered:
@@ -182,9 +183,10 @@ class EventDeliverer:
         policies = [failure.handler.retries or self._retries for failure in failures]
         if tries >= max(each.max_attempts for each in policies) or any(failure.final for failure in failures):
             for failure in failures:
-                if failure.handler.on_burial is not None:
-                    failure.handler.on_burial(event, failure.text)
-            return self._to_dead_letters(row, error, event, [bury for each in failures if (bury := each.handler.bury)])
+                if failure.handler.on_dead_letter is not None:
+                    failure.handler.on_dead_letter(event, failure.text)
+            effects = [effect for each in failures if (effect := each.handler.dead_letter_effect)]
+            return self._to_dead_letters(row, error, event, effects)
         delay = max(each.backoff.delay(tries) for each in policies)
         OUTBOX_RETRIED.labels(row.kind).inc()
         log.warning(
@@ -198,10 +200,10 @@ class EventDeliverer:
         return Postponed(row, self._clock.now() + delay, error)
 
     def _to_dead_letters(
-        self, row: StoredEvent, error: str, event: Event | None = None, effects: Sequence[Bury] = ()
+        self, row: StoredEvent, error: str, event: Event | None = None, effects: Sequence[DeadLetterEffect] = ()
     ) -> DeadLettered:
-        OUTBOX_BURIED.labels(row.kind).inc()
-        log.error("outbox.buried", event_id=row.event_id, kind=row.kind, attempt=row.attempts + 1, error=error)
+        OUTBOX_DEAD_LETTERED.labels(row.kind).inc()
+        log.error("outbox.dead_lettered", event_id=row.event_id, kind=row.kind, attempt=row.attempts + 1, error=error)
         return DeadLettered(row, error, event, effects)
 
 
@@ -213,8 +215,8 @@ class _Failure:
     is_outage: bool = False
 
 
-def _told(error: BaseException) -> str:
-    text = redact(error)  # never fails, unlike an error's own idea of its text
+def _describe(error: BaseException) -> str:
+    text = redact(error)  # never raises, unlike `str` of some errors
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Somebody promised to offer what he was to commit, and was not heard of again: whoever can look for it is told."""
+"""Triggers recovery when an enqueue intent expires unconfirmed."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,18 +6,19 @@ from tidegate.primitives.gate import EnqueueIntents
 
 
 class EnqueueIntentMonitor:
-    """A source of the timekeeper at whose wakeup promises ring."""
+    """A due source of the timekeeper whose wake-up new intents notify."""
 
-    def __init__(self, promises: EnqueueIntents, *, tell: Sequence[Callable[[], object]]) -> None:
-        self._promises, self._tell = promises, tuple(tell)
+    def __init__(self, intents: EnqueueIntents, *, tell: Sequence[Callable[[], object]]) -> None:
+        """The functions of `tell` are called when an intent expired."""
+        self._intents, self._tell = intents, tuple(tell)
 
     async def fire(self) -> int | None:
-        """Tell everybody where a promise is due; say when the next one is."""
-        due, next_in_ms = await self._promises.expired()
+        """Call the functions if an intent expired; return in how many ms the next one expires."""
+        due, next_in_ms = await self._intents.expired()
         if due:
-            for notice in self._tell:
-                notice()
+            for notify in self._tell:
+                notify()
         return next_in_ms
 
     def __repr__(self) -> str:
-        return f"EnqueueIntentMonitor({self._promises!r})"
+        return f"EnqueueIntentMonitor({self._intents!r})"

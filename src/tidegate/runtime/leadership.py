@@ -1,8 +1,8 @@
-"""What only one process of a deployment may do, and how it comes to be the one.
+"""Runs the duties that only one process of a deployment may run: those of the leader.
 
-A process stands for election; elected, it runs the duties until it is told to stop (they drain, it resigns, and a
-follower takes over at once) or its lease ends (they are cancelled there and then). A follower blocks until the leader
-resigns, is known to be dead, or its lease can have ended, or until its own has.
+A process stands for election. An elected process runs the duties until it is stopped (they drain, it resigns, and a
+follower takes over at once) or until its lease ends (they are cancelled immediately). A follower blocks until the
+leader resigns, is known to be dead, or may have lost its lease, or until the follower's own lease ends.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ _FENCE: ContextVar[int] = ContextVar("leader_fence", default=0)
 
 
 def leader_fence() -> int:
-    """Fencing number of the leader as whose duty the caller runs; 0 outside of a duty.
+    """Fencing token of the leader for which the caller runs as a duty; 0 outside of a duty.
 
-    A duty passes it to whatever must refuse a leader that lost its lease.
+    A duty passes it to scripts and statements that must reject a leader that lost its lease.
     """
     return _FENCE.get()
 
 
 class Leadership:
-    """Runs the duties, by name, whenever this process leads; a duty that falls is started again."""
+    """Runs the named duties while this process is the leader; a duty that fails is restarted."""
 
     def __init__(
         self,
@@ -45,25 +45,25 @@ class Leadership:
         restarts: Restarts | None = None,
     ) -> None:
         if not duties:
-            raise InvalidArgument("duties", duties, "a leader without duties leads nothing")
+            raise InvalidArgument("duties", duties, "there is no duty to run")
         self._duties = {require_name("duty", name): duty for name, duty in duties.items()}
         self._election, self._heartbeat = election, heartbeat
         self._restarts = restarts or Restarts()
         self._news = asyncio.Event()
         self.fence: int | None = None
-        """While we lead: greater than the fence of any leader before us."""
+        """While this process leads: its fencing token, greater than that of any earlier leader."""
 
     def reconsider(self) -> None:
-        """A process died: if it was the leader, stand now. Does nothing while we lead."""
+        """Stand for election now, because a process died that may have been the leader. No effect while leading."""
         self._news.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Stand, lead or follow, again and again, until told to stop."""
+        """Stand, lead and follow until `stopping` is set."""
         while True:
             await first_of(stopping, self._heartbeat.alive)
             if stopping.is_set():
                 return
-            # Watched from before the election: a lease that ends while we stand makes its outcome worthless.
+            # Watched from before the election: if the lease ends during it, its outcome is void.
             with self._heartbeat.watch() as halt:
                 self._news.clear()
                 try:
@@ -78,17 +78,17 @@ class Leadership:
                         await self._follow(remaining_ms / 1000, halt, stopping)
 
     async def _follow(self, leader_lasts_s: float, halt: asyncio.Event, stopping: asyncio.Event) -> None:
-        """Wait for a vacancy, unless our own lease ends: a server that forgot us may have forgotten the leader too."""
+        """Wait for a vacancy or the end of the own lease: a server that lost this lease may have lost the leader's."""
         settings = self._election.settings
         proof_s, retry_s = settings.proof.total_seconds(), settings.retry.total_seconds()
-        # Where the leader is late, stand several times until its lease ends: see `expire.lua`.
+        # If the leader is late, stand several times until its lease ends: see `expire.lua`.
         late_s = min(leader_lasts_s, retry_s) if leader_lasts_s <= proof_s else leader_lasts_s - proof_s
         within_s = max(late_s, _SHORTEST_WAIT_S)
         vacancy = unless(self._news, self._election.wait_for_vacancy(within_s))
         await unless(halt, unless(stopping, vacancy))
 
     async def _lead(self, fence: int, halt: asyncio.Event, stopping: asyncio.Event) -> None:
-        """Run the duties until `stopping` or `halt`, which the heartbeat sets when our lease ends."""
+        """Run the duties until `stopping` is set, or `halt`, which the heartbeat sets when the lease ends."""
         log.info("leader.elected", owner=self._election.owner, fence=fence)
         context = copy_context()
         context.run(_FENCE.set, fence)
@@ -116,6 +116,6 @@ class Leadership:
             await self._resign(fence)
 
     async def _resign(self, fence: int) -> None:
-        with suppress(Unavailable):  # the lead then ends with our membership
+        with suppress(Unavailable):  # leadership then ends with the membership
             await self._election.resign()
             log.info("leader.resigned", owner=self._election.owner, fence=fence)

@@ -1,4 +1,4 @@
-"""Parts of a user's own, which settings name as `module:name`."""
+"""Loads classes and objects that settings name as `module:name`."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -8,9 +8,9 @@ from tidegate.core.errors import InvalidSettings, TidegateError
 
 
 def load_part(place: str, *, variable: str, what: str, needs: Sequence[str], is_made: Callable[[Any], bool]) -> Any:
-    """What stands at `place`, or, unless it `is_made` already, what that makes without arguments.
+    """Import the object at `place`. Unless `is_made` says that it is an instance, it is called without arguments.
 
-    Raises `InvalidSettings`, which names the `variable`, where it cannot be had or lacks one of `needs`.
+    Raises `InvalidSettings`, which names the `variable`, if it cannot be loaded or lacks one of the attributes `needs`.
     """
     module_name, _, name = place.partition(":")
     try:
@@ -22,7 +22,7 @@ def load_part(place: str, *, variable: str, what: str, needs: Sequence[str], is_
         ) from None
     except TidegateError:
         raise
-    except Exception as error:  # it is the user's code: whatever is wrong with it is told beside its name
+    except Exception as error:  # code of the user: any error is reported with its name
         raise InvalidSettings(f"{variable}: {place}: {type(error).__name__}: {error}") from error
     if missing := [each for each in needs if not hasattr(part, each)]:
         raise InvalidSettings(f"{variable}: {place} is no {what}: it has no {', '.join(missing)}")

@@ -1,8 +1,7 @@
-"""Tells the leader that this process committed something that the leader works on.
+"""Notifies the leader that this process committed work for it.
 
-The relay, like others of its kind, runs in one process; the others ring its wakeup after a commit. A ring that fails
-is tried again until it succeeds. A process that dies between its commit and the ring is noticed when its lease ends,
-and the recoverer of the leader has the relay look for what it left.
+The relay and similar duties run in one process; the others send a wake-up after a commit, repeated until it succeeds.
+If a process dies between its commit and the wake-up, its death is noticed, and the recoverer notifies the relay.
 """
 
 import asyncio
@@ -21,17 +20,17 @@ _LISTEN_S = 300.0
 
 
 class Notifiable(Service, Protocol):
-    """A service that looks for work when it is told to."""
+    """A service that reads its work from SQL when it is notified."""
 
     def notify(self) -> None:
-        """There may be something to do."""
+        """Look for work as soon as possible."""
         ...
 
 
 class OutboxNotifier:
-    """A service of every process: rings after commits that announced `topic`.
+    """A service of every process: sends a wake-up after commits that published `topic`.
 
-    `leads_here` says that whoever works on it is in this process, and heard of it already.
+    `leads_here` says whether the duty runs in this process, where it was notified by the commit itself.
     """
 
     def __init__(
@@ -43,41 +42,41 @@ class OutboxNotifier:
         topic: str = outbox.COMMITTED,
     ) -> None:
         self._database, self._wakeup, self._leads_here, self._topic = database, wakeup, leads_here, topic
-        self._outage = Outage(f"announcer.{topic}")
+        self._outage = Outage(f"notifier.{topic}")
         self._committed = asyncio.Event()
-        self._committed.set()  # what this process committed before we listened
+        self._committed.set()  # for commits from before the subscription
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Ring after commits, until told to stop; what was committed until then is announced."""
-        silence = self._database.subscribe(self._topic, self._committed.set)
+        """Send wake-ups after commits until `stopping` is set; commits until then are covered."""
+        unsubscribe = self._database.subscribe(self._topic, self._committed.set)
         try:
             while self._committed.is_set() or not stopping.is_set():
                 await unless(stopping, self._committed.wait())
                 if self._committed.is_set():
                     self._committed.clear()
-                    await self._announce(stopping)
+                    await self._notify(stopping)
         finally:
-            silence()
+            unsubscribe()
 
-    async def _announce(self, stopping: asyncio.Event) -> None:
-        async def ring() -> None:
+    async def _notify(self, stopping: asyncio.Event) -> None:
+        async def notify() -> None:
             if not self._leads_here():
                 await self._wakeup.notify()
 
-        with suppress(Unavailable):  # told to stop meanwhile: the recoverer of the leader has the relay look
-            await self._outage.retry(ring, stopping=stopping)
+        with suppress(Unavailable):  # stopped meanwhile: the recoverer of the leader notifies the relay
+            await self._outage.retry(notify, stopping=stopping)
 
 
 class NotifiedRelay:
-    """A duty of the leader: the relay, or another of its kind, and an ear at the wakeup that the announcers ring."""
+    """A duty of the leader: the relay or a similar service, and a listener for the wake-ups of `OutboxNotifier`."""
 
     def __init__(self, relay: Notifiable, wakeup: Wakeup) -> None:
         self._relay, self._wakeup = relay, wakeup
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Relay until told to stop."""
+        """Run the relay until `stopping` is set."""
         await self._wakeup.claim()
-        # A relay that hears nothing any more must not go on: it falls with its ear, and both are started again.
+        # Without its listener the relay would miss commits, so a failure of one ends both, and both are restarted.
         async with asyncio.TaskGroup() as tasks:
             listener = tasks.create_task(self._listen(), name="listen for commits")
             await self._relay.run(stopping)
@@ -86,6 +85,6 @@ class NotifiedRelay:
     async def _listen(self) -> None:
         while True:
             with only_our_cancellation():
-                rung = await self._wakeup.wait(_LISTEN_S)
-            if rung:
+                woken = await self._wakeup.wait(_LISTEN_S)
+            if woken:
                 self._relay.notify()

@@ -1,9 +1,9 @@
-"""Notices the death of a process of the same machine at once, where its lease would take seconds to end.
+"""Reports the death of a process of the same machine at once, instead of when its lease ends.
 
-Each process holds a lock on a file of its own in the data folder. The operating system releases the lock when the
-process ends, however it ends, and never before: a process that is frozen or starved keeps it, and its lease decides.
-On Linux the kernel also reports that a file in the folder was closed (inotify), so nothing polls, and one descriptor
-serves for any number of processes. On other systems, and where the kernel has no watch to spare, the lease decides.
+Each process holds a lock on its own file in the data folder. The operating system releases the lock when the process
+ends, however it ends, and not before. A frozen or starved process keeps the lock; then its lease decides. On Linux the
+kernel reports closed files of the folder (inotify), so nothing polls, and one descriptor serves any number of
+processes. On other systems, and if the kernel has no watch left, the lease decides.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ _UNFINISHED = ".new"
 _OLD_S = 3600.0
 _PAUSES = Backoff(first=timedelta(milliseconds=5), most=timedelta(seconds=5), jitter=0.0)
 _LOOKS = 10
-"""How often a file that was closed is looked at: the lock is released a moment after the kernel reports it."""
+"""How often the lock of a closed file is tested: it is released a moment after the kernel reports the file."""
 
 
 class ProcessDeathWatcher:
-    """A service: holds the lock of this process, and reports others that share the folder and died.
+    """A service that holds the lock of this process and reports other processes of the folder that died.
 
-    Add it first, so that it ends last: a process that leaves in good order has said so before it releases its lock.
-    A process that could not leave counts as dead: its file stays, so that the others report it.
+    Add it first, so that it ends last: a process that shuts down has left the membership before it releases its lock.
+    A process that could not leave counts as dead: its file stays, and the others report it.
     """
 
     def __init__(
@@ -49,26 +49,26 @@ class ProcessDeathWatcher:
         *,
         has_left: Callable[[], bool],
     ) -> None:
-        """`report` is awaited with the owner that died, and again after a pause where it raises `Unavailable` or
-        `ServerRefused`. Of those that share the folder at least one reports it, and often several. `has_left` is
-        called at the end and says whether this process is not registered any more."""
+        """`report` is awaited with the owner that died, and again after a pause if it raises `Unavailable`. At least
+        one process of the folder reports a death, and often several. `has_left` is called at the end and returns
+        whether this process is no longer registered."""
         self._folder, self._owner, self._report = folder, require_name("owner", owner), report
         self._has_left = has_left
         self._lock: int | None = None
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Hold the lock and watch, until told to stop."""
+        """Hold the lock and watch the folder until `stopping` is set."""
         is_over = True
         try:
             self._hold()
             closed = _ClosedFiles(self._folder)
         except OSError as error:
-            log.warning("neighbours.unwatched", folder=str(self._folder), error=error.strerror or str(error))
+            log.warning("process_deaths.unwatched", folder=str(self._folder), error=error.strerror or str(error))
             closed = None
         try:
             await (stopping.wait() if closed is None else self._watch(closed, stopping))
         except Exception:
-            is_over = False  # we are started again, and live meanwhile
+            is_over = False  # the service is restarted, and the process is alive meanwhile: keep the lock
             raise
         finally:
             if closed is not None:
@@ -77,7 +77,7 @@ class ProcessDeathWatcher:
                 self._release()
 
     async def _watch(self, closed: "_ClosedFiles", stopping: asyncio.Event) -> None:
-        looks = dict.fromkeys(self._others(), _LOOKS - 1)  # they may have died before we came
+        looks = dict.fromkeys(self._others(), _LOOKS - 1)  # they may have died before this process started
         while not stopping.is_set():
             for owner in list(looks):
                 looks[owner] += 1
@@ -88,18 +88,18 @@ class ProcessDeathWatcher:
             looks |= dict.fromkeys(self._others(closed.taken()), 0)
 
     async def _is_done_with(self, owner: str, looks: int) -> bool:
-        """Whether the process is reported as dead, or lives."""
+        """Whether nothing is left to do: the process was reported as dead, or it is alive."""
         if not self._has_died(owner):
             return looks >= _LOOKS or not self._path(owner).exists()
         try:
             await self._report(owner)
         except Unavailable:
             return False
-        self._path(owner).unlink(missing_ok=True)  # its name is never used again
+        self._path(owner).unlink(missing_ok=True)  # names of processes are not reused
         return True
 
     def _hold(self) -> None:
-        """Take our lock. The file gets its name when it is locked: before, others would take us for dead."""
+        """Take the lock. The file gets its name after it is locked; an unlocked file would mean a dead process."""
         if self._lock is not None:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,14 +116,14 @@ class ProcessDeathWatcher:
         self._lock = lock
 
     def _remove_unfinished(self) -> None:
-        """Of processes that died before their file had its name."""
+        """Remove files of processes that died before they renamed their file."""
         for path in self._folder.glob(f"*{_UNFINISHED}"):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _OLD_S:
                     path.unlink()
 
     def _release(self) -> None:
-        """Remove the file first where we have left: a file that is not there is not looked at."""
+        """Release the lock. If the process has left, its file is removed before, so that no death is reported."""
         lock, self._lock = self._lock, None
         if lock is not None:
             if self._has_left():
@@ -132,7 +132,7 @@ class ProcessDeathWatcher:
             os.close(lock)
 
     def _has_died(self, owner: str) -> bool:
-        """Whether nobody holds the lock of a file that is there."""
+        """Whether the file of the process exists and is not locked."""
         try:
             descriptor = os.open(self._path(owner), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -146,7 +146,7 @@ class ProcessDeathWatcher:
         return True
 
     def _others(self, among: Iterable[str] | None = None) -> list[str]:
-        """The names of other processes: those among the given ones, or all in the folder."""
+        """Names of other processes: of the given names, or all in the folder."""
         names = (path.name for path in self._folder.iterdir()) if among is None else among
         return sorted(name for name in names if name != self._owner and not name.endswith(_UNFINISHED))
 
@@ -155,7 +155,7 @@ class ProcessDeathWatcher:
 
 
 class _ClosedFiles:
-    """Names of files in a folder that were open for writing and were closed, by inotify(7)."""
+    """Collects the names of files that were open for writing and were closed, by inotify(7)."""
 
     _CLOSE_WRITE = 0x8
     _OVERFLOW = 0x4000
@@ -163,7 +163,7 @@ class _ClosedFiles:
     _AT_ONCE = 64 * 1024
 
     def __init__(self, folder: Path) -> None:
-        """Raises `OSError` where the kernel cannot do it."""
+        """Raises `OSError` if the kernel does not support it or has no watch left."""
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, f"{sys.platform} cannot report closed files")
         self._names: set[str] = set()
@@ -181,18 +181,18 @@ class _ClosedFiles:
         self._loop.add_reader(self._descriptor, self._read)
 
     async def wait(self, within_s: float | None) -> None:
-        """Until there is something to take, or `within_s` seconds passed."""
+        """Wait until there are names to take, or `within_s` seconds passed."""
         await (self._news.wait() if within_s is None else occurs(self._news, within_s=within_s))
 
     def taken(self) -> set[str] | None:
-        """The names since the last call; None where there were too many to report."""
+        """Return the names since the last call; None if there were too many to report."""
         names, self._names = None if self._overflowed else self._names, set()
         self._overflowed = False
         self._news.clear()
         return names
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching and close the descriptor."""
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
 

@@ -1,17 +1,17 @@
-"""Gives what dead processes held to the living.
+"""Reassigns the messages of dead processes.
 
-A process that died is noticed when its lease ends, or when a process of the same machine reports its death (see
-`neighbours`), and its messages go to others at once. A lease does not end while the server refuses all writes: see
-`Membership.expire`. Messages that a living process holds for too long (it hangs, or lost them) are found by a second,
-slower look at each stream.
+A death is noticed when the lease ends, or when a process of the same machine reports it (see `process_deaths`). The
+messages then go to other processes at once. A lease does not end while the server refuses all writes: see
+`Membership.expire`. Messages that a living process holds for too long, because it hangs or lost them, are found by a
+slower sweep of each stream.
 
-One that is only frozen may still wait at a stream, and the server gives what comes next to whoever waits longest: the
-very messages that were taken from it. So the dead are looked at again, at once and at growing pauses, until such a wait
-must have ended.
+A process that was declared dead may only be frozen, with a blocked read at a stream. The server delivers the next
+messages to the reader that waits longest, so the frozen process can receive the messages that were just taken from it.
+Therefore dead processes are checked again, at once and at growing pauses, until such a read must have ended.
 
-One that the server forgot with everything else goes on reading until it notices. If it dies before, its lease cannot
-end, for it has none. So a new leader, who may be new because of that, waits until all the living must have joined
-again, and then takes from strangers what they hold.
+If the server lost all data, processes go on reading until they notice that they are not registered. One that dies
+before it notices has no lease that could end. So a new leader waits until all living processes must have joined
+again, and then takes over the messages of unregistered readers.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,78 +26,78 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_FIRST_LOOK_MS = 1_000
-_LAST_LOOK_MS = 300_000
-"""No consumer waits longer at a stream."""
+_FIRST_CHECK_MS = 1_000
+_LAST_CHECK_MS = 300_000
+"""No blocking read of a stream lasts longer."""
 
 
 class RecoverableWork(Protocol):
-    """Where processes hold something that must not die with them: a stream, or many of them that come and go."""
+    """Messages that processes hold: those of one stream, or of a changing set of streams."""
 
     async def take_over(self, owner: str) -> int:
-        """Give what the dead process `owner` held to others; how many messages that were. Twice is harmless."""
+        """Give the messages of the dead process `owner` to others. Returns how many there were. Idempotent."""
         ...
 
     async def sweep_idle(self) -> int:
-        """Look for what was held too long or was left behind; in how many ms the next look can be needed."""
+        """Reassign messages that were held too long. Returns in how many ms the next sweep can be needed."""
         ...
 
     async def holders(self) -> set[str]:
-        """The processes that hold something."""
+        """The processes that hold messages."""
         ...
 
 
 class Recoverer:
-    """A source of due things for the timekeeper at the wakeup of the membership's unit, which rings at each join."""
+    """A due source of the timekeeper; each join of a process wakes it up."""
 
     def __init__(
         self,
         membership: Membership,
-        estates: Sequence[RecoverableWork],
+        work: Sequence[RecoverableWork],
         *,
         on_death: Sequence[Callable[[], object]] = (),
         losses: Callable[[], int] = lambda: 0,
         now_ms: Callable[[], float] = monotonic_ms,
     ) -> None:
-        """`on_death` are called for each process that died: it may have left more than messages.
+        """The functions `on_death` are called for each process that died, since it may have left other work undone.
 
-        `losses` counts how often the server was away: it may have lost its last moments, so everything is looked at.
+        `losses` counts how often the server was unavailable. It may have lost its last writes, so everything is swept.
         """
-        self._presence, self._estates = membership, tuple(estates)
+        self._membership, self._work = membership, tuple(work)
         self._on_death, self._losses, self._known_losses = tuple(on_death), losses, losses()
         self._now_ms = now_ms
-        self._sweep_at_ms = [0.0 for _ in self._estates]
-        self._looks: dict[str, tuple[float, float]] = {}
-        """The dead that may still be given something: when to look, and how long the pause after that is."""
-        self._strangers_at_ms: float | None = None
+        self._sweep_at_ms = [0.0 for _ in self._work]
+        self._checks: dict[str, tuple[float, float]] = {}
+        """Dead processes that may still receive messages: time of the next check, and the pause after it."""
+        self._unregistered_at_ms: float | None = None
         self._lease_ms = milliseconds(membership.settings.lease)
         self._failing_since_ms: float | None = None
 
     def begin(self) -> None:
-        """A new lead begins: what was seen in an older one may have changed since."""
-        self._strangers_at_ms = self._now_ms() + self._lease_ms
+        """Prepare for a new term as leader: earlier observations may be outdated."""
+        self._unregistered_at_ms = self._now_ms() + self._lease_ms
         self._delay_sweeps()
 
     async def fire(self) -> int | None:
-        """Take over from the dead, look for what is held too long; say when to come back.
+        """Take over from dead processes and sweep; return in how many ms the next call is due.
 
-        An estate that fails does not keep the others from being served; its error is raised at the end, and a process
-        that still has messages in it stays among the dead, so that the next call goes on with it.
+        A failure with one stream does not stop the work on others. Its error is raised at the end, and a dead process
+        with messages in that stream stays registered as dead, so that the next call continues with it.
         """
         failures: list[Exception] = []
         expiry = await self._expire()
-        for owner in await self._presence.known_dead():
+        for owner in await self._membership.known_dead():
             if (messages := await self._recover(owner, failures)) is not None:
-                await self._presence.forget_dead(owner)
+                await self._membership.forget_dead(owner)
                 if owner in expiry.owners:
                     log.warning("worker.lease_ended", owner=owner, messages=messages)
                 else:
                     log.warning("worker.died", owner=owner, messages=messages)
-        await self._look_at_the_dead(failures)
-        await self._look_at_strangers(failures)
-        for n, estate in enumerate(self._estates):
+        await self._check_dead_again(failures)
+        await self._take_over_from_unregistered(failures)
+        for n, work in enumerate(self._work):
             if self._now_ms() >= self._sweep_at_ms[n]:
-                next_in_ms = await _attempt(estate.sweep_idle(), failures)
+                next_in_ms = await _attempt(work.sweep_idle(), failures)
                 self._sweep_at_ms[n] = self._now_ms() + (next_in_ms or 0)
         if failures:
             raise failures[0]
@@ -105,7 +105,7 @@ class Recoverer:
 
     async def _expire(self) -> Expiry:
         try:
-            expiry = await self._presence.expire()
+            expiry = await self._membership.expire()
         except Unavailable:
             if self._failing_since_ms is None:
                 self._failing_since_ms = self._now_ms()
@@ -115,61 +115,61 @@ class Recoverer:
         return expiry
 
     def _delay_sweeps(self) -> None:
-        """Give workers time to settle: while the server refused all writes, every message was held for long."""
-        self._sweep_at_ms = [self._now_ms() + self._lease_ms for _ in self._estates]
+        """Give workers time to settle first: while the server refused writes, every message was held for long."""
+        self._sweep_at_ms = [self._now_ms() + self._lease_ms for _ in self._work]
 
     def _note_outage(self, lasted_ms: float) -> None:
-        """After a loss everything is looked at; after a long outage, when those that live have settled."""
+        """Sweep everything after a loss; after a long outage, once living workers have settled."""
         losses = self._losses()
         if lasted_ms >= self._lease_ms:
             self._delay_sweeps()
         elif losses != self._known_losses:
-            self._sweep_at_ms = [0.0 for _ in self._estates]
+            self._sweep_at_ms = [0.0 for _ in self._work]
         self._known_losses = losses
 
     async def _recover(self, owner: str, failures: list[Exception]) -> int | None:
-        """Give to others what a dead process held; how many messages that were, None where some are still there."""
+        """Reassign the messages of a dead process. Returns how many there were, None if some could not be taken."""
         before = len(failures)
-        taken = [await _attempt(estate.take_over(owner), failures) for estate in self._estates]
+        taken = [await _attempt(work.take_over(owner), failures) for work in self._work]
         if len(failures) > before:
             return None
-        for notice in self._on_death:
-            notice()
-        self._looks[owner] = (self._now_ms(), _FIRST_LOOK_MS)
+        for notify in self._on_death:
+            notify()
+        self._checks[owner] = (self._now_ms(), _FIRST_CHECK_MS)
         return sum(count or 0 for count in taken)
 
-    async def _look_at_the_dead(self, failures: list[Exception]) -> None:
-        """Take from them what they were given since; one that lives again keeps it."""
+    async def _check_dead_again(self, failures: list[Exception]) -> None:
+        """Take messages that dead processes received since. A process that joined again keeps them."""
         now_ms = self._now_ms()
-        due = [owner for owner, (at_ms, _) in self._looks.items() if now_ms >= at_ms]
-        alive = {member.owner for member in await self._presence.members()} if due else set[str]()
+        due = [owner for owner, (at_ms, _) in self._checks.items() if now_ms >= at_ms]
+        alive = {member.owner for member in await self._membership.members()} if due else set[str]()
         for owner in due:
-            _, pause_ms = self._looks.pop(owner)
+            _, pause_ms = self._checks.pop(owner)
             if owner in alive:
                 continue
-            for estate in self._estates:
-                await _attempt(estate.take_over(owner), failures)
-            if pause_ms <= _LAST_LOOK_MS:
-                self._looks[owner] = (now_ms + pause_ms, 2 * pause_ms)
+            for work in self._work:
+                await _attempt(work.take_over(owner), failures)
+            if pause_ms <= _LAST_CHECK_MS:
+                self._checks[owner] = (now_ms + pause_ms, 2 * pause_ms)
 
-    async def _look_at_strangers(self, failures: list[Exception]) -> None:
-        """Take from those who read and are not registered; those who are, and died, have a lease that ends."""
-        if self._strangers_at_ms is None or self._now_ms() < self._strangers_at_ms:
+    async def _take_over_from_unregistered(self, failures: list[Exception]) -> None:
+        """Take messages of readers that are not registered; registered ones that died have a lease that ends."""
+        if self._unregistered_at_ms is None or self._now_ms() < self._unregistered_at_ms:
             return
-        before, registered = len(failures), {member.owner for member in await self._presence.members()}
-        for estate in self._estates:
-            holders = await _attempt(estate.holders(), failures) or set[str]()
+        before, registered = len(failures), {member.owner for member in await self._membership.members()}
+        for work in self._work:
+            holders = await _attempt(work.holders(), failures) or set[str]()
             for owner in sorted(holders - registered):
-                taken = await _attempt(estate.take_over(owner), failures)
+                taken = await _attempt(work.take_over(owner), failures)
                 log.warning("worker.unregistered", owner=owner, messages=taken or 0)
         if len(failures) == before:
-            self._strangers_at_ms = None
+            self._unregistered_at_ms = None
 
     def _earliest(self, next_expiry_in_ms: int | None) -> int | None:
         now_ms = self._now_ms()
-        times = [*self._sweep_at_ms, *(at_ms for at_ms, _ in self._looks.values())]
-        if self._strangers_at_ms is not None:
-            times.append(self._strangers_at_ms)
+        times = [*self._sweep_at_ms, *(at_ms for at_ms, _ in self._checks.values())]
+        if self._unregistered_at_ms is not None:
+            times.append(self._unregistered_at_ms)
         waits = [max(0, round(at_ms - now_ms)) for at_ms in times]
         return min([*waits, *([] if next_expiry_in_ms is None else [next_expiry_in_ms])], default=None)
 
@@ -177,6 +177,6 @@ class Recoverer:
 async def _attempt(work: Awaitable[T], failures: list[Exception]) -> T | None:
     try:
         return await work
-    except Exception as error:  # told to the timekeeper once the others have been served
+    except Exception as error:  # raised at the end of `fire`, after the other streams
         failures.append(error)
         return None

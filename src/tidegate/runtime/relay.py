@@ -1,12 +1,13 @@
-"""Delivers the events of the outbox after their transactions committed.
+"""Delivers outbox events after their transactions committed. A duty of the leader.
 
-Only the leader's relay runs. What holds at every moment, whoever dies:
+Invariants, which hold across crashes:
 
-- An event whose transaction committed has a row until its handlers succeeded or it was buried: the row goes last.
-- A ring, a due time, or a start reads ALL due rows from the beginning, so a row that became visible late is not missed.
-- Of one key, one event is out at a time, and the next starts only when the one before was handled or is buried in the
-  table; a failing key keeps only its own events back.
-- After a crash the rows that are left are delivered again, in their order.
+- A committed event has a row until its handlers succeeded or it became a dead letter; the row is removed last.
+- After a start, a wake-up or a due time, ALL due rows are read from the beginning, so a row that became visible late
+  is not missed.
+- One event of a key is delivered at a time. The next one starts when the one before was handled or is stored as a dead
+  letter; a failing key delays only its own events.
+- After a crash, the remaining rows are delivered again in their order.
 """
 
 import asyncio
@@ -42,12 +43,14 @@ _WRITE_AGAIN_AFTER_S = 10.0
 
 
 class Relay:
-    """A service of the leader: see the module's promise.
+    """Delivers the events of the outbox; see the invariants of the module.
 
-    `concurrency` bounds the handlers that run at once, `most_in_memory` the events held. An event is tried
-    `max_attempts` times, `backoff` apart, unless its handler says otherwise; one that takes longer than
-    `handler_timeout` has failed. With `only_handled`, events of kinds without a handler are left to other processes;
-    otherwise they are buried.
+    Parameters:
+        concurrency: handlers that run at once.
+        max_attempts, backoff: retries of an event, unless its handler has its own.
+        handler_timeout: a handler that takes longer has failed.
+        most_in_memory: events that are held in memory.
+        only_handled: leave events of kinds without a handler to other processes; otherwise they become dead letters.
     """
 
     def __init__(
@@ -79,14 +82,14 @@ class Relay:
         self._start_anew()
 
     def notify(self) -> None:
-        """There may be new events: look as soon as possible. From the event loop only; many rings are one."""
+        """Look for new events as soon as possible. Call it from the event loop; repeated calls are one."""
         self._must_look = True
         self._wake.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Deliver until `stopping` is set; then let the running handlers finish, and leave the rest."""
+        """Deliver until `stopping` is set; then let running handlers finish and leave the rest in the table."""
         self._start_anew()
-        silence = self._database.subscribe(outbox.COMMITTED, self.notify)
+        unsubscribe = self._database.subscribe(outbox.COMMITTED, self.notify)
         watch = asyncio.create_task(self._wake_at(stopping))
         try:
             while not stopping.is_set():
@@ -94,14 +97,14 @@ class Relay:
                 await self._wait()
             await self._finish()
         finally:
-            silence()
+            unsubscribe()
             await end(watch, *self._running)
-            for tell in self._counts.values():
-                tell(0)  # from now on it is another process that counts
+            for report in self._counts.values():
+                report(0)  # from now on another process reports the count
             OUTBOX_DEPTH.set(0)
 
     def _start_anew(self) -> None:
-        # A share for each key such that the memory cannot be full while a handler is free.
+        # Events per key are bounded so that memory cannot be full while a handler is free.
         share = max(1, self._most_in_memory // (2 * self._concurrency))
         self._backlog = Backlog(most=self._most_in_memory, most_per_key=share)
         self._running: set[asyncio.Task[None]] = set()
@@ -114,7 +117,7 @@ class Relay:
         self._deliverer.stopping.clear()
 
     async def _take_a_turn(self, stopping: asyncio.Event) -> None:
-        """Write down what was done, see what there is to do, and begin it."""
+        """Store outcomes, load due events and start handlers."""
         self._wake.clear()
         try:
             await self._settle()
@@ -123,7 +126,7 @@ class Relay:
                 await self._look()
         except Unavailable as error:
             self._failures += 1
-            self.notify()  # whatever happened meanwhile, a fresh pass will see it
+            self.notify()  # a new pass sees everything that happened meanwhile
             await self._outage.pause(error, self._failures, stopping=stopping)
             return
         self._failures = 0
@@ -131,7 +134,7 @@ class Relay:
         self._begin()
 
     async def _settle(self) -> None:
-        """One transaction for all that was done since the last one. If it fails, the next turn does it again."""
+        """Store all outcomes since the last call in one transaction. If it fails, the next turn repeats it."""
         if not self._outcomes:
             return
         outcomes = list(self._outcomes)
@@ -142,14 +145,14 @@ class Relay:
         except Exception:
             await self._settle_each(outcomes)
         else:
-            # Only now, and with no pass under way, can a row be forgotten without being loaded once more.
+            # Only after the commit, and with no pass under way, is a forgotten row not loaded again.
             del self._outcomes[: len(outcomes)]
             for outcome in outcomes:
                 self._close(outcome)
         OUTBOX_DEPTH.set(len(self._backlog))
 
     async def _settle_each(self, outcomes: Sequence[Outcome]) -> None:
-        """One of them spoils it for all: write each alone. What still cannot be written keeps back its own key only."""
+        """Store each outcome alone, because one of them fails the transaction. It then delays only its own key."""
         for outcome in outcomes:
             try:
                 await self._database.transaction(settle, [outcome])
@@ -163,7 +166,7 @@ class Relay:
             self._outcomes.remove(outcome)
 
     def _write_later(self, outcome: Outcome) -> None:
-        outcomes = self._outcomes  # that of this run: a later one loads the row again
+        outcomes = self._outcomes  # the list of this run: a later run loads the row again
 
         def write() -> None:
             outcomes.append(outcome)
@@ -172,7 +175,7 @@ class Relay:
         asyncio.get_running_loop().call_later(_WRITE_AGAIN_AFTER_S, write)
 
     async def _count_retrying(self) -> None:
-        """Tell how many events wait for another try, whenever that may have changed."""
+        """Report how many events wait for another attempt, if that may have changed."""
         if self._must_count and self._counts:
             for kind, count in (await self._database.read(outbox.retrying, list(self._counts))).items():
                 self._counts[kind](count)
@@ -183,7 +186,7 @@ class Relay:
         self._must_count = self._must_count or isinstance(outcome, Postponed) or outcome.row.attempts > 0
         match outcome:
             case Delivered():
-                pass  # its key went on when the handlers had succeeded
+                pass  # `_deliver` released its key
             case DeadLettered():
                 self._backlog.release(outcome.row.key)
             case Postponed():
@@ -191,11 +194,11 @@ class Relay:
                 self._next_due = min(self._next_due or outcome.not_before, outcome.not_before)
 
     async def _look(self) -> None:
-        """One pass over all due rows, from the beginning, as far as there is room."""
+        """Make one pass over all due rows, from the beginning, as far as there is room."""
         self._must_look, self._next_due = False, None
         self._backlog.begin_pass()
         after, complete = 0, False
-        # One moment for all pages: a key whose next try came due in between would begin in its middle.
+        # All pages use the same time: otherwise a key that becomes due between two pages would begin in its middle.
         now = self._database.clock.now()
         while not complete and self._backlog.has_room:
             closed = list(self._backlog.close_full_keys())
@@ -220,7 +223,7 @@ class Relay:
         outcome = await self._deliverer.deliver(row)
         self._outcomes.append(outcome)
         if isinstance(outcome, Delivered):
-            # The next of this key need not wait for the removal: should we die before it, both are delivered again.
+            # The next event of the key does not wait for the removal: after a crash before it, both are repeated.
             self._backlog.release(row.key)
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
@@ -230,7 +233,7 @@ class Relay:
             self._wake.set()
 
     async def _wait(self) -> None:
-        """Until a ring, the end of a handler, the next due time, or the end."""
+        """Wait for a wake-up, the end of a handler, the next due time or the stop."""
         if self._outcomes or self._must_look:
             return
         if self._next_due is None:
@@ -243,7 +246,7 @@ class Relay:
         return self._next_due is not None and self._next_due <= self._database.clock.now()
 
     async def _finish(self) -> None:
-        """Begin nothing more, and write down what ends; what cannot be written is delivered again by the next."""
+        """Start nothing more and store outcomes; what cannot be stored is delivered again by the next leader."""
         self._stopping = True
         self._deliverer.stopping.set()
         with suppress(Unavailable):

@@ -1,8 +1,8 @@
-"""Deletes what is no longer needed: one rule for each table or family of keys that would grow otherwise.
+"""Deletes old data: one rule for each table or key family that would grow without bound.
 
-A rule deletes a limited number of rows in a transaction of its own, so that others can write in between. Which rows are
-old is found by a read; the transaction that deletes them checks again that they still are. A crash between two batches
-leaves nothing to repair: the next leader goes on.
+A rule deletes a limited number of rows per transaction, so that other writers are not blocked. A read finds old rows;
+the transaction that deletes them checks their age again. A crash between two batches needs no repair: the next leader
+continues.
 """
 
 from collections import deque
@@ -36,24 +36,24 @@ class RetentionRule(Protocol):
 
     @property
     def name(self) -> str:
-        """For logs and metrics."""
+        """Name of the rule in logs and metrics."""
         ...
 
     @property
     def tables(self) -> Collection[str]:
-        """The tables that it keeps from growing; none for keys."""
+        """The tables that the rule bounds; empty for keys."""
         ...
 
     async def prune(self, most: int) -> int:
-        """Delete about `most` at once; return how many were deleted, 0 where nothing is old."""
+        """Delete about `most` rows or entries. Returns how many were deleted, 0 if nothing is old."""
         ...
 
 
 class TableRule:
     """Deletes the rows of a table that are older than `keep`.
 
-    `old` makes conditions on a row of the moment before which it is old. They are checked again when it is deleted.
-    `unused` are further conditions, usually that nothing refers to the row, which are checked by the search alone.
+    `old` returns the conditions for rows from before a given time. They are checked again when a row is deleted.
+    `unused` are further conditions, usually that nothing refers to the row; only the search checks them.
 
         TableRule(database, handled_events, timedelta(days=30), lambda before: [handled_events.c.handled_at < before])
     """
@@ -69,14 +69,14 @@ class TableRule:
         name: str | None = None,
         key: Sequence[ColumnElement[Any]] | None = None,
     ) -> None:
-        """`key` is the primary key, where the table is not declared with one."""
+        """`key` is the primary key of a table that is declared without one."""
         self._database, self._table, self._keep, self._old, self._unused = database, table, keep, old, unused
         self._key = tuple(key or table.primary_key)
         self.tables = (str(table.name),)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         self.name = name or self.tables[0]
 
     async def prune(self, most: int) -> int:
-        """Delete up to `most` rows; return how many."""
+        """Delete up to `most` rows. Returns how many."""
         before = self._database.clock.now() - self._keep
         found = await self._database.read(self._find, before, most)
         return await self._database.transaction(self._delete, found, before) if found else 0
@@ -91,7 +91,7 @@ class TableRule:
 
 
 class DeadLetterRule:
-    """Deletes dead letters of a stream that are older than `keep`: they are entries, numbered by their time."""
+    """Deletes dead letters of a stream that are older than `keep`. Their entry ids begin with their time."""
 
     tables: Collection[str] = ()
 
@@ -100,7 +100,7 @@ class DeadLetterRule:
         self.name = f"{stream.name}:dead"
 
     async def prune(self, most: int) -> int:
-        """Delete about `most` of them, whole nodes of the stream, or those few that are left; return how many."""
+        """Delete about `most` old entries: whole nodes of the stream, or the last few. Returns how many."""
         trim = ("XTRIM", self._dead, "MINID")
         oldest_ms = to_ms(self._now() - self._keep)
         deleted: int = await self._valkey.execute(*trim, "~", oldest_ms, "LIMIT", most)
@@ -108,9 +108,9 @@ class DeadLetterRule:
 
 
 def outbox_rules(database: Database, *, handled: timedelta, dead: timedelta) -> list[RetentionRule]:
-    """Notes of handled events, as long as their event cannot come again; and dead letters.
+    """Rules for records of handled events and for dead letters of the outbox.
 
-    An event can come again while it is in the outbox, pending or dead: its note stays as long.
+    An event can be delivered again while it is in the outbox, pending or dead. Until then its record is kept.
     """
     event, note = outbox_events.c, handled_events.c
     comes_again = exists().where(event.event_id == note.event_id)
@@ -126,9 +126,9 @@ def outbox_rules(database: Database, *, handled: timedelta, dead: timedelta) -> 
 
 
 class Retention:
-    """A source of the leader's timekeeper: applies all rules when a leader begins and then every `every`.
+    """A due source of the leader's timekeeper: applies all rules at the start of a leader and then every `every`.
 
-    `load` makes the rules when they are first needed: only the leader imports what they are about.
+    `load` creates the rules when they are first needed, so that only the leader imports the modules behind them.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Retention:
         self._due_ms, self._deleted = 0.0, 0
 
     async def fire(self) -> int | None:
-        """Delete one batch, if the time has come; return when to go on."""
+        """Delete one batch if it is due; return in how many ms to continue."""
         if not self._left and self._now_ms() >= self._due_ms:
             if self._rules is None:
                 self._rules = self._load()
@@ -157,7 +157,7 @@ class Retention:
         return max(1, round(self._due_ms - self._now_ms()))
 
     async def _prune(self, rule: RetentionRule) -> int:
-        """One batch of a rule; 0 where it has nothing more to do. One that fails is left until the next time."""
+        """Delete one batch by a rule; 0 if nothing is left. A rule that fails is skipped until the next time."""
         try:
             rows = await rule.prune(AT_ONCE)
         except (Unavailable, ServerRefused):

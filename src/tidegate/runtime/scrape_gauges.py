@@ -1,4 +1,4 @@
-"""Figures that nobody keeps: they are found out when somebody asks for the metrics, each source by itself."""
+"""Gauges that are computed at scrape time, each source independently."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,20 +11,20 @@ from tidegate.runtime.outage import Outage
 log = get_logger(__name__)
 
 WITHIN_S = 2.0
-"""How long a source may take; whoever asks for the metrics waits for the slowest."""
+"""Time limit of a source. A scrape waits for the slowest one."""
 _outage = Outage("metrics")
 
 
 async def compute_gauges(source: str, look: Callable[[], Awaitable[object]], gauges: Sequence[metrics.Gauge]) -> bool:
-    """Let `look` set `gauges`, and tell whether it could, which `metrics_source_up` shows too. Never raises.
+    """Await `look`, which sets `gauges`. Returns whether it succeeded, as `metrics_source_up` shows. Never raises.
 
-    Where it cannot, in time or at all, they are not a number, so that no alert compares an old one.
+    If it fails or takes too long, the gauges become NaN, so that no alert compares an outdated value.
     """
     is_up = metrics.METRICS_SOURCE_UP.labels(source)
     try:
         async with asyncio.timeout(WITHIN_S):
             await look()
-    except Exception as error:  # whatever it is, the others are shown
+    except Exception as error:  # other sources are exported all the same
         if isinstance(error, Unavailable):
             _outage.note(error)
         else:

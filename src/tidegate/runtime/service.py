@@ -1,4 +1,4 @@
-"""What lives long, and how it is kept alive."""
+"""The protocol of services, and `keep_running`, which restarts a service that failed."""
 
 import asyncio
 from dataclasses import dataclass
@@ -15,37 +15,37 @@ from tidegate.runtime.waiting import occurs, only_our_cancellation
 log = get_logger(__name__)
 
 _STEADY_S = 10.0
-"""A service that stands for so long after an outage has what it needs."""
+"""An outage is over for a service that runs this long without meeting it again."""
 
 
 class Service(Protocol):
-    """Runs until it is told to stop."""
+    """A long-running task of a process."""
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until `stopping` is set; then finish what is begun, begin nothing, and return."""
+        """Work until `stopping` is set; then finish the work in progress, start no more, and return."""
         ...
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """How the fallen are started again."""
+    """How failed services are restarted."""
 
     backoff: Backoff = DEFECT_PAUSES
-    """The pause before each new start."""
+    """Pauses before restarts."""
     steady_after: timedelta = timedelta(minutes=1)
-    """Who stood this long before it fell begins anew at the shortest pause."""
+    """A service that ran this long before it failed is restarted after the shortest pause."""
 
 
 async def keep_running(
     name: str, service: Service, stopping: asyncio.Event, *, restarts: Restarts, may_end: bool = False
 ) -> bool:
-    """Run a service, and run it again whenever it falls, until `stopping` is set. Whether it ended in good order.
+    """Run a service and restart it after failures until `stopping` is set. Returns whether it ended without an error.
 
-    A service that returns without being told to has fallen too, unless it `may_end`. One that meets a server that is
-    away or refuses is started again as `patience` has it: that is no defect, and needs no traceback.
+    A service that returns before `stopping` is set has failed too, unless it `may_end`. A service that meets a server
+    which is unavailable or refuses is restarted by the policy of `outage`; that is no defect and logs no traceback.
     """
-    falls, loop, outage = 0, asyncio.get_running_loop(), Outage(name)
-    fallen = SERVICE_RESTARTS.labels(name)  # told as 0 from the beginning: an alert sees the first fall as an increase
+    failures, loop, outage = 0, asyncio.get_running_loop(), Outage(name)
+    restarted = SERVICE_RESTARTS.labels(name)  # exported as 0 from the beginning, so that `increase()` sees the first
     while not stopping.is_set():
         started_at = loop.time()
         steady = loop.call_later(_STEADY_S, outage.over)
@@ -60,18 +60,18 @@ async def keep_running(
             return True
         if stopping.is_set():
             return False
-        stood_for_s = loop.time() - started_at
-        falls = 1 if stood_for_s >= restarts.steady_after.total_seconds() else falls + 1
+        ran_for_s = loop.time() - started_at
+        failures = 1 if ran_for_s >= restarts.steady_after.total_seconds() else failures + 1
         if met is not None:
-            await outage.pause(met, falls, stopping=stopping)
+            await outage.pause(met, failures, stopping=stopping)
             continue
-        fallen.inc()
-        await occurs(stopping, within_s=restarts.backoff.delay(falls).total_seconds())
+        restarted.inc()
+        await occurs(stopping, within_s=restarts.backoff.delay(failures).total_seconds())
     return True
 
 
 async def _run_once(name: str, service: Service, stopping: asyncio.Event) -> tuple[bool, Unavailable | None]:
-    """Whether it ended without an error, and the outage that it met."""
+    """Returns whether the service ended without an error, and the outage that it met."""
     try:
         with only_our_cancellation():
             await service.run(stopping)

@@ -1,12 +1,11 @@
-"""The root of a process: starts its services, keeps them running, and stops them in good order.
+"""The root of a process: starts its services, restarts failed ones, and stops all of them gracefully.
 
-Services start in the order in which they were added and stop in the reverse one, so each may rely on those before it
-until its own end: the heartbeat, added first, beats until the last worker has drained. What has not finished in time is
-cancelled and named.
+Services start in the order in which they were added and stop in reverse order, so a service can rely on those before
+it: the heartbeat, added first, renews the lease until the last worker has drained. A service that does not finish in
+time is cancelled and reported.
 
-Signals belong to the program, not to this class: in a web framework's lifespan the server handles them. A program that
-is nothing but a process of ours asks for it with `handle_signals`: then the first SIGTERM or SIGINT asks everything to
-drain, and a second one cancels at once.
+Signal handlers belong to the program: in the lifespan of a web framework, its server has them. A program that consists
+of one Tidegate process sets `handle_signals`. Then the first SIGTERM or SIGINT drains, and a second one cancels.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ from tidegate.runtime.waiting import end, first_of
 log = get_logger(__name__)
 
 _RESERVE = 0.1
-"""The part of the drain time kept for those behind a service that hangs, so that they too can leave properly."""
+"""Share of the drain time that is kept for the services behind one that hangs, so that they can stop gracefully."""
 _CANCEL_WITHIN_S = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
-class _Charge:
-    """A service in our care."""
+class _Supervised:
+    """A service, its stop signal and its task."""
 
     name: str
     service: Service
@@ -47,60 +46,60 @@ class StopReport:
 
     drained: tuple[str, ...]
     failed: tuple[str, ...]
-    """Those that fell while they drained."""
+    """Services that failed while they drained."""
     cancelled: tuple[str, ...]
-    """Those that did not finish in time."""
+    """Services that did not finish in time."""
 
     @property
-    def in_good_order(self) -> bool:
-        """Whether everything finished what it had begun."""
+    def is_clean(self) -> bool:
+        """Whether every service finished its work in progress."""
         return not self.failed and not self.cancelled
 
 
 class Supervisor:
-    """Owns the services of a process from start to stop; runs once."""
+    """Runs the services of a process from start to stop; usable once."""
 
     def __init__(self, *, drain_within: timedelta = timedelta(seconds=30), restarts: Restarts | None = None) -> None:
         require_positive("drain_within", drain_within.total_seconds())
         self._drain_within_s = drain_within.total_seconds()
         self._restarts = restarts or Restarts()
-        self._charges: list[_Charge] = []
-        self._told_to_stop, self._told_to_hurry = asyncio.Event(), asyncio.Event()
+        self._supervised: list[_Supervised] = []
+        self._must_stop, self._must_cancel = asyncio.Event(), asyncio.Event()
         self.is_cut_off = False
-        """Whether a service fell or was cancelled while it drained: it may have left work unfinished."""
+        """Whether a service failed or was cancelled while it drained: it may have left work unfinished."""
 
     def add(self, name: str, service: Service, *, may_end: bool = False) -> None:
-        """Take a service into care. `may_end`: it may return by itself and is then not started again."""
+        """Add a service. With `may_end`, it may return on its own and is then not restarted."""
         require_name("name", name)
-        if any(charge.name == name for charge in self._charges):
+        if any(each.name == name for each in self._supervised):
             raise InvalidArgument("name", name, "there is a service of this name already")
-        self._charges.append(_Charge(name, service, may_end))
+        self._supervised.append(_Supervised(name, service, may_end))
 
     def stop(self) -> None:
-        """Ask for an orderly stop; asked again, cancel what still runs."""
-        (self._told_to_hurry if self._told_to_stop.is_set() else self._told_to_stop).set()
+        """Stop gracefully; the second call cancels the services that still run."""
+        (self._must_cancel if self._must_stop.is_set() else self._must_stop).set()
 
     async def run(self, *, handle_signals: bool = False) -> StopReport:
-        """Run until told to stop, or until all services that may end have and there are no others.
+        """Run until `stop` is called, or until all services have ended and all of them may end.
 
-        With `handle_signals`, SIGTERM and SIGINT call `stop`; without it, no signal handler of the program is touched.
+        With `handle_signals`, SIGTERM and SIGINT call `stop`; without it, no signal handler of the program is changed.
         """
-        if not self._charges:
+        if not self._supervised:
             raise InvalidArgument("services", [], "there is nothing to run")
         with self._signals() if handle_signals else nullcontext():
-            tasks = [self._start(charge) for charge in self._charges]
+            tasks = [self._start(each) for each in self._supervised]
             everything = asyncio.gather(*tasks)
             ended = asyncio.Event()
             everything.add_done_callback(lambda _: ended.set())
             try:
-                await first_of(self._told_to_stop, ended)
+                await first_of(self._must_stop, ended)
                 return await self._stop_all()
             finally:
                 await end(everything, *tasks)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run for the length of a block, and stop in good order at its end: for use inside another program.
+        """Run for the length of a block and stop gracefully at its end, for use inside another program.
 
         async with process.running():
             yield  # the lifespan of a web application
@@ -109,39 +108,37 @@ class Supervisor:
         try:
             yield
         finally:
-            self._told_to_stop.set()
+            self._must_stop.set()
             await task
 
-    def _start(self, charge: _Charge) -> "asyncio.Task[bool]":
-        work = keep_running(
-            charge.name, charge.service, charge.stopping, restarts=self._restarts, may_end=charge.may_end
-        )
-        charge.task = asyncio.create_task(work, name=charge.name)
-        return charge.task
+    def _start(self, each: _Supervised) -> "asyncio.Task[bool]":
+        work = keep_running(each.name, each.service, each.stopping, restarts=self._restarts, may_end=each.may_end)
+        each.task = asyncio.create_task(work, name=each.name)
+        return each.task
 
     async def _stop_all(self) -> StopReport:
         ends: dict[str, list[str]] = {"drained": [], "failed": [], "cancelled": []}
         deadline = asyncio.get_running_loop().time() + self._drain_within_s
-        share_s = self._drain_within_s * _RESERVE / len(self._charges)
-        for behind, charge in reversed(list(enumerate(self._charges))):
-            how = await self._drain(charge, until=deadline - behind * share_s)
-            ends[how].append(charge.name)
+        share_s = self._drain_within_s * _RESERVE / len(self._supervised)
+        for behind, each in reversed(list(enumerate(self._supervised))):
+            how = await self._drain(each, until=deadline - behind * share_s)
+            ends[how].append(each.name)
             self.is_cut_off |= how != "drained"
         return StopReport(tuple(ends["drained"]), tuple(ends["failed"]), tuple(ends["cancelled"]))
 
-    async def _drain(self, charge: _Charge, *, until: float) -> str:
-        """Stop one service, and say how it ended."""
-        assert charge.task is not None, "only what was started is stopped"
-        charge.stopping.set()
-        hurried = asyncio.ensure_future(self._told_to_hurry.wait())
+    async def _drain(self, each: _Supervised, *, until: float) -> str:
+        """Stop one service and return how it ended."""
+        assert each.task is not None, "only started services are stopped"
+        each.stopping.set()
+        must_cancel = asyncio.ensure_future(self._must_cancel.wait())
         left_s = max(0.0, until - asyncio.get_running_loop().time())
-        await asyncio.wait([charge.task, hurried], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        await end(hurried)
-        if charge.task.done():
-            return "cancelled" if charge.task.cancelled() else "drained" if charge.task.result() else "failed"
-        log.error("service.drain_timed_out", service=charge.name)
-        charge.task.cancel()
-        await asyncio.wait([charge.task], timeout=_CANCEL_WITHIN_S)
+        await asyncio.wait([each.task, must_cancel], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        await end(must_cancel)
+        if each.task.done():
+            return "cancelled" if each.task.cancelled() else "drained" if each.task.result() else "failed"
+        log.error("service.drain_timed_out", service=each.name)
+        each.task.cancel()
+        await asyncio.wait([each.task], timeout=_CANCEL_WITHIN_S)
         return "cancelled"
 
     @contextmanager

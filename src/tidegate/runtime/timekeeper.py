@@ -1,8 +1,8 @@
-"""Sleeps until the next thing is due, does it, and sleeps again.
+"""Calls due sources at their due times. A duty of the leader.
 
-The server ends a blocking read up to 100 ms late, since it looks at timeouts only now and then; so the due time is kept
-by a timer of this process, while a listener blocks at the wakeup for news of something earlier. Each source is kept
-by a task of its own: one that fails or is slow delays no other.
+The server ends a blocking read up to 100 ms late, because it checks timeouts at intervals. So the due time is kept by a
+timer of this process, while a listener blocks at the wake-up for earlier due times. Each source has its own task: a
+slow or failing source delays no other.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from tidegate.runtime.waiting import occurs, only_our_cancellation
 log = get_logger(__name__)
 
 _LISTEN_S = 120.0
-"""How long one blocking read lasts: short enough to notice a connection that died in silence."""
+"""Duration of one blocking read: short enough to notice a connection that was lost without an error."""
 _LONGEST_SLEEP_S = 900.0
-"""The second net, should the server's clock be set forward or a ring perish with the process that took it."""
-_LAST_RING_WITHIN_S = 1.0
+"""Sources are called after this long in any case: the server's clock may have been set forward, or a wake-up may have
+been lost with the process that took it."""
+_PASS_ON_WITHIN_S = 1.0
 
 
 class DueSource(Protocol):
-    """Something that has to be done at certain times."""
+    """Work that is due at certain times."""
 
     async def fire(self) -> int | None:
-        """Do what is due now. Return in how many ms the next is due (0: more is due already), None if nothing is.
+        """Do what is due now. Returns in how many ms to call again (0: more is due already), None if nothing is due.
 
-        Must be harmless when nothing is due, and when two processes do it at once.
+        Must be harmless when nothing is due, and when two processes call it at once.
         """
         ...
 
 
 class Timekeeper:
-    """Keeps the time of the sources that ring one wakeup; a duty of the leader.
+    """Calls the sources that share one wake-up.
 
-    A unit with a wakeup of its own gets a timekeeper of its own. Once its task is cancelled or told to stop, nothing
-    more is fired.
+    Each unit with its own wake-up has its own timekeeper. After its task is cancelled or stopped, no source is called.
     """
 
     def __init__(
@@ -55,40 +55,40 @@ class Timekeeper:
         on_begin: Callable[[], object] = lambda: None,
         backoff: Backoff | None = None,
     ) -> None:
-        """`on_begin` is called each time it begins to keep the time."""
+        """`on_begin` is called each time the timekeeper starts."""
         if not sources:
-            raise InvalidArgument("sources", sources, "there is nothing to keep the time of")
+            raise InvalidArgument("sources", sources, "there is no source to call")
         self._wakeup = wakeup
         self._sources, self._on_begin = tuple(sources), on_begin
         self._backoff = backoff or DEFECT_PAUSES
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Fire what is due, until told to stop."""
+        """Call sources when they are due, until `stopping` is set."""
         self._on_begin()
-        bells = [asyncio.Event() for _ in self._sources]
+        wakeups = [asyncio.Event() for _ in self._sources]
         await self._wakeup.claim()
         try:
             async with asyncio.TaskGroup() as tasks:
-                listener = tasks.create_task(self._listen(bells))
-                for source, bell in zip(self._sources, bells, strict=True):
-                    tasks.create_task(self._keep(source, bell, stopping))
+                listener = tasks.create_task(self._listen(wakeups))
+                for source, woken in zip(self._sources, wakeups, strict=True):
+                    tasks.create_task(self._serve(source, woken, stopping))
                 await stopping.wait()
-                _ring_all(bells)
+                _set_all(wakeups)
                 listener.cancel()
         finally:
-            await self._ring_for_successor()
+            await self._wake_successor()
 
-    async def _listen(self, bells: Sequence[asyncio.Event]) -> None:
+    async def _listen(self, wakeups: Sequence[asyncio.Event]) -> None:
         while True:
             with only_our_cancellation():
-                rung = await self._wakeup.wait(_LISTEN_S)
-            if rung:
-                _ring_all(bells)
+                woken = await self._wakeup.wait(_LISTEN_S)
+            if woken:
+                _set_all(wakeups)
 
-    async def _keep(self, source: DueSource, bell: asyncio.Event, stopping: asyncio.Event) -> None:
+    async def _serve(self, source: DueSource, woken: asyncio.Event, stopping: asyncio.Event) -> None:
         failures, outage = 0, Outage(f"timekeeper.{type(source).__name__}")
         while not stopping.is_set():
-            bell.clear()  # before firing: what rings from here on may not be seen by it
+            woken.clear()  # before the call, which may not see what a later wake-up is about
             try:
                 with only_our_cancellation():
                     next_in_ms = await source.fire()
@@ -103,32 +103,32 @@ class Timekeeper:
             else:
                 failures = 0
                 outage.over()
-                await _sleep(bell, next_in_ms)
+                await _sleep(woken, next_in_ms)
 
-    async def _ring_for_successor(self) -> None:
+    async def _wake_successor(self) -> None:
         with suppress(Unavailable, TimeoutError):
-            async with asyncio.timeout(_LAST_RING_WITHIN_S):
+            async with asyncio.timeout(_PASS_ON_WITHIN_S):
                 await self._wakeup.pass_on()
 
 
-def _ring_all(bells: Sequence[asyncio.Event]) -> None:
-    for bell in bells:
-        bell.set()
+def _set_all(events: Sequence[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
 
 
-async def _sleep(bell: asyncio.Event, next_in_ms: int | None) -> None:
-    """Until the next is due or somebody rings."""
+async def _sleep(woken: asyncio.Event, next_in_ms: int | None) -> None:
+    """Sleep until the next due time or a wake-up."""
     if next_in_ms == 0:
-        await asyncio.sleep(0)  # a source that always has more must leave the others their turn
+        await asyncio.sleep(0)  # a source that always has more to do must let others run
         return
     began_ms = monotonic_ms()
     planned_s = _LONGEST_SLEEP_S if next_in_ms is None else next_in_ms / 1000
-    await occurs(bell, within_s=min(planned_s, _LONGEST_SLEEP_S))
+    await occurs(woken, within_s=min(planned_s, _LONGEST_SLEEP_S))
     SCHEDULER_SLEEP_DURATION.observe((monotonic_ms() - began_ms) / 1000)
 
 
 def _report(source: DueSource, error: Exception, pause: timedelta) -> None:
-    # A defect of the source, which only a traceback finds.
+    # A defect of the source: log the traceback.
     log.warning(
         "timekeeper.source_failed",
         source=repr(source),

@@ -1,7 +1,7 @@
-"""A server that was away may have come back without its last moments: whoever can repair that is told.
+"""Triggers recovery when Valkey was unavailable and is back, since it may have lost its last writes.
 
-One that lost everything has lost the leader's lease too, and is rebuilt by whoever leads next. One that lost its last
-second, or came back with an old snapshot, still knows every lease, and would be believed.
+A server that lost everything has lost the leader's lease too, and the next leader rebuilds its data. A server that lost
+its last second, or was restored from an old snapshot, still has all leases, so nothing else would notice.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,20 +10,21 @@ from tidegate.storage.valkey import Valkey
 
 
 class ValkeyRestartDetector:
-    """A source of the timekeeper, whose wait at the wakeup ends when the server goes."""
+    """A due source of the timekeeper, whose wait for a wake-up ends when the connection breaks."""
 
     def __init__(self, valkey: Valkey, *, tell: Sequence[Callable[[], object]]) -> None:
+        """The functions of `tell` are called when the server is back."""
         self._valkey, self._tell = valkey, tuple(tell)
         self._known = valkey.losses
 
     async def fire(self) -> int | None:
-        """Where the server was away since the last time and is back, tell everybody."""
+        """Call the functions if the server was unavailable since the last call and is back."""
         losses = self._valkey.losses
         if losses != self._known:
             await self._valkey.execute("PING")
             self._known = losses
-            for notice in self._tell:
-                notice()
+            for notify in self._tell:
+                notify()
         return None
 
     def __repr__(self) -> str:

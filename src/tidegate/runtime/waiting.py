@@ -1,4 +1,4 @@
-"""Waits that end when they should: on an event, at a time, or both."""
+"""Waiting for events with time limits and cancellation."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -12,14 +12,14 @@ _GRACE_S = 0.1
 
 
 class StrayCancellation(Exception):
-    """Something we awaited was cancelled, though nobody cancelled us."""
+    """An awaited operation was cancelled although the awaiting task was not."""
 
 
 @contextmanager
 def only_our_cancellation() -> Generator[None]:
-    """Let a cancellation through that is meant for this task; any other is a failure like any other.
+    """Let the cancellation of the current task through; raise `StrayCancellation` for any other.
 
-    Otherwise it would end this task too, in silence: nobody looks for the reason of a cancellation.
+    A stray cancellation would otherwise end the current task silently.
     """
     try:
         yield
@@ -30,13 +30,13 @@ def only_our_cancellation() -> Generator[None]:
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody wants the running task to end."""
+    """Whether the current task was asked to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
-    """Wait for `event`; False if `within_s` seconds passed without it."""
+    """Wait for `event`. Returns False if `within_s` seconds passed without it."""
     if event.is_set():
         return True
     try:
@@ -49,11 +49,11 @@ async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
 
 @asynccontextmanager
 async def patience(within_s: float, *, heard_at: Callable[[], float] | None = None) -> AsyncGenerator[None]:
-    """A timeout that holds nobody else to account for our own delays: raises `TimeoutError`.
+    """A timeout that does not count delays of this process against the server. Raises `TimeoutError`.
 
-    Where this process was held up, the timer comes late, and before it what has arrived meanwhile was not looked at.
-    Then there is a moment more, in which it is. `heard_at` tells when, by the loop's clock, the other side last gave a
-    sign of life: the time counts from there.
+    If the event loop was blocked, the timer fires late, possibly before an answer that has already arrived is read.
+    Then a short extension lets it be read. `heard_at` returns when, by the clock of the loop, the server last sent
+    data; the time limit counts from there.
     """
     loop = asyncio.get_running_loop()
 
@@ -89,7 +89,7 @@ async def first_of(*events: asyncio.Event) -> None:
 
 
 async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`; None if `event` came first, and then `work` was cancelled and has ended."""
+    """Return the result of `work`; None if `event` was set first, in which case `work` was cancelled and has ended."""
     task, interrupted = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait([task, interrupted], return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +99,7 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
 
 
 async def end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel them and wait until they have ended, however they did."""
+    """Cancel the tasks and wait until all have ended. Their errors are ignored."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Whether anybody is at work: what is queued while nobody is would wait for ever, and whoever looks should know."""
+"""Tells whether any process reads a stream. Without one, queued work would wait forever, which views should show."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from tidegate.primitives.stream import Stream, owner_of
 
 
 async def has_workers(membership: Membership, streams: Sequence[Stream]) -> bool | None:
-    """Whether a living process reads one of `streams`; None where the server cannot say.
+    """Whether a living process reads one of `streams`; None if the server is unavailable.
 
-    Without streams (they are on Kafka) any living process counts.
+    Without streams (with Kafka) any living process counts.
     """
     try:
         living = {member.owner for member in await membership.members() if member.remaining_ms > 0}

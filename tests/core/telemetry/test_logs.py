@@ -74,9 +74,9 @@ def test_a_command_that_goes_on_says_nothing_of_who_ended_unless_it_is_asked_to(
 def test_a_line_for_people_has_event_and_facts():
     configure("console", stream=(stream := io.StringIO()))
 
-    get_logger("tidegate.primitives.stream").warning("stream.buried", stream="jobs")
+    get_logger("tidegate.primitives.stream").warning("stream.dead_lettered", stream="jobs")
 
-    assert "stream.buried" in stream.getvalue()
+    assert "stream.dead_lettered" in stream.getvalue()
     assert "stream=jobs" in stream.getvalue()
 
 

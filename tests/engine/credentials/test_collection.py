@@ -73,7 +73,7 @@ async def at_work(settings: Settings, token: str | None = None) -> AsyncGenerato
         finally:
             process.stop()
             report = await running
-        assert report.in_good_order, report
+        assert report.is_clean, report
 
 
 async def begin(collection: Collection, login: str) -> int:

@@ -75,7 +75,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             yield Clockwork(parts), upstream
         finally:
             process.stop()
-            assert (await running).in_good_order
+            assert (await running).is_clean
 
 
 async def test_the_leader_sleeps_until_a_schedule_that_another_process_added_is_due(tmp_path: Path, embedded_url: str):

@@ -108,7 +108,7 @@ async def test_no_secret_of_an_error_is_kept(db: Database, clock: ManualClock) -
     postponed, buried = await add(db, "a", "b")
     error = f"{'x' * 3982} redis://:hunter2@host refused"
     await db.transaction(lambda tx: outbox.postpone(tx, postponed, attempts=1, not_before=clock.now(), error=error))
-    await db.transaction(lambda tx: outbox.bury(tx, buried, attempts=1, error=error))
+    await db.transaction(lambda tx: outbox.mark_dead(tx, buried, attempts=1, error=error))
     kept = [*await pending(db), *await db.read(outbox.dead_letters)]
     assert [(each.last_error or "").endswith(" redis://:***@host") for each in kept] == [True, True]
 
@@ -139,8 +139,8 @@ async def test_handled_events_are_removed_in_one_go_and_twice_is_harmless(db: Da
 
 async def test_a_buried_event_is_a_dead_letter_with_its_reason(db: Database) -> None:
     buried, behind = await add(db, "a", "a")
-    assert await db.transaction(lambda tx: outbox.bury(tx, buried, attempts=3, error="no use" * 2000))
-    assert not await db.transaction(lambda tx: outbox.bury(tx, buried, attempts=3, error="again"))
+    assert await db.transaction(lambda tx: outbox.mark_dead(tx, buried, attempts=3, error="no use" * 2000))
+    assert not await db.transaction(lambda tx: outbox.mark_dead(tx, buried, attempts=3, error="again"))
 
     (letter,) = await db.read(outbox.dead_letters)
     assert (letter.id, letter.attempts) == (buried, 3)
@@ -156,7 +156,7 @@ async def test_dead_letters_are_replayed_by_id_by_kind_or_all(db: Database) -> N
 
     def bury_all(tx: Transaction) -> None:
         for row in ids:
-            outbox.bury(tx, row, attempts=1, error="E")
+            outbox.mark_dead(tx, row, attempts=1, error="E")
 
     await db.transaction(bury_all)
     heard: list[str] = []
@@ -213,7 +213,7 @@ async def test_depth_counts_and_tells_the_age(db: Database, clock: ManualClock) 
     first, _ = await add(db, "a", "b")
     clock.advance(MINUTE)
     await add(db, "c")
-    await db.transaction(lambda tx: outbox.bury(tx, first, attempts=1, error="E"))
+    await db.transaction(lambda tx: outbox.mark_dead(tx, first, attempts=1, error="E"))
     assert await db.read(outbox.depth) == outbox.Depth(pending=2, dead=1, oldest=began)
 
 

@@ -90,7 +90,7 @@ def _apply(tx: Transaction, model: Model, step: str, key: str, number: int) -> N
             if not entry.dead:
                 model.entries.remove(entry)
         case "bury", Entry():
-            assert outbox.bury(tx, entry.id, attempts=1, error="E") == (not entry.dead)
+            assert outbox.mark_dead(tx, entry.id, attempts=1, error="E") == (not entry.dead)
             entry.dead = True
         case "replay", Entry():
             assert outbox.replay(tx, ids=[entry.id]) == entry.dead

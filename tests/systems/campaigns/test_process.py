@@ -32,4 +32,4 @@ async def test_a_process_takes_an_entry_and_works_on_it(tmp_path: Path):
         figures = (await client.get("/metrics")).body.decode()
         assert "campaign_crews 1.0" in figures
         assert 'campaign_processed_total{outcome="issued"} 1.0' in figures
-        assert (await server.stop())["in_good_order"]
+        assert (await server.stop())["is_clean"]

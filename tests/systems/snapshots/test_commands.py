@@ -112,7 +112,7 @@ async def test_up_refreshes_and_answers(tmp_path: Path, sim: GameSimulator):
             await process.communicate()
 
     assert reply.json["freshness"] == "FRESH"
-    assert json.loads(out)["in_good_order"], (out, errors)
+    assert json.loads(out)["is_clean"], (out, errors)
 
 
 async def _another(deployment: Deployment, letter_id: str) -> bool:

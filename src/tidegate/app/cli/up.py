@@ -64,7 +64,7 @@ class Banner(msgspec.Struct, frozen=True, kw_only=True):
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """How a process ended."""
 
-    in_good_order: bool
+    is_clean: bool
     failed: list[str]
     canceled: list[str]
     """What did not finish in time."""
@@ -112,9 +112,9 @@ def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) 
         binding = stack.enter_context(Binding(settings.http)) if tells else None
         stack.enter_context(open_traces(settings.traces))
         report = run(_run(role, settings, binding, as_json=as_json))
-    stopped = Stopped(in_good_order=report.in_good_order, failed=list(report.failed), canceled=list(report.cancelled))
+    stopped = Stopped(is_clean=report.is_clean, failed=list(report.failed), canceled=list(report.cancelled))
     typer.echo(msgspec.json.encode(stopped) if as_json else farewell(stopped))
-    if not stopped.in_good_order:
+    if not stopped.is_clean:
         raise typer.Exit(1)
 
 
@@ -211,7 +211,7 @@ def _credentials(banner: Banner) -> str:
 
 def farewell(stopped: Stopped) -> str:
     """How it ended, for people."""
-    if stopped.in_good_order:
+    if stopped.is_clean:
         return "stopped in good order; what is left to do goes on with the next process"
     late = [f"did not end in time: {', '.join(stopped.canceled)}"] if stopped.canceled else []
     fell = [f"fell while it ended: {', '.join(stopped.failed)}"] if stopped.failed else []

@@ -3,8 +3,7 @@
     log = get_logger(__name__)
     log.info("stream.taken_over", stream=name, messages=12, idle_ms=15_004)
 
-What libraries say through the standard `logging` leaves through the same door, so it has the same form, and its secrets
-are taken out too.
+Records of libraries that use the standard `logging` are written in the same form, also without secrets.
 """
 
 import io
@@ -51,12 +50,12 @@ def get_logger(name: str) -> FilteringBoundLogger:
 
 
 def is_enabled(level: LogLevel) -> bool:
-    """Whether events of this level are written: for callers that would otherwise collect facts for nothing."""
+    """Whether events of this level are written, for callers that would otherwise compute fields in vain."""
     return _LEVELS[level] >= _lowest[0]
 
 
 class _StandardError(io.TextIOBase):
-    """Whatever standard error is at the moment: whoever runs us may exchange it, and close the one that was there."""
+    """The current standard error: the embedding program may replace `sys.stderr` and close the earlier one."""
 
     def write(self, text: str, /) -> int:
         return sys.stderr.write(text)
@@ -100,7 +99,7 @@ def _configure_our_own(render: Processor, out: TextIO, level: LogLevel, without:
         processors=[*([leave_out] if without else []), *_shared_processors(), _without_secrets, render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(out),
-        # A logger kept from before the configuration would go on writing where it wrote first.
+        # A cached logger would keep writing to the stream of an earlier configuration.
         cache_logger_on_first_use=False,
     )
 
@@ -116,7 +115,7 @@ def _shared_processors() -> list[Processor]:
 
 
 def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Comes after tracebacks became text, so that their secrets go too."""
+    """Redact all fields. Runs after tracebacks became text, so that they are redacted too."""
     return {name: redact(value, name=name) for name, value in event.items()}
 
 
@@ -134,7 +133,7 @@ def _renderer(format: LogFormat, out: TextIO) -> Processor:  # noqa: A002
 
 
 def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> None:
-    """One handler at the root; libraries are heard from `warning` upwards."""
+    """Install one handler at the root logger; records of libraries are written from `warning` upwards."""
     handler = logging.StreamHandler(out)
     handler.set_name(_HANDLER_NAME)
     handler.setFormatter(
@@ -150,6 +149,6 @@ def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> 
     root.setLevel(max(_LEVELS[level], logging.WARNING))
 
 
-# A program that uses a part of us and configures nothing hears of what goes wrong, where errors belong, and no secrets.
+# Without a configuration by the embedding program: warnings and errors on standard error, redacted.
 if not structlog.is_configured():
     _configure_our_own(_renderer("console", sys.stderr), sys.stderr, "warning", frozenset())

@@ -1,7 +1,7 @@
-"""Every metric there is, in one place: name, meaning, unit.
+"""All metrics: name, meaning, unit.
 
-Names are those that dashboards and alert rules know. A counter called `x` is exposed as `x_total`. Labels have few
-values, chosen by us (a stream, a service, a priority): never a user, a subject or a key.
+Dashboards and alert rules use these names. A counter `x` is exposed as `x_total`. Labels have few values, chosen by
+Tidegate or the operator (a stream, a service, a priority), never a user, a subject or a key.
 """
 
 import math
@@ -9,26 +9,26 @@ import math
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
 REGISTRY = CollectorRegistry()
-"""Ours alone, so that a program that embeds Tidegate decides itself what it exposes."""
+"""Separate from the default registry, so that an embedding program decides what it exposes."""
 
 _BRIEF_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG_S = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
 
 def _from_zero(metric: Counter | Histogram, *values: str) -> None:
-    """Tell the metric for these values of its label from the beginning.
+    """Export the metric for these label values from the start.
 
-    A series that begins with its first event begins at 1, and no alert sees that as an increase.
+    A series that begins with its first event begins at 1, which `increase()` does not count.
     """
     for value in values:
         metric.labels(value)
 
 
-# The process itself: memory, CPU, open files, and when it began; only on Linux.
+# The process itself: memory, CPU, open files, start time. Linux only.
 ProcessCollector(registry=REGISTRY)
 TIDEGATE_BUILD = Info("tidegate_build", "The version of Tidegate that this process runs.", registry=REGISTRY)
 
-# flow/stream
+# primitives/stream
 STREAM_DEPTH = Gauge("stream_depth", "Messages in the stream, delivered or not.", ["stream"], registry=REGISTRY)
 STREAM_PENDING_COUNT = Gauge(
     "stream_pending_count", "Messages delivered to a worker and not yet acknowledged.", ["stream"], registry=REGISTRY
@@ -38,18 +38,21 @@ STREAM_CONSUMER_LAG = Gauge(
 )
 STREAM_DEAD_LETTERS = Gauge(
     "stream_dead_letters",
-    "Messages that were with too many workers, and wait for somebody.",
+    "Messages that were delivered too often, to be replayed or discarded.",
     ["stream"],
     registry=REGISTRY,
 )
 XAUTOCLAIM_RECOVERED = Counter(
     "xautoclaim_recovered", "Messages taken over from workers that died or stalled.", ["stream"], registry=REGISTRY
 )
-STREAM_BURIED = Counter(
-    "stream_buried", "Messages moved to the dead letters after too many deliveries.", ["stream"], registry=REGISTRY
+STREAM_DEAD_LETTERED = Counter(
+    "stream_dead_lettered",
+    "Messages moved to the dead letters after too many deliveries.",
+    ["stream"],
+    registry=REGISTRY,
 )
 
-# flow/timers and their keeper
+# primitives/timers and the timekeeper
 DELAYED_QUEUE_SIZE = Gauge("delayed_queue_size", "Timers that are not yet due.", ["queue"], registry=REGISTRY)
 TIMERS_PROMOTED = Counter("timers_promoted", "Timers that came due and were carried out.", ["queue"], registry=REGISTRY)
 TIMER_LATENESS = Histogram(
@@ -68,7 +71,7 @@ SCHEDULER_LEADER_ACTIVE = Gauge(
     "scheduler_leader_active", "1 while this process is the leader, else 0.", registry=REGISTRY
 )
 
-# collect/due_schedules
+# engine/due_schedules
 SCHEDULES_FIRED = Counter(
     "schedules_fired", "Schedules that were due: begun, skipped or failed.", ["outcome"], registry=REGISTRY
 )
@@ -132,8 +135,8 @@ _from_zero(HTTP_LOGINS, "good", "wrong", "blocked")
 _from_zero(HTTP_KEYS_REFUSED, "request", "login")
 HTTP_LISTENERS = Gauge("http_listeners", "Streams of events that are open.", registry=REGISTRY)
 
-# flow/gate
-GATE_PERMITS = Counter("gate_permits", "Permits taken: jobs let out of their lane.", ["gate"], registry=REGISTRY)
+# primitives/gate
+GATE_PERMITS = Counter("gate_permits", "Jobs dispatched with a permit.", ["gate"], registry=REGISTRY)
 GATE_WAITING = Gauge("gate_waiting", "Jobs in their lanes that wait for a permit.", ["gate"], registry=REGISTRY)
 RATE_LIMIT_TOKENS_BLOCKED = Gauge(
     "rate_limit_tokens_blocked", "Credentials that may make no call at present.", ["gate"], registry=REGISTRY
@@ -145,7 +148,7 @@ RATE_LIMIT_LONGEST_BLOCK = Gauge(
     registry=REGISTRY,
 )
 
-# flow/limiter
+# primitives/limiter
 RATE_LIMITER_ACQUIRED = Counter(
     "rate_limiter_acquired", "Grants given by the limiter, in units.", ["priority"], registry=REGISTRY
 )
@@ -155,7 +158,7 @@ RATE_LIMITER_REJECTED = Counter(
 _from_zero(RATE_LIMITER_ACQUIRED, "high", "low")
 _from_zero(RATE_LIMITER_REJECTED, "high", "low")
 
-# flow/coalescer
+# primitives/coalescer
 DEDUP_COALESCE_HIT = Counter(
     "dedup_coalesce_hit", "Requests answered by work that was already under way.", registry=REGISTRY
 )
@@ -163,26 +166,26 @@ DEDUP_UPGRADE = Counter(
     "dedup_upgrade", "Work under way that was overtaken by a more urgent request.", registry=REGISTRY
 )
 DEDUP_LOCK_CONFLICT = Counter(
-    "dedup_lock_conflict", "Releases that found the lock gone or in other hands.", registry=REGISTRY
+    "dedup_lock_conflict", "Releases that found the lock expired or held by another request.", registry=REGISTRY
 )
 
-# flow/breaker
+# primitives/circuit_breaker
 CIRCUIT_BREAKER_REFUSED = Counter(
     "circuit_breaker_refused", "Calls refused because a breaker was open.", ["breaker"], registry=REGISTRY
 )
 
-# crowd/ranking
+# systems/ranking
 RANKING_EVENTS = Counter(
     "ranking_events", "Events that came to a board: counted, repeated or late.", ["board", "outcome"], registry=REGISTRY
 )
 RANKING_READS_DEGRADED = Counter(
-    "ranking_reads_degraded", "Rankings that nobody could tell, and that were answered empty.", registry=REGISTRY
+    "ranking_reads_degraded", "Ranking requests that were answered empty because Valkey failed.", registry=REGISTRY
 )
-RANKING_REBUILT = Counter("ranking_rebuilt", "Boards made anew from SQL.", ["board"], registry=REGISTRY)
+RANKING_REBUILT = Counter("ranking_rebuilt", "Boards that were rebuilt from SQL.", ["board"], registry=REGISTRY)
 
-# database/outbox and its relay
+# storage/sql/outbox and the relay
 OUTBOX_DEPTH = Gauge(
-    "outbox_depth", "Events that the relay has in hand; more may wait in the database.", registry=REGISTRY
+    "outbox_depth", "Events that the relay has loaded; more may wait in the database.", registry=REGISTRY
 )
 OUTBOX_PENDING = Gauge("outbox_pending", "Events in the database that are not handled yet.", registry=REGISTRY)
 OUTBOX_DEAD = Gauge("outbox_dead", "Events in the database that are dead letters.", registry=REGISTRY)
@@ -192,8 +195,8 @@ OUTBOX_OLDEST = Gauge(
     registry=REGISTRY,
 )
 OUTBOX_DELIVERED = Counter("outbox_delivered", "Events handled.", ["kind"], registry=REGISTRY)
-OUTBOX_RETRIED = Counter("outbox_retried", "Failed handlings that will be tried again.", ["kind"], registry=REGISTRY)
-OUTBOX_BURIED = Counter("outbox_buried", "Events moved to the dead letters.", ["kind"], registry=REGISTRY)
+OUTBOX_RETRIED = Counter("outbox_retried", "Failed deliveries that will be retried.", ["kind"], registry=REGISTRY)
+OUTBOX_DEAD_LETTERED = Counter("outbox_dead_lettered", "Events moved to the dead letters.", ["kind"], registry=REGISTRY)
 OUTBOX_HANDLING = Histogram(
     "outbox_handling_seconds",
     "How long a handler worked on one event, in seconds.",
@@ -243,7 +246,7 @@ RATE_LIMITER_RPS = Gauge(
     "rate_limiter_rps", "Calls that the limiter let through in the last second, by all processes.", registry=REGISTRY
 )
 CONSUMER_LAG = Gauge(
-    "consumer_lag", "Events of a topic that nobody of the group was given yet.", ["topic", "group"], registry=REGISTRY
+    "consumer_lag", "Events of a topic that were not delivered to the group yet.", ["topic", "group"], registry=REGISTRY
 )
 DLQ_MESSAGE_COUNT = Gauge("dlq_message_count", "Events that are dead letters.", registry=REGISTRY)
 DLQ_MESSAGES = Counter("dlq_messages", "Events that became dead letters.", ["reason"], registry=REGISTRY)
@@ -287,28 +290,28 @@ SNAPSHOT_READS = Counter(
     "snapshot_reads", "Snapshots read, by where they were found: local, server or sql.", ["found"], registry=REGISTRY
 )
 
-# crowd/waiting_room
-ROOM_ADMITTED = Counter("room_admitted", "People let into a room.", ["room"], registry=REGISTRY)
+# systems/waiting_room
+ROOM_ADMITTED = Counter("room_admitted", "Visitors admitted to a room.", ["room"], registry=REGISTRY)
 ROOM_ENDED = Counter(
     "room_ended",
-    "Stays that ended: expired, left, rolled_back (to the old place in line), dropped (from the line).",
+    "Sessions that ended: expired, left, rolled_back (to the old place in line), dropped (from the line).",
     ["room", "outcome"],
     registry=REGISTRY,
 )
 ROOM_WAITING = Gauge(
-    "room_waiting", "People in the line of a room, as its keeper last saw it.", ["room"], registry=REGISTRY
+    "room_waiting", "Visitors in the line of a room, as the leader last counted them.", ["room"], registry=REGISTRY
 )
 ROOM_THROTTLED = Counter(
     "room_throttled", "Visitors refused because too many had joined from their address.", registry=REGISTRY
 )
 ROOM_WATCHERS = Gauge(
-    "room_watchers", "Streams by which people watch their places in this process.", ["room"], registry=REGISTRY
+    "room_watchers", "Open event streams of visitors that follow their place.", ["room"], registry=REGISTRY
 )
 
-# campaigns: what is counted where it happens, and what campaigns/gauges.py finds out when somebody asks
+# systems/campaigns: counted where it happens, or computed by campaigns/gauges.py at scrape time
 CAMPAIGN_ENTRIES = Counter(
     "campaign_entries",
-    "Attempts to enter a campaign, by the door's answer: accepted, duplicate, sold_out, not_open, busy.",
+    "Attempts to enter a campaign, by answer: accepted, duplicate, sold_out, not_open, busy.",
     ["answer"],
     registry=REGISTRY,
 )
@@ -322,13 +325,13 @@ _from_zero(CAMPAIGN_ENTRIES, "accepted", "duplicate", "sold_out", "not_open", "b
 _from_zero(CAMPAIGN_PROCESSED, "issued", "refused", "sold_out", "known")
 CAMPAIGN_CREWS = Gauge("campaign_crews", "Campaigns that this process works on.", registry=REGISTRY)
 CAMPAIGN_CONSUMERS = Gauge("campaign_consumers", "Consumers of campaigns in this process.", registry=REGISTRY)
-CAMPAIGNS_ACTIVE = Gauge("campaigns_active", "Campaigns that have entries in line, or hands.", registry=REGISTRY)
+CAMPAIGNS_ACTIVE = Gauge("campaigns_active", "Campaigns with undecided entries or with consumers.", registry=REGISTRY)
 CAMPAIGN_PENDING = Gauge("campaign_pending", "Entries of all campaigns that are not decided.", registry=REGISTRY)
-CAMPAIGN_DEAD_LETTERS = Gauge("campaign_dead_letters", "Entries that nobody could decide.", registry=REGISTRY)
+CAMPAIGN_DEAD_LETTERS = Gauge("campaign_dead_letters", "Entries that became dead letters.", registry=REGISTRY)
 
-# collect/completion
+# engine/completion
 STATS_RETRY_QUEUE_SIZE = Gauge(
-    "stats_retry_queue_size", "Runs whose statistics failed and wait for another try.", registry=REGISTRY
+    "stats_retry_queue_size", "Runs whose statistics failed and will be retried.", registry=REGISTRY
 )
 
 # crawl
@@ -368,13 +371,11 @@ UPSTREAM_REQUEST_SECONDS = Histogram(
 )
 
 # runtime/supervisor
-SERVICE_RESTARTS = Counter(
-    "service_restarts", "Services started again after they fell.", ["service"], registry=REGISTRY
-)
+SERVICE_RESTARTS = Counter("service_restarts", "Restarts of services that failed.", ["service"], registry=REGISTRY)
 
 
 def forget(gauge: Gauge) -> None:
-    """Show that nobody knows its values now: not a number, which no alert takes for one."""
+    """Set all values of a gauge to NaN, which alerts do not compare, because the current values are unknown."""
     for family in gauge.collect():
         for sample in family.samples:
             (gauge.labels(**sample.labels) if sample.labels else gauge).set(math.nan)

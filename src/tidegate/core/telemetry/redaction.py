@@ -1,9 +1,8 @@
-"""Take secrets out of whatever is about to be shown or kept.
+"""Removes secrets from values before they are shown or stored.
 
-Two nets, because each has holes. A *name* tells that its value is secret (`password`, `access_token`, `X-Api-Key`)
-whatever the value looks like; a *shape* tells it in the middle of any text (the password in an address, a GitHub
-token, a private key), whatever it is called. In doubt a value is hidden: a line with a hole can still be read, a leaked
-secret cannot be unread.
+Two methods complement each other. The *name* of a field marks its value as secret (`password`, `access_token`,
+`X-Api-Key`), whatever the value looks like. The *shape* of a secret is found within any text (the password in a URL, a
+GitHub token, a private key), whatever its name. In doubt, a value is hidden.
 """
 
 import math
@@ -95,20 +94,20 @@ _SHAPES: list[tuple[str, str]] = [
     (rf"({_TELLTALE_NAME}=)(?![\"'*])[^\s&,;)}}\]\"']+", rf"\1{HIDDEN}"),
 ]
 _COMPILED = [(re.compile(shape, re.IGNORECASE | re.MULTILINE), instead) for shape, instead in _SHAPES]
-# Every shape contains one of these and most texts contain none, which spares them the search for all shapes.
+# Every shape contains one of these. Most texts contain none, so the search for all shapes is skipped.
 _WORTH_A_LOOK = re.compile(rf"@|gh[pousr]_|github_pat_|eyJ|authorization|bearer|private key|{_TELLTALE}", re.IGNORECASE)
 
 
 def redact(value: object, *, name: str = "") -> Any:
-    """The same value without its secrets, in plain types only: fit to be shown, and to be written as JSON.
+    """Return the value without secrets, in plain types that can be written as JSON.
 
-    `name` is what the value is called where it stands; a secret name hides it altogether.
+    `name` is the name of the field or variable; if it is the name of a secret, the whole value is hidden.
     """
     return _redact(value, name, _DEEPEST)
 
 
 def redact_text(text: str) -> str:
-    """The same text, with `***` for every secret that its shape gives away."""
+    """Return the text with `***` in place of every secret that is recognised by its shape."""
     if not _WORTH_A_LOOK.search(text):
         return text
     for shape, instead in _COMPILED:
@@ -117,12 +116,12 @@ def redact_text(text: str) -> str:
 
 
 def fit_to_keep(text: str, *, most: int) -> str:
-    """The first `most` characters of a text without its secrets, and without what no server takes for text."""
+    """Return the first `most` characters of a text, without secrets and without characters that databases refuse."""
     return redact_text(text.encode(errors="backslashreplace").decode().replace("\0", ""))[:most]
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field of this name holds a secret: `access_token` does, `token_id` and `tokens_blocked` do not."""
+    """Whether a field of this name is secret: `access_token` is, `token_id` and `tokens_blocked` are not."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[-1] in _HARMLESS_ENDINGS:
         return False
@@ -150,7 +149,7 @@ def _redact_number(value: float | None, name: str) -> Any:
 
 
 def _text(value: object) -> str:
-    """Any object in words; one that cannot be shown must not take its log line with it."""
+    """Convert any object to text. Never raises, so that no log line is lost."""
     if isinstance(value, bytes | bytearray):
         return redact_text(value.decode(errors="backslashreplace"))
     try:

@@ -1,4 +1,4 @@
-"""Spans as OpenTelemetry makes and sends them. Imported only where somebody wants traces: see `traces.py`."""
+"""Spans on top of OpenTelemetry. Imported only if traces are enabled: see `traces.py`."""
 
 import os
 import threading
@@ -21,48 +21,48 @@ _HEADER = "traceparent"
 _PATH = "/v1/traces"
 _LONGEST_REASON = 500
 SENT_WITHIN_S = 3.0
-"""At the end of a process, which others wait for; a collector that is away gets no more."""
+"""Time limit for sending the last spans when a process ends."""
 _KINDS = {kind.name.lower(): kind for kind in trace.SpanKind}
 _propagator = TraceContextTextMapPropagator()
 
 
 class Span:
-    """Something that happens, from its beginning to its end; nothing is sent before it ended."""
+    """One span. It is sent after its end."""
 
     def __init__(self, tracer: "Tracer", span: trace.Span) -> None:
         self.tracer, self.inner = tracer, span
 
     @property
     def trace_id(self) -> str:
-        """32 hexadecimal digits."""
+        """The trace id, as 32 hexadecimal digits."""
         return trace.format_trace_id(self.inner.get_span_context().trace_id)
 
     @property
     def traceparent(self) -> str | None:
-        """For whoever goes on with it, in another process or on another day; None where it is not among the sample."""
+        """The W3C `traceparent` for spans that continue the trace elsewhere; None if the trace is not sampled."""
         context = self.inner.get_span_context()
         if not context.trace_flags.sampled:
             return None
         return f"00-{self.trace_id}-{trace.format_span_id(context.span_id)}-01"
 
     def note(self, facts: Facts) -> None:
-        """Say more of it."""
+        """Add attributes to the span."""
         for name, value in facts.items():
-            self.inner.set_attribute(name, _told(value))
+            self.inner.set_attribute(name, _redacted(value))
 
     def fail(self, reason: str) -> None:
-        """It went wrong."""
+        """Set the status of the span to error."""
         self.inner.set_status(trace.Status(trace.StatusCode.ERROR, fit_to_keep(reason, most=_LONGEST_REASON)))
 
     def child(self, name: str, facts: Facts | None = None, *, began_ns: int, ended_ns: int | None = None) -> None:
-        """A part of it that is over."""
+        """Add a child span that has already ended."""
         parent = trace.set_span_in_context(self.inner)
-        part = self.tracer.inner.start_span(name, parent, start_time=began_ns, attributes=_all_told(facts))
+        part = self.tracer.inner.start_span(name, parent, start_time=began_ns, attributes=_all_redacted(facts))
         part.end(ended_ns)
 
     @contextmanager
     def current(self) -> Generator[None]:
-        """For the length of a block, spans that name no parent are below this one, and log lines say its trace."""
+        """Make it the current span for the length of a block: parent of new spans, and trace id of log lines."""
         with (
             trace.use_span(self.inner, record_exception=False, set_status_on_exception=False),
             bound_contextvars(trace_id=self.trace_id),
@@ -70,19 +70,19 @@ class Span:
             yield
 
     def end(self) -> None:
-        """It is over, and may be sent."""
+        """End the span."""
         self.inner.end()
 
 
 class Tracer:
-    """Makes spans, and sends them from a thread of its own."""
+    """Creates spans and sends them from a background thread."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider, self.inner = provider, provider.get_tracer("tidegate")
 
     @classmethod
     def open(cls, endpoint: str | None, sample: float | None, service_name: str | None) -> "Tracer":
-        """For the rest of the process; whatever is None is as the standard variables say."""
+        """Create the tracer of a process. For parameters that are None, the standard OTEL variables apply."""
         resource = Resource.create({"process.pid": os.getpid()})
         if service_name or str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: service_name or "tidegate"}))
@@ -106,9 +106,9 @@ class Tracer:
         kind: Kind = "internal",
         began_ns: int | None = None,
     ) -> Span:
-        """A span that whoever holds it must end."""
+        """Begin a span, which the caller must end."""
         context = None if parent is None else _propagator.extract({_HEADER: parent})
-        begun = self.inner.start_span(name, context, _KINDS[kind], _all_told(facts), start_time=began_ns)
+        begun = self.inner.start_span(name, context, _KINDS[kind], _all_redacted(facts), start_time=began_ns)
         return Span(self, begun)
 
     @contextmanager
@@ -127,16 +127,16 @@ class Tracer:
             begun.end()
 
     def close(self) -> None:
-        """Send what is left, within seconds."""
-        # In a thread that nobody waits for: a collector that is away would keep us for as long as it is tried.
+        """Send the remaining spans, within seconds."""
+        # In a daemon thread with a time limit: an unavailable collector would block the shutdown until it gives up.
         closing = threading.Thread(target=self._provider.shutdown, name="send the last spans", daemon=True)
         closing.start()
         closing.join(SENT_WITHIN_S)
 
 
-def _all_told(facts: Facts | None) -> dict[str, str | int | float | bool] | None:
-    return None if facts is None else {name: _told(value) for name, value in facts.items()}
+def _all_redacted(facts: Facts | None) -> dict[str, str | int | float | bool] | None:
+    return None if facts is None else {name: _redacted(value) for name, value in facts.items()}
 
 
-def _told(value: str | float | bool) -> str | int | float | bool:
+def _redacted(value: str | float | bool) -> str | int | float | bool:
     return redact_text(value) if isinstance(value, str) else value

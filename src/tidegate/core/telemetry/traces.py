@@ -1,12 +1,12 @@
-"""Traces, where somebody wants them: one from whatever began a run to its statistics, over all processes.
+"""Optional traces: one per run, from its trigger to its statistics, across all processes.
 
     with open_traces(settings.traces):                      # once, in a process
         with span("begin run", {"tidegate.run": 12}) as begun:
             ...
             stored = None if begun is None else begun.traceparent
 
-Whoever goes on with it, here or elsewhere, now or after a crash, gives `stored` as the parent of its own spans. Without
-an endpoint nothing of OpenTelemetry is imported, and `span` gives back one and the same empty block.
+Code that continues the work, in any process and also after a crash, passes `stored` as the parent of its spans. Without
+an endpoint, OpenTelemetry is not imported and `span` does nothing.
 """
 
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span, Tracer
 
 Facts = Mapping[str, str | int | float | bool]
-"""What a span says of itself. Never a secret: texts are redacted, names of credentials are none."""
+"""Attributes of a span. Texts are redacted; names of credentials are not secret."""
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 
 _STANDARD = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -33,16 +33,16 @@ _tracer: "Tracer | None" = None
 
 
 class TraceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """Where traces go. The standard variables of OpenTelemetry (OTEL_...) hold for whatever is not said here."""
+    """Export of traces. For fields that are not set, the standard variables of OpenTelemetry (OTEL_...) apply."""
 
     endpoint: str | None = None
-    """A collector that speaks OTLP over HTTP, such as `http://localhost:4318`; else OTEL_EXPORTER_OTLP_ENDPOINT. Where
-    neither is given, nothing is traced. Whatever it wants as a key belongs into OTEL_EXPORTER_OTLP_HEADERS."""
+    """Collector that accepts OTLP over HTTP, such as `http://localhost:4318`; default: OTEL_EXPORTER_OTLP_ENDPOINT.
+    Without either, nothing is traced. Keys of the collector belong into OTEL_EXPORTER_OTLP_HEADERS."""
     sample: float | None = Field(default=None, ge=0, le=1)
-    """Which part of what begins here is traced, from 0 to 1; else what OTEL_TRACES_SAMPLER says, and else all. What
-    comes with a trace of its caller's is traced if that is."""
+    """Share of new traces that is sampled, from 0 to 1; default: OTEL_TRACES_SAMPLER, or all. Requests that carry a
+    trace of their caller are traced if it is sampled."""
     service_name: str | None = Field(default=None, min_length=1)
-    """As what we appear; else OTEL_SERVICE_NAME, and else `tidegate`."""
+    """Name of the service in traces; default: OTEL_SERVICE_NAME, or `tidegate`."""
 
     @field_validator("endpoint")
     @classmethod
@@ -58,7 +58,7 @@ class TraceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstr
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is somewhere to send spans to."""
+        """Whether an endpoint is configured and the SDK is not disabled."""
         if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
             return False
         return self.endpoint is not None or any(os.environ.get(name) for name in _STANDARD)
@@ -66,9 +66,9 @@ class TraceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstr
 
 @contextmanager
 def open_traces(settings: TraceSettings) -> Generator[None]:
-    """Trace what happens in this process for the length of a block, if that is wanted; what is left is sent at its end.
+    """Trace this process for the length of a block, if enabled; the remaining spans are sent at its end.
 
-    Raises `InvalidSettings` where it is wanted and cannot be.
+    Raises `InvalidSettings` if traces are enabled and OpenTelemetry is not installed.
     """
     global _tracer  # noqa: PLW0603 - a process has one log, one set of metrics, and one of these
     if not settings.is_wanted or _tracer is not None:
@@ -87,20 +87,20 @@ def open_traces(settings: TraceSettings) -> Generator[None]:
 
 
 def tracer() -> "Tracer | None":
-    """Whoever makes spans in this process; None where nothing is traced."""
+    """The tracer of this process; None if traces are disabled."""
     return _tracer
 
 
 def is_inside() -> bool:
-    """Whether this is inside a span, so that a part of it would not stand alone."""
+    """Whether there is a current span."""
     return _tracer is not None and _tracer.is_inside
 
 
 def span(
     name: str, facts: Facts | None = None, *, parent: str | None = None, kind: Kind = "internal"
 ) -> "AbstractContextManager[Span | None]":
-    """A span for the length of a block: below `parent`, a W3C `traceparent`, else below the one we are in, else a root.
+    """A span for the length of a block. Its parent is `parent` (a W3C `traceparent`), else the current span, if any.
 
-    Log lines of the block say its `trace_id`. An exception makes it a failed one, and goes on.
+    Log lines of the block carry its `trace_id`. An exception sets the status to error and is raised again.
     """
     return _NOTHING if _tracer is None else _tracer.span(name, facts, parent=parent, kind=kind)

@@ -129,7 +129,7 @@ class Stream:
         """`one_of` is what metrics call it where there are many of a kind; their depths are not told one by one."""
         self.name, self.keys = name, StreamKeys(unit, name)
         self._told_as, self._tells_depth = one_of or name, one_of is None
-        self._buried = metrics.STREAM_BURIED.labels(self._told_as)
+        self._buried = metrics.STREAM_DEAD_LETTERED.labels(self._told_as)
         self._recovered = metrics.XAUTOCLAIM_RECOVERED.labels(self._told_as)
         self.settings = settings or StreamSettings()
         self.dead_letters = DeadLetters(valkey, self.keys)
@@ -211,7 +211,7 @@ class Stream:
                 reason=_IDLE,
                 now_ms=self._clock.pinned_ms,
             )
-            self._note_buried(buried, _IDLE)
+            self._note_dead_lettered(buried, _IDLE)
             after, taken, soonest_ms = last.decode(), taken + given + buried, min(soonest_ms, page_ms)
             if not after:
                 break
@@ -261,7 +261,7 @@ class Stream:
                 reason=reason,
                 now_ms=self._clock.pinned_ms,
             )
-            self._note_buried(buried, reason)
+            self._note_dead_lettered(buried, reason)
             held += given + buried
         return held
 
@@ -278,17 +278,17 @@ class Stream:
                 reason=reason,
                 now_ms=self._clock.pinned_ms,
             )
-            self._note_buried(buried, reason)
+            self._note_dead_lettered(buried, reason)
             taken += given + buried
         return taken
 
     def _both_keys(self) -> dict[str, Any]:
         return {"stream": self.keys.stream, "dead": self.keys.dead}
 
-    def _note_buried(self, buried: int, reason: str) -> None:
+    def _note_dead_lettered(self, buried: int, reason: str) -> None:
         if buried:
             self._buried.inc(buried)
-            log.warning("stream.buried", stream=self.name, messages=buried, reason=reason)
+            log.warning("stream.dead_lettered", stream=self.name, messages=buried, reason=reason)
 
     def _note_taken(self, taken: int, **facts: object) -> None:
         if taken:

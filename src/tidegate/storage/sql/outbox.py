@@ -218,7 +218,7 @@ def postpone(tx: Transaction, row_id: int, *, attempts: int, not_before: datetim
     return tx.execute(update(outbox_events).where(*mine).values(change)).rowcount == 1
 
 
-def bury(tx: Transaction, row_id: int, *, attempts: int, error: str) -> bool:
+def mark_dead(tx: Transaction, row_id: int, *, attempts: int, error: str) -> bool:
     """Make the event a dead letter, with the reason. False means that it was not pending any more."""
     require_not_negative("attempts", attempts)
     movable = outbox_events.c.state.in_(sources_of(MOVES, EventState.DEAD))

@@ -22,7 +22,7 @@ from tidegate.systems.snapshots.transport.topics import GROUPS, TOPICS, Topic
 KEY_FIELD, VALUE_FIELD = "key", "value"
 """What an entry of a topic has."""
 _KEY, _VALUE = KEY_FIELD.encode(), VALUE_FIELD.encode()
-_NEVER_BURIED = 10**9
+_UNLIMITED_DELIVERIES = 10**9
 """The worker decides when an event has killed too many of its kind, and says so in a dead letter of its own."""
 _IDLE_LIMIT = timedelta(hours=1)
 """Events may be in hand for long, while there is no permit or no database; a process that died is noticed otherwise."""
@@ -166,7 +166,7 @@ class StreamConsumer:
 
 def _settings(topic: Topic) -> StreamSettings:
     group = GROUPS.get(topic, "nobody")
-    return StreamSettings(group=group, max_deliveries=_NEVER_BURIED, idle_limit=_IDLE_LIMIT)
+    return StreamSettings(group=group, max_deliveries=_UNLIMITED_DELIVERIES, idle_limit=_IDLE_LIMIT)
 
 
 def _dead(entry: Entry) -> DeadEntry:
