@@ -58,14 +58,20 @@ def last_completed(tx: Transaction, source: str, user_ids: Sequence[str]) -> dic
     return found
 
 
-def marks_of(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[str, list[Marks]]:
-    """What earlier runs of these users left behind, by user; who has none is not in it."""
+def marks_of(
+    tx: Transaction, source: str, user_ids: Sequence[str], resource: str | None = None
+) -> dict[str, list[Marks]]:
+    """The cursors that earlier runs of these owners left, by owner; one that has none is not in it.
+
+    With `resource`, only those of that resource, in whatever case its name is written.
+    """
     at = collection_cursors.c
     found: defaultdict[str, list[Marks]] = defaultdict(list)
+    those = [] if resource is None else [func.lower(at.resource_key) == resource.lower()]
     for some in _portions(user_ids):
         counted = (
             select(at.user_id, at.resource_type, at.last_credential, func.count())
-            .where(at.source == source, at.user_id.in_(some))
+            .where(at.source == source, at.user_id.in_(some), *those)
             .group_by(at.user_id, at.resource_type, at.last_credential)
         )
         for user_id, kind, credential, count in tx.execute(counted):

@@ -26,8 +26,8 @@ def add_jobs(tx: Transaction, wanted: Iterable[tuple[int, JobSpec]], *, max_atte
     Each is tried `max_attempts` times before it fails.
     """
     specs = {key_of(run_id, spec): spec for run_id, spec in wanted}
-    given = [(*key, msgspec.json.encode(spec).decode()) for key, spec in specs.items()]
-    added = [row for part in parts(given, lambda row: len(row[-1])) for row in _add(tx, part, max_attempts)]
+    given = [(*key, msgspec.json.encode(spec).decode(), spec.owner or None) for key, spec in specs.items()]
+    added = [row for part in parts(given, lambda row: len(row[-2])) for row in _add(tx, part, max_attempts)]
     return [
         StoredJob(job_id, run_id, pool, specs[run_id, kind, resource, page], None, holder)
         for job_id, run_id, kind, resource, page, pool, holder in added
@@ -48,14 +48,16 @@ def _add(tx: Transaction, given: Sequence[tuple[Any, ...]], tries: int) -> Rows:
             return _ADDED.rows(tx, first=inserted.lastrowid, run_ids=runs) if inserted.rowcount else []
 
 
-_COLUMNS = "run_id, job_type, resource_key, page_key, spec, status, fence, attempt_count, max_attempts, created_at"
-_GIVEN = ":given(run_id number, job_type text, resource_key text, page_key text, spec text)"
-_NEW = f"given.run_id, job_type, resource_key, page_key, spec, '{JobState.ENQUEUED}', 0, 0"
+_COLUMNS = (
+    "run_id, job_type, resource_key, page_key, spec, owner, status, fence, attempt_count, max_attempts, created_at"
+)
+_GIVEN = ":given(run_id number, job_type text, resource_key text, page_key text, spec text, owner text)"
+_NEW = f"given.run_id, job_type, resource_key, page_key, spec, owner, '{JobState.ENQUEUED}', 0, 0"
 _HOLDER = f"""
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
   ON j.page_key = '{FIRST_PAGE}' AND c.last_etag IS NOT NULL
- AND c.source = r.source AND c.user_id = r.user_id
+ AND c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
  AND c.resource_type = j.job_type AND c.resource_key = j.resource_key"""
 _ROW = "j.id, j.run_id, j.job_type, j.resource_key, j.page_key, r.pool, c.last_credential"
 _ROW_NAMES = ("id", "run_id", "job_type", "resource_key", "page_key", "pool", "last_credential")
@@ -81,7 +83,7 @@ _INSERTED = Statement(
         "postgresql": f"""
 WITH j AS (
   INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries::integer, :now::timestamptz FROM {_GIVEN}
-  ON CONFLICT DO NOTHING RETURNING id, run_id, job_type, resource_key, page_key
+  ON CONFLICT DO NOTHING RETURNING id, run_id, job_type, resource_key, page_key, owner
 )
 SELECT {_ROW} FROM j {_HOLDER} ORDER BY j.id""",  # noqa: S608
     },

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.core.transitions import sources_of
@@ -144,14 +144,16 @@ def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
 
 
 def unfinished(tx: Transaction, run_ids: Sequence[int], after: int, limit: int) -> list[StoredJob]:
-    """Jobs that still have to be done, in the order of their ids: what recovery offers."""
+    """Jobs that still have to be done and wait for no other run, in the order of their ids: what recovery offers."""
     job = page_jobs.c
-    return stored_jobs(tx, job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS), job.id > after, limit=limit)
+    those = (job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS), job.awaits_run.is_(None))
+    return stored_jobs(tx, *those, job.id > after, limit=limit)
 
 
 def unfinished_of(tx: Transaction, job_ids: Sequence[int]) -> list[StoredJob]:
-    """Those of these jobs that still have to be done."""
-    return stored_jobs(tx, page_jobs.c.id.in_(job_ids), page_jobs.c.status.in_(UNFINISHED_JOBS))
+    """Those of these jobs that still have to be done, and wait for no other run."""
+    those = (page_jobs.c.status.in_(UNFINISHED_JOBS), page_jobs.c.awaits_run.is_(None))
+    return stored_jobs(tx, page_jobs.c.id.in_(job_ids), *those)
 
 
 def runs_of(tx: Transaction, job_ids: Sequence[int]) -> list[int]:
@@ -180,7 +182,7 @@ _STORED = (
         and_(
             page_jobs.c.page_key == FIRST_PAGE,
             collection_cursors.c.source == collection_runs.c.source,
-            collection_cursors.c.user_id == collection_runs.c.user_id,
+            collection_cursors.c.user_id == func.coalesce(page_jobs.c.owner, collection_runs.c.user_id),
             collection_cursors.c.resource_type == page_jobs.c.job_type,
             collection_cursors.c.resource_key == page_jobs.c.resource_key,
             collection_cursors.c.last_etag.is_not(None),
@@ -205,18 +207,20 @@ _CLAIM = Statement(
 )
 _CLAIMED = Statement(
     f"""
-SELECT j.id, j.run_id, j.spec, j.fence, j.attempt_count, j.max_attempts, r.pool, r.source, r.user_id,
+SELECT j.id, j.run_id, j.spec, j.fence, j.attempt_count, j.max_attempts, r.pool, r.source,
+       coalesce(j.owner, r.user_id) AS owner,
        c.user_id AS left_by, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential, r.traceparent,
        p.job_id AS parked
 FROM page_jobs j
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
   ON j.page_key = '{FIRST_PAGE}'
- AND c.source = r.source AND c.user_id = r.user_id AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
+ AND c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
+ AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
 LEFT JOIN parked_answers p ON p.job_id = j.id
 WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'""",  # noqa: S608
     returns=(
-        *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "user_id"),
+        *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "owner"),
         *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "traceparent", "parked"),
     ),
 )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.engine import failed_completions, parked_answer_store, runs
+from tidegate.engine import claims, failed_completions, parked_answer_store, runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
@@ -85,11 +85,14 @@ class Orchestrator:
 
     async def cancel(self, run_id: int) -> bool:
         """Begin nothing more of a run. Calls under way end, and change nothing. False where it was over already."""
-        canceled = await self._database.transaction(runs.cancel, run_id)
-        if canceled is None:
-            return False
-        self._on_moved([run_id])
-        await self._gate.forget([str(job_id) for job_id in canceled])
+        async with self.promised():
+            canceled, released = await self._database.transaction(_cancel, run_id)
+            if canceled is None:
+                return False
+            self._on_moved([run_id])
+            await self._gate.forget([str(job_id) for job_id in canceled])
+            if released:
+                await self.offer(released)
         return True
 
     async def retry(self, run_id: int) -> int:
@@ -141,6 +144,12 @@ class Orchestrator:
     async def _keep(self, promise: str) -> None:
         with suppress(Unavailable):  # somebody will look in vain
             await self._gate.intents.confirm(promise)
+
+
+def _cancel(tx: Transaction, run_id: int) -> tuple[list[int] | None, list[StoredJob]]:
+    """The jobs that the gate should forget, and those of other runs that waited for this one."""
+    canceled = runs.cancel(tx, run_id)
+    return canceled, claims.release(tx, [run_id])
 
 
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:

@@ -7,7 +7,7 @@ for one run, when a message turns out to belong to a job that has ended.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-from tidegate.engine import allowance_records, job_store, parked_answer_store, runs
+from tidegate.engine import allowance_records, claims, job_store, parked_answer_store, runs
 from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import OPEN_RUNS
@@ -85,9 +85,10 @@ class Recovery:
 
 
 def _sweep(tx: Transaction) -> None:
-    """Throw away what means nothing any more."""
+    """Remove what is out of date: parked answers, notes on allowances, and waits for runs that are over."""
     parked_answer_store.sweep(tx)
     allowance_records.sweep(tx)
+    claims.release_all(tx)
 
 
 class RecoveryDuty:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, exists, or_, select
+from sqlalchemy import delete, exists, func, or_, select
 
 from tidegate.engine import parked_answer_store
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
@@ -25,7 +25,9 @@ class RunRule:
     """
 
     name = "collection_runs"
-    tables: Collection[str] = ("collection_runs", "page_jobs", "job_executions", "parked_answers")
+    tables: Collection[str] = (
+        *("collection_runs", "page_jobs", "job_executions", "parked_answers", "resource_claims"),
+    )
 
     def __init__(self, database: Database, keep: timedelta) -> None:
         self._database, self._keep = database, keep
@@ -58,7 +60,7 @@ def rules(database: Database, *, runs: timedelta, cursors: timedelta, firings: t
     asked_for = (
         select(_job.id)
         .join(collection_runs, _run.id == _job.run_id)
-        .where(_run.source == _cursor.source, _run.user_id == _cursor.user_id)
+        .where(_run.source == _cursor.source, func.coalesce(_job.owner, _run.user_id) == _cursor.user_id)
         .where(_job.job_type == _cursor.resource_type, _job.resource_key == _cursor.resource_key)
     )
     ends = (_note.resets_at, _note.blocked_until, _note.learned_until)

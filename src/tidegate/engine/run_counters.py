@@ -12,6 +12,7 @@ from sqlalchemy import exists, update
 
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.engine import claims
 from tidegate.engine.commit_policy import CommitPolicy, Planning
 from tidegate.engine.job_insertion import add_jobs
 from tidegate.engine.job_store import LONGEST_REASON, Ending, StoredJob
@@ -76,7 +77,8 @@ def update_runs(
 ) -> list[StoredJob]:
     """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
 
-    Returns the new jobs. Of results that came too `late` only the calls count, which were made.
+    Returns the jobs that the gate has to be told of: the new ones, unless they wait for another run, and those that
+    waited for one of these. Of results that came too `late` only the calls count, which were made.
     """
     changes: defaultdict[int, _Change] = defaultdict(_Change)
     for ending in endings:
@@ -90,13 +92,22 @@ def update_runs(
     run_ids = sorted(changes)
     lock_runs(tx, run_ids)
     found = ((ending.claim.job.run_id, spec) for ending in endings for spec in _found_by(ending))
+    shared = {
+        (ending.claim.source, ending.claim.job.spec.resource)
+        for ending in endings
+        if ending.claim.job.spec.owner and ending.state is not JobState.READY
+    }
+    claims.lock_claims(tx, shared)
     added = add_jobs(tx, found, max_attempts=terms.max_attempts)
     for job in added:
         changes[job.run_id].total += 1
+    offers = claims.claim_resources(tx, added)
+    if shared:
+        offers += claims.release(tx, run_ids, {resource for _, resource in shared})
     _COUNT.run(tx, moved=[changes[run_id].row(run_id) for run_id in run_ids], now=tx.now)
     _note_planned(tx, endings, terms.planning)
     end_if_done(tx, run_ids)
-    return added
+    return offers
 
 
 def _found_by(ending: Ending) -> Sequence[JobSpec]:

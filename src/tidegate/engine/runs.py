@@ -13,6 +13,7 @@ from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parked_answer_store
+from tidegate.engine.claims import claim_resources
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
 from tidegate.engine.job_insertion import add_jobs, key_of
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
@@ -166,7 +167,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
         raise
     first = [(run_id, spec) for spec in beginning.specs]
     tx.after_commit(partial(log_started, run_id, beginning))
-    return run_id, add_jobs(tx, first, max_attempts=beginning.max_attempts)
+    return run_id, claim_resources(tx, add_jobs(tx, first, max_attempts=beginning.max_attempts))
 
 
 def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
@@ -287,7 +288,14 @@ def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[
     tx.execute(
         update(page_jobs)
         .where(*failed)
-        .values(status=JobState.ENQUEUED, attempt_count=0, not_before=None, completed_at=None, last_error=None)
+        .values(
+            status=JobState.ENQUEUED,
+            attempt_count=0,
+            not_before=None,
+            completed_at=None,
+            last_error=None,
+            awaits_run=None,
+        )
     )
     return jobs
 

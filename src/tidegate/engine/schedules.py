@@ -21,7 +21,7 @@ from tidegate.storage.sql import Database, Transaction
 log = get_logger(__name__)
 
 _c = collection_schedules.c
-_LONGEST_NAME = 100
+_LONGEST_NAME = 200
 _AT_ONCE = 200
 _KEY = ("source", "user_id", "cron", "timezone")
 

@@ -33,6 +33,12 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     cost: int = 1
     priority: int = 5
     affinity: str = ""
+    owner: str = ""
+    """Owner of the documents and of the cursor, for a resource that runs of several subjects reach. Empty: the subject
+    of the run."""
+    claims: bool = False
+    """Whether this job begins the collection of a resource that other runs may be collecting: then it waits until they
+    have; see `claims.py`."""
     has_gaps: bool = False
     """An item of an earlier page of this list was skipped, so the list cannot tell what is gone. Set by the engine."""
     redirects: tuple[str, ...] = ()
@@ -50,7 +56,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         if not self.followed_by:
             return []
         first = msgspec.structs.replace(
-            self, page=FIRST_PAGE, affinity="", has_gaps=False, redirects=(), followed_by=()
+            self, page=FIRST_PAGE, affinity="", claims=False, has_gaps=False, redirects=(), followed_by=()
         )
         return [msgspec.structs.replace(first, kind=kind) for kind in self.followed_by]
 
@@ -82,6 +88,7 @@ class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     spec: JobSpec
     run_id: int
     user_id: str
+    """The owner of its documents and of its cursor: that of the job, or else the subject of the run."""
     credential: str
     """Who makes the call."""
     attempt: int = 1
@@ -122,7 +129,13 @@ class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def next_page(self, page: str, **params: Any) -> JobSpec:
         """A further page of the same list, read with the same allowance, and best by the same credential."""
         return msgspec.structs.replace(
-            self.spec, page=page, params=params, affinity=self.credential, redirects=(), followed_by=()
+            self.spec,
+            page=page,
+            params=params,
+            affinity=self.credential,
+            claims=False,
+            redirects=(),
+            followed_by=(),
         )
 
 

@@ -18,15 +18,15 @@ collection_runs = Table(
     metadata,
     Column("id", ascending_key(), primary_key=True),
     Column("source", exact_text(40), nullable=False),
-    Column("user_id", exact_text(100), nullable=False),
+    Column("user_id", exact_text(200), nullable=False),
     # What people call the subject; `user_id` is what the source calls it.
-    Column("login", exact_text(100), nullable=False),
+    Column("login", exact_text(200), nullable=False),
     Column("pool", exact_text(100), nullable=False),
     Column("options", Json, nullable=False),
     Column("status", exact_text(16), nullable=False),
     Column("triggered_by", exact_text(16), nullable=False),
     # Set while the run is active, and then NULL: at most one active run of a user, on servers without partial indexes.
-    Column("active_key", exact_text(150), unique=True),
+    Column("active_key", exact_text(250), unique=True),
     Column("created_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
     Column("completed_at", UtcDateTime),
@@ -71,7 +71,12 @@ page_jobs = Table(
     Column("started_at", UtcDateTime),
     Column("completed_at", UtcDateTime),
     Column("last_error", Text),
+    # Owner of the documents and of the cursor; NULL: the subject of the run.
+    Column("owner", exact_text(200)),
+    # The run that collects this resource at present; until it is done with it, the job is not offered to the gate.
+    Column("awaits_run", BigInteger),
     UniqueConstraint("run_id", "job_type", "resource_key", "page_key"),
+    Index(None, "awaits_run", "resource_key"),
     # The kind is there to be read, and not to be searched by: how far each kind of a run is, this alone tells.
     Index(None, "run_id", "status", "id", "job_type"),
     **NUMBERED_TABLE_OPTIONS,
@@ -98,7 +103,7 @@ collection_cursors = Table(
     "collection_cursors",
     metadata,
     Column("source", exact_text(40), primary_key=True),
-    Column("user_id", exact_text(100), primary_key=True),
+    Column("user_id", exact_text(200), primary_key=True),
     Column("resource_type", exact_text(40), primary_key=True),
     Column("resource_key", exact_text(200), primary_key=True),
     Column("last_cursor", Text),
@@ -112,6 +117,16 @@ collection_cursors = Table(
     **TABLE_OPTIONS,
 )
 """Where the next run of a user goes on; moved by the transaction that ends a listing, never in its middle."""
+
+resource_claims = Table(
+    "resource_claims",
+    metadata,
+    Column("source", exact_text(40), primary_key=True),
+    Column("resource_key", exact_text(200), primary_key=True),
+    Column("run_id", BigInteger, ForeignKey("collection_runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    **TABLE_OPTIONS,
+)
+"""Which run collects a resource that several runs can reach; see `claims.py`."""
 
 parked_answers = Table(
     "parked_answers",

@@ -4,7 +4,7 @@ from sqlalchemy import select, update
 
 from tidegate.core.arguments import require_name
 from tidegate.core.transitions import sources_of
-from tidegate.engine import runs
+from tidegate.engine import claims, runs
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
 from tidegate.engine.lifecycle import JOB_MOVES, OPEN_RUNS, RUN_MOVES, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.tables import collection_runs, page_jobs
@@ -20,14 +20,18 @@ def pools_in_use(tx: Transaction) -> list[str]:
 def fail(tx: Transaction, pool: str, reason: str) -> dict[int, list[int]]:
     """Fail the open runs of a pool with all their unfinished jobs, those in workers' hands too.
 
-    Their results change nothing any more, and so bring no follow-up that nobody could do. Returns the jobs by run,
-    which the gate should forget. Retrying a run takes it up where it was.
+    Results of the latter are rejected, so they add no follow-ups that no credential could serve. Returns the jobs by
+    run that the gate has to forget and to be told of anew: also jobs of other runs that waited for one of these.
+    Retrying a run continues it.
     """
     require_name("pool", pool)
     run = collection_runs.c
     # Locked like everybody does who moves counters: what was committed before is seen, and nothing comes between.
     found = select(run.id).where(run.pool == pool, run.status.in_(OPEN_RUNS)).order_by(run.id).with_for_update()
-    return {row.id: _fail_run(tx, row.id, reason) for row in tx.execute(found).all()}
+    failed = {row.id: _fail_run(tx, row.id, reason) for row in tx.execute(found).all()}
+    for job in claims.release(tx, failed):
+        failed.setdefault(job.run_id, []).append(job.id)
+    return failed
 
 
 def _fail_run(tx: Transaction, run_id: int, reason: str) -> list[int]:

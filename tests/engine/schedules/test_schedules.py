@@ -132,7 +132,7 @@ async def test_a_schedule_is_kept_where_the_leader_cannot_be_told(local: Clockwo
     [
         ("unknown", "ada", "0 3 * * *", "UTC", "source"),
         ("clockwork", "", "0 3 * * *", "UTC", "user_id"),
-        ("clockwork", "a" * 101, "0 3 * * *", "UTC", "user_id"),
+        ("clockwork", "a" * 201, "0 3 * * *", "UTC", "user_id"),
         ("clockwork", "ada", "0 3 * *", "UTC", "cron"),
         ("clockwork", "ada", "0 0 * 2 MON#6", "UTC", "cron"),
         ("clockwork", "ada", "0 3 * * *", "Mars/Base", "timezone"),

@@ -7,7 +7,7 @@ leader does, since it makes the gate agree with SQL when it begins.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tidegate.core.arguments import require_whole
+from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NoCredential
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.credentials import records
@@ -188,7 +188,7 @@ class CredentialBook:
         Raises `NoCredential` where nobody could make the calls: neither this process nor, for all that is written,
         another one.
         """
-        pool_of(self.source, user_id)
+        require_name("user_id", user_id)
         own = await self._database.read(records.pool_of_user, self.source, user_id, self._authority.audience)
         if own is not None:
             return own

@@ -1,0 +1,160 @@
+"""A resource that several runs reach is collected by one of them at a time; the others wait for it."""
+
+import asyncio
+
+import pytest
+
+from tests.engine.rounds import assert_counted, claimed, finished, write
+from tidegate.engine import claims, runs, unserved_pools
+from tidegate.engine.job_store import StoredJob, unfinished
+from tidegate.engine.lifecycle import JobState
+from tidegate.engine.progress import jobs_of
+from tidegate.engine.source import Cursor, JobSpec, Subject
+from tidegate.storage.sql import Database
+
+LIST, NEXT = "SHELF", "NOTES"
+
+
+def entry(resource: str = "shelf:poems", *followed_by: str) -> JobSpec:
+    return JobSpec(kind=LIST, resource=resource, owner="library", claims=True, followed_by=followed_by)
+
+
+async def begin(database: Database, user: str, *specs: JobSpec, pool: str = "pool") -> tuple[int, list[StoredJob]]:
+    """A run, and those of its jobs that the gate is told of."""
+    beginning = runs.Beginning("shelves", Subject(user_id=user, login=user), pool, "manual", list(specs) or [entry()])
+    return await database.transaction(runs.begin, beginning)
+
+
+async def offered(database: Database, run_id: int) -> list[int]:
+    """What recovery would offer of a run."""
+    return [job.id for job in await database.read(unfinished, [run_id], 0, 100)]
+
+
+async def reasons(database: Database, run_id: int) -> list[str | None]:
+    return [job.last_error for job in await database.read(jobs_of, run_id)]
+
+
+@pytest.mark.every_server
+async def test_the_second_run_waits_until_the_first_has_ended_every_list_of_the_resource(database: Database):
+    first, [job] = await begin(database, "ada", entry("shelf:poems", NEXT))
+    second, waiting = await begin(database, "eve", entry("shelf:poems", NEXT))
+    assert waiting == []
+    assert await offered(database, second) == []
+    assert await reasons(database, second) == [f"waits for run {first}, which is collecting it"]
+
+    [claim] = await claimed(database, job.id)
+    cursor = Cursor(etag="W/1", credential="librarian")
+    [following] = (await write(database, [finished(claim, cursor=cursor)])).offers
+    assert (following.run_id, following.spec.kind) == (first, NEXT), "the resource is not done with"
+    [claim] = await claimed(database, following.id)
+    [released] = (await write(database, [finished(claim)])).offers
+
+    assert (released.run_id, released.holder) == (second, "librarian"), "it goes on where the first run ended"
+    assert await offered(database, second) == [released.id]
+    assert await reasons(database, second) == [None]
+    [claim] = await claimed(database, released.id)
+    assert (claim.user_id, claim.cursor) == ("library", cursor)
+    await write(database, [finished(claim)])
+    await assert_counted(database, first)
+    await assert_counted(database, second)
+
+
+@pytest.mark.every_server
+async def test_of_several_that_wait_one_is_released_after_the_other(database: Database):
+    _, [job] = await begin(database, "ada")
+    others = [(await begin(database, user))[0] for user in ("eve", "ben")]
+    order = list[int]()
+    while job is not None:
+        [claim] = await claimed(database, job.id)
+        offers = (await write(database, [finished(claim)])).offers
+        job = offers[0] if offers else None
+        order += [each.run_id for each in offers]
+    assert order == others
+
+
+async def test_a_resource_that_is_done_with_is_not_waited_for(database: Database):
+    _, jobs = await begin(database, "ada", entry("shelf:poems"), entry("shelf:novels"))
+    [claim] = await claimed(database, next(job.id for job in jobs if job.spec.resource == "shelf:poems"))
+    await write(database, [finished(claim)])
+
+    _, [job] = await begin(database, "eve", entry("shelf:poems"), entry("shelf:novels"))
+    assert job.spec.resource == "shelf:poems"
+
+
+async def test_two_runs_may_wait_for_each_other_at_different_resources(database: Database):
+    _, [poems] = await begin(database, "ada", entry("shelf:poems"))
+    _, [novels] = await begin(database, "eve", entry("shelf:novels"))
+    [first, second] = await claimed(database, poems.id, novels.id)
+    crossed = [finished(first, follow_ups=[entry("shelf:novels")]), finished(second, follow_ups=[entry("shelf:poems")])]
+    offers = (await write(database, crossed)).offers
+    assert sorted(job.spec.resource for job in offers) == ["shelf:novels", "shelf:poems"], "both went on"
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("end", ["canceled", "unserved"])
+async def test_a_run_that_is_given_up_releases_what_waits_for_it(database: Database, end: str):
+    first, _ = await begin(database, "ada", pool="gone")
+    second, _ = await begin(database, "eve")
+    if end == "canceled":
+        await database.transaction(runs.cancel, first)
+        [released] = await database.transaction(claims.release, [first])
+        assert released.run_id == second
+    else:
+        failed = await database.transaction(unserved_pools.fail, "gone", "no valid credential")
+        assert list(failed) == [first, second]
+    assert len(await offered(database, second)) == 1
+
+
+async def test_recovery_releases_what_waits_in_vain(database: Database):
+    """A process died after the run was canceled and before it looked what waits for it."""
+    first, _ = await begin(database, "ada")
+    second, _ = await begin(database, "eve")
+    await database.transaction(claims.release_all)
+    assert await offered(database, second) == [], "the first is at work"
+    await database.transaction(runs.cancel, first)
+    await database.transaction(claims.release_all)
+    assert len(await offered(database, second)) == 1
+
+
+async def test_a_failed_job_that_waited_is_done_again_without_waiting(database: Database):
+    await begin(database, "ada")
+    second, _ = await begin(database, "eve", pool="gone")
+    await database.transaction(unserved_pools.fail, "gone", "no valid credential")
+    [again] = await database.transaction(runs.retry_failed, second)
+    assert await offered(database, second) == [again.id]
+
+
+async def test_a_job_that_claims_nothing_never_waits(database: Database):
+    await begin(database, "ada")
+    _, jobs = await begin(database, "eve", JobSpec(kind=LIST, resource="shelf:poems"))
+    assert len(jobs) == 1
+
+
+@pytest.mark.every_server
+async def test_runs_that_begin_and_end_at_the_same_time_lose_nobody(database: Database):
+    """Whatever overlaps, at the end every run was released and is over."""
+    resources = [f"shelf:{n}" for n in range(6)]
+
+    async def collect(user: str) -> int:
+        run_id, jobs = await begin(database, user, *(entry(resource) for resource in resources))
+        todo = list(jobs)
+        while todo:
+            job = todo.pop()
+            [claim] = await claimed(database, job.id)
+            for offer in (await write(database, [finished(claim)])).offers:
+                released.setdefault(offer.run_id, []).append(offer)
+            todo += released.pop(run_id, [])
+        return run_id
+
+    released: dict[int, list[StoredJob]] = {}
+    run_ids = await asyncio.gather(*(collect(f"user-{n}") for n in range(5)))
+    while released:  # released by a run that was the last to end
+        _, jobs = released.popitem()
+        for job in jobs:
+            [claim] = await claimed(database, job.id)
+            for offer in (await write(database, [finished(claim)])).offers:
+                released.setdefault(offer.run_id, []).append(offer)
+    for run_id in run_ids:
+        run = await assert_counted(database, run_id)
+        assert (run.succeeded_jobs, run.total_jobs) == (6, 6)
+    assert JobState.ENQUEUED not in {job.status for r in run_ids for job in await database.read(jobs_of, r)}
