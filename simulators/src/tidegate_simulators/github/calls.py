@@ -34,6 +34,10 @@ class Caller:
     """Tells tokens of one owner apart in the report; not the token."""
     mark: bytes = b""
     """What ETags are made with; each token has its own."""
+    scopes: frozenset[str] | None = frozenset({"read:org", "read:user", "repo"})
+    """Of a classic token; None for other tokens."""
+    is_signed_on: bool = True
+    """Whether the token was authorized for the single sign-on of organizations."""
     quota: int | None = None
     """Calls per window, where the owner has an allowance of its own."""
 

@@ -32,6 +32,8 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     seed: int = 1
     users: int = 25
+    organizations: int = 0
+    """How many of the users, from the first on, are organizations."""
     operators: int = 2
     """Accounts without repositories: owners of the tokens of a pool."""
     repositories: int | None = None
@@ -47,6 +49,8 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         require_positive("users", self.users)
+        require_not_negative("organizations", self.organizations)
+        require_at_most("organizations", self.organizations, self.users)
         require_not_negative("operators", self.operators)
         require_not_negative("events", self.events or 0)
         require_not_negative("repositories", self.repositories or 0)

@@ -1,6 +1,7 @@
 """Tokens and whose they are; apps, their keys and their installations."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -53,6 +54,15 @@ class Credentials:
         owner = Owner("user", account.id, account.login)
         self._tokens.setdefault(token, _Token(Caller(owner, f"{account.login}#{ordinal}", _mark(token))))
         return token
+
+    def restrict(self, token: str, *, scopes: Iterable[str] | None = None, is_signed_on: bool | None = None) -> None:
+        """Take scopes from a token, or its authorization for the single sign-on of organizations."""
+        if token not in self._tokens:
+            raise NotFound("token", "(hidden)")
+        caller = self._tokens[token].caller
+        held = caller.scopes if scopes is None else frozenset(scopes)
+        signed_on = caller.is_signed_on if is_signed_on is None else is_signed_on
+        self._tokens[token] = _Token(replace(caller, scopes=held, is_signed_on=signed_on))
 
     def revoke(self, token: str) -> None:
         """From now on it is nobody's."""
@@ -137,7 +147,9 @@ class Credentials:
         self._issued += 1
         digest = blake2b(f"{self._world.shape.seed}/{number}/{self._issued}".encode(), digest_size=18).hexdigest()
         token, expires = f"ghs_{digest}", call.at + self._limits.installation_token_s
-        caller = Caller(Owner("installation", number, str(number)), f"installation {number}", _mark(token), quota)
+        caller = Caller(
+            Owner("installation", number, str(number)), f"installation {number}", _mark(token), None, True, quota
+        )
         self._tokens[token] = _Token(caller, expires)
         answer = ok(_issued(token, int(expires)))
         answer.status = 201

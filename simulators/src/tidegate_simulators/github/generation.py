@@ -19,7 +19,8 @@ def account(shape: WorldShape, index: int, epoch: int) -> Account:
     login = name if is_operator else f"{name}-{index}"
     joined = epoch - 4 * _YEAR_S - key % (8 * _YEAR_S)
     touched = epoch - key % (2 * _YEAR_S)
-    return Account(_FIRST_ACCOUNT_ID + 37 * index, login, key, joined, touched, is_operator)
+    number, is_organization = _FIRST_ACCOUNT_ID + 37 * index, index < shape.organizations
+    return Account(number, login, key, joined, touched, is_operator, is_organization)
 
 
 def index_of_account(repository_id: int) -> int:

@@ -16,7 +16,7 @@ OPERATIONS = (
     "open_issue", "open_pull", "close", "merge", "reopen", "edit", "comment", "review_comment", "review",
     "edit_comment", "delete_comment", "delete_issue", "transfer_issue", "push", "push_late", "rename", "transfer",
     "rename_user", "disable_issues", "enable_issues", "make_private", "make_public", "delete", "take_down", "block",
-    "star",
+    "star", "require_sign_on", "recreate",
 )  # fmt: skip
 
 
@@ -231,6 +231,14 @@ class Mutations:
     def block(self, repo: str) -> None:
         """403 from now on, which is no limit."""
         self._set(repo, standing=Standing.BLOCKED)
+
+    def require_sign_on(self, login: str) -> None:
+        """An organization lets in only tokens that were authorized for its single sign-on."""
+        self._world.require_account(login).requires_sign_on = True
+
+    def recreate(self, repo: str) -> None:
+        """Delete a repository and make another one, with another number and nothing in it, under the same name."""
+        self._world.recreate(self._repository(repo))
 
     def star(self, repo: str, count: int = 1) -> None:
         """Somebody likes it."""

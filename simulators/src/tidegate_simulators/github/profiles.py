@@ -34,19 +34,45 @@ def _simple(login: str, number: int) -> Json:
     }
 
 
+def organization(world: World, account: Account) -> Json:
+    """An organization's own page."""
+    shown, listed = _simple(account.login, account.id), [r for r in world.repositories_of(account) if r.is_listed]
+    named = {name: shown[name] for name in ("login", "id", "node_id", "avatar_url")}
+    return named | {
+        "url": f"{API}/orgs/{account.login}",
+        "html_url": f"{SITE}/{account.login}",
+        "type": "Organization",
+        "name": account.login.title(),
+        "description": None,
+        "company": None,
+        "blog": None,
+        "location": None,
+        "email": None,
+        "twitter_username": None,
+        "is_verified": False,
+        "public_repos": len(listed),
+        "followers": draw(account.key, 2) & 255,
+        "created_at": iso(account.created),
+        "updated_at": iso(account.touched),
+    }
+
+
 GHOST = _simple("ghost", GHOST_ID)
 
 
 def simple_user(account: Account | None) -> Json:
     """An account inside another object; one that was deleted is the ghost."""
-    return GHOST if account is None else _simple(account.login, account.id)
+    if account is None:
+        return GHOST
+    kind = {"type": "Organization"} if account.is_organization else {}
+    return _simple(account.login, account.id) | kind
 
 
 def user(world: World, account: Account) -> Json:
     """A whole profile."""
     listed = [r for r in world.repositories_of(account) if r.is_listed]
     bits = draw(account.key, 1)
-    return _simple(account.login, account.id) | {
+    return simple_user(account) | {
         "name": f"{pick(HARBOURS, bits).title()} {pick(HARBOURS, bits >> 8).title()}",
         "company": pick((None, "@tidewater", "Estuary Ltd"), bits >> 16),
         "blog": "",

@@ -36,6 +36,9 @@ class Account:
     touched: int
     """When the profile last changed."""
     is_operator: bool = False
+    is_organization: bool = False
+    requires_sign_on: bool = False
+    """An organization that answers 403 to tokens that were not authorized for its single sign-on."""
     former_logins: list[str] = field(default_factory=list[str])
 
 

@@ -14,6 +14,7 @@ from tidegate_simulators.github.draws import from_iso
 from tidegate_simulators.github.items import Items, pull_commits, pull_files
 from tidegate_simulators.github.pages import Ordered, Place, cursor_page, numbered_page
 from tidegate_simulators.github.repository import Repository, Standing
+from tidegate_simulators.github.user_resources import require_sign_on
 from tidegate_simulators.github.world import World
 
 MOST_PULL_COMMITS = 250
@@ -59,6 +60,7 @@ class RepositoryResources:
             raise not_found()
         if found.standing is not Standing.PUBLIC:
             raise _blocked(found)
+        require_sign_on(call, found.owner)
         return found
 
     def _repository(self, _call: Call, found: Repository) -> Answer:

@@ -9,6 +9,12 @@ USER_PARTS: dict[tuple[str, ...], str] = {
     ("events",): "user.events",
     ("events", "public"): "user.events",
 }
+ORGANIZATION_PARTS: dict[tuple[str, ...], str] = {
+    (): "org",
+    ("repos",): "org.repos",
+    ("members",): "org.members",
+    ("teams",): "org.teams",
+}
 REPOSITORY_PARTS: dict[tuple[str, ...], str] = {
     (): "repo",
     ("issues",): "repo.issues",
@@ -33,10 +39,17 @@ FIXED: dict[tuple[str, tuple[str, ...]], str] = {
     ("GET", ("app",)): "app",
     ("GET", ("search", "issues")): "search.issues",
     ("GET", ("search", "code")): "search.code",
+    ("GET", ("search", "repositories")): "search.repositories",
     ("POST", ("graphql",)): "graphql",
 }
-BUCKETS = {"graphql": "graphql", "search.issues": "search", "search.code": "code_search"}
-ROUTES = frozenset({*FIXED.values(), *USER_PARTS.values(), *REPOSITORY_PARTS.values(), "app.token", "unknown"})
+BUCKETS = {
+    "graphql": "graphql",
+    "search.issues": "search",
+    "search.repositories": "search",
+    "search.code": "code_search",
+}
+_PARTS = (USER_PARTS, ORGANIZATION_PARTS, REPOSITORY_PARTS)
+ROUTES = frozenset({*FIXED.values(), *(route for parts in _PARTS for route in parts.values()), "app.token", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,10 @@ def match(method: str, path: str) -> Match:
         return _within(REPOSITORY_PARTS, parts[2:], number=int(parts[1]))
     if first == "users" and len(parts) >= 2:
         return _within(USER_PARTS, parts[2:], name=parts[1])
+    if first == "orgs" and len(parts) >= 2:
+        return _within(ORGANIZATION_PARTS, parts[2:], name=parts[1])
+    if first == "organizations" and len(parts) >= 2 and parts[1].isdigit():
+        return _within(ORGANIZATION_PARTS, parts[2:], number=int(parts[1]))
     if first == "user" and len(parts) >= 2 and parts[1].isdigit():
         return _within(USER_PARTS, parts[2:], number=int(parts[1]))
     if (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tidegate_simulators.draws import draw, fraction
 from tidegate_simulators.github import profiles
-from tidegate_simulators.github.answers import Answer, not_found, ok, refuse
+from tidegate_simulators.github.answers import Answer, Refused, error, not_found, ok, refuse
 from tidegate_simulators.github.calls import Call
 from tidegate_simulators.github.config import Manners
 from tidegate_simulators.github.events import MOST_EVENTS, Event
@@ -27,6 +27,11 @@ class UserResources:
         self._world, self._items, self._manners = world, items, manners
         self._searches = 0
         self.by_route: dict[str, Callable[[Call], Answer]] = {
+            "org": self._organization,
+            "org.repos": lambda call: self._listed(call, self._find_organization(call), "created"),
+            "org.members": self._members,
+            "org.teams": self._teams,
+            "search.repositories": self._search_repositories,
             "self": self._self,
             "user": self._user,
             "user.repos": self._repositories,
@@ -49,7 +54,10 @@ class UserResources:
             case "user":
                 account = self._world.account_by_id(call.caller.owner.number)
                 assert account is not None
-                return ok(profiles.user(self._world, account), headers={"x-oauth-scopes": "read:user, repo"})
+                return ok(
+                    profiles.user(self._world, account),
+                    headers={"x-oauth-scopes": ", ".join(sorted(call.caller.scopes or ()))},
+                )
             case "installation":
                 raise refuse(403, "Resource not accessible by integration")
             case _:
@@ -59,9 +67,65 @@ class UserResources:
         found = self.find(call)
         return ok(profiles.user(self._world, found), last_modified=found.touched)
 
-    def _repositories(self, call: Call) -> Answer:
+    def _find_organization(self, call: Call) -> Account:
         found = self.find(call)
-        sort = call.query.get("sort", "full_name")
+        if not found.is_organization:
+            raise not_found()
+        require_sign_on(call, found)
+        return found
+
+    def _organization(self, call: Call) -> Answer:
+        found = self._find_organization(call)
+        return ok(profiles.organization(self._world, found), last_modified=found.touched)
+
+    def _members(self, call: Call) -> Answer:
+        """People among the users; who may not look inside sees those who do not hide."""
+        found = self._find_organization(call)
+        people = [account for account in self._world.accounts if not account.is_organization][: 3 + found.id % 3]
+        return numbered_page(people, profiles.simple_user, self._place(call, found, "members"))
+
+    def _teams(self, call: Call) -> Answer:
+        """Only for tokens that may read organizations."""
+        found = self._find_organization(call)
+        require_scope(call, "read:org", "admin:org", "write:org")
+        names = ["Harbour", "Tide"]
+        teams = [
+            {
+                "id": found.id * 10 + ordinal,
+                "node_id": profiles.node_id("T", found.id * 10 + ordinal),
+                "name": name,
+                "slug": name.lower(),
+                "description": None,
+                "privacy": "closed",
+                "permission": "pull",
+                "parent": None,
+            }
+            for ordinal, name in enumerate(names)
+        ]
+        return numbered_page(teams, lambda team: team, self._place(call, found, "teams"))
+
+    def _search_repositories(self, call: Call) -> Answer:
+        """Those of which all words are true: `topic:`, `language:`, `user:`, `org:`, or a part of the name."""
+        words = call.query.get("q", "").split()
+        if not words:
+            raise refuse(422, "Validation Failed", errors=[{"code": "missing", "field": "q"}])
+        if Window.of(call.query).start >= MOST_SEARCH_RESULTS:
+            raise refuse(422, "Only the first 1000 search results are available")
+        everything = [r for r in self._world.all_repositories() if r.standing is Standing.PUBLIC]
+        found = [r for r in everything if all(_is_found(profiles.repository(r), word) for word in words)]
+        found.sort(key=lambda r: (-r.stars, r.id))
+        place = Place(f"{call.origin}/search/repositories", call.query)
+        page = numbered_page(found, profiles.repository, place, most=MOST_SEARCH_RESULTS)
+        self._searches += 1
+        incomplete = fraction(draw(self._searches, 81)) < self._manners.incomplete_searches
+        head = f'{{"total_count":{len(found)},"incomplete_results":{str(incomplete).lower()},"items":'
+        return Answer(200, head.encode() + page.body + b"}", page.headers)
+
+    def _repositories(self, call: Call) -> Answer:
+        return self._listed(call, self.find(call), "full_name")
+
+    def _listed(self, call: Call, found: Account, usual: str) -> Answer:
+        sort = call.query.get("sort", usual)
         keys: dict[str, Callable[[Repository], object]] = {
             "full_name": lambda r: r.full_name.lower(),
             "created": lambda r: (r.start, r.id),
@@ -124,6 +188,38 @@ class UserResources:
             account = self._world.account(words.get("user", ""))
             candidates = self._world.repositories_of(account) if account else []
         return [repository for repository in candidates if repository.standing is Standing.PUBLIC]
+
+
+def require_sign_on(call: Call, organization: Account) -> None:
+    """403 for a token that was not authorized for the single sign-on of an organization that requires it."""
+    if organization.requires_sign_on and not call.caller.is_signed_on:
+        url = f"https://github.com/orgs/{organization.login}/sso?authorization_request=A"
+        message = "Resource protected by organization SAML enforcement. You must grant your token access."
+        refused = error(403, message, headers={"x-github-sso": f"required; url={url}"})
+        raise Refused(refused)
+
+
+def require_scope(call: Call, *accepted: str) -> None:
+    """403 for a classic token that has none of the accepted scopes."""
+    scopes = call.caller.scopes
+    if scopes is None or scopes & set(accepted):
+        return
+    headers = {"x-oauth-scopes": ", ".join(sorted(scopes)), "x-accepted-oauth-scopes": ", ".join(sorted(accepted))}
+    message = f'This API operation needs the "{accepted[0]}" scope.'
+    raise Refused(error(403, message, headers=headers))
+
+
+def _is_found(shown: profiles.Json, word: str) -> bool:
+    name, has_colon, value = word.lower().partition(":")
+    match name if has_colon else "":
+        case "topic":
+            return value in shown["topics"]
+        case "language":
+            return (shown["language"] or "").lower() == value
+        case "user" | "org":
+            return shown["owner"]["login"].lower() == value
+        case _:
+            return word.lower() in shown["name"].lower()
 
 
 def _wanted(repository: Repository, words: dict[str, str]) -> list[int]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from tidegate_simulators.clock import Clock, SystemClock
 from tidegate_simulators.errors import NotFound
 from tidegate_simulators.github import generation
-from tidegate_simulators.github.config import WorldShape
+from tidegate_simulators.github.config import Sizes, WorldShape
 from tidegate_simulators.github.events import EventLog
-from tidegate_simulators.github.repository import Account, Repository
+from tidegate_simulators.github.repository import Account, Repository, Standing
 
 
 class World:
@@ -116,6 +116,18 @@ class World:
         self._former_names.pop(repository.full_name.lower(), None)
         self.adopt(repository)
         repository.changed(self.now())
+
+    def recreate(self, repository: Repository) -> None:
+        """Replace a repository by an empty one of the same name."""
+        owned = self.repositories_of(repository.owner)
+        number = max(one.id for one in owned) + 500
+        owned.remove(repository)
+        repository.standing = Standing.DELETED
+        self._by_name.pop(repository.full_name.lower(), None)
+        fresh = Repository(
+            number, repository.owner, repository.name, number, Sizes(), self.now(), self.now(), touched=self.now()
+        )
+        self.adopt(fresh)
 
     def rename_account(self, account: Account, login: str) -> None:
         """Give it another login: the former one is nobody's, but names of repositories under it are redirected."""
