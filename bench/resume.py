@@ -80,7 +80,7 @@ async def _start(github: WatchedGithub, folder: Path) -> Process:
         "TIDEGATE_GATE__PER_MINUTE": "100000",
         "GITHUB_TOKEN": github.token_of(operator),
     }
-    command = [str(TIDEGATE), "collect", *github.world.logins(), "--api-url", github.url, "--include", "all", "--json"]
+    command = [str(TIDEGATE), "collect", *github.world.logins(), "--api-url", github.url, "--kinds", "all", "--json"]
     return await asyncio.create_subprocess_exec(
         *command, env=environment, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
     )

@@ -107,7 +107,7 @@ class Site:
 
     async def comparison(self, logins: Sequence[str] | None = None) -> Comparison:
         """The copy against the truth."""
-        include = self.parts.settings.section(GithubSettings).include
+        include = self.parts.settings.section(GithubSettings).kinds
         kinds = {USER, REPOSITORY} | {DOCUMENTS[kind] for kind in include if kind in DOCUMENTS}
         return await compare(self.github, self.documents, logins or self.logins, kinds=kinds)
 

@@ -32,7 +32,7 @@ async def judge_collection(collection: Collection, deployment: Deployment, load:
     simulator, database = deployment.upstreams.github, collection.parts.database
     logins = list(simulator.world.logins())
     kinds = {USER, REPOSITORY} | {
-        DOCUMENTS[kind] for kind in collection.parts.settings.section(GithubSettings).include if kind in DOCUMENTS
+        DOCUMENTS[kind] for kind in collection.parts.settings.section(GithubSettings).kinds if kind in DOCUMENTS
     }
     compared = await compare(simulator, collection.documents.of("github"), logins, kinds=kinds)
     found = [*compared.differences, *await database.read(disagreements, load.run_ids)]

@@ -89,7 +89,7 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     async with simulator(manners=Manners(latency_ms=20)) as sim:
         login = sim.world.logins()[0]
         (tmp_path / "logins.txt").write_text(f"# ours\nhttps://github.com/{login}\n\n@nobody-at-all  # gone\n")
-        ended = await collect(tmp_path, sim, "--file", "logins.txt", "--include", "issues,events", logins=[])
+        ended = await collect(tmp_path, sim, "--file", "logins.txt", "--kinds", "issues,events", logins=[])
 
     assert ended.code == 1, ended.err
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", ended.out + ended.err), "no control codes"
@@ -150,7 +150,7 @@ async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_a
 @pytest.mark.full
 async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
     async with simulator(SHORT, limits=RATIONED) as sim:
-        ended = await collect(tmp_path, sim, "--include", "issues")
+        ended = await collect(tmp_path, sim, "--kinds", "issues")
 
     assert ended.code == 0, ended.err
     assert re.search(rf"^{CLOCK}  .* token of operator-1: {WAIT}", ended.err, re.MULTILINE)
@@ -218,7 +218,7 @@ async def test_a_user_with_a_token_of_his_own_is_served_by_it_and_waits_for_it_a
             POOL=token_of(sim),
         )
         assert [one.code for one in stored] == [0, 0], stored
-        ended = await tidegate(tmp_path, "collect", own, other, "--include", "issues", "--api-url", sim.url)
+        ended = await tidegate(tmp_path, "collect", own, other, "--kinds", "issues", "--api-url", sim.url)
         shown = await tidegate_each(tmp_path, "runs list --json")
 
     assert ended.code == 0, ended.err
@@ -263,7 +263,7 @@ async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_p
 @pytest.mark.full
 async def test_in_a_terminal_a_picture_shows_users_kinds_permits_and_waits(tmp_path: Path):
     async with simulator(SHORT, limits=RATIONED) as sim:
-        arguments = ("collect", *sim.world.logins(), "--api-url", sim.url, "--include", "issues,commits")
+        arguments = ("collect", *sim.world.logins(), "--api-url", sim.url, "--kinds", "issues,commits")
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
             shown = await terminal.until("waits: token of operator-1:", *sim.world.logins(), "0 of 2 users complete")
             assert re.search(r"issues +\S+ +\d+/\d+", shown)

@@ -245,7 +245,7 @@ async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
         "collect octo.cat",
         "collect octocat --since yesterday",
         "collect octocat --since 2999-01-01",
-        "collect octocat --include stars",
+        "collect octocat --kinds stars",
         "collect octocat --api-url ftp://x",
         "collect --file missing.txt",
         "collect --file bad.txt",
@@ -255,8 +255,8 @@ async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
     for one, words in zip(
         told,
         [
-            "name at least one login",
-            "login is 'octo.cat': must be a GitHub login",
+            "name at least one subject",
+            "subject is 'octo.cat': must be a login",
             "since is 'yesterday': must be a date or a time",
             "lies in the future",
             "include is 'stars': must be among essential, all, profile",

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import sqlite3
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from tests.systems.waiting_room.venue import ROOM, come
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate_simulators.github import GithubSimulator
+from tidegate_simulators.github import GithubSimulator, WorldShape
 
 GUIDES = ROOT / "docs" / "guides"
 MIDDLEWARE_PAGE = "waiting-room-for-django-and-fastapi.md"
@@ -52,9 +52,11 @@ def surroundings(sim: GithubSimulator, **more: str) -> dict[str, str]:
     return {"TIDEGATE_GITHUB__API_URL": sim.url, "GITHUB_TOKEN": token_of(sim), **more}
 
 
-async def run_all(folder: Path, page: str, **variables: str) -> None:
-    """Run the commands of a page one after the other; all of them must succeed."""
+async def run_all(folder: Path, page: str, words: Mapping[str, str] | None = None, **variables: str) -> None:
+    """Run the commands of a page one after the other, with `words` replaced; all of them must succeed."""
     commands = commands_of(page)
+    for placeholder, word in (words or {}).items():
+        commands = [command.replace(placeholder, word) for command in commands]
     for command, ended in zip(commands, await tidegate_each(folder, *commands, **variables), strict=True):
         assert ended.code == 0, (command, ended)
 
@@ -82,15 +84,18 @@ def _rows(tx: Transaction, query: str) -> list[Any]:
 
 
 @pytest.mark.full
-async def test_members_are_collected_exported_and_queried_as_parquet(tmp_path: Path):
-    async with simulator() as sim:
-        (tmp_path / "members.txt").write_text("\n".join(sim.world.logins()))
-        await run_all(tmp_path, "organisation-and-duckdb.md", **surroundings(sim))
-        issues, popular, idle = [_on_parquet(tmp_path, each) for each in queries_of("organisation-and-duckdb.md")]
+async def test_an_organisation_is_collected_exported_and_queried_as_parquet(tmp_path: Path):
+    page = "organisation-and-duckdb.md"
+    async with simulator(WorldShape(organizations=1, users=2, repositories=6, quirks=False)) as sim:
+        name = sim.world.logins()[0]
+        await run_all(tmp_path, page, words={"ORGANISATION": name}, **surroundings(sim))
+        issues, popular, idle = [_on_parquet(tmp_path, each) for each in queries_of(page)]
 
-        assert sum(count for _, count, _ in issues) == sum(len(issues_of(sim, each)) for each in sim.world.logins())
-        assert len(popular) == min(10, sum(len(sim.truth(each).repositories) for each in sim.world.logins()))
-        assert idle == []
+        listed = sim.truth(name).repositories
+        collected = [one for one in listed if not one.repository["archived"]]
+        assert sum(count for _, count, _ in issues) == sum(len(one.issues) for one in collected) > 0
+        assert len(popular) == min(10, len(listed))
+        assert {row[0] for row in idle} == {one.repository["full_name"] for one in listed if one not in collected}
 
 
 def _on_parquet(folder: Path, query: str) -> list[Any]:

@@ -120,7 +120,10 @@ async def test_failed_jobs_are_shown_with_their_reason_and_tried_again_together_
     client = deployment.client
     ended = await deployment.collect("nobody-of-this-name")
     assert ended["status"] == "failed"
-    assert {failure["reason"] for failure in ended["failures"]} == {"404: Not Found"}
+    assert {failure["reason"] for failure in ended["failures"]} == {
+        "404: Not Found",
+        "404: Not Found: GitHub has no user 'nobody-of-this-name'; check the spelling",
+    }
     failed = [failure["job_id"] for failure in ended["failures"]]
     assert len(failed) == ended["failed_jobs"] > 1
 

@@ -126,7 +126,7 @@ async def open_collection_on(
             if late is None or not late.is_awaited:
                 await unserved.look_everywhere()
 
-        github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
+        github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).kinds)
         crawl = put_crawl_together(parts, client)
         sources = [github, crawl.source]
         statistics = Statistics(parts.database, documents.of(GithubSource.name))

@@ -13,6 +13,6 @@ from tidegate.systems.github.settings import GithubSettings
 @asynccontextmanager
 async def open_schedules(settings: Settings) -> AsyncGenerator[Schedules]:
     """The door to schedules, for the length of a block; no token is needed."""
-    github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).include)
+    github = GithubSource(settings.section(GithubSettings).api_url, settings.section(GithubSettings).kinds)
     async with open_context(settings) as parts:
         yield Schedules(parts.database, {github.name: github}, parts.timers.wakeup)

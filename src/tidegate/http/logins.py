@@ -1,12 +1,14 @@
-"""Logins in requests: written as people write them, and understood as the commands understand them."""
+"""Logins and subjects in requests: written as people write them, and understood as the commands understand them."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
+from tidegate.http.endpoints import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.systems.github.logins import LONGEST, parse_login
+from tidegate.systems.github.subjects import GithubSubject, parse_subject
 
 _LOGIN = "[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9]+)?"
 _PROFILE = "https://github.com/"
@@ -27,9 +29,52 @@ Login = Annotated[
 ]
 
 
+Pattern = Annotated[str, Meta(min_length=1, max_length=200)]
+SubjectText = Annotated[
+    str,
+    Meta(
+        max_length=300,
+        description="A login, with or without an @ before it; a repository (`octocat/hello-world`); an organization "
+        "(`org:github`); a topic (`topic:crdt`); a search (`search:language:rust stars:>1000`); or the address of a "
+        "user, an organization or a repository on github.com.",
+        examples=["octocat", "octocat/hello-world", "org:github", "topic:crdt"],
+    ),
+]
+
+
+def read_subject(text: str, field: str = "login") -> GithubSubject:
+    """The subject that is meant; a problem that names the field where it is none."""
+    try:
+        return parse_subject(text)
+    except InvalidArgument as error:
+        raise Trouble(ProblemType.INVALID, str(error), field=field) from None
+
+
 def read_login(text: str, field: str = "login") -> str:
     """The login that is meant; a problem that names the field where it is none."""
     try:
         return parse_login(text)
     except InvalidArgument as error:
         raise Trouble(ProblemType.INVALID, str(error), field=field) from None
+
+
+class Selected(Given, frozen=True, kw_only=True):
+    """Which repositories of the subjects are collected; the others are listed only."""
+
+    repos: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()
+    """Only those that match one of these patterns (`docs-*`, `octocat/hello*`)."""
+    exclude: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()
+    """None that matches one of these."""
+    archived: bool | None = None
+    """Only archived ones, or only others."""
+    forks: bool | None = None
+    """Only forks, or only others."""
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """Only what was asked for, as options of a run."""
+        patterns = {"repos": list(self.repos), "exclude": list(self.exclude)}
+        switches = {"archived": self.archived, "forks": self.forks}
+        return {name: given for name, given in patterns.items() if given} | {
+            name: value for name, value in switches.items() if value is not None
+        }

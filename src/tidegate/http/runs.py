@@ -16,30 +16,30 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
 from tidegate.engine.progress import list_runs
 from tidegate.engine.runs import Run
-from tidegate.engine.source import Subject
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.feed import RunFeed
-from tidegate.http.logins import Login, read_login
+from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github import ALL
+from tidegate.systems.github.subjects import GithubSubject
 
 TAG = "runs"
 _MOST_AT_ONCE = 500
 
 
-class NewRuns(Given, frozen=True, kw_only=True):
-    """Whom to collect, and what of them. Give either `login` or `logins`."""
+class NewRuns(Selected, frozen=True, kw_only=True):
+    """Which subjects to collect, and what of them. Give either `login` or `logins`."""
 
     NARROWER: ClassVar = one_of("login", "logins")
 
-    login: Login | None = None
-    """One user: the answer is 201 with the run, or 409 with the one that is active."""
-    logins: Annotated[list[Login], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
-    """Several users: the answer is 207, with a status for each."""
+    login: SubjectText | None = None
+    """One subject: the answer is 201 with the run, or 409 with the one that is active."""
+    logins: Annotated[list[SubjectText], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
+    """Several subjects: the answer is 207, with a status for each."""
     include: (
         Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(ALL)})]], Meta(min_length=1)] | None
     ) = None
@@ -77,7 +77,7 @@ class RunResults(msgspec.Struct, frozen=True, kw_only=True):
 class RunFilter(Given, frozen=True, kw_only=True):
     """Which runs, and how many."""
 
-    login: Login | None = None
+    login: SubjectText | None = None
     state: tuple[RunState, ...] = ()
     """May be given several times."""
     before: Id | None = None
@@ -143,22 +143,22 @@ class Runs:
         ]
 
     async def begin_runs(self, body: NewRuns) -> Answer[Run] | Answer[RunResults]:
-        """Begin to collect a user, or several.
+        """Begin to collect a subject, or several.
 
-        A user has one active run at most. So it is safe to send the same request again when its answer was lost: either
-        the run is begun now, or 409 names the one that was. With `logins`, those that were begun stay begun whatever
-        becomes of the others.
+        A subject has one active run at most, so it is safe to send the same request again when its answer was lost:
+        either the run is begun now, or 409 names the one that was. With `logins`, those that were begun stay begun
+        whatever becomes of the others.
         """
         if (body.login is None) == (body.logins is None):
             raise Trouble(ProblemType.INVALID, "give either login or logins", field="login")
         options = _options(body)
         if body.login is not None:
-            run_id = await self._begin(read_login(body.login), options, body.trigger)
+            run_id = await self._begin(read_subject(body.login), options, body.trigger)
             run = await self._collection.orchestrator.show(run_id)
             return Answer(run, {"Location": f"/v1/runs/{run.id}"})
         written = enumerate(body.logins or ())
-        logins = dict.fromkeys([read_login(login, f"logins[{place}]") for place, login in written])
-        results = [await self._attempt(login, options, body.trigger) for login in logins]
+        subjects = dict.fromkeys([read_subject(login, f"logins[{place}]") for place, login in written])
+        results = [await self._attempt(subject, options, body.trigger) for subject in subjects]
         begun = sum(result.status == 201 for result in results)
         return Answer(RunResults(begun=begun, results=results), status=207)
 
@@ -210,24 +210,24 @@ class Runs:
         orchestrator = await self._collection.orchestrator_of(run_id)
         return Retried(run_id=run_id, jobs=await orchestrator.retry(run_id))
 
-    async def _begin(self, login: str, options: Mapping[str, Any], trigger: str) -> int:
-        subject = Subject(user_id=login, login=login, options=options)
-        pool = await self._collection.credentials.pool_for(login)
+    async def _begin(self, wanted: GithubSubject, options: Mapping[str, Any], trigger: str) -> int:
+        subject = wanted.with_options(options)
+        pool = await self._collection.credentials.pool_for(subject.user_id)
         return await self._collection.orchestrator.begin("github", subject, pool=pool, trigger=Trigger(trigger))
 
-    async def _attempt(self, login: str, options: Mapping[str, Any], trigger: str) -> RunResult:
+    async def _attempt(self, wanted: GithubSubject, options: Mapping[str, Any], trigger: str) -> RunResult:
         try:
-            return RunResult(login=login, status=201, run_id=await self._begin(login, options, trigger))
+            return RunResult(login=wanted.id, status=201, run_id=await self._begin(wanted, options, trigger))
         except TidegateError as error:
             trouble = to_trouble(error)
             if trouble is None:
                 raise
-            return RunResult(login=login, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
+            return RunResult(login=wanted.id, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
 
 
 async def run_page(database: Database, query: RunFilter) -> RunPage:
     """The runs that are asked for."""
-    login = None if query.login is None else read_login(query.login)
+    login = None if query.login is None else read_subject(query.login).id
     read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
     found = await database.read(read)
     runs, more = found[: query.limit], found[query.limit :]
@@ -240,7 +240,7 @@ _OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
 def _options(body: NewRuns) -> dict[str, Any]:
     """Only what was asked for: what is left out is decided by the settings of whoever works."""
     asked = {"full": body.full or None, "since": body.since, "include": body.include}
-    return {name: value for name, value in asked.items() if value is not None}
+    return {**body.selection, **{name: value for name, value in asked.items() if value is not None}}
 
 
 def _page(tx: Transaction, **wanted: Any) -> list[Run]:

@@ -10,9 +10,8 @@ from tidegate.app import Collection
 from tidegate.core.ids import new_id
 from tidegate.engine.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules import Schedule
-from tidegate.engine.source import Subject
 from tidegate.http.endpoints import Answer, Endpoint, Given
-from tidegate.http.logins import Login, read_login
+from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType
 from tidegate.http.views import Id, Limit
 from tidegate.systems.github import ALL, GithubSource
@@ -22,10 +21,10 @@ _KEY = "^[ -z~]+$"
 """Printable, and nothing that keys are divided by."""
 
 
-class NewSchedule(Given, frozen=True, kw_only=True):
-    """For whom runs begin, when, and what of them is collected."""
+class NewSchedule(Selected, frozen=True, kw_only=True):
+    """For which subject runs begin, when, and what of them is collected."""
 
-    login: Login
+    login: SubjectText
     cron: Annotated[str, Meta(max_length=100, examples=["0 3 * * *"], extra_json_schema={"format": "cron"})]
     """Minute, hour, day of month, month, day of week."""
     timezone: Annotated[
@@ -47,7 +46,7 @@ class NewSchedule(Given, frozen=True, kw_only=True):
     def options(self) -> dict[str, Any]:
         """Only what was asked for."""
         asked = {"full": self.full or None, "since": self.since, "include": self.include}
-        return {name: value for name, value in asked.items() if value is not None}
+        return {**self.selection, **{name: value for name, value in asked.items() if value is not None}}
 
 
 class NewFiring(Given, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ class NewFiring(Given, frozen=True, kw_only=True):
 class ScheduleFilter(Given, frozen=True, kw_only=True):
     """Which schedules, and how many."""
 
-    login: Login | None = None
+    login: SubjectText | None = None
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Only those with a greater number: the last one of the page before."""
     limit: Limit = 100
@@ -99,17 +98,16 @@ class SchedulesDesk:
 
     async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
         """List schedules: when they are due next, and what their last due time brought."""
-        login = None if query.login is None else read_login(query.login)
+        login = None if query.login is None else read_subject(query.login).id
         found = await self._schedules.list_schedules(login, after=query.after, limit=query.limit)
         return SchedulePage(schedules=found)
 
     async def add_schedule(self, body: NewSchedule) -> Answer[Schedule]:
-        """Begin a run for a user whenever the time has come.
+        """Begin a run for a subject whenever the time has come.
 
         The same user, cron and time zone again change the options of the schedule that is there, and nothing else.
         """
-        login = read_login(body.login)
-        subject = Subject(user_id=login, login=login, options=body.options)
+        subject = read_subject(body.login).with_options(body.options)
         [added] = await self._schedules.add(GithubSource.name, [subject], cron=body.cron, timezone=body.timezone)
         return Answer(added, {"Location": f"/v1/schedules/{added.id}"})
 

@@ -23,7 +23,7 @@ async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Off
 
     assert (added.name, added.account, added.owner) == (office.login(),) * 3
     assert (added.kind, added.state, added.pool, added.user_id) == (Kind.TOKEN, State.VALID, POOL, None)
-    assert added.details == {"scopes": ["read:user", "repo"]}
+    assert added.details == {"scopes": ["read:org", "read:user", "repo"]}
     assert added.checked_at == added.created_at
     assert await office.book.list() == [added]
     assert await office.book.get(added.name) == added
@@ -174,7 +174,7 @@ async def test_a_test_tells_what_is_left_and_what_it_may_do(small_office: Office
 
     check = await office.book.test(added.name)
 
-    assert (check.is_valid, check.account, check.scopes) == (True, office.login(), ["read:user", "repo"])
+    assert (check.is_valid, check.account, check.scopes) == (True, office.login(), ["read:org", "read:user", "repo"])
     assert (check.left["core"].limit, check.left["core"].remaining) == (5_000, 4_999)
     assert check.left["core"].resets_at > added.created_at
     assert (await office.book.get(added.name)).checked_at != added.checked_at

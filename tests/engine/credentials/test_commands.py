@@ -88,7 +88,7 @@ async def test_a_user_adds_looks_tests_and_removes(terminal: Terminal):
         f"Stored tide: installation {INSTALLATION} of app {APP}, owned by Platform, serves everybody.\n",
     )
     assert all(word in listed[1] for word in ("name", "valid", "the user ada", "Platform", terminal.sim.url))
-    assert f"{first}: valid, {first}\n  scopes: read:user, repo\n  core: 4,999 of 5,000 left" in tested[1]
+    assert f"{first}: valid, {first}\n  scopes: read:org, read:user, repo\n  core: 4,999 of 5,000 left" in tested[1]
     assert {one["name"] for one in only(as_json)["credentials"]} == {first, second, "tide"}
     assert removed == (0, f"Removed {first}: token of {first}, served everybody.\n")
     assert again == (1, f"tidegate: there is no credential '{first}'")

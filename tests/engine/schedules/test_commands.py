@@ -52,7 +52,7 @@ def test_logins_come_from_a_file_or_from_standard_input(tmp_path: Path, tidegate
     assert [each["login"] for each in json.loads(named.stdout)["schedules"]] == ["ada", "bob"]
     assert [each["login"] for each in json.loads(piped.stdout)["schedules"]] == ["cleo"]
     assert (nobody.exit_code, missing.exit_code) == (2, 2)
-    assert "name at least one login" in nobody.stderr
+    assert "name at least one subject" in nobody.stderr
     assert "nothing cannot be read" in missing.stderr
 
 

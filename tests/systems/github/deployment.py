@@ -25,7 +25,7 @@ from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.system import Context
-from tidegate.systems.github import ESSENTIAL, GithubSource
+from tidegate.systems.github import ESSENTIAL, GithubSource, parse_subject
 from tidegate.systems.github.statistics import Statistics
 from tidegate_simulators.github import (
     GithubSimulator,
@@ -78,15 +78,21 @@ class Deployment:
         return self.sim.token_of(credential)
 
     async def collect(self, *logins: str, **options: Any) -> list[Run]:
-        """Collect users, all at once, and wait for the end."""
-        begun = [
-            await self.orchestrator.begin(
-                "github", Subject(user_id=login, login=login, options=options), pool=self._pool(login)
-            )
-            for login in logins
-        ]
+        """Collect subjects, all at once, and wait for the end."""
+        begun = [await self.begin(login, **options) for login in logins]
         async with asyncio.timeout(WHOLE_RUN_S):
             return [await self._until(run_id, RunState.COMPLETED) for run_id in begun]
+
+    async def begin(self, written: str, *, pool: str | None = None, **options: Any) -> int:
+        """Begin a run for a subject; without a `pool`, with the token of the account that it belongs to."""
+        subject = parse_subject(written)
+        whose = subject.account or self.sim.world.logins()[0]
+        return await self.orchestrator.begin("github", subject.with_options(options), pool=pool or self._pool(whose))
+
+    async def end_of(self, run_id: int, status: RunState = RunState.COMPLETED) -> Run:
+        """Wait for the end of a run."""
+        async with patience():
+            return await self._until(run_id, status)
 
     async def collect_in_vain(self, login: str, *, pool: str) -> Run:
         """Begin a run that cannot be planned, with somebody else's token, and wait for its end."""
@@ -128,6 +134,7 @@ async def deployed(
     sizes: Sizes | None = SMALL,
     events: int | None = 20,
     quirks: bool = False,
+    organizations: int = 0,
     limits: LimitSettings | None = None,
     manners: Manners = CALM,
     include: Iterable[str] = ESSENTIAL,
@@ -135,7 +142,14 @@ async def deployed(
 ) -> AsyncGenerator[Deployment]:
     """A simulator with a small world unless told otherwise, and a process that is at work."""
     config = SimulatorConfig(
-        world=WorldShape(users=users, repositories=repositories, sizes=sizes, events=events, quirks=quirks),
+        world=WorldShape(
+            users=users,
+            organizations=organizations,
+            repositories=repositories,
+            sizes=sizes,
+            events=events,
+            quirks=quirks,
+        ),
         limits=limits or LimitSettings(),
         manners=manners,
     )

@@ -253,7 +253,8 @@ async def test_a_user_who_changed_the_login_is_named_at_the_price_of_one_more_ca
         assert it.sim.report().calls - before.calls == 4, "profile, repositories, events, and who it is"
 
         unknown = await it.collect_in_vain("nobody-at-all", pool=other)
-        assert set(await it.failures(unknown)) == {"404: Not Found"}
+        why = "404: Not Found: GitHub has no user 'nobody-at-all'; check the spelling"
+        assert set(await it.failures(unknown)) == {"404: Not Found", why}
         assert it.sim.report().calls - before.calls == 4 + 3, "who never was is not looked for"
 
 

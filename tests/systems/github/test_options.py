@@ -97,7 +97,10 @@ def test_kinds_go_by_several_names(names: list[str]):
         ({"include": "issues"}, "include is 'issues': must be a list of names"),
         ({"include": []}, "include is .*: must be a list of names"),
         ({"include": [None]}, "include is 'None': must be among"),
-        ({"inclued": ["issues"]}, "options is 'inclued': must be among full, include, since"),
+        (
+            {"inclued": ["issues"]},
+            "options is 'inclued': must be among archived, exclude, forks",
+        ),
     ],
 )
 def test_wishes_that_cannot_be_met_are_refused_when_the_run_begins(options: dict[str, Any], told: str):

@@ -100,10 +100,12 @@ def _columns(settings: Settings, source: str) -> Mapping[str, Sequence[Column]]:
 
 
 def _owners(source: str, logins: Sequence[str]) -> list[str]:
-    """GitHub's users are known by small letters; other sources name their subjects as they like."""
+    """Owners of documents. Those of GitHub are accounts in lower case: `org:GitHub` owns what `github` does."""
     from tidegate.systems.github import parse_login
 
-    return [parse_login(login) for login in logins] if source == _GITHUB else list(logins)
+    if source != _GITHUB:
+        return list(logins)
+    return [parse_login(login.removeprefix("org:")) for login in logins]
 
 
 async def _export(

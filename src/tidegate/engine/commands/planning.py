@@ -13,6 +13,7 @@ from tidegate.engine.commands.permits import permits_of, supplies
 from tidegate.engine.commands.plan import Known, Plan, foresee, plan_user, put_together
 from tidegate.engine.credentials import Credential, Kind
 from tidegate.engine.credentials.authority import Seen
+from tidegate.engine.history import Marks
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
@@ -20,6 +21,7 @@ from tidegate.storage.sql import Transaction
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.authority import GithubAuthority
 from tidegate.systems.github.settings import GithubSettings
+from tidegate.systems.github.subjects import SubjectKind, parse_subject
 
 _MOST_POOLS = 20
 _MOST_ASKED = 8
@@ -29,12 +31,10 @@ _PATIENCE = timedelta(seconds=5)
 async def make_plan(collection: Collection, subjects: Sequence[Subject], pools: Mapping[str, str]) -> Plan:
     """What is going to happen if these are collected now, each by the pool that `pools` has for the user."""
     parts = collection.parts
-    known = await parts.database.read(_known, [subject.user_id for subject in subjects])
+    known = await parts.database.read(_known, subjects)
     statuses = await _statuses(collection, list(dict.fromkeys(pools.values()))[:_MOST_POOLS])
     now = parts.database.clock.now()
-    source = GithubSource(
-        parts.settings.section(GithubSettings).api_url, parts.settings.section(GithubSettings).include
-    )
+    source = GithubSource(parts.settings.section(GithubSettings).api_url, parts.settings.section(GithubSettings).kinds)
     users = [
         plan_user(
             subject,
@@ -61,13 +61,26 @@ def _label(one: Credential) -> str:
     return f"app of {one.owner}" if one.kind is Kind.INSTALLATION else f"token of {one.account}"
 
 
-def _known(tx: Transaction, user_ids: Sequence[str]) -> Known:
+def _known(tx: Transaction, subjects: Sequence[Subject]) -> Known:
+    user_ids = [subject.user_id for subject in subjects]
     return Known(
         active=history.active_runs(tx, GithubSource.name, user_ids),
         last=history.last_completed(tx, GithubSource.name, user_ids),
-        marks=history.marks_of(tx, GithubSource.name, user_ids),
+        marks=history.marks_of(tx, GithubSource.name, user_ids) | _marks_under_accounts(tx, subjects),
         typical=history.typical(tx, GithubSource.name),
     )
+
+
+def _marks_under_accounts(tx: Transaction, subjects: Sequence[Subject]) -> dict[str, list[Marks]]:
+    """What is known of organizations and repositories: their cursors are those of the accounts that own them."""
+    marks: dict[str, list[Marks]] = {}
+    for subject in subjects:
+        wanted = parse_subject(subject.login)
+        if wanted.account is not None and wanted.kind is not SubjectKind.USER:
+            resource = wanted.id if wanted.kind is SubjectKind.REPOSITORY else None
+            found = history.marks_of(tx, GithubSource.name, [wanted.account], resource)
+            marks |= {subject.user_id: found[wanted.account]} if found else {}
+    return marks
 
 
 def _names(status: PoolStatus | None) -> frozenset[str]:

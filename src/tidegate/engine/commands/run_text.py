@@ -52,7 +52,8 @@ def users_line(runs: Sequence[Run], took: str = "") -> str:
     """How many runs are complete, and what became of those that ended otherwise; `took` is how long it took."""
     ends = Counter(run.status for run in runs)
     partly = sum(run.status is RunState.COMPLETED and run.failed_jobs > 0 for run in runs)
-    told = [f"{number(ends[RunState.COMPLETED])} of {counted(len(runs), 'user')} complete{took}"]
+    what = "subject" if any(":" in run.user_id for run in runs) else "user"
+    told = [f"{number(ends[RunState.COMPLETED])} of {counted(len(runs), what)} complete{took}"]
     told += [f"{number(partly)} of them with failures"] if partly else []
     told += [f"{number(ends[state])} {state}" for state in (RunState.FAILED, RunState.CANCELED) if ends[state]]
     return ", ".join(told)

@@ -65,7 +65,7 @@ class Canceled(msgspec.Struct, frozen=True, kw_only=True):
 @app.command("list")
 def list_(
     *,
-    login: str | None = typer.Option(None, help="Only those of this user."),
+    login: str | None = typer.Option(None, help="Only those of this subject."),
     state: list[str] = typer.Option(None, help=f"Only those in this state: {', '.join(_STATES)}. May be repeated."),
     limit: int = typer.Option(20, min=1, max=10_000, help="How many at most."),
     before: int | None = typer.Option(None, min=1, help="Only those older than the run of this number."),
@@ -75,11 +75,11 @@ def list_(
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import run_table
     from tidegate.engine.progress import list_runs
-    from tidegate.systems.github import parse_login
+    from tidegate.systems.github import parse_subject
 
     wanted = partial(
         list_runs,
-        login=None if login is None else parse_login(login),
+        login=None if login is None else parse_subject(login).id,
         states=_states(state or ()),
         before=before,
         limit=limit,

@@ -14,7 +14,16 @@ import typer
 
 from tidegate.cli.running import load_settings, run, run_traced
 from tidegate.cli.wording import whose
-from tidegate.engine.commands.collect import logins_in, subjects_of
+from tidegate.engine.commands.collect import (
+    ARCHIVED_HELP,
+    EXCLUDE_HELP,
+    FORKS_HELP,
+    KINDS_HELP,
+    REPOS_HELP,
+    selection_options,
+    subjects_in,
+    subjects_of,
+)
 from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:
@@ -32,39 +41,42 @@ _NONE_YET = 'There are no schedules. Add one: tidegate schedules add LOGIN --cro
 
 @app.command()
 def add(
-    logins: list[str] = typer.Argument(None, help="Whose activity to collect: octocat, @octocat, or a profile's URL."),
+    subjects: list[str] = typer.Argument(None, metavar="SUBJECTS", help="What to collect, as for `tidegate collect`."),
     *,
-    file: Path | None = typer.Option(None, "--file", help="A file with a login on each line; - is standard input."),
+    file: Path | None = typer.Option(None, "--file", help="A file with a subject on each line; - is standard input."),
     cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at three.'),
     timezone: str = typer.Option("UTC", help="By whose clocks, like Europe/Berlin."),
-    include: list[str] = typer.Option(
-        [], help="What to collect, as for `tidegate collect`; may be given several times, or with commas."
-    ),
+    kinds: list[str] = typer.Option([], "--kinds", help=KINDS_HELP),
+    repos: list[str] = typer.Option([], "--repos", help=REPOS_HELP),
+    exclude: list[str] = typer.Option([], "--exclude", help=EXCLUDE_HELP),
+    archived: bool | None = typer.Option(None, "--archived/--no-archived", help=ARCHIVED_HELP),
+    forks: bool | None = typer.Option(None, "--forks/--no-forks", help=FORKS_HELP),
     since: str | None = typer.Option(None, help="Leave out what did not change after this time (ISO 8601)."),
     full: bool = typer.Option(False, "--full", help="Read everything again each time, so that deletions are noticed."),
     as_json: bool = _JSON,
 ) -> None:
-    """Begin a run for each login whenever the time has come. The same again changes only its options.
+    """Begin a run for each subject whenever the time has come. The same again changes only its options.
 
-    A user whose last run is still active is left out once. Times that pass while no process runs begin one run when
+    A subject whose last run is still active is left out once. Times that pass while no process runs begin one run when
     the next process starts.
     """
-    options = _options(include, since, full=full)
-    subjects = subjects_of([*(logins or []), *logins_in(file)], options)
-    added = run(_add(load_settings(), subjects, cron, timezone))
+    options = _options(kinds, since, full=full)
+    options |= selection_options(repos, exclude, archived=archived, forks=forks)
+    wanted = subjects_of([*(subjects or []), *subjects_in(file)], options)
+    added = run(_add(load_settings(), wanted, cron, timezone))
     tell("schedules", added, as_json=as_json)
 
 
 @app.command("list")
 def list_(
     *,
-    login: str | None = typer.Option(None, help="Only those of this user."),
+    login: str | None = typer.Option(None, help="Only those of this subject."),
     as_json: bool = _JSON,
 ) -> None:
     """Show the schedules: when they are due next, and what their last due time brought."""
-    from tidegate.systems.github import parse_login
+    from tidegate.systems.github import parse_subject
 
-    found = run(_list(load_settings(), None if login is None else parse_login(login)))
+    found = run(_list(load_settings(), None if login is None else parse_subject(login).id))
     if found or as_json:
         tell("schedules", found, as_json=as_json)
     else:
@@ -118,12 +130,12 @@ def trigger(
         typer.echo(f"{firing.outcome} {firing.firing_key}: run {firing.run_id}")
 
 
-def _options(include: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
+def _options(kinds: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
     from tidegate.systems.github.states import as_upstream
 
     options: dict[str, object] = {"full": True} if full else {}
-    if include:
-        named = [name.strip() for several in include for name in several.split(",") if name.strip()]
+    if kinds:
+        named = [name.strip() for several in kinds for name in several.split(",") if name.strip()]
         options["include"] = sorted(require_kinds(named))
     if since is not None:
         options["since"] = as_upstream(since)

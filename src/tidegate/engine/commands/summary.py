@@ -141,7 +141,7 @@ def _next(summary: Summary) -> Iterator[str]:
         return
     nobody = nobodies(summary.failures)
     if unknown := [run.login for run in summary.runs if run.id in nobody]:
-        yield f"{listed(unknown)}: GitHub has no such login; check the spelling"
+        yield f"{listed(unknown)}: not on GitHub; check the spelling"
     failed = [run for run in summary.runs if run.failed_jobs and run.id not in nobody]
     if failed:
         also = f" (and {listed(str(run.id) for run in failed[1:])})" if failed[1:] else ""
@@ -158,7 +158,7 @@ def nobodies(failures: Iterable[Failure]) -> set[int]:
 
 
 def _is_a_missing_profile(failure: Failure) -> bool:
-    return failure.reason.startswith("404") and "/" not in failure.resource
+    return failure.reason.startswith("404") and not failure.resource.endswith("/repos")
 
 
 def _place(data: str) -> str:

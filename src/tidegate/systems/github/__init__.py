@@ -1,4 +1,4 @@
-"""GitHub: profile, events, repositories, issues, pull requests, commits, comments and reviews of users.
+"""GitHub: users, organizations and repositories, and what is in the repositories.
 
 `GithubSource` is all that others need; it is pure, and the engine of `tidegate.engine` does the rest.
 """
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidegate.systems.github.logins import parse_login, require_login
     from tidegate.systems.github.settings import API_URL, GithubSettings
     from tidegate.systems.github.source import GithubSource
+    from tidegate.systems.github.subjects import parse_subject
 
 __all__ = [
     "ALL",
@@ -22,6 +23,7 @@ __all__ = [
     "GithubSource",
     "bucket_of",
     "parse_login",
+    "parse_subject",
     "require_login",
 ]
 
@@ -32,5 +34,6 @@ __getattr__ = lazy_exports(
         "tidegate.systems.github.logins": "parse_login require_login",
         "tidegate.systems.github.settings": "API_URL GithubSettings",
         "tidegate.systems.github.source": "GithubSource",
+        "tidegate.systems.github.subjects": "parse_subject",
     },
 )

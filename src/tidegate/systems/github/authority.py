@@ -21,8 +21,8 @@ from tidegate.engine.upstream.messages import shown
 from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.systems.github import limits
 from tidegate.systems.github.apps import ask_for_token, read_token
+from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.requests import FREE, Call, require_api_url, to_request
-from tidegate.systems.github.statuses import explain
 
 T = TypeVar("T")
 

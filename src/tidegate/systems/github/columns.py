@@ -29,6 +29,13 @@ USER = (
     URL,
 )
 
+ORGANIZATION = (
+    *(ID, text("login"), text("name"), text("description"), text("company"), text("location"), text("blog")),
+    *(text("email"), text("twitter_username"), truth("is_verified"), whole("public_repos"), whole("followers")),
+    *TIMES,
+    URL,
+)
+
 REPOSITORY = (
     *(ID, text("name"), text("full_name"), text("owner_login", "owner", "login"), whole("owner_id", "owner", "id")),
     *(text("description"), text("homepage"), text("language"), text("license", "license", "spdx_id"), texts("topics")),

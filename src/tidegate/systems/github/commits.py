@@ -146,4 +146,5 @@ def _page(task: Task, state: CommitState) -> JobSpec:
         page=f"page {number}",
         params=msgspec.structs.replace(state, number=number).params,
         affinity=task.credential,
+        owner=task.spec.owner,
     )

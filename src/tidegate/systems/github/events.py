@@ -97,4 +97,5 @@ def _page(task: Task, state: EventState, path: str) -> JobSpec:
         page=f"page {number}",
         params=msgspec.structs.replace(state, path=path, number=number).params,
         affinity=task.credential,
+        owner=task.spec.owner,
     )

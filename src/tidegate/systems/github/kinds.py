@@ -24,7 +24,7 @@ REPO_ISSUE_COMMENTS = "REPO_ISSUE_COMMENTS"
 REPO_REVIEW_COMMENTS = "REPO_REVIEW_COMMENTS"
 REPO_REVIEWS = "REPO_REVIEWS"
 
-USER, REPOSITORY = "user", "repository"
+USER, ORGANIZATION, REPOSITORY = "user", "organization", "repository"
 REPOSITORY_PREFIX = "repo:"
 """Prefix of the resources that are, or are in, a repository."""
 
@@ -165,6 +165,7 @@ DOCUMENTS = {kind: declared.document for kind, declared in REGISTRY.items() if d
 COLUMNS: Mapping[str, Sequence[Column]] = MappingProxyType(
     {
         USER: columns.USER,
+        ORGANIZATION: columns.ORGANIZATION,
         REPOSITORY: columns.REPOSITORY,
         **{declared.document: declared.columns for declared in REGISTRY.values() if declared.document is not None},
     }

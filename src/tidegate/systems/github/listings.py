@@ -145,12 +145,12 @@ class Lists:
         state: ListState,
         etag: str | None,
         newest: str | None,
-        begin: Callable[[OfRepository, str | None, str], JobSpec] = reviews.first_job,
+        begin: Callable[[Task, OfRepository, str | None, str], JobSpec] = reviews.first_job,
     ) -> list[JobSpec]:
         has_reviews = self._has_reviews if state.has_reviews is None else state.has_reviews
         if task.spec.kind != kinds.REPO_PRS or not has_reviews or newest is None:
             return []
-        return [begin(state, etag, newest)]
+        return [begin(task, state, etag, newest)]
 
 
 def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
@@ -219,6 +219,7 @@ def _job(task: Task, state: ListState) -> JobSpec:
         page=f"{lap}page {state.number}",
         params=state.params,
         affinity=task.credential,
+        owner=task.spec.owner,
     )
 
 

@@ -9,7 +9,7 @@ LONGEST = 39
 # Hyphens side by side or at the end are refused to new users only; old ones have them. An underscore stands before
 # the short name of an enterprise that manages its users itself.
 _LOGIN = re.compile(r"[a-z0-9][a-z0-9-]*(_[a-z0-9]+)?")
-_SITES = frozenset({"github.com", "www.github.com"})
+SITES = frozenset({"github.com", "www.github.com"})
 _RULE = f"must be a GitHub login (letters, digits and hyphens, {LONGEST} at most), or a profile's address on github.com"
 
 
@@ -37,5 +37,5 @@ def _of_profile(address: str) -> str:
     On another site the same name may be somebody else.
     """
     link = urlsplit(address if "://" in address else f"https://{address}")
-    is_profile = link.scheme in ("http", "https") and link.netloc.lower() in _SITES
+    is_profile = link.scheme in ("http", "https") and link.netloc.lower() in SITES
     return link.path.strip("/") if is_profile else ""

@@ -1,4 +1,4 @@
-"""Who a user is.
+"""The account of a user or an organization.
 
 A login is a name, and names change: then the old one is nobody's. The number of the account stays, and the last run
 left it, so that one more call tells what the user is called now.
@@ -9,6 +9,7 @@ import msgspec
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import kinds
+from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.items import document
 from tidegate.systems.github.requests import Call
 from tidegate.systems.github.states import Wishes, another_account
@@ -22,7 +23,8 @@ class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
 
     login: str
     number: int | None = None
-    """Of the account, where nobody has the login any more."""
+    """Of the account, where no account has the login any more."""
+    is_organization: bool = False
 
 
 class _Account(msgspec.Struct):
@@ -34,9 +36,10 @@ class _Account(msgspec.Struct):
 def ask(task: Task) -> Call:
     """The call; it costs nothing where the profile is the same."""
     state = ProfileState.of(task)
+    many, one = ("orgs", "organizations") if state.is_organization else ("users", "user")
     if state.number is not None:
-        return Call(path=f"/user/{state.number}")
-    return Call(path=f"/users/{state.login}", etag=None if state.full else task.etag)
+        return Call(path=f"/{one}/{state.number}")
+    return Call(path=f"/{many}/{state.login}", etag=None if state.full else task.etag)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
@@ -46,18 +49,20 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     is_same = former in (None, str(found.id))
     if found.login.lower() != state.login:
         if former == str(found.id):
-            told = f"{state.login} is now called {found.login}: collect {found.login} from now on"
+            name = f"org:{found.login}" if state.is_organization else found.login
+            told = f"{state.login} is now called {found.login}: collect {name} from now on"
             return Reading(verdict=Verdict.GONE, reason=told)
         # Not the account that was asked for: a proxy or cache mixed up two answers.
         told = f"asked for the profile of {state.login}, and got that of {found.login[:_LONGEST_SHOWN]}"
         return Reading(verdict=Verdict.RETRY, reason=told)
     if not is_same and not state.full:
         return another_account(state.login, former or "", found.id)
-    profile = document(task, kinds.USER, str(found.id), msgspec.Raw(answer.body), version=found.updated_at)
+    kind = kinds.ORGANIZATION if state.is_organization else kinds.USER
+    profile = document(task, kind, str(found.id), msgspec.Raw(answer.body), version=found.updated_at)
     cursor = Cursor(cursor=str(found.id), etag=answer.headers.get("ETag"), credential=task.credential)
     return Reading(
         documents=[profile],
-        completed=[] if is_same else [task.listing(kinds.USER)],
+        completed=[] if is_same else [task.listing(kind)],
         cursor=None if state.number is not None else cursor,
     )
 
@@ -68,10 +73,15 @@ def unchanged(_task: Task, _answer: Answer) -> Reading:
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """404: nobody has this login. Whoever had it when we last looked is asked for by number."""
+    """404: no account has this login. The account that had it in the last run is requested by its number."""
     state, last = ProfileState.of(task), task.cursor
-    if answer.status != 404 or state.number is not None or last is None or last.cursor is None:
+    if answer.status != 404 or state.number is not None:
         return None
+    if last is None or last.cursor is None:
+        what = "organization" if state.is_organization else "user"
+        return Reading(
+            verdict=Verdict.GONE, reason=f"{explain(answer)}: GitHub has no {what} {state.login!r}; check the spelling"
+        )
     by_number = msgspec.structs.replace(state, number=int(last.cursor))
     return Reading(
         follow_ups=[
@@ -82,6 +92,7 @@ def refused(task: Task, answer: Answer) -> Reading | None:
                 params=by_number.params,
                 priority=task.spec.priority,
                 affinity=task.credential,
+                owner=task.spec.owner,
             )
         ]
     )

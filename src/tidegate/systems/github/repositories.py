@@ -1,23 +1,36 @@
-"""The repositories of a user, and with them the jobs of each.
+"""The repositories of a user, of an organization or of a search, and the jobs of each.
 
 An unchanged page is answered without its items and without its link, so both are kept beside its ETag: the cursor of
 this list is all its pages.
+
+A search has no ETags, spends the allowance `search`, and shows 1,000 repositories at most. A repository that it no
+longer finds still exists, so nothing is marked as gone.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.items import read_items
-from tidegate.engine.source import Cursor, JobSpec, Reading, Task
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
 from tidegate.systems.github import items, kinds
+from tidegate.systems.github.explaining import explain, left_out
 from tidegate.systems.github.requests import PER_PAGE, Call
-from tidegate.systems.github.states import Repository, Wishes, another_account, repository_jobs, upstream_time
+from tidegate.systems.github.states import (
+    Repository,
+    Selection,
+    Wishes,
+    another_account,
+    repository_jobs,
+    upstream_time,
+)
 
 _INSIDE = tuple(
     kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None
@@ -27,6 +40,10 @@ _NEEDS_ISSUES = tuple(
     kind.document for kind in kinds.REGISTRY.values() if kind.needs_issues and kind.document is not None
 )
 """The kinds of documents that a repository cannot have while its issues are disabled."""
+
+
+_MOST_FOUND = 1000
+"""Repositories that GitHub shows of a search."""
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +70,12 @@ class _Owner(msgspec.Struct):
     id: int | None = None
 
 
+class _Found(msgspec.Struct):
+    items: msgspec.Raw
+    total_count: int = 0
+    incomplete_results: bool = False
+
+
 class _Listed(msgspec.Struct):
     """A repository as the list shows it."""
 
@@ -63,17 +86,32 @@ class _Listed(msgspec.Struct):
     pushed_at: str | None = None
     updated_at: str | None = None
     owner: _Owner | None = None
+    archived: bool | None = None
+    fork: bool | None = None
 
     @property
     def repository(self) -> Repository:
         """What is kept of it."""
-        return Repository(self.id, self.full_name, self.node_id or "", self.has_issues is not False, self.pushed_at)
+        return Repository(
+            self.id,
+            self.full_name,
+            self.node_id or "",
+            self.has_issues is not False,
+            self.pushed_at,
+            bool(self.archived),
+            bool(self.fork),
+        )
 
 
 class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are in the list."""
 
-    login: str
+    login: str = ""
+    """The account whose repositories these are; empty for a search."""
+    is_organization: bool = False
+    query: str | None = None
+    """What is searched."""
+    selection: Selection = Selection()
     path: str | None = None
     read: tuple[Page, ...] = ()
     before: tuple[Page, ...] = ()
@@ -91,6 +129,14 @@ class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     include: tuple[str, ...] | None = None
     """What the run collects of each repository; None: what the source does by default."""
 
+    @property
+    def first_path(self) -> str:
+        """The same in every run. The newest repository comes first, so that a new one changes the first page."""
+        if self.query is not None:
+            return f"/search/repositories?q={quote(self.query)}&per_page={PER_PAGE}"
+        of = "orgs" if self.is_organization else "users"
+        return f"/{of}/{self.login}/repos?sort=created&direction=desc&per_page={PER_PAGE}"
+
 
 class Repositories:
     """Reads the list; `include` are the kinds to collect of each repository, where the run does not say."""
@@ -99,41 +145,57 @@ class Repositories:
         self._include = include
 
     def ask(self, task: Task) -> Call:
-        """The call for a page; the newest repository comes first, so that a new one changes the first page."""
+        """The call for a page."""
         state = _begun(task)
-        path = state.path or f"/users/{state.login}/repos?sort=created&direction=desc&per_page={PER_PAGE}"
+        path = state.path or state.first_path
         before = state.before[0] if state.before else Page()
         return Call(path=path, etag=before.etag if before.reader == task.credential else None)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """A page that is new or different."""
         state = _begun(task)
-        listed = read_items(items.content(answer), _Listed, partial(_document, task, state.login))
+        found, notes = (items.content(answer), left_out(answer)) if state.query is None else _found(state, answer)
+        listed = read_items(found, _Listed, partial(_document, task, state.login))
+        skipped = [*listed.skipped, *notes]
+        if state.query is not None:
+            onwards = [] if following is None else [_next(task, _with_page(state, Page()), following)]
+            jobs = self._jobs(task, state, [each.repository for each in listed.read], answer)
+            return Reading(documents=listed.documents, skipped=skipped, follow_ups=[*jobs, *onwards])
         owner = next((each.owner.id for each in listed.read if each.owner and each.owner.id is not None), None)
         if owner is not None and state.owner not in (None, owner):
             return another_account(state.login, str(state.owner), owner)
-        state = msgspec.structs.replace(
-            state, owner=owner or state.owner, has_gaps=state.has_gaps or bool(listed.skipped)
-        )
-        found = tuple(each.repository for each in listed.read)
-        page = Page(answer.headers.get("ETag"), task.credential, following, found)
+        state = msgspec.structs.replace(state, owner=owner or state.owner, has_gaps=state.has_gaps or bool(skipped))
+        repositories = tuple(each.repository for each in listed.read)
+        page = Page(answer.headers.get("ETag"), task.credential, following, repositories)
         reading = self._go_on(task, state, page, answer)
-        return msgspec.structs.replace(reading, documents=listed.documents, skipped=listed.skipped)
+        return msgspec.structs.replace(reading, documents=listed.documents, skipped=skipped)
 
     def unchanged(self, task: Task, answer: Answer) -> Reading:
         """304: the page is as it was."""
         state = _begun(task)
         return self._go_on(task, msgspec.structs.replace(state, skipped=True), state.before[0], answer)
 
-    def refused(self, _task: Task, _answer: Answer) -> Reading | None:
-        """Nothing special."""
+    def refused(self, task: Task, answer: Answer) -> Reading | None:
+        """422: GitHub does not understand the search, or shows no more of it."""
+        state = RepositoriesState.of(task)
+        if answer.status == 422 and state.query is not None:
+            return Reading() if state.path is not None else Reading(verdict=Verdict.GONE, reason=explain(answer))
         return None
 
-    def _go_on(self, task: Task, state: RepositoriesState, page: Page, answer: Answer) -> Reading:
+    def _jobs(self, task: Task, state: RepositoriesState, found: Sequence[Repository], answer: Answer) -> list[JobSpec]:
         include = self._include if state.include is None else frozenset(state.include)
         at = upstream_time(answer.date or answer.received_at)
-        jobs = [job for found in page.repositories for job in repository_jobs(found, include, state, listed_at=at)]
-        state = msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
+        selected = [one for one in found if state.selection.includes(one)]
+        owners = {one.full_name: task.user_id if state.login else one.owner for one in selected}
+        return [
+            job
+            for one in selected
+            for job in repository_jobs(one, include, state, owner=owners[one.full_name], listed_at=at)
+        ]
+
+    def _go_on(self, task: Task, state: RepositoriesState, page: Page, answer: Answer) -> Reading:
+        jobs = self._jobs(task, state, page.repositories, answer)
+        state = _with_page(state, page)
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
         if _is_doubtful(state) and _missing(state):
@@ -147,6 +209,20 @@ class Repositories:
             cursor=Cursor(cursor=msgspec.json.encode(_kept(state)).decode(), etag=first.etag, credential=first.reader),
             completed=[*_switched_off(task, page), *whole],
         )
+
+
+def _with_page(state: RepositoriesState, page: Page) -> RepositoriesState:
+    return msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
+
+
+def _found(state: RepositoriesState, answer: Answer) -> tuple[bytes, list[str]]:
+    """What a page of a search lists, and why that may not be all."""
+    found, notes = msgspec.json.decode(answer.body, type=_Found), left_out(answer)
+    if found.incomplete_results:
+        notes.append("the search took GitHub too long, and was answered in part")
+    if found.total_count > _MOST_FOUND and state.path is None:
+        notes.append(f"the search finds {found.total_count} repositories, and GitHub shows the first {_MOST_FOUND}")
+    return bytes(found.items), notes
 
 
 def _switched_off(task: Task, page: Page) -> list[Listing]:
@@ -190,10 +266,22 @@ def _kept(state: RepositoriesState) -> Kept:
 
 
 def _document(task: Task, login: str, listed: "_Listed", raw: msgspec.Raw) -> Document:
-    """A repository as a document; raises `InvalidArgument` where it is not one of the user's."""
-    if listed.full_name.partition("/")[0].lower() != login:
+    """A repository as a document; raises `InvalidArgument` where it is not one of the account's.
+
+    What a search finds belongs to many accounts, and each document to the account of its repository.
+    """
+    if login and listed.repository.owner != login:
         raise InvalidArgument("full_name", listed.full_name, f"is no repository of {login}")
-    return items.document(task, kinds.REPOSITORY, str(listed.id), raw, version=listed.updated_at)
+    owner = task.user_id if login else listed.repository.owner
+    return Document.of(
+        kinds.REPOSITORY,
+        str(listed.id),
+        owner=owner,
+        resource=task.spec.resource,
+        body=raw,
+        version=listed.updated_at,
+        sweep=task.run_id,
+    )
 
 
 def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
@@ -202,13 +290,16 @@ def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
 
 def _from_the_beginning(task: Task, state: RepositoriesState) -> JobSpec:
     """A repository has left the list: to tell which are gone, all have to be seen, and twice where pages can move."""
-    again = RepositoriesState(
-        login=state.login,
-        full=state.full,
-        since=state.since,
-        include=state.include,
+    again = msgspec.structs.replace(
+        state,
+        path=None,
+        read=(),
+        before=(),
+        skipped=False,
         known=tuple(_missing(state)),
         is_second=True,
+        owner=None,
+        has_gaps=False,
     )
     return _job(task, "page 1", again)
 
@@ -219,5 +310,7 @@ def _job(task: Task, page: str, state: RepositoriesState) -> JobSpec:
         resource=task.spec.resource,
         page=f"again {page}" if state.is_second else page,
         params=state.params,
+        bucket=task.spec.bucket,
         affinity=task.credential,
+        owner=task.spec.owner,
     )

@@ -71,15 +71,21 @@ class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     is_covered: bool = False
 
 
-def first_job(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+def first_job(task: Task, state: OfRepository, etag: str | None, newest: str) -> JobSpec:
     """The job that follows a list of pull requests."""
     carried = ReviewState(repository=state.repository, full=state.full, since=state.since, etag=etag, newest=newest)
-    return JobSpec(kind=kinds.REPO_REVIEWS, resource=state.repository.resource, params=carried.params, bucket="graphql")
+    return JobSpec(
+        kind=kinds.REPO_REVIEWS,
+        resource=state.repository.resource,
+        params=carried.params,
+        bucket="graphql",
+        owner=task.spec.owner,
+    )
 
 
-def look(state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+def look(task: Task, state: OfRepository, etag: str | None, newest: str) -> JobSpec:
     """The job that follows a list of pull requests in which nothing changed: most likely the reviews are known."""
-    spec = first_job(state, etag, newest)
+    spec = first_job(task, state, etag, newest)
     return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
 
 
@@ -192,6 +198,7 @@ def _job(task: Task, state: ReviewState) -> JobSpec:
         page=f"page {state.number} of {state.first}",
         params=state.params,
         bucket="graphql",
+        owner=task.spec.owner,
     )
 
 

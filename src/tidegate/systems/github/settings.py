@@ -23,8 +23,8 @@ class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docst
     """GitHub's address; that of GitHub Enterprise, or of a simulator. A database holds the data of one."""
     moved_from: str | None = None
     """The address that the same GitHub had before, where the data in the database is from there."""
-    include: tuple[str, ...] = tuple(sorted(ESSENTIAL))
-    """What is collected of a user, where a run does not say."""
+    kinds: tuple[str, ...] = tuple(sorted(ESSENTIAL))
+    """What is collected, where a run does not say: names of kinds, `essential` or `all`."""
 
     @field_validator("api_url", "moved_from")
     @classmethod
@@ -34,7 +34,7 @@ class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docst
         except InvalidArgument as error:
             raise ValueError(error.reason) from None
 
-    @field_validator("include")
+    @field_validator("kinds")
     @classmethod
     def _are_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:

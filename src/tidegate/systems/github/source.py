@@ -1,31 +1,33 @@
-"""GitHub as a source: what a run begins with, what each job asks, and what the answers mean."""
+"""GitHub as a source: the first jobs of a run, the request of each job, and what the answers mean."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.github import commits, events, kinds, known, limits, profile, reviews
+from tidegate.systems.github import commits, events, kinds, known, limits, profile, repository, reviews
 from tidegate.systems.github.kinds import ListOrder
 from tidegate.systems.github.listings import Lists
-from tidegate.systems.github.logins import require_login
 from tidegate.systems.github.profile import ProfileState
-from tidegate.systems.github.repositories import Repositories
+from tidegate.systems.github.repositories import Repositories, RepositoriesState
+from tidegate.systems.github.repository import RepositoryState
 from tidegate.systems.github.requests import require_api_url, to_request
 from tidegate.systems.github.settings import API_URL
-from tidegate.systems.github.states import Wishes, Withheld, included
+from tidegate.systems.github.states import Selection, State, Wishes, Withheld, included
 from tidegate.systems.github.statuses import Reader, interpret
+from tidegate.systems.github.subjects import GithubSubject, SubjectKind, require_subject
 
 _REPOSITORIES = "/repos"
 
 
 class GithubSource:
-    """Profile, events and repositories of a user, and what is in the repositories.
+    """Users, organizations, repositories and searches, and what is in the repositories; see `subjects`.
 
     A run's options: `include` names what to collect, and is that of the constructor where the run does not say;
     `full` reads everything again, so that what was deleted upstream is noticed in long lists too; `since`, a date or a
-    time, is how far back to look at most.
+    time, is how far back to look at most; `repos`, `exclude`, `archived` and `forks` select repositories.
     """
 
     name = "github"
@@ -48,19 +50,28 @@ class GithubSource:
         return included(subject.options, self._include)
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
-        """The profile, the list of repositories, and the events."""
-        login, options = require_login(subject.login), subject.options
-        wishes, include = Wishes.from_options(options), self.included(subject)
-        params = ProfileState(login=login, full=wishes.full, since=wishes.since).params
-        listing = {**params, "include": sorted(include)}
-        user = f"user:{login}"
-        jobs = [
-            JobSpec(kind=kinds.USER_BASIC, resource=user, params=params, priority=3),
-            JobSpec(kind=kinds.USER_BASIC, resource=user + _REPOSITORIES, params=listing, priority=3),
-        ]
-        if kinds.USER_EVENTS in include:
-            jobs.append(JobSpec(kind=kinds.USER_EVENTS, resource=user, params=params, priority=4))
-        return jobs
+        """What a run begins with: the subject itself, its repositories, and the events of a user."""
+        wanted, options = require_subject(subject.login), subject.options
+        wishes, include = Wishes.from_options(options), tuple(sorted(self.included(subject)))
+        asked: dict[str, Any] = {"full": wishes.full, "since": wishes.since}
+        selection = Selection.from_options(options)
+        match wanted.kind:
+            case SubjectKind.REPOSITORY:
+                state = RepositoryState(full_name=wanted.name, include=include, **asked)
+                return [_planning_job(wanted.id, state, owner=wanted.account)]
+            case SubjectKind.SEARCH:
+                state = RepositoriesState(query=wanted.name, selection=selection, include=include, **asked)
+                return [_planning_job(f"{wanted.id}{_REPOSITORIES}", state, bucket="search")]
+            case SubjectKind.ORGANIZATION:
+                return _of_account(wanted, selection, include, asked, owner=wanted.name)
+            case SubjectKind.USER:
+                jobs = _of_account(wanted, selection, include, asked, owner="")
+                if kinds.USER_EVENTS in include:
+                    events_of = ProfileState(login=wanted.name, **asked).params
+                    jobs.append(
+                        JobSpec(kind=kinds.USER_EVENTS, resource=f"user:{wanted.name}", params=events_of, priority=4)
+                    )
+                return jobs
 
     def request(self, task: Task, secret: str) -> Request:
         """The call for a job."""
@@ -89,7 +100,30 @@ class GithubSource:
             return known
         if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):
             return self._repositories
+        if task.spec.kind == kinds.USER_BASIC and task.spec.resource.startswith(kinds.REPOSITORY_PREFIX):
+            return repository
         return self._readers[kinds.REGISTRY[task.spec.kind].order]
+
+
+def _of_account(
+    wanted: GithubSubject, selection: Selection, include: tuple[str, ...], asked: Mapping[str, Any], *, owner: str
+) -> list[JobSpec]:
+    """The account and its repositories."""
+    is_organization = wanted.kind is SubjectKind.ORGANIZATION
+    named: dict[str, Any] = {"login": wanted.name, "is_organization": is_organization, **asked}
+    resource = wanted.id if is_organization else f"user:{wanted.name}"
+    profile_of = ProfileState(**named)
+    listing = RepositoriesState(**named, selection=selection, include=include)
+    return [
+        _planning_job(resource, profile_of, owner=owner),
+        _planning_job(f"{resource}{_REPOSITORIES}", listing, owner=owner),
+    ]
+
+
+def _planning_job(resource: str, state: State, *, owner: str | None = "", bucket: str = "core") -> JobSpec:
+    return JobSpec(
+        kind=kinds.USER_BASIC, resource=resource, params=state.params, priority=3, owner=owner or "", bucket=bucket
+    )
 
 
 def _as_readable(task: Task) -> Task:

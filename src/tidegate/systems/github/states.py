@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any, Self
 
 import msgspec
@@ -13,7 +14,7 @@ from tidegate.systems.github import kinds
 _WITHHELD = "withheld:"
 """Before what is remembered of a list that GitHub does not show; no other cursor begins so."""
 _BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
-OPTIONS = frozenset({"full", "include", "since"})
+OPTIONS = frozenset({"full", "include", "since", "repos", "exclude", "archived", "forks"})
 """What a run may ask for."""
 
 
@@ -50,6 +51,51 @@ class Wishes(State, frozen=True, kw_only=True, omit_defaults=True):
         return Wishes(full=full, since=None if since is None else as_upstream(since))
 
 
+class Selection(State, frozen=True, kw_only=True, omit_defaults=True):
+    """Which repositories of a subject are collected. The others are stored as documents, without what is in them."""
+
+    repos: tuple[str, ...] = ()
+    """Only those that match one of these patterns; a pattern with a slash is about `owner/name`, another about the
+    name."""
+    exclude: tuple[str, ...] = ()
+    """None that matches one of these."""
+    archived: bool | None = None
+    """Only archived repositories, or only others; None: both."""
+    forks: bool | None = None
+    """Only forks, or only others; None: both."""
+
+    @staticmethod
+    def from_options(options: Mapping[str, Any]) -> "Selection":
+        """What a run's options say."""
+        patterns = {name: _patterns(name, options.get(name)) for name in ("repos", "exclude")}
+        for name in ("archived", "forks"):
+            if not isinstance(options.get(name), bool | None):
+                raise InvalidArgument(name, options.get(name), "must be true or false")
+        return Selection(**patterns, archived=options.get("archived"), forks=options.get("forks"))
+
+    def includes(self, found: "Repository") -> bool:
+        """Whether a repository is collected."""
+        if self.repos and not any(_matches(found.full_name, pattern) for pattern in self.repos):
+            return False
+        if any(_matches(found.full_name, pattern) for pattern in self.exclude):
+            return False
+        is_other_age = self.archived is not None and self.archived is not found.is_archived
+        return not is_other_age and (self.forks is None or self.forks is found.is_fork)
+
+
+def _patterns(name: str, given: object) -> tuple[str, ...]:
+    patterns: Sequence[object] = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    for pattern in patterns:
+        if not isinstance(pattern, str) or not pattern or not pattern.isprintable():
+            raise InvalidArgument(name, pattern, "must be a list of patterns, like docs-*")
+    return tuple(str(pattern) for pattern in patterns)
+
+
+def _matches(full_name: str, pattern: str) -> bool:
+    name = full_name if "/" in pattern else full_name.partition("/")[2]
+    return fnmatchcase(name.lower(), pattern.lower())
+
+
 def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[str]:
     """The kinds that a run wants: `include` is a list of their names."""
     include = options.get("include")
@@ -78,6 +124,13 @@ class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
     node_id: str = ""
     has_issues: bool = True
     pushed_at: str | None = None
+    is_archived: bool = False
+    is_fork: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The account that it belongs to, in lower case."""
+        return self.full_name.partition("/")[0].lower()
 
     @property
     def resource(self) -> str:
@@ -118,9 +171,12 @@ def passed_to(owner: str) -> Reading:
 
 
 def repository_jobs(
-    found: Repository, include: frozenset[str], wishes: Wishes, *, listed_at: str | None = None
+    found: Repository, include: frozenset[str], wishes: Wishes, *, owner: str, listed_at: str | None = None
 ) -> list[JobSpec]:
     """The job with which the collection of a repository begins; none where nothing of it is wanted.
+
+    `owner` is the owner of what is collected. It is the same for all subjects that reach the repository, so they share
+    its cursors, and the job claims it: of several runs one collects it at a time.
 
     A repository may be listed and withheld. So one list is read first, and the others follow it, unless it finds that
     nothing can be read. A repository without issues is not asked for them.
@@ -141,7 +197,16 @@ def repository_jobs(
         listed_at=listed_at,
     )
     first, *others = wanted
-    return [JobSpec(kind=first, resource=found.resource, params=state.params, followed_by=tuple(others))]
+    return [
+        JobSpec(
+            kind=first,
+            resource=found.resource,
+            params=state.params,
+            owner=owner,
+            claims=True,
+            followed_by=tuple(others),
+        )
+    ]
 
 
 class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

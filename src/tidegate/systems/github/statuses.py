@@ -9,11 +9,11 @@ from tidegate.engine.source import Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.systems.github import kinds, limits
+from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.limits import Limit
 from tidegate.systems.github.links import ForeignLink, next_path
 from tidegate.systems.github.requests import Call
 
-_LONGEST_MESSAGE = 300
 _REFUSALS = frozenset({403, 429})
 _PASSING = frozenset({408, 425})
 _HIDDEN = frozenset({404, 451})
@@ -40,10 +40,6 @@ class Reader(Protocol):
         ...
 
 
-class _Message(msgspec.Struct):
-    message: str = ""
-
-
 def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
     """What an answer means for its job."""
     match answer.status:
@@ -61,15 +57,6 @@ def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readi
             return Reading(verdict=Verdict.MOVED, reason=explain(answer))
         case _:
             return reader.refused(task, answer) or _plain(task, answer)
-
-
-def explain(answer: Answer) -> str:
-    """Status and message, for people."""
-    try:
-        message = msgspec.json.decode(answer.body, type=_Message).message
-    except UNDECODABLE:
-        message = ""
-    return f"{answer.status}: {message[:_LONGEST_MESSAGE]}" if message else f"status {answer.status}"
 
 
 def _content(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:

@@ -11,6 +11,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.runs import Run
+from tidegate.engine.tables import page_jobs
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github.source import GithubSource
@@ -21,6 +22,7 @@ from tidegate.systems.github.statistics.ledger import Overtaken
 from tidegate.systems.github.statistics.recount import Recount
 from tidegate.systems.github.statistics.summary import Summary
 from tidegate.systems.github.statistics.tables import statistics_users
+from tidegate.systems.github.subjects import SubjectKind, parse_subject
 
 log = get_logger(__name__)
 
@@ -41,12 +43,17 @@ class Statistics:
         self._database, self._documents = database, documents
 
     async def finalize(self, run: Run) -> None:
-        """Bring the statistics of a run's user up to date; for runs of other sources, do nothing.
+        """Bring the statistics of a run's accounts up to date; for runs of other sources, do nothing.
+
+        A user or an organization has statistics of its own. A repository or a search shows only a part of what its
+        accounts have, so only accounts that have statistics already are brought up to date.
 
         A finalizer: it may be called again for the same run, and for several runs at the same time.
         """
-        if run.source == GithubSource.name:
-            await self._compute(run.user_id, run.login, run_id=run.id, full=False)
+        if run.source != GithubSource.name:
+            return
+        for user_id, login in await self._database.read(_accounts_of, run):
+            await self._compute(user_id, login, run_id=run.id, full=False)
 
     async def recompute(self, user_id: str) -> None:
         """Read all documents of a user, and compute everything from them; raise `NotFound` where nothing ever was."""
@@ -86,6 +93,20 @@ class Statistics:
         """Whoever lost documents to this user, or to one whose computation died before it came to this."""
         for user_id in await self._database.read(ledger.stale_users):
             await self._database.transaction(summary.refresh, user_id)
+
+
+def _accounts_of(tx: Transaction, run: Run) -> list[tuple[str, str]]:
+    """The owners of a run's documents that have statistics, and their logins."""
+    subject = parse_subject(run.login)
+    match subject.kind:
+        case SubjectKind.USER:
+            return [(run.user_id, run.login)]
+        case SubjectKind.ORGANIZATION:
+            return [(subject.name, subject.name)]
+        case _:
+            owners = select(page_jobs.c.owner).where(page_jobs.c.run_id == run.id)
+            known = select(_user.user_id, _user.login).where(_user.user_id.in_(owners)).order_by(_user.user_id)
+            return [(row.user_id, row.login) for row in tx.execute(known)]
 
 
 def _login_of(tx: Transaction, user_id: str) -> str | None:

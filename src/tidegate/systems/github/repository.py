@@ -1,0 +1,107 @@
+"""One repository that was asked for by its name: the repository itself, and the jobs that collect what is in it.
+
+A repository that was renamed or transferred is found by a redirect, and is collected under its new name. The number of
+a repository stays: another number under the same name is another repository, which is not mixed up with the former.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.engine.source import Cursor, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.storage.documents import Document
+from tidegate.systems.github import kinds
+from tidegate.systems.github.explaining import explain
+from tidegate.systems.github.requests import Call
+from tidegate.systems.github.states import Repository, Wishes, repository_jobs, upstream_time
+
+
+class RepositoryState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+    """Which repository, and what is collected of it."""
+
+    full_name: str
+    include: tuple[str, ...] = ()
+
+
+class _Shown(msgspec.Struct):
+    id: int
+    full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
+    node_id: str | None = None
+    has_issues: bool | None = None
+    pushed_at: str | None = None
+    updated_at: str | None = None
+    archived: bool | None = None
+    fork: bool | None = None
+
+
+def ask(task: Task) -> Call:
+    """The call; it costs nothing where the repository is the same."""
+    state = RepositoryState.of(task)
+    return Call(path=f"/repos/{state.full_name}", etag=None if state.full else task.etag)
+
+
+def read(task: Task, answer: Answer, _following: str | None) -> Reading:
+    """The repository, and the jobs that collect what is in it."""
+    state, shown = RepositoryState.of(task), msgspec.json.decode(answer.body, type=_Shown)
+    found = Repository(
+        shown.id,
+        shown.full_name,
+        shown.node_id or "",
+        shown.has_issues is not False,
+        shown.pushed_at,
+        bool(shown.archived),
+        bool(shown.fork),
+    )
+    former = _kept(task)
+    if former is not None and former.id != found.id and not state.full:
+        reason = (
+            f"{state.full_name} is another repository now: its number is {found.id}, and was {former.id}. Nothing of "
+            "it is stored; a full run (--full) accepts the new repository"
+        )
+        return Reading(verdict=Verdict.GONE, reason=reason)
+    document = Document.of(
+        kinds.REPOSITORY,
+        str(found.id),
+        owner=found.owner,
+        resource=task.spec.resource,
+        body=msgspec.Raw(answer.body),
+        version=shown.updated_at,
+        sweep=task.run_id,
+    )
+    kept = msgspec.json.encode(found).decode()
+    reading = _with_jobs(state, found, answer)
+    return msgspec.structs.replace(
+        reading,
+        documents=[document],
+        cursor=Cursor(cursor=kept, etag=answer.headers.get("ETag"), credential=task.credential),
+    )
+
+
+def unchanged(task: Task, answer: Answer) -> Reading:
+    """304: the repository is as the last run left it; what is in it may have changed all the same."""
+    found = _kept(task)
+    assert found is not None, "only a job with a cursor sends an ETag"
+    return _with_jobs(RepositoryState.of(task), found, answer)
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """404: there is no such repository, or the token cannot see it."""
+    if answer.status != 404:
+        return None
+    name = RepositoryState.of(task).full_name
+    reason = f"{explain(answer)}: there is no repository {name!r}, or the token has no access to it"
+    return Reading(verdict=Verdict.GONE, reason=reason)
+
+
+def _kept(task: Task) -> Repository | None:
+    if task.cursor is None or task.cursor.cursor is None:
+        return None
+    return msgspec.json.decode(task.cursor.cursor, type=Repository)
+
+
+def _with_jobs(state: RepositoryState, found: Repository, answer: Answer) -> Reading:
+    at = upstream_time(answer.date or answer.received_at)
+    jobs = repository_jobs(found, frozenset(state.include), state, owner=found.owner, listed_at=at)
+    return Reading(follow_ups=jobs)

@@ -1,0 +1,133 @@
+"""What can be collected: a user, a repository, an organization, or the repositories that a search finds.
+
+A subject has one id, which is stored with runs, schedules and cursors:
+
+| written as | id |
+| --- | --- |
+| `Octocat`, `@octocat`, `https://github.com/octocat` | `octocat` |
+| `Octocat/Hello`, `repo:octocat/hello`, `https://github.com/octocat/hello` | `repo:octocat/hello` |
+| `org:GitHub`, `https://github.com/orgs/github` | `org:github` |
+| `topic:crdt`, `search:topic:crdt` | `topic:crdt` |
+| `search:language:rust stars:>1000` | `search:language:rust stars:>1000` |
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine.source import Subject
+from tidegate.systems.github.logins import SITES, parse_login, require_login
+
+LONGEST_QUERY = 180
+_NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
+_TOPIC = re.compile(r"topic:[a-z0-9][a-z0-9-]{0,49}")
+RULE = (
+    "must be a login (octocat), a repository (octocat/hello-world), an organization (org:github), a topic "
+    "(topic:crdt), a search (search:QUERY), or an address on github.com"
+)
+
+
+class SubjectKind(StrEnum):
+    """What a subject is."""
+
+    USER = "user"
+    REPOSITORY = "repo"
+    ORGANIZATION = "org"
+    SEARCH = "search"
+
+
+class GithubSubject(msgspec.Struct, frozen=True):
+    """A subject of GitHub."""
+
+    kind: SubjectKind
+    name: str
+    """The login, `owner/name`, the organization, or the query."""
+
+    @property
+    def id(self) -> str:
+        """Under which it is stored."""
+        if self.kind is SubjectKind.USER or (self.kind is SubjectKind.SEARCH and _TOPIC.fullmatch(self.name)):
+            return self.name
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def account(self) -> str | None:
+        """The account that owns all its repositories; None where there may be several."""
+        return None if self.kind is SubjectKind.SEARCH else self.name.partition("/")[0]
+
+    def with_options(self, options: Mapping[str, Any]) -> Subject:
+        """What a run for it is given."""
+        return Subject(user_id=self.id, login=self.id, options=options)
+
+
+def parse_subject(text: str) -> GithubSubject:
+    """The subject that is meant by what a person writes; raises `InvalidArgument`."""
+    written = text.strip()
+    try:
+        return _parse(_of_address(written))
+    except InvalidArgument as error:
+        rule = error.reason if error.name in ("query", "topic") else RULE
+        raise InvalidArgument("subject", text[:100], rule) from None
+
+
+def require_subject(subject_id: str) -> GithubSubject:
+    """The subject that has this id; raises `InvalidArgument` for any other way to write it."""
+    subject = parse_subject(subject_id)
+    if subject.id not in (subject_id, subject_id.lower()):
+        raise InvalidArgument("login", subject_id[:100], f"must be written as {subject.id}")
+    return subject
+
+
+def _parse(written: str) -> GithubSubject:
+    prefix, has_prefix, rest = written.partition(":")
+    rest = rest.strip()
+    match prefix.lower() if has_prefix else "":
+        case "org":
+            return GithubSubject(SubjectKind.ORGANIZATION, require_login(rest))
+        case "repo":
+            return _repository(rest)
+        case "topic":
+            return GithubSubject(SubjectKind.SEARCH, _require_topic(f"topic:{rest.lower()}"))
+        case "search":
+            query = " ".join(rest.split())
+            return GithubSubject(SubjectKind.SEARCH, _require_query(query))
+        case _:
+            return _repository(written) if "/" in written else GithubSubject(SubjectKind.USER, parse_login(written))
+
+
+def _repository(full_name: str) -> GithubSubject:
+    owner, _, name = full_name.partition("/")
+    name = name.removesuffix(".git")
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidArgument("repository", full_name[:100], "must be OWNER/NAME")
+    return GithubSubject(SubjectKind.REPOSITORY, f"{require_login(owner)}/{name.lower()}")
+
+
+def _require_topic(query: str) -> str:
+    if not _TOPIC.fullmatch(query):
+        raise InvalidArgument("topic", query[:100], "a topic has lower-case letters, digits and hyphens, 50 at most")
+    return query
+
+
+def _require_query(query: str) -> str:
+    if not query or len(query) > LONGEST_QUERY or not query.isprintable():
+        raise InvalidArgument("query", query[:100], f"a search has 1 to {LONGEST_QUERY} printable characters")
+    return query
+
+
+def _of_address(written: str) -> str:
+    """What the address of a page on github.com is about; anything else as it is."""
+    if not written.lower().startswith(("http://", "https://", "github.com/", "www.github.com/")):
+        return written
+    link = urlsplit(written if "://" in written else f"https://{written}")
+    parts = [part for part in link.path.split("/") if part]
+    if link.netloc.lower() not in SITES or not 1 <= len(parts) <= 2:
+        raise InvalidArgument("subject", written[:100], RULE)
+    if len(parts) == 2 and parts[0] == "orgs":
+        return f"org:{parts[1]}"
+    return "/".join(parts)
