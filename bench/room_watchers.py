@@ -24,7 +24,7 @@ from tidegate.connections import open_context
 from tidegate.http.settings import HttpSettings
 from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan, WaitingRoom
-from tidegate.systems.waiting_room.opening import open_reception
+from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 WATCHERS, AHEAD = 10_000, 400
 MOVES, EVERY_S = 40, 0.25
@@ -39,9 +39,9 @@ async def measure() -> Section:
         async with AsyncExitStack() as stack:
             settings = Settings(data_dir=Path(folder), valkey_url=url, http=HttpSettings(port=0))
             parts = await stack.enter_async_context(open_context(settings))
-            reception = open_reception(settings, parts.database, parts.valkey)
-            await reception.create(ROOM, RoomPlan(capacity=0))
-            room = await reception.open(ROOM)
+            rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
+            await rooms.create(ROOM, RoomPlan(capacity=0))
+            room = await rooms.open(ROOM)
             ahead = await _join(room, "early", AHEAD)
             tokens = await _join(room, "visitor", WATCHERS)
             file = Path(folder) / "passes.json"

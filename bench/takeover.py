@@ -25,7 +25,7 @@ from tidegate.runtime.waiting import unless
 from tidegate.settings import Settings
 from tidegate.system import Context
 from tidegate.systems.waiting_room import RoomPlan
-from tidegate.systems.waiting_room.opening import open_reception
+from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 PROCESSES = 3
 TRIES = 4
@@ -50,7 +50,7 @@ async def be_process(folder: str) -> None:
     """One of the three."""
     settings = Settings(data_dir=Path(folder))
     async with open_context(settings) as parts:
-        rooms = open_reception(settings, parts.database, parts.valkey).keepers()
+        rooms = open_waiting_rooms(settings, parts.database, parts.valkey).workers()
         await build_process(parts, services={"holder": Holder(parts)}, duties={"rooms": rooms}).run()
 
 
@@ -123,8 +123,8 @@ async def measure() -> Section:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         settings = Settings(data_dir=Path(folder))
         async with open_context(settings) as parts:
-            reception = open_reception(settings, parts.database, parts.valkey)
-            await reception.create(
+            rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
+            await rooms.create(
                 "sale",
                 RoomPlan(
                     capacity=100_000, admit_per_second=PER_S, abandon_after=timedelta(hours=1), log_length=100_000
@@ -132,7 +132,7 @@ async def measure() -> Section:
             )
             processes = [await start(folder) for _ in range(PROCESSES)]
             try:
-                room, users = await reception.open("sale", None), itertools.count()
+                room, users = await rooms.open("sale", None), itertools.count()
                 for number in range(TRIES):
                     for _ in range(round(WATCHED_S + 10) * PER_S):
                         await room.join(f"user-{next(users)}")

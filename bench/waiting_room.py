@@ -16,7 +16,7 @@ from tidegate.storage.sql import Database
 from tidegate.storage.sql.migrate import migrate
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.waiting_room import PassOffice, Reception, RoomPlan, WaitingRoom, scripts
+from tidegate.systems.waiting_room import PassSigner, RoomPlan, WaitingRoom, WaitingRooms, scripts
 
 PEOPLE, BATCH = 1_000_000, 500
 LOOKS = 5_000
@@ -27,14 +27,14 @@ async def measure() -> Section:
     with tcp_server() as url, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         async with connected(url) as valkey, await Database.open(f"sqlite:///{Path(folder) / 'bench.db'}") as database:
             await migrate(database)
-            reception = Reception(valkey, database, _office)
-            await reception.create("bench", RoomPlan(capacity=0))
-            room = await reception.open("bench")
+            rooms = WaitingRooms(valkey, database, _signer)
+            await rooms.create("bench", RoomPlan(capacity=0))
+            room = await rooms.open("bench")
             empty = await _memory(valkey)
             busy_s, wall_s = await _join_all(room, valkey, url)
             per_head = (await _memory(valkey) - empty) / PEOPLE
             looks_ms = await _look(room)
-            admit_ms = await _admit(room, reception)
+            admit_ms = await _admit(room, rooms)
     rate, whole_rate = PEOPLE / busy_s, PEOPLE / wall_s
     p99 = looks_ms[int(len(looks_ms) * 0.99)]
     figures = [
@@ -58,8 +58,8 @@ async def measure() -> Section:
     return Section("Waiting room", figures, "Names of 12 characters; append-only file as embedded.")
 
 
-async def _office() -> PassOffice:
-    return PassOffice([b"of no importance for the figures"])
+async def _signer() -> PassSigner:
+    return PassSigner([b"of no importance for the figures"])
 
 
 async def _join_all(room: WaitingRoom, valkey: Valkey, url: str) -> tuple[float, float]:
@@ -105,11 +105,11 @@ async def _look(room: WaitingRoom) -> list[float]:
     return sorted(found)
 
 
-async def _admit(room: WaitingRoom, reception: Reception) -> float:
-    await reception.alter(room.name, RoomPlan(capacity=1000))
+async def _admit(room: WaitingRoom, rooms: WaitingRooms) -> float:
+    await rooms.alter(room.name, RoomPlan(capacity=1000))
     began = time.perf_counter()
     for _ in range(10):
-        await room.doors.admit()
+        await room.admitter.admit()
     return (time.perf_counter() - began) * 100
 
 

@@ -29,7 +29,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.sql import SqlName, sql_server
 
 from chaos.crowd_audit import Replay, Verdict, audit, steps_made
-from chaos.crowd_process import ROOM, SETTINGS, UNIT, open_office
+from chaos.crowd_process import ROOM, SETTINGS, UNIT, open_signer
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
 from tidegate.core.errors import Unavailable, ValkeyUnavailable
@@ -39,8 +39,8 @@ from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.waiting_room import Reception, RoomPlan, WaitingRoom
-from tidegate.systems.waiting_room.line import UnknownRoom
+from tidegate.systems.waiting_room import RoomPlan, WaitingRoom, WaitingRooms
+from tidegate.systems.waiting_room.model import UnknownRoom
 
 _ROOT = Path(__file__).parents[1]
 _FROZEN_S = 3.0
@@ -253,9 +253,9 @@ async def conduct(plan: CrowdPlan, folder: Path) -> Verdict:
         url, wire = await stack.enter_async_context(_database(plan.database, folder))
         valkey = await stack.enter_async_context(connected(server.url))
         database = await stack.enter_async_context(await Database.open(url))
-        reception = Reception(valkey, database, open_office, SETTINGS)
+        rooms = WaitingRooms(valkey, database, open_signer, SETTINGS)
         day, brief = timedelta(days=1), timedelta(seconds=1)
-        await reception.create(
+        await rooms.create(
             ROOM,
             RoomPlan(
                 capacity=plan.capacity,
@@ -265,7 +265,7 @@ async def conduct(plan: CrowdPlan, folder: Path) -> Verdict:
                 log_length=100_000_000,
             ),
         )
-        room = await reception.open(ROOM)
+        room = await rooms.open(ROOM)
         campaign = Campaign(plan, database, url, server, valkey, room=room, wire=wire)
         await campaign.run()
         async with connected(server.url) as present:  # the first one may not know yet that the server was away

@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 from chaos.crowd_process import USED
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Key, Valkey
-from tidegate.systems.waiting_room import TokenState, WaitingRoom
+from tidegate.systems.waiting_room import AdmissionState, WaitingRoom
 from tidegate.systems.waiting_room.tables import room_tokens
 
 _PAGE = 5_000
@@ -197,7 +197,7 @@ def steps_made(tx: Transaction, room: str) -> int:
     at = room_tokens.c
     count = select(func.count()).where(at.room == room)
     came = tx.execute(count.where(at.state.in_(USED))).scalar_one()
-    return came + tx.execute(count.where(at.state.in_(USED), at.state != TokenState.ACTIVE)).scalar_one()
+    return came + tx.execute(count.where(at.state.in_(USED), at.state != AdmissionState.ACTIVE)).scalar_one()
 
 
 def _rows(tx: Transaction, room: str) -> list[Token]:

@@ -24,42 +24,43 @@ from tidegate.runtime.service import Restarts, keep_running
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import (
+    AdmissionState,
     Entering,
+    InLine,
     Inside,
     Nowhere,
-    PassOffice,
-    Reception,
-    TokenState,
-    Waiting,
+    PassSigner,
     WaitingRoom,
+    WaitingRooms,
     WaitingRoomSettings,
 )
+from tidegate.systems.waiting_room.model import VisitorAdmission
+from tidegate.systems.waiting_room.session_store import leave
 from tidegate.systems.waiting_room.tables import room_tokens
-from tidegate.systems.waiting_room.tokens import Entry, leave
 
 ROOM, UNIT = "crowd", "crowd-campaign"
 LEASES = MembershipSettings(lease=timedelta(seconds=2), renew_every=timedelta(milliseconds=600))
 """Short: a frozen leader has lost its lease when it continues, and is replaced soon when it is killed."""
 AT_SHORT_PAUSES = Restarts(backoff=Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=1)))
 SETTINGS = WaitingRoomSettings(settle_after=timedelta(seconds=2))
-USED = (TokenState.ACTIVE, TokenState.EXPIRED, TokenState.LEFT)
+USED = (AdmissionState.ACTIVE, AdmissionState.EXPIRED, AdmissionState.LEFT)
 _AT_ONCE = 50
 _IN_SIGHT = 1_000
 _AGAIN_S = 0.05
 """After so long somebody who found a server away tries again."""
 
 
-async def open_office() -> PassOffice:
+async def open_signer() -> PassSigner:
     """Every process of the campaign signs with the same key."""
-    return PassOffice([b"a key for all of this campaign.."])
+    return PassSigner([b"a key for all of this campaign.."])
 
 
-async def admit(reception: Reception, valkey: Valkey, owner: str) -> None:
+async def admit(rooms: WaitingRooms, valkey: Valkey, owner: str) -> None:
     """Stand for election and keep the room while elected, as every process of a deployment does."""
     unit, never = valkey.unit(UNIT), asyncio.Event()
     heartbeat = Heartbeat(Membership(valkey, unit, owner, settings=LEASES))
     leadership = Leadership(
-        Election(valkey, unit, owner), heartbeat, {"rooms": reception.keepers()}, restarts=AT_SHORT_PAUSES
+        Election(valkey, unit, owner), heartbeat, {"rooms": rooms.workers()}, restarts=AT_SHORT_PAUSES
     )
     await asyncio.gather(
         keep_running("heartbeat", heartbeat, never, restarts=AT_SHORT_PAUSES),
@@ -114,7 +115,7 @@ class Crowd:
         while True:
             with suppress(Unavailable):
                 answer = await self._room.join(user, self._passes.get(user))
-                if isinstance(answer.standing, (Waiting, Entering)) and answer.standing.place is not None:
+                if isinstance(answer.standing, (InLine, Entering)) and answer.standing.place is not None:
                     self._passes[user], self._places[user] = answer.token or "", answer.standing.place
                     return
             await asyncio.sleep(_AGAIN_S)
@@ -128,9 +129,9 @@ class Crowd:
         with suppress(Unavailable):  # he is still inside then, and seen there again
             (standing,) = (await self._room.look_at([user])).standings
             if isinstance(standing, Inside):
-                entry = Entry(user, standing.admission)
+                entry = VisitorAdmission(user, standing.admission)
                 await self._database.transaction(leave, ROOM, entry)
-                await self._room.doors.release([entry], "left")
+                await self._room.admitter.release([entry], "left")
 
 
 def _used(tx: Transaction, places: Sequence[int]) -> set[str]:
@@ -166,21 +167,21 @@ async def main(part: str, database_url: str, valkey_url: str, *rest: str) -> Non
     configure("console", "error")
     valkey = await _connected(valkey_url)
     async with await _opened(database_url) as database:
-        reception = Reception(valkey, database, open_office, SETTINGS)
+        rooms = WaitingRooms(valkey, database, open_signer, SETTINGS)
         print("there", flush=True)
         if part == "admit":
-            await admit(reception, valkey, *rest)
+            await admit(rooms, valkey, *rest)
         else:
             name, people, leaving = rest
-            crowd = Crowd(await _found(reception), database, name, float(leaving))
+            crowd = Crowd(await _found(rooms), database, name, float(leaving))
             await crowd.play([f"{name}-{n:06}" for n in random.sample(range(int(people)), int(people))])
     await valkey.close()
 
 
-async def _found(reception: Reception) -> WaitingRoom:
+async def _found(rooms: WaitingRooms) -> WaitingRoom:
     while True:
         with suppress(Unavailable):
-            return await reception.room(ROOM)
+            return await rooms.room(ROOM)
         await asyncio.sleep(_AGAIN_S)
 
 

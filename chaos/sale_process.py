@@ -29,8 +29,8 @@ from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
-from tidegate.systems.waiting_room import Inside, Nowhere, Reception, WaitingRoom, WaitingRoomSettings
-from tidegate.systems.waiting_room.opening import open_reception
+from tidegate.systems.waiting_room import Inside, Nowhere, WaitingRoom, WaitingRooms, WaitingRoomSettings
+from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 PLAN = ShopPlan(
     hold_for=timedelta(seconds=5),
@@ -83,8 +83,8 @@ async def run_shop(settings: Settings, port: int) -> None:
 class Crowd:
     """Everybody joins, waits, and buys when it is his turn. Whom one shop does not answer asks another."""
 
-    def __init__(self, part: Part, reception: Reception, session: aiohttp.ClientSession) -> None:
-        self._part, self._reception, self._session = part, reception, session
+    def __init__(self, part: Part, rooms: WaitingRooms, session: aiohttp.ClientSession) -> None:
+        self._part, self._rooms, self._session = part, rooms, session
         self._draw = random.Random(part.name)
         self._passes: dict[str, str] = {}
         self._sold_out = set[int]()
@@ -96,7 +96,7 @@ class Crowd:
         await asyncio.gather(*self._buying)
 
     async def _attend(self, schedule: int, count: int) -> None:
-        room = await self._reception.room(room_of(schedule))
+        room = await self._rooms.room(room_of(schedule))
         waiting = [f"{self._part.name}-{schedule}-{n:05}" for n in range(count)]
         for start in range(0, count, _AT_ONCE):
             await asyncio.gather(*(self._join(room, user) for user in waiting[start : start + _AT_ONCE]))
@@ -200,11 +200,11 @@ class Crowd:
 async def play(settings: Settings, part: Part) -> None:
     """Play a part of the crowd."""
     async with open_context(settings) as parts:
-        reception = open_reception(settings, parts.database, parts.valkey)
+        rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
         timeout = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             print("there", flush=True)
-            await Crowd(part, reception, session).run()
+            await Crowd(part, rooms, session).run()
 
 
 async def main(role: str, database: str, valkey: str, folder: str, rest: str) -> None:

@@ -18,13 +18,13 @@ from tidegate.storage.sql import Transaction
 from tidegate.systems.campaigns.tables import campaign_entries
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
 from tidegate.systems.github.settings import GithubSettings
-from tidegate.systems.waiting_room import TokenState
+from tidegate.systems.waiting_room import AdmissionState
 from tidegate.systems.waiting_room.tables import room_tokens
 
 MOST_LINES_PER_S = 1.0
 MOST_GROWTH = 0.10
 """Of the resident memory, between the second and the last third of the soak."""
-_USED = (TokenState.ACTIVE, TokenState.EXPIRED, TokenState.LEFT)
+_USED = (AdmissionState.ACTIVE, AdmissionState.EXPIRED, AdmissionState.LEFT)
 
 
 async def judge_collection(collection: Collection, deployment: Deployment, load: Load) -> list[str]:

@@ -54,7 +54,7 @@ class Api:
     """The handlers."""
 
     def __init__(self, shop: Shop) -> None:
-        self._shop, self._doorman = shop, Doorman(shop.reception, shop.database)
+        self._shop, self._doorman = shop, Doorman(shop.rooms, shop.database)
 
     def routes(self) -> list[Route]:
         """What can be asked."""

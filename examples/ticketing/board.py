@@ -78,7 +78,7 @@ async def _sale(shop: Shop, schedule: Schedule, seats: SeatCounts) -> SaleView:
     if not seats.left:
         return SaleView(schedule=schedule, seats=seats, waiting=None, inside=None)
     try:
-        census = await (await shop.reception.room(room_of(schedule.id))).census()
+        census = await (await shop.rooms.room(room_of(schedule.id))).census()
     except Unavailable:
         return SaleView(schedule=schedule, seats=seats, waiting=None, inside=None)
     return SaleView(schedule=schedule, seats=seats, waiting=census.waiting, inside=census.active)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Database
-from tidegate.systems.waiting_room import Inside, NotActive, PassRefused, Reception, WaitingRoom
+from tidegate.systems.waiting_room import Inside, NotActive, PassRefused, WaitingRoom, WaitingRooms
 from tidegate.systems.waiting_room.api.places import find_pass
 
 
@@ -25,8 +25,8 @@ class Visit(msgspec.Struct, frozen=True):
 class Doorman:
     """Lets those pass who are inside. There are no accounts here: a buyer is whoever holds the pass."""
 
-    def __init__(self, reception: Reception, database: Database) -> None:
-        self._reception, self._database = reception, database
+    def __init__(self, rooms: WaitingRooms, database: Database) -> None:
+        self._rooms, self._database = rooms, database
 
     async def visit(self, request: Request, schedule_id: int) -> Visit:
         """Who it is, if he is inside; raise `NotActive` or `NotFound`. Whoever is active stays longer.
@@ -65,7 +65,7 @@ class Doorman:
 
     async def _room(self, schedule_id: int) -> WaitingRoom:
         try:
-            return await self._reception.room(room_of(schedule_id))
+            return await self._rooms.room(room_of(schedule_id))
         except NotFound:
             raise NotFound("evening", schedule_id) from None  # the visitor knows nothing of rooms
 

@@ -56,7 +56,7 @@ class Pages:
     """The handlers."""
 
     def __init__(self, shop: Shop) -> None:
-        self._shop, self._doorman = shop, Doorman(shop.reception, shop.database)
+        self._shop, self._doorman = shop, Doorman(shop.rooms, shop.database)
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
         )

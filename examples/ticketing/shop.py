@@ -25,8 +25,8 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.system import Context
 from tidegate.systems.ranking.ranking import Ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.waiting_room import MOST_CAPACITY, Reception, RoomPlan
-from tidegate.systems.waiting_room.opening import open_reception
+from tidegate.systems.waiting_room import MOST_CAPACITY, RoomPlan, WaitingRooms
+from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 BOARD = Board(
     name="concerts",
@@ -58,7 +58,7 @@ class Shop:
 
     parts: Context
     plan: ShopPlan
-    reception: Reception
+    rooms: WaitingRooms
     ranking: Ranking
     cashier: Cashier
 
@@ -74,8 +74,8 @@ class Shop:
         plan = msgspec.structs.replace(
             room, title=of_concert.concert.title, entrance=f"/schedules/{schedule}", anybody=True
         )
-        await self.reception.create(room_of(schedule), plan)
-        await self.reception.open(room_of(schedule))
+        await self.rooms.create(room_of(schedule), plan)
+        await self.rooms.open(room_of(schedule))
         return schedule
 
     async def end_the_wait(self, event: Event) -> None:
@@ -86,7 +86,7 @@ class Shop:
         schedule: int = event.payload["schedule"]
         counts = await self.database.read(catalogue.seat_counts, [schedule])
         if not counts[schedule].left:
-            await self.reception.amend(room_of(schedule), {"capacity": MOST_CAPACITY})
+            await self.rooms.amend(room_of(schedule), {"capacity": MOST_CAPACITY})
 
 
 def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Supervisor:
@@ -99,7 +99,7 @@ def process_of(shop: Shop, services: Mapping[str, Service] | None = None) -> Sup
             HoldKeeper(database, plan.hold_for),
             PaymentKeeper(database, shop.cashier, plan.settle_after),
         ],
-        duties={"rooms": shop.reception.keepers(), "ranking": shop.ranking.duty},
+        duties={"rooms": shop.rooms.workers(), "ranking": shop.ranking.duty},
         services=services,
     )
 
@@ -121,6 +121,6 @@ def put_shop_together(parts: Context, plan: ShopPlan) -> Shop:
     """The shop, on connections that are open."""
     bank = FakeBank(parts.database, takes_s=plan.bank_takes_s)
     cashier = Cashier(parts.database, bank, charge_within=plan.charge_within, settle_after=plan.settle_after)
-    reception = open_reception(parts.settings, parts.database, parts.valkey)
+    rooms = open_waiting_rooms(parts.settings, parts.database, parts.valkey)
     ranking = Ranking(parts.database, parts.valkey, RankingSettings(boards=(BOARD,)))
-    return Shop(parts=parts, plan=plan, reception=reception, ranking=ranking, cashier=cashier)
+    return Shop(parts=parts, plan=plan, rooms=rooms, ranking=ranking, cashier=cashier)

@@ -44,7 +44,7 @@ async def page_states(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, 
     yield "absent", {}
     room = await site.create(capacity=1, session=timedelta(minutes=5), abandon_after=timedelta(minutes=10))
     yield "closed", {}
-    await site.venue.reception.open(ROOM, site.venue.clock.now() + timedelta(minutes=4, seconds=32))
+    await site.venue.rooms.open(ROOM, site.venue.clock.now() + timedelta(minutes=4, seconds=32))
     yield "join", {}
     yield "drawing", await _kept(room, "eve")
 
@@ -54,13 +54,13 @@ async def page_states(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, 
     yield "join", {}
     await site.keep_pace(room, every=timedelta(seconds=11), times=12)
     yield "waiting", {**await _kept(room, "ada"), START: "31"}
-    await site.venue.reception.close(ROOM)
+    await site.venue.rooms.close(ROOM)
     yield "waiting", await _kept(room, "ada")
 
-    await site.venue.reception.open(ROOM)
+    await site.venue.rooms.open(ROOM)
     await site.move_up(room, *early(30)[13:])
     await site.move_up(room, "early-12")
-    await room.doors.take()
+    await room.admitter.take()
     yield "entering", await _kept(room, "ada")
     await site.pass_time(SETTLE_AFTER)
     kept = await _kept(room, "ada")

@@ -58,7 +58,7 @@ async def opened(folder: Path, valkey_url: str) -> AsyncGenerator[Site]:
             schedule = await shop.open_sale(concert, starts_at, seats=90, price=55_000, room=RoomPlan(capacity=1))
             process = process_of(shop, {"http": serve(shop, binding)})
             running = asyncio.create_task(process.run())
-            yield Site(shop, binding.url, schedule, await shop.reception.room(room_of(schedule)))
+            yield Site(shop, binding.url, schedule, await shop.rooms.room(room_of(schedule)))
             process.stop()
             assert (await running).is_clean
 

@@ -50,13 +50,13 @@ async def test_an_open_page_hears_that_the_line_is_paused_and_that_it_goes_on(si
     await expect(page.locator("#estimate")).to_have_text("Less than a minute")
     await mark(page)
 
-    await site.venue.reception.close(ROOM)
+    await site.venue.rooms.close(ROOM)
 
     await expect(page.locator("#paused")).to_be_visible()
     await expect(page.locator("#first")).to_be_hidden()
     await expect(page.locator("#estimate")).to_have_text("Paused")
     await expect(page.locator("#said")).to_contain_text("The line is paused at the moment.")
-    await site.venue.reception.open(ROOM)
+    await site.venue.rooms.open(ROOM)
     await expect(page.locator("#paused")).to_be_hidden()
     await expect(page.locator("#first")).to_be_visible()
     assert await is_marked(page)
@@ -267,7 +267,7 @@ async def test_a_page_on_which_nothing_is_live_looks_again(site: RoomSite, visit
     await page.clock.install()
     await page.goto(site.page_url)
     await expect(page.get_by_role("heading", name="The line is closed")).to_be_visible()
-    await site.venue.reception.open(ROOM, site.venue.clock.now() + timedelta(minutes=5))
+    await site.venue.rooms.open(ROOM, site.venue.clock.now() + timedelta(minutes=5))
 
     await page.clock.fast_forward(30_000)
     await expect(page.get_by_role("heading", name="Starting soon")).to_be_visible()
@@ -302,7 +302,7 @@ async def test_whoever_is_let_in_while_he_joins_reaches_a_shop_at_another_addres
     entrance = f"http://localhost:{urlsplit(site.url).port}{ENTRANCE}"
     room = await site.open(capacity=1, entrance=entrance)
     await come(room, "ada")
-    await site.venue.keep()
+    await site.venue.run_worker()
     token = (await room.join("ada")).token or ""
     page = await visitors.come()
     await page.goto(site.page_url)

@@ -18,7 +18,7 @@ TABLES = {
     "CircuitBreaker": ("tidegate.primitives.circuit_breaker.circuit_breaker", "MOVES"),
     "Run": ("tidegate.engine.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.engine.lifecycle", "JOB_MOVES"),
-    "Admission": ("tidegate.systems.waiting_room.tokens", "TOKEN_MOVES"),
+    "Admission": ("tidegate.systems.waiting_room.model", "ADMISSION_MOVES"),
     "Kept answer": ("tidegate.systems.crawl.raw_states", "RAW_MOVES"),
 }
 """Sections of the lifecycles whose diagram is that of a module's table."""

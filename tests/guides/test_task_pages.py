@@ -180,7 +180,7 @@ async def test_the_middleware_redirects_visitors_until_they_are_admitted(tmp_pat
         for shown in (None, "nonsense", waiting):
             status, headers = await request(shop, "/seats/1", shown)
             assert (status, headers.get(b"location")) == (303, f"/rooms/{ROOM}".encode())
-        await site.venue.keep()
+        await site.venue.run_worker()
         admitted = (await room.look(waiting)).token
         assert (await request(shop, "/seats/1", admitted))[0] == 200
         await shop.close()

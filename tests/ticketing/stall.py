@@ -50,7 +50,7 @@ class Stall:
 
     async def enter(self, schedule: int, *users: str) -> list[str]:
         """They are inside; their passes."""
-        room = await self.shop.reception.room(room_of(schedule))
+        room = await self.shop.rooms.room(room_of(schedule))
         await room.invite(users)
         return [(await room.join(user)).token or "" for user in users]
 

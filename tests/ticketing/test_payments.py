@@ -114,7 +114,7 @@ async def test_a_hold_that_is_over_cannot_be_paid(stall: Stall):
 async def test_who_is_no_longer_inside_cannot_pay(stall: Stall):
     mine = await held(stall)
     [pass_] = await stall.enter(mine.schedule, "ada")
-    room = await stall.shop.reception.room(f"schedule-{mine.schedule}")
+    room = await stall.shop.rooms.room(f"schedule-{mine.schedule}")
     await room.leave(pass_)
 
     with pytest.raises(NotActive):

@@ -262,13 +262,13 @@ async def test_an_evening_that_is_sold_out_has_no_button_and_whoever_waits_comes
 ):
     sale = await stall.sale(seats=1, room=RoomPlan(capacity=0))
     await stall.enter(sale, "ada")
-    room = await stall.shop.reception.room(f"schedule-{sale}")
+    room = await stall.shop.rooms.room(f"schedule-{sale}")
     waiting = await room.join("grace")
     await stall.buy(sale, "A1", "ada")
     [event] = await stall.events()
 
     await stall.shop.end_the_wait(event)
-    await room.doors.admit()
+    await room.admitter.admit()
 
     grace = Buyer(client, (await room.join("grace", waiting.token)).token)
     seats = (await grace.ask("GET", f"/schedules/{sale}")).body.decode()

@@ -13,34 +13,33 @@ from tests.systems.waiting_room.venue import ROOM
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.waiting_room import WaitingRoomSettings, tokens
-from tidegate.systems.waiting_room.admission import Deposed, Doors, Taken
-from tidegate.systems.waiting_room.line import UnknownRoom
-from tidegate.systems.waiting_room.recovery import Recovery
-from tidegate.systems.waiting_room.tokens import Sorted, VoidEpoch
+from tidegate.systems.waiting_room import WaitingRoomSettings, session_store
+from tidegate.systems.waiting_room.admission import AdmissionBatch, Admitter, LeaderReplaced
+from tidegate.systems.waiting_room.installation import RoomInstaller
+from tidegate.systems.waiting_room.model import AdmissionResults, UnknownRoom, VoidEpoch
 
 BY_FIVES = WaitingRoomSettings(admitted_at_once=5)
 
 
-class SteppedDoors(Doors):
+class SteppedDoors(Admitter):
     """Waits at one step, the first time it gets there."""
 
     step = "none"
 
-    async def take(self) -> Taken:
+    async def take(self) -> AdmissionBatch:
         self.reach("taking")
         taken = await super().take()
         if taken.entries:
             self.reach("taken")
         return taken
 
-    async def write(self, taken: Taken) -> Sorted:
+    async def write(self, taken: AdmissionBatch) -> AdmissionResults:
         found = await super().write(taken)
         self.reach("written")
         return found
 
-    async def tell(self, found: Sorted) -> None:
-        await super().tell(found)
+    async def confirm(self, found: AdmissionResults) -> None:
+        await super().confirm(found)
         self.reach("told")
 
     def reach(self, step: str) -> None:
@@ -53,27 +52,27 @@ class SteppedDoors(Doors):
 
 async def main(database_url: str, valkey_url: str, fence: str, step: str) -> None:
     async with connected(valkey_url) as valkey, await Database.open(database_url) as database:
-        doors = SteppedDoors(valkey, database, ROOM, BY_FIVES, fence=int(fence))
-        doors.step, admit = step, tokens.admit
+        admitter = SteppedDoors(valkey, database, ROOM, BY_FIVES, fence=int(fence))
+        admitter.step, admit = step, session_store.admit
 
-        def admit_in_steps(tx: Transaction, *rest: Any) -> Sorted:
+        def admit_in_steps(tx: Transaction, *rest: Any) -> AdmissionResults:
             found = admit(tx, *rest)
-            doors.reach("writing")
+            admitter.reach("writing")
             return found
 
-        tokens.admit = admit_in_steps
-        recovery, bell = Recovery(valkey, database, doors), Wakeup(valkey, doors.keys["wake"])
+        session_store.admit = admit_in_steps
+        installer, bell = RoomInstaller(valkey, database, admitter), Wakeup(valkey, admitter.keys["wake"])
         try:
-            await recovery.install()
+            await installer.install()
             while True:
                 try:
-                    taken = await doors.admit()
+                    taken = await admitter.admit()
                 except (UnknownRoom, VoidEpoch):
-                    await recovery.install()
+                    await installer.install()
                 else:
                     if not taken.entries:
                         await bell.wait(0.2)
-        except Deposed:
+        except LeaderReplaced:
             print("deposed", flush=True)
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""Rooms over HTTP for the tests: a server before a reception, and somebody who asks it."""
+"""Rooms over HTTP for the tests: a server before a rooms, and somebody who asks it."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
-from tidegate.systems.waiting_room import Reception
+from tidegate.systems.waiting_room import WaitingRooms
 from tidegate.systems.waiting_room.api.routes import room_api
 
 HEADER = "Tidegate-Pass"
@@ -29,11 +29,11 @@ class Counter(Client):
 
 
 @asynccontextmanager
-async def served(reception: Reception, settings: HttpSettings | None = None) -> AsyncGenerator["Counter"]:
+async def served(rooms: WaitingRooms, settings: HttpSettings | None = None) -> AsyncGenerator["Counter"]:
     """Answers until the end of the block; then streams are ended, and it stops in order."""
     http = (settings or HttpSettings()).model_copy(update={"port": 0})
     stopping = asyncio.Event()
-    api = room_api(reception, http)
+    api = room_api(rooms, http)
     with Binding(http) as binding:
         service = HttpService(build_application(api.endpoints, http), binding, on_stop=api.close)
         connector = aiohttp.TCPConnector(limit=0)

@@ -49,13 +49,13 @@ class RoomSite:
     async def create(self, **plan: Any) -> WaitingRoom:
         """A room that is closed, and holds nobody."""
         values: dict[str, Any] = {"capacity": 0, "title": TITLE, "anybody": True, **plan}
-        return await self.venue.reception.create(ROOM, RoomPlan(**values))
+        return await self.venue.rooms.create(ROOM, RoomPlan(**values))
 
     async def open(self, ahead: int = 0, *, opens_in: timedelta | None = None, **plan: Any) -> WaitingRoom:
         """A room that is open, or will be, with so many in line."""
         await self.create(**plan)
-        room = await self.venue.reception.open(ROOM, None if opens_in is None else self.venue.clock.now() + opens_in)
-        await self.venue.keep()
+        room = await self.venue.rooms.open(ROOM, None if opens_in is None else self.venue.clock.now() + opens_in)
+        await self.venue.run_worker()
         await come(room, *early(ahead))
         return room
 
@@ -66,25 +66,25 @@ class RoomSite:
 
     async def amend(self, **plan: Any) -> None:
         """Change the room, and let in whoever may come in now."""
-        await self.venue.reception.amend(ROOM, plan)
-        await self.venue.keep()
+        await self.venue.rooms.amend(ROOM, plan)
+        await self.venue.run_worker()
 
     async def pass_time(self, span: timedelta) -> None:
         """Let the clock go on, and the keeper do what is due then."""
         self.venue.clock.advance(span)
-        await self.venue.keep()
+        await self.venue.run_worker()
 
     async def keep_pace(self, room: WaitingRoom, *, every: timedelta, times: int) -> None:
         """Let those who came early in and out, one by one, at a pace from which a wait can be estimated."""
-        await self.venue.keep()
+        await self.venue.run_worker()
         for user in early(times):
             await self.pass_time(every)
             await self.move_up(room, user)
-            await self.venue.keep()
+            await self.venue.run_worker()
 
     async def start(self) -> None:
         """Serve, on the same port as before."""
-        api = room_api(self.venue.reception, self._settings)
+        api = room_api(self.venue.rooms, self._settings)
         service = HttpService(build_application(api.endpoints, self._settings), self._binding, on_stop=api.close)
         stopping = asyncio.Event()
         self._serving = stopping, asyncio.create_task(service.run(stopping))

@@ -8,10 +8,9 @@ from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, in
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Transaction
-from tidegate.systems.waiting_room import Entering, Inside, RoomPlan, Waiting
-from tidegate.systems.waiting_room.admission import Taken
-from tidegate.systems.waiting_room.line import UnknownRoom
-from tidegate.systems.waiting_room.tokens import Sorted, VoidEpoch
+from tidegate.systems.waiting_room import Entering, InLine, Inside, RoomPlan
+from tidegate.systems.waiting_room.admission import AdmissionBatch
+from tidegate.systems.waiting_room.model import AdmissionResults, UnknownRoom, VoidEpoch
 
 USERS = [f"user-{n:02}" for n in range(20)]
 
@@ -21,7 +20,7 @@ async def test_as_many_are_let_in_as_there_is_room_for_and_in_order(anywhere: Ve
     room = await anywhere.open(capacity=7)
     await come(room, *USERS)
 
-    assert await anywhere.keep() == 121_000, "nothing more to do until somebody can be gone"
+    assert await anywhere.run_worker() == 121_000, "nothing more to do until somebody can be gone"
 
     assert await inside(room, *USERS) == USERS[:7]
     assert await line(room, anywhere.valkey) == USERS[7:]
@@ -31,13 +30,13 @@ async def test_as_many_are_let_in_as_there_is_room_for_and_in_order(anywhere: Ve
 async def test_who_leaves_gives_his_place_to_the_next_at_once(venue: Venue):
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
-    await venue.keep()
+    await venue.run_worker()
     await venue.valkey.execute("DEL", room.line.keys["wake"])
 
     await room.leave(passes[0])
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1, "whoever admits is woken"
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, *USERS[:4]) == USERS[1:3]
     assert (await venue.states())[0] == (USERS[0], "left")
 
@@ -45,14 +44,14 @@ async def test_who_leaves_gives_his_place_to_the_next_at_once(venue: Venue):
 async def test_who_joins_while_there_is_room_wakes_whoever_admits_and_else_nobody(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, "ada")
-    await venue.keep()
+    await venue.run_worker()
     await venue.valkey.execute("DEL", room.line.keys["wake"])
     await come(room, "bob")
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 0
 
-    await venue.reception.alter(ROOM, RoomPlan(capacity=2))
+    await venue.rooms.alter(ROOM, RoomPlan(capacity=2))
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, "ada", "bob") == ["ada", "bob"]
 
 
@@ -61,7 +60,7 @@ async def test_the_rate_holds_over_any_span_and_tells_when_the_next_may_come(ven
     await come(room, *USERS)
     entered: list[int] = []
     for _ in range(12):
-        next_in_ms = await venue.keep()
+        next_in_ms = await venue.run_worker()
         entered.append(len(await inside(room, *USERS)))
         venue.clock.advance(timedelta(milliseconds=250))
         assert next_in_ms == 250
@@ -72,7 +71,7 @@ async def test_a_slow_rate_lets_one_in_at_a_time(venue: Venue):
     room = await venue.open(capacity=100, admit_per_second=0.1)
     await come(room, *USERS)
 
-    assert await venue.keep() == 10_000
+    assert await venue.run_worker() == 10_000
     assert await inside(room, *USERS) == USERS[:1]
     await venue.valkey.execute("DEL", room.line.keys["wake"])
     await come(room, "late")
@@ -86,12 +85,12 @@ async def test_when_sql_fails_everybody_has_the_old_place_again(anywhere: Venue)
     await anywhere.database.transaction(_rename, "room_tokens", "hidden")
 
     with pytest.raises(Exception, match="room_tokens"):
-        await room.doors.admit()
+        await room.admitter.admit()
 
     assert await line(room, anywhere.valkey) == USERS
-    assert await room.line.look(USERS[3]) == Waiting(place=4, ahead=3)
+    assert await room.line.look(USERS[3]) == InLine(place=4, ahead=3)
     await anywhere.database.transaction(_rename, "hidden", "room_tokens")
-    await anywhere.keep()
+    await anywhere.run_worker()
     assert await inside(room, *USERS) == USERS[:5]
     assert await anywhere.states() == [(user, "active") for user in USERS[:5]]
 
@@ -100,11 +99,11 @@ async def test_a_rollback_does_not_bring_the_silent_back_to_life(venue: Venue):
     room = await venue.open(abandon_after=timedelta(seconds=60))
     await come(room, "ada", "bob")
     venue.clock.advance(timedelta(seconds=55))
-    await room.doors.take()
+    await room.admitter.take()
     venue.clock.advance(SETTLE_AFTER)
     await room.line.look("bob")
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, "ada", "bob") == ["bob"]
 
@@ -112,13 +111,13 @@ async def test_a_rollback_does_not_bring_the_silent_back_to_life(venue: Venue):
 async def test_an_admission_that_died_after_its_first_step_is_reverted_before_anyone_is_admitted(venue: Venue):
     room = await venue.open(capacity=12)
     await come(room, *USERS[:5])
-    await room.doors.take()
+    await room.admitter.take()
     await come(room, *USERS[5:])
     assert isinstance(await room.line.look(USERS[0]), Entering)
     with pytest.raises(UnknownRoom):
-        await room.doors.take()
+        await room.admitter.take()
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS) == USERS[:12]
     in_order = [(user, "rolled_back") for user in USERS[:5]] + [(user, "active") for user in USERS[:12]]
@@ -128,9 +127,9 @@ async def test_an_admission_that_died_after_its_first_step_is_reverted_before_an
 async def test_an_admission_that_died_after_its_second_step_is_completed_before_anyone_is_admitted(anywhere: Venue):
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
-    await room.doors.write(await room.doors.take())
+    await room.admitter.write(await room.admitter.take())
 
-    await anywhere.keep()
+    await anywhere.run_worker()
 
     assert await inside(room, *USERS) == USERS[:5]
     assert await anywhere.states() == [(user, "active") for user in USERS[:5]]
@@ -141,18 +140,18 @@ async def test_a_slow_process_admits_nobody_whose_admission_was_settled(anywhere
     """It took them, slept, and comes back when they have their places again, or are inside by another one."""
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
-    slow = await room.doors.take()
+    slow = await room.admitter.take()
     anywhere.clock.advance(SETTLE_AFTER)
-    due = await room.doors.due()
-    await room.doors.settle(due.overdue)
+    due = await room.admitter.due()
+    await room.admitter.settle(due.overdue)
 
-    found = await room.doors.write(slow)
-    await room.doors.tell(found)
+    found = await room.admitter.write(slow)
+    await room.admitter.confirm(found)
 
     assert found.active == []
     assert await line(room, anywhere.valkey) == USERS
-    await anywhere.keep()
-    await room.doors.tell(await room.doors.write(slow))
+    await anywhere.run_worker()
+    await room.admitter.confirm(await room.admitter.write(slow))
     assert await inside(room, *USERS) == USERS[:5]
     assert await line(room, anywhere.valkey) == USERS[5:]
 
@@ -160,29 +159,29 @@ async def test_a_slow_process_admits_nobody_whose_admission_was_settled(anywhere
 async def test_a_slow_process_does_not_disturb_the_next_admission_of_the_same_people(venue: Venue):
     room = await venue.open(capacity=5)
     await come(room, *USERS)
-    slow = await room.doors.take()
+    slow = await room.admitter.take()
     venue.clock.advance(SETTLE_AFTER)
-    await room.doors.settle((await room.doors.due()).overdue)
-    second = await room.doors.take()
+    await room.admitter.settle((await room.admitter.due()).overdue)
+    second = await room.admitter.take()
     assert [each.user for each in second.entries] == [each.user for each in slow.entries]
 
-    await room.doors.tell(await room.doors.write(slow))
-    await room.doors.release(slow.entries, "left")
+    await room.admitter.confirm(await room.admitter.write(slow))
+    await room.admitter.release(slow.entries, "left")
 
     assert (await room.census()).entering == 5
-    await room.doors.tell(await room.doors.write(second))
-    await room.doors.release(slow.entries, "left")
+    await room.admitter.confirm(await room.admitter.write(second))
+    await room.admitter.release(slow.entries, "left")
     assert await inside(room, *USERS) == USERS[:5]
 
 
 async def test_an_admission_that_began_before_the_room_was_installed_anew_is_void(anywhere: Venue):
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
-    slow = await room.doors.take()
-    await room.recovery.install()
+    slow = await room.admitter.take()
+    await room.installer.install()
 
     with pytest.raises(VoidEpoch):
-        await room.doors.write(slow)
+        await room.admitter.write(slow)
 
     assert await line(room, anywhere.valkey) == USERS
     assert await anywhere.states() == [(user, "rolled_back") for user in USERS[:5]]
@@ -192,14 +191,14 @@ async def test_a_server_that_is_behind_sql_admits_nobody_and_is_brought_up_to_da
     """Somebody changed the room in SQL, and died before he could tell the server."""
     room = await venue.open(capacity=5)
     await come(room, *USERS)
-    await venue.keeper.fire()
+    await venue.worker.fire()
     await room.line.leave(USERS[19])
     await venue.database.transaction(_begin_epoch, 12)
     await come(room, USERS[19])
     passes = (await room.join(USERS[0])).token or ""
     await room.leave(passes)
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS) == USERS[1:13]
 
@@ -207,7 +206,7 @@ async def test_a_server_that_is_behind_sql_admits_nobody_and_is_brought_up_to_da
 async def test_named_users_enter_at_once_beside_the_capacity(venue: Venue):
     room = await venue.open(capacity=2)
     await come(room, *USERS[:6])
-    await venue.keep()
+    await venue.run_worker()
 
     assert await room.invite([USERS[5], "star", USERS[0]]) == 2
 
@@ -216,14 +215,14 @@ async def test_named_users_enter_at_once_beside_the_capacity(venue: Venue):
     assert (census.active, census.guests, census.waiting) == (4, 2, 3)
     star = (await room.join("star")).token or ""
     await room.leave(star)
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, *USERS) == [USERS[0], USERS[1], USERS[5]], "a guest's place is nobody else's"
 
 
 async def test_a_guest_whose_admission_fails_has_the_place_he_had(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, "ada", "bob", "cem")
-    await venue.keep()
+    await venue.run_worker()
     await venue.database.transaction(_rename, "room_tokens", "hidden")
     with pytest.raises(Exception, match="room_tokens"):
         await room.invite(["cem", "star"])
@@ -239,50 +238,50 @@ async def test_no_one_is_admitted_ahead_of_a_visitor_whose_invitation_is_in_prog
     """The invitation may fail, and the old place is the visitor's again."""
     room = await venue.open(capacity=1)
     await come(room, *USERS[:4])
-    await venue.keep()
-    write = room.doors.write
+    await venue.run_worker()
+    write = room.admitter.write
 
-    async def fail_late(taken: Taken) -> Sorted:
+    async def fail_late(taken: AdmissionBatch) -> AdmissionResults:
         for user in USERS[:2]:
             await room.leave((await room.join(user)).token or "")
-            await venue.keep()
+            await venue.run_worker()
         assert await inside(room, *USERS[:4]) == [], "the next in line is behind the one who is invited"
         await venue.valkey.execute("DEL", room.line.keys["wake"])
         await venue.database.transaction(_rename, "room_tokens", "hidden")
         return await write(taken)
 
-    monkeypatch.setattr(room.doors, "write", fail_late)
+    monkeypatch.setattr(room.admitter, "write", fail_late)
     with pytest.raises(Exception, match="room_tokens"):
         await room.invite([USERS[2]])
     await venue.database.transaction(_rename, "hidden", "room_tokens")
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, *USERS[:4]) == [USERS[2]]
 
 
 async def test_a_visitor_who_asks_while_an_admission_is_in_progress_is_not_dropped_when_it_is_reverted(venue: Venue):
     room = await venue.open(abandon_after=timedelta(seconds=5))
     await come(room, "ada")
-    await room.doors.take()
+    await room.admitter.take()
     for _ in range(8):
         venue.clock.advance(timedelta(seconds=1))
         assert isinstance((await room.join("ada")).standing, Entering)
         assert isinstance(await room.line.look("ada"), Entering)
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, "ada") == ["ada"]
 
 
-async def test_who_leaves_on_the_way_in_is_not_let_in(venue: Venue):
+async def test_who_leaves_on_the_way_in_is_not_admit_batch(venue: Venue):
     room = await venue.open(capacity=1)
     passes = await come(room, "ada", "bob")
-    slow = await room.doors.take()
+    slow = await room.admitter.take()
     await room.leave(passes[0])
 
-    await room.doors.tell(await room.doors.write(slow))
-    await venue.keep()
+    await room.admitter.confirm(await room.admitter.write(slow))
+    await venue.run_worker()
 
     assert await inside(room, "ada", "bob") == ["bob"]
     assert await venue.states() == [("ada", "left"), ("bob", "active")]
@@ -292,10 +291,10 @@ async def test_who_keeps_the_room_is_woken_where_a_session_ends_earlier_than_he_
     """Another process let somebody in; its keeper sleeps until something else is due."""
     room = await venue.open(capacity=1)
     await come(room, "ada")
-    found = await room.doors.write(await room.doors.take())
+    found = await room.admitter.write(await room.admitter.take())
     await venue.valkey.execute("DEL", room.line.keys["wake"])
 
-    await room.doors.tell(found)
+    await room.admitter.confirm(found)
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
 
@@ -303,12 +302,12 @@ async def test_who_keeps_the_room_is_woken_where_a_session_ends_earlier_than_he_
 async def test_the_log_tells_every_step(venue: Venue):
     room = await venue.open(capacity=1)
     passes = await come(room, "ada", "bob", "cem")
-    await venue.keep()
+    await venue.run_worker()
     await room.leave(passes[0])
     await room.leave(passes[2])
-    await room.doors.take()
+    await room.admitter.take()
     venue.clock.advance(SETTLE_AFTER)
-    await venue.keep()
+    await venue.run_worker()
 
     assert await steps(room, venue.valkey) == [
         ("joined", ["ada"], 0, 1),
@@ -328,9 +327,9 @@ async def test_the_log_tells_every_step(venue: Venue):
 async def test_the_log_tells_of_those_whom_an_install_found_inside(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, "ada")
-    await room.doors.write(await room.doors.take())
-    await room.recovery.install()
-    await room.recovery.install()
+    await room.admitter.write(await room.admitter.take())
+    await room.installer.install()
+    await room.installer.install()
 
     assert [step[:2] for step in await steps(room, venue.valkey)] == [
         ("joined", ["ada"]),
@@ -344,7 +343,7 @@ async def test_admissions_go_on_growing_also_when_the_clock_goes_back(venue: Ven
     numbers: list[int] = []
     for user in USERS[:5]:
         await come(room, user)
-        await venue.keep()
+        await venue.run_worker()
         standing = await room.line.look(user)
         assert isinstance(standing, Inside)
         numbers.append(standing.admission)

@@ -14,13 +14,13 @@ from sqlalchemy import select
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
 from tests.systems.waiting_room.admitter import BY_FIVES
-from tests.systems.waiting_room.venue import ROOM, come, open_office, steps
+from tests.systems.waiting_room.venue import ROOM, come, open_signer, steps
 from tests.waiting import patience
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Reception, RoomPlan, WaitingRoom
+from tidegate.systems.waiting_room import RoomPlan, WaitingRoom, WaitingRooms
 from tidegate.systems.waiting_room.tables import room_tokens
 
 ROOT = Path(__file__).parents[3]
@@ -31,8 +31,8 @@ CROWD, LATE = USERS[:30], USERS[30:]
 class Scene:
     """A room for everyone, into which five at a time are admitted, by the clocks of the machine."""
 
-    def __init__(self, room: WaitingRoom, reception: Reception, database: Database, valkey: Valkey, url: str) -> None:
-        self.room, self.reception, self.valkey = room, reception, valkey
+    def __init__(self, room: WaitingRoom, rooms: WaitingRooms, database: Database, valkey: Valkey, url: str) -> None:
+        self.room, self.rooms, self.valkey = room, rooms, valkey
         self._database, self._url = database, url
 
     @asynccontextmanager
@@ -50,7 +50,7 @@ class Scene:
     @asynccontextmanager
     async def kept(self, fence: int) -> AsyncGenerator[None]:
         """This process keeps the room for the length of a block, as the leader of a deployment does."""
-        keeper, stopping = self.reception.keeper(ROOM, fence), asyncio.Event()
+        keeper, stopping = self.rooms.worker(ROOM, fence), asyncio.Event()
         timekeeper = Timekeeper(Wakeup(self.valkey, keeper.wake), [keeper], on_begin=keeper.begin)
         keeping = asyncio.create_task(timekeeper.run(stopping))
         try:
@@ -87,9 +87,9 @@ class Scene:
 async def scene(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Scene]:
     url = await migrated_file(tmp_path / "venue.db")
     async with await Database.open(url) as database:
-        reception = Reception(embedded, database, open_office, BY_FIVES)
-        await reception.create(ROOM, RoomPlan(capacity=len(USERS), log_length=100_000))
-        yield Scene(await reception.open(ROOM), reception, database, embedded, url)
+        rooms = WaitingRooms(embedded, database, open_signer, BY_FIVES)
+        await rooms.create(ROOM, RoomPlan(capacity=len(USERS), log_length=100_000))
+        yield Scene(await rooms.open(ROOM), rooms, database, embedded, url)
 
 
 @pytest.mark.smoke

@@ -9,11 +9,12 @@ import pytest
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import CommitUnknown
-from tidegate.systems.waiting_room import Inside, Nowhere, Waiting, recovery, scripts
-from tidegate.systems.waiting_room.keys import room_keys
-from tidegate.systems.waiting_room.recovery import Recovery
-from tidegate.systems.waiting_room.rooms import NUMBERS_AT_FIRST, get
-from tidegate.systems.waiting_room.tokens import Entry, is_used, leave
+from tidegate.systems.waiting_room import InLine, Inside, Nowhere, installation, scripts
+from tidegate.systems.waiting_room.installation import RoomInstaller
+from tidegate.systems.waiting_room.model import VisitorAdmission
+from tidegate.systems.waiting_room.room_store import NUMBERS_AT_FIRST, get
+from tidegate.systems.waiting_room.scripts import room_keys
+from tidegate.systems.waiting_room.session_store import is_place_used, leave
 
 USERS = [f"user-{n:02}" for n in range(20)]
 
@@ -37,25 +38,25 @@ async def test_who_joins_an_empty_line_that_the_rate_holds_up_wakes_whoever_admi
     """The line was empty when he looked last, so nobody knows yet when to come back."""
     room = await venue.open(capacity=10, admit_per_second=1)
     await come(room, "ada")
-    await venue.keep()
+    await venue.run_worker()
     await venue.valkey.execute("DEL", room.line.keys["wake"])
 
     await come(room, "bob")
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
-    assert await venue.keep() == 1000
+    assert await venue.run_worker() == 1000
     venue.clock.advance(timedelta(seconds=1))
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, "ada", "bob") == ["ada", "bob"]
 
 
 async def test_the_rate_goes_on_when_the_servers_clock_is_set_back(venue: Venue):
     room = await venue.open(capacity=10, admit_per_second=2)
     await come(room, *USERS)
-    await venue.keep()
+    await venue.run_worker()
     venue.clock.advance(-timedelta(hours=1))
 
-    next_in_ms = await venue.keep()
+    next_in_ms = await venue.run_worker()
 
     assert next_in_ms is not None
     assert next_in_ms <= 1000, "no more than a second's worth was ever ahead"
@@ -66,12 +67,12 @@ async def test_who_leaves_while_his_token_is_written_does_not_find_himself_in_li
     """He is taken out of the line, leaves in SQL, the admission finds his row, and only then he tells the server."""
     room = await anywhere.open(capacity=2)
     await come(room, "ada", "bob")
-    taken = await room.doors.take()
+    taken = await room.admitter.take()
     gone = next(entry for entry in taken.entries if entry.user == "ada")
     await anywhere.database.transaction(leave, ROOM, gone)
 
-    await room.doors.tell(await room.doors.write(taken))
-    await room.doors.release([gone], "left")
+    await room.admitter.confirm(await room.admitter.write(taken))
+    await room.admitter.release([gone], "left")
 
     assert await room.line.look("ada") == Nowhere()
     assert await inside(room, "ada", "bob") == ["bob"]
@@ -82,11 +83,13 @@ async def test_who_left_and_could_not_tell_the_server_is_not_put_back_in_line(ve
     """Whoever left for him died in between: at the deadline the row says that he is gone."""
     room = await venue.open(capacity=1)
     await come(room, "ada", "bob")
-    taken = await room.doors.take()
-    await venue.database.transaction(leave, ROOM, Entry("ada", taken.entries[0].admission, taken.entries[0].place))
+    taken = await room.admitter.take()
+    await venue.database.transaction(
+        leave, ROOM, VisitorAdmission("ada", taken.entries[0].admission, taken.entries[0].place)
+    )
     venue.clock.advance(SETTLE_AFTER)
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await room.line.look("ada") == Nowhere()
     assert await inside(room, "ada", "bob") == ["bob"]
@@ -94,16 +97,16 @@ async def test_who_left_and_could_not_tell_the_server_is_not_put_back_in_line(ve
 
 async def test_named_users_enter_also_while_the_room_is_installed_anew(venue: Venue, monkeypatch: pytest.MonkeyPatch):
     room = await venue.open(capacity=1)
-    write, crossed = room.doors.write, 0
+    write, crossed = room.admitter.write, 0
 
     async def install_first(taken: Any) -> Any:
         nonlocal crossed
         if not crossed:
             crossed += 1
-            await room.recovery.install()
+            await room.installer.install()
         return await write(taken)
 
-    monkeypatch.setattr(room.doors, "write", install_first)
+    monkeypatch.setattr(room.admitter, "write", install_first)
 
     assert await room.invite(["vip"]) == 1
     assert await inside(room, "vip") == ["vip"]
@@ -119,14 +122,14 @@ async def test_whoever_keeps_the_room_hears_of_an_invitation_that_is_not_finishe
     async def breaks(taken: Any) -> Any:
         raise CommitUnknown(f"of {taken}")
 
-    monkeypatch.setattr(room.doors, "write", breaks)
+    monkeypatch.setattr(room.admitter, "write", breaks)
     with pytest.raises(CommitUnknown):
         await room.invite(["vip"])
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
-    assert await venue.keep() == milliseconds(SETTLE_AFTER)
+    assert await venue.run_worker() == milliseconds(SETTLE_AFTER)
     venue.clock.advance(SETTLE_AFTER)
-    await venue.keep()
+    await venue.run_worker()
     assert await room.line.look("vip") == Nowhere()
 
 
@@ -137,7 +140,7 @@ async def test_many_who_find_the_room_lost_install_it_once(venue: Venue):
 
     answers = await asyncio.gather(*(room.join(user) for user in USERS))
 
-    assert sorted(each.standing.place for each in answers if isinstance(each.standing, Waiting))[-1] > len(USERS)
+    assert sorted(each.standing.place for each in answers if isinstance(each.standing, InLine))[-1] > len(USERS)
     after = (await venue.database.read(get, ROOM)).epoch
     assert after - before <= 2, "once to find that everything is lost, once with new numbers"
 
@@ -146,30 +149,30 @@ async def test_who_left_in_the_moments_that_the_server_forgot_is_not_inside(venu
     """Else his place were taken for nobody, and he could neither buy nor join, until the session's end."""
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
-    await venue.keep()
+    await venue.run_worker()
     state = await _dump(venue, room.line.keys)
     await room.leave(passes[0])
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, *USERS[:4]) == USERS[1:3]
     await _bring_back(venue, state)
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS[:4]) == USERS[1:3]
     assert await line(room, venue.valkey) == USERS[3:4]
-    assert isinstance((await room.join(USERS[0])).standing, Waiting)
+    assert isinstance((await room.join(USERS[0])).standing, InLine)
 
 
 async def test_who_came_and_went_in_the_moments_that_the_server_forgot_is_not_let_in_again(venue: Venue):
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
     state = await _dump(venue, room.line.keys)
-    await venue.keep()
+    await venue.run_worker()
     await room.leave(passes[0])
-    await venue.keep()
+    await venue.run_worker()
     await _bring_back(venue, state)
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS[:4]) == USERS[1:3]
     assert await line(room, venue.valkey) == USERS[3:4]
@@ -179,16 +182,16 @@ async def test_who_came_and_went_in_the_moments_that_the_server_forgot_is_not_le
 async def test_who_was_on_the_way_in_the_moments_that_the_server_remembers_is_not_let_in_again(venue: Venue):
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
-    taken = await room.doors.take()
+    taken = await room.admitter.take()
     state = await _dump(venue, room.line.keys)
-    await room.doors.tell(await room.doors.write(taken))
+    await room.admitter.confirm(await room.admitter.write(taken))
     await room.leave(passes[0])
-    await venue.keep()
+    await venue.run_worker()
     await _bring_back(venue, state)
 
-    await venue.keep()
+    await venue.run_worker()
     venue.clock.advance(SETTLE_AFTER)
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS[:4]) == USERS[1:3]
     assert await line(room, venue.valkey) == USERS[3:4]
@@ -201,16 +204,16 @@ async def test_a_server_that_forgot_and_whom_nobody_saw_go_away_overfills_no_roo
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:5])
     state = await _dump(venue, room.line.keys)
-    await venue.keep()
+    await venue.run_worker()
     await room.leave(passes[0])
-    await venue.keep()
+    await venue.run_worker()
     venue.clock.advance(timedelta(seconds=1))
     await _bring_back(venue, state)
     venue.valkey.losses -= 1
 
     if by == "invitation":
         assert await room.invite(["vip"]) == 1
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS[:5]) == USERS[1:3]
     assert await line(room, venue.valkey) == USERS[3:5]
@@ -230,7 +233,7 @@ async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: V
     for user in ("new", "newer"):
         await _bring_back(venue, state)
         if is_kept:
-            await venue.keep()
+            await venue.run_worker()
         [passes[user]] = await come(room, user)
 
     for user, token in passes.items():
@@ -238,7 +241,7 @@ async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: V
 
     everybody = [*USERS[:4], "new", "newer"]
     assert await line(room, venue.valkey) == everybody
-    places = [at.place for at in (await room.look_at(everybody)).standings if isinstance(at, Waiting)]
+    places = [at.place for at in (await room.look_at(everybody)).standings if isinstance(at, InLine)]
     assert places == [1, 2, 3, 4, NUMBERS_AT_FIRST + 1, 2 * NUMBERS_AT_FIRST + 1]
 
 
@@ -253,13 +256,13 @@ async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_
     room = await venue.open(capacity=2)
     state = await _dump(venue, room.line.keys)
     [token, _] = await come(room, "ada", "bob")
-    taken = await room.doors.take()
+    taken = await room.admitter.take()
     await _bring_back(venue, state)
     read, tell, asked, told = venue.database.read, scripts.install, asyncio.Event(), asyncio.Event()
 
     async def ask(work: Any, *args: Any) -> Any:
         found = await read(work, *args)
-        if work is is_used and not found:
+        if work is is_place_used and not found:
             asked.set()
             await told.wait()
         return found
@@ -273,16 +276,16 @@ async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_
 
     monkeypatch.setattr(venue.database, "read", ask)
     monkeypatch.setattr(scripts, "install", tell_a_part)
-    monkeypatch.setattr(recovery, "_AT_ONCE", 1)
+    monkeypatch.setattr(installation, "_AT_ONCE", 1)
     coming = asyncio.create_task(room.join("ada", token))
     await asked.wait()
-    await room.doors.write(taken)
+    await room.admitter.write(taken)
     for entry in taken.entries:
         await venue.database.transaction(leave, ROOM, entry)
-    await Recovery(venue.valkey, venue.database, room.doors).install()
+    await RoomInstaller(venue.valkey, venue.database, room.admitter).install()
 
     again = (await coming).standing
-    assert isinstance(again, Waiting)
+    assert isinstance(again, InLine)
     assert again.place > 2, "from her old one she was let in"
     assert await line(room, venue.valkey) == ["ada"]
 
@@ -290,7 +293,7 @@ async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_
 async def test_however_many_install_a_room_at_once_each_of_them_succeeds(venue: Venue):
     """Each takes the pause from the one before; whoever finds that leaves the others the time to come to an end."""
     room = await venue.open()
-    others = [Recovery(venue.valkey, venue.database, room.doors) for _ in range(8)]
+    others = [RoomInstaller(venue.valkey, venue.database, room.admitter) for _ in range(8)]
 
     found = await asyncio.gather(*(each.install() for each in others))
 

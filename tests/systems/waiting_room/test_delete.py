@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.systems.waiting_room.counter import served
-from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, open_office
+from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, open_signer
 from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Transaction
-from tidegate.systems.waiting_room import PassRefused, Reception, RoomInUse, RoomPlan, Waiting, reception, rooms
+from tidegate.systems.waiting_room import InLine, PassRefused, RoomInUse, RoomPlan, WaitingRooms, room_store, service
 from tidegate.systems.waiting_room.tables import room_tokens, waiting_rooms
 
 USERS = [f"user-{n:02}" for n in range(12)]
@@ -30,35 +30,35 @@ def _rows(tx: Transaction) -> tuple[int, int]:
 
 @pytest.mark.every_server
 async def test_a_deleted_room_leaves_no_row_and_no_key(anywhere: Venue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reception, "_REMOVED_AT_ONCE", 4)
+    monkeypatch.setattr(service, "_REMOVED_AT_ONCE", 4)
     room = await anywhere.open(capacity=10)
     await come(room, *USERS)
-    await anywhere.keep()
-    elsewhere = await Reception(anywhere.valkey, anywhere.database, open_office).room(ROOM)
-    await anywhere.reception.close(ROOM)
+    await anywhere.run_worker()
+    elsewhere = await WaitingRooms(anywhere.valkey, anywhere.database, open_signer).room(ROOM)
+    await anywhere.rooms.close(ROOM)
 
     with pytest.raises(RoomInUse, match="10 visitor"):
-        await anywhere.reception.delete(ROOM)
-    await anywhere.reception.delete(ROOM, force=True)
+        await anywhere.rooms.delete(ROOM)
+    await anywhere.rooms.delete(ROOM, force=True)
 
     assert await left(anywhere) == (0, 0, set())
     with pytest.raises(NotFound):
         await elsewhere.join("ada")
-    assert await anywhere.keep() is None, "whoever kept it does not fail"
+    assert await anywhere.run_worker() is None, "whoever kept it does not fail"
     with pytest.raises(NotFound):
-        await anywhere.reception.delete(ROOM)
+        await anywhere.rooms.delete(ROOM)
 
 
 async def test_only_a_closed_room_is_deleted_and_a_room_whose_visitors_are_gone_needs_no_force(venue: Venue):
     room = await venue.open(capacity=1, session=timedelta(minutes=1))
     await come(room, "ada")
-    await venue.keep()
+    await venue.run_worker()
     with pytest.raises(RoomInUse, match="close it"):
-        await venue.reception.delete(ROOM, force=True)
-    await venue.reception.close(ROOM)
+        await venue.rooms.delete(ROOM, force=True)
+    await venue.rooms.close(ROOM)
     venue.clock.advance(timedelta(minutes=2))
 
-    async with served(venue.reception) as client:
+    async with served(venue.rooms) as client:
         reply = await client.ask("DELETE", f"/v1/rooms/{ROOM}")
         again = await client.ask("DELETE", f"/v1/rooms/{ROOM}")
 
@@ -72,38 +72,38 @@ async def test_a_new_room_of_the_same_name_knows_nothing_of_the_old_one(venue: V
     room = await venue.open(capacity=0)
     passes = await come(room, *USERS)
     await room.invite(["star"])
-    await venue.reception.close(ROOM)
+    await venue.rooms.close(ROOM)
     if cut_off:
-        await venue.database.transaction(reception._remove_room, ROOM)  # pyright: ignore[reportPrivateUsage]
+        await venue.database.transaction(service._remove_room, ROOM)  # pyright: ignore[reportPrivateUsage]
     else:
-        await venue.reception.delete(ROOM, force=True)
+        await venue.rooms.delete(ROOM, force=True)
 
     venue.clock.advance(timedelta(seconds=1))
-    there = Reception(venue.valkey, venue.database, open_office)
+    there = WaitingRooms(venue.valkey, venue.database, open_signer)
     await there.create(ROOM, RoomPlan(capacity=5))
     new = await there.open(ROOM)
-    await venue.keep()
+    await venue.run_worker()
 
     assert (await new.census()).waiting == 0
-    assert (await new.join("ada")).standing == Waiting(place=1, ahead=0, is_new=True)
+    assert (await new.join("ada")).standing == InLine(place=1, ahead=0, is_new=True)
     with pytest.raises(PassRefused):
         await new.look(passes[0])
-    remembered = await venue.reception.room(ROOM)
+    remembered = await venue.rooms.room(ROOM)
     await remembered.present()
     assert remembered.room.line == new.room.line
     with pytest.raises(PassRefused):
         await remembered.look(passes[0])
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(new, "ada", "star") == ["ada"]
 
 
 async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_command(venue: Venue):
     await venue.open(capacity=1)
-    await venue.reception.close(ROOM)
-    await venue.database.transaction(rooms.remove, ROOM)
+    await venue.rooms.close(ROOM)
+    await venue.database.transaction(room_store.remove, ROOM)
     assert (await left(venue))[2]
 
     with pytest.raises(NotFound):
-        await venue.reception.delete(ROOM)
+        await venue.rooms.delete(ROOM)
 
     assert await left(venue) == (0, 0, set())

@@ -12,15 +12,23 @@ from msgspec.structs import replace
 
 from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, line
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.waiting_room import Answer, RoomPlan, Waiting, WaitingRoom, commitment_of, drawn_place, number_of
+from tidegate.systems.waiting_room import (
+    InLine,
+    RoomPlan,
+    VisitorStatus,
+    WaitingRoom,
+    commitment_of,
+    drawn_place,
+    number_of,
+)
 from tidegate.systems.waiting_room.draw import DRAWN, LOWEST, new_seed
 
 EARLY = [f"early-{n}" for n in range(1, 31)]
 
 
 async def before_the_opening(venue: Venue) -> WaitingRoom:
-    await venue.reception.create(ROOM, RoomPlan(capacity=3, log_length=1000))
-    return await venue.reception.open(ROOM, venue.clock.now() + timedelta(minutes=1))
+    await venue.rooms.create(ROOM, RoomPlan(capacity=3, log_length=1000))
+    return await venue.rooms.open(ROOM, venue.clock.now() + timedelta(minutes=1))
 
 
 @given(seed=st.text("0123456789abcdef", min_size=1, max_size=64), number=st.integers(1, DRAWN - 1))
@@ -53,13 +61,13 @@ async def test_before_the_opening_nobody_has_a_position_and_nobody_gets_in(venue
     room = await before_the_opening(venue)
     answers = [await room.join(user) for user in EARLY]
 
-    next_in_ms = await venue.keep()
+    next_in_ms = await venue.run_worker()
 
     assert next_in_ms == 60_000
     assert await inside(room, *EARLY) == []
     standings = [answer.standing for answer in answers]
-    assert {each.ahead for each in standings if isinstance(each, Waiting)} == {None}
-    assert {each.opens_in_ms for each in standings if isinstance(each, Waiting)} == {60_000}
+    assert {each.ahead for each in standings if isinstance(each, InLine)} == {None}
+    assert {each.opens_in_ms for each in standings if isinstance(each, InLine)} == {60_000}
     assert replace(await room.line.look(EARLY[0]), is_new=True) == standings[0]
 
 
@@ -67,11 +75,11 @@ async def test_before_the_opening_nobody_has_a_position_and_nobody_gets_in(venue
 async def test_the_server_draws_as_the_published_rule_says_and_the_seed_is_the_one_promised(on_any_server: Venue):
     venue = on_any_server
     room = await before_the_opening(venue)
-    promised = await venue.reception.status(ROOM)
+    promised = await venue.rooms.status(ROOM)
     await come(room, *EARLY)
     venue.clock.advance(timedelta(minutes=1))
     await come(room, "late")
-    seed = (await venue.reception.status(ROOM)).seed or ""
+    seed = (await venue.rooms.status(ROOM)).seed or ""
 
     assert promised.seed is None
     assert hashlib.sha256(seed.encode()).hexdigest() == commitment_of(seed) == promised.commitment
@@ -79,7 +87,7 @@ async def test_the_server_draws_as_the_published_rule_says_and_the_seed_is_the_o
     assert await line(room, venue.valkey) == [*(f"early-{number}" for number in drawn), "late"]
     assert drawn != sorted(drawn)
 
-    await venue.keep()
+    await venue.run_worker()
     assert set(await inside(room, *EARLY, "late")) == {f"early-{number}" for number in drawn[:3]}
 
 
@@ -90,7 +98,7 @@ async def test_who_is_gone_before_the_opening_is_dropped_from_the_draw(venue: Ve
     await room.look_at(EARLY[:20])
     venue.clock.advance(timedelta(seconds=80))
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert set(await line(room, venue.valkey)) | set(await inside(room, *EARLY)) == set(EARLY[:20])
 
@@ -99,23 +107,23 @@ async def test_a_start_that_has_come_cannot_be_moved_and_nobody_is_drawn_with_a_
     room = await before_the_opening(venue)
     venue.clock.advance(timedelta(minutes=1))
     with pytest.raises(InvalidArgument):
-        await venue.reception.open(ROOM, venue.clock.now() + timedelta(hours=1))
-    await venue.reception.close(ROOM)
-    await venue.reception.open(ROOM)
+        await venue.rooms.open(ROOM, venue.clock.now() + timedelta(hours=1))
+    await venue.rooms.close(ROOM)
+    await venue.rooms.open(ROOM)
 
     venue.clock.advance(-timedelta(seconds=30))  # a process whose clock is behind
-    await room.recovery.install()
+    await room.installer.install()
 
-    assert (await room.join("ada")).standing == Waiting(place=1, ahead=0, is_new=True)
+    assert (await room.join("ada")).standing == InLine(place=1, ahead=0, is_new=True)
 
 
 async def test_a_start_that_has_come_stays_when_the_clock_is_set_back(venue: Venue):
     room = await before_the_opening(venue)
     venue.clock.advance(timedelta(minutes=1))
-    await room.doors.admit()
+    await room.admitter.admit()
     venue.clock.advance(-timedelta(seconds=30))
 
-    assert (await room.join("ada")).standing == Waiting(place=1, ahead=0, is_new=True)
+    assert (await room.join("ada")).standing == InLine(place=1, ahead=0, is_new=True)
 
 
 async def test_a_visitor_who_arrived_after_the_start_is_not_overtaken_by_a_draw_when_the_clock_is_set_back(
@@ -129,17 +137,17 @@ async def test_a_visitor_who_arrived_after_the_start_is_not_overtaken_by_a_draw_
     await come(room, "bob")
 
     assert await line(room, venue.valkey) == ["ada", "bob"]
-    assert (await room.join("bob")).standing == Waiting(place=2, ahead=1)
+    assert (await room.join("bob")).standing == InLine(place=2, ahead=1)
 
 
 async def test_a_start_that_has_not_come_can_be_moved(venue: Venue):
     room = await before_the_opening(venue)
     await come(room, *EARLY)
-    await venue.reception.open(ROOM, venue.clock.now() + timedelta(seconds=10))
+    await venue.rooms.open(ROOM, venue.clock.now() + timedelta(seconds=10))
 
-    assert await venue.keep() == 10_000
+    assert await venue.run_worker() == 10_000
     venue.clock.advance(timedelta(seconds=10))
-    await venue.keep()
+    await venue.run_worker()
     assert len(await inside(room, *EARLY)) == 3
 
 
@@ -147,7 +155,7 @@ async def test_a_pass_does_not_tell_the_lot_before_the_start_and_brings_the_plac
     """Whoever knew his lot would leave, and come again, until it is a good one."""
     room = await before_the_opening(venue)
     answers = [await room.join(user) for user in EARLY]
-    places = [each.standing.place for each in answers if isinstance(each.standing, Waiting)]
+    places = [each.standing.place for each in answers if isinstance(each.standing, InLine)]
     tokens = [each.token or "" for each in answers]
 
     said = [json.loads(base64.urlsafe_b64decode(token.partition(".")[0] + "==")) for token in tokens]
@@ -156,7 +164,7 @@ async def test_a_pass_does_not_tell_the_lot_before_the_start_and_brings_the_plac
     assert [room.read(token).place for token in tokens] == places
     await venue.valkey.execute("FLUSHALL")
     back = (await room.join(EARLY[7], tokens[7])).standing
-    assert isinstance(back, Waiting)
+    assert isinstance(back, InLine)
     assert back.place == places[7]
 
 
@@ -165,20 +173,20 @@ async def test_who_leaves_and_comes_again_before_the_start_draws_no_second_lot(o
     venue = on_any_server
     room = await before_the_opening(venue)
     await come(room, *EARLY)
-    answers: list[Answer] = []
+    answers: list[VisitorStatus] = []
     for _ in range(5):
         answers.append(await room.join("eve"))
         await room.leave(answers[-1].token or "")
     venue.clock.advance(timedelta(seconds=1))
     again = await room.join("eve")
-    assert isinstance(again.standing, Waiting)
+    assert isinstance(again.standing, InLine)
 
-    assert {each.standing.place for each in answers if isinstance(each.standing, Waiting)} == {again.standing.place}
+    assert {each.standing.place for each in answers if isinstance(each.standing, InLine)} == {again.standing.place}
     assert number_of(again.standing.place) == 31
 
     # From the start on there are no lots: who leaves then, and has no pass any more, is the last.
     await room.leave(again.token or "")
     venue.clock.advance(timedelta(minutes=1))
     late = (await room.join("eve")).standing
-    assert isinstance(late, Waiting)
+    assert isinstance(late, InLine)
     assert late.place == 32

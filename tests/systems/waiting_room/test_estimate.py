@@ -1,5 +1,6 @@
 """The estimate is an interval from what was measured, and nothing while nothing was."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,26 +9,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.servers.migrated import migrated_file
-from tests.systems.waiting_room.venue import ROOM, Venue, come, open_office
+from tests.systems.waiting_room.venue import ROOM, Venue, come, open_signer
 from tidegate.core.clock import SystemClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Reception, RoomPlan
-from tidegate.systems.waiting_room.estimate import Move, estimate_wait
+from tidegate.systems.waiting_room import RoomPlan, WaitingRooms
+from tidegate.systems.waiting_room.estimate import Estimate, LineMove, measure_pace
 
-EVEN = [Move(second * 1000, 10) for second in range(61)]
+EVEN = [LineMove(second * 1000, 10) for second in range(61)]
+
+
+def estimate_wait(moves: Sequence[LineMove], ahead: int, now_ms: int) -> Estimate | None:
+    pace = measure_pace(moves, now_ms)
+    return None if pace is None else pace.wait(ahead)
 
 
 def test_nobody_knows_before_the_line_has_moved_twice():
     assert estimate_wait([], 5, 1000) is None
-    assert estimate_wait([Move(0, 10)], 5, 1000) is None
+    assert estimate_wait([LineMove(0, 10)], 5, 1000) is None
 
 
 def test_a_line_that_last_moved_long_ago_is_slow_beyond_counting_and_no_error():
     year_ms = 365 * 86_400_000
 
-    found = estimate_wait([Move(0, 1), Move(1000, 1)], 999_999, year_ms)
+    found = estimate_wait([LineMove(0, 1), LineMove(1000, 1)], 999_999, year_ms)
 
     assert found is not None
     assert found.latest == timedelta(days=365)
@@ -43,7 +49,7 @@ def test_a_line_that_moves_evenly_is_estimated_closely():
 
 
 def test_a_line_that_has_slowed_down_is_estimated_more_widely():
-    slower = [*EVEN, *(Move(60_000 + 10_000 * n, 10) for n in range(1, 20))]
+    slower = [*EVEN, *(LineMove(60_000 + 10_000 * n, 10) for n in range(1, 20))]
     found = estimate_wait(slower, 999, 250_000)
 
     assert found is not None
@@ -61,7 +67,7 @@ def test_a_line_that_stands_still_takes_longer_the_longer_it_does():
 
 @given(ahead=st.integers(0, 10**7), counts=st.lists(st.integers(0, 100), min_size=2, max_size=128))
 def test_the_interval_is_one_and_grows_with_those_ahead(ahead: int, counts: list[int]):
-    moves = [Move(n * 1500, count) for n, count in enumerate(counts)]
+    moves = [LineMove(n * 1500, count) for n, count in enumerate(counts)]
     found, further = (estimate_wait(moves, each, 10**6) for each in (ahead, ahead + 1))
 
     if found is not None and further is not None:
@@ -71,12 +77,12 @@ def test_the_interval_is_one_and_grows_with_those_ahead(ahead: int, counts: list
 
 def test_where_people_only_give_up_nobody_knows():
     """Those who gave up may all have been behind him."""
-    assert estimate_wait([Move(second * 1000, 0, 10) for second in range(60)], 999, 60_000) is None
+    assert estimate_wait([LineMove(second * 1000, 0, 10) for second in range(60)], 999, 60_000) is None
 
 
 def test_those_who_give_up_may_have_been_ahead_of_him_or_behind():
     """Ten a second came in, ten gave up: 999 before me are 50 seconds at best, and 100 at worst."""
-    found = estimate_wait([Move(second * 1000, 10, 10) for second in range(61)], 999, 60_000)
+    found = estimate_wait([LineMove(second * 1000, 10, 10) for second in range(61)], 999, 60_000)
 
     assert found is not None
     assert timedelta(seconds=45) < found.soonest < timedelta(seconds=50)
@@ -85,7 +91,7 @@ def test_those_who_give_up_may_have_been_ahead_of_him_or_behind():
 
 def test_nonsense_is_refused():
     with pytest.raises(InvalidArgument):
-        estimate_wait(EVEN, -1, 0)
+        estimate_wait(EVEN, -1, 60_000)
 
 
 async def test_a_room_estimates_from_its_own_moves(venue: Venue):
@@ -93,7 +99,7 @@ async def test_a_room_estimates_from_its_own_moves(venue: Venue):
     await come(room, *(f"user-{n}" for n in range(40)))
     assert await room.estimate(10) is None
     for _ in range(10):
-        await venue.keep()
+        await venue.run_worker()
         venue.clock.advance(timedelta(seconds=1))
 
     found = await room.estimate(19)
@@ -108,7 +114,7 @@ async def test_many_who_give_up_one_by_one_do_not_hide_how_fast_people_come_in(v
     room = await venue.open(capacity=100, admit_per_second=2)
     passes = await come(room, *(f"user-{n:03}" for n in range(400)))
     for second in range(10):
-        await venue.keep()
+        await venue.run_worker()
         venue.clock.advance(timedelta(seconds=1))
         for token in passes[-40 * (second + 1) : len(passes) - 40 * second][-30:]:
             await room.leave(token)
@@ -127,12 +133,12 @@ async def test_the_servers_clock_alone_says_how_fast_the_line_is(
     async with (
         await Database.open(await migrated_file(tmp_path / "venue.db"), clock=clock) as database,
     ):
-        reception = Reception(embedded, database, open_office)
-        await reception.create(ROOM, RoomPlan(capacity=100, admit_per_second=1000))
-        room = await reception.open(ROOM)
+        rooms = WaitingRooms(embedded, database, open_signer)
+        await rooms.create(ROOM, RoomPlan(capacity=100, admit_per_second=1000))
+        room = await rooms.open(ROOM)
         for n in range(4):
             await come(room, *(f"user-{n}-{m}" for m in range(3)))
-            await room.doors.admit()
+            await room.admitter.admit()
         monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) - timedelta(minutes=1))
 
         found = await room.estimate(0)

@@ -52,7 +52,7 @@ async def test_the_queries_of_the_guide_audit_capacity_and_order(anywhere: Venue
     room = await anywhere.open(capacity=2, session=timedelta(minutes=1), abandon_after=timedelta(hours=1))
     passes = await come(room, *USERS)
     for _ in USERS:
-        await anywhere.keep()
+        await anywhere.run_worker()
         anywhere.clock.advance(timedelta(seconds=30))
     await room.leave(passes[-1])
 
@@ -73,10 +73,10 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
     requests = shown_in(GUIDE, "curl")
     assert len(requests) >= 10, "the search finds too little"
     token = ""
-    async with served(venue.reception) as client:
+    async with served(venue.rooms) as client:
         for each in requests:
             if each.words[-1].endswith(("/events", "/draw")):
-                await venue.reception.amend(ROOM, {"capacity": 0})
+                await venue.rooms.amend(ROOM, {"capacity": 0})
                 token = (await bring(client, f"{each.words[-1][-4:]}-watcher"))["pass"]
             words = [word.replace("$PASS", token) for word in each.words]
             if each.words[-1].endswith("/events"):
@@ -87,7 +87,7 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
             assert reply.status == (201 if path == "/v1/rooms" else 200), (path, reply)
             assert_fits(json.loads(each.output[0]), reply.json)
             token = reply.json.get("pass") or token
-            await venue.keep()
+            await venue.run_worker()
 
 
 async def _follow(client: Counter, venue: Venue, each: Shown, token: str) -> None:
@@ -96,8 +96,8 @@ async def _follow(client: Counter, venue: Venue, each: Shown, token: str) -> Non
         events = read_events(answer)
         first = await anext(each async for each in events if each.kind)
         assert_fits(told[0], first.data)
-        await venue.reception.amend(ROOM, {"capacity": 1})
-        await venue.keep()
+        await venue.rooms.amend(ROOM, {"capacity": 1})
+        await venue.run_worker()
         rest = [each async for each in events if each.kind]
     assert_fits(told[-1], rest[-1].data)
     assert rest[-1].id == "ended"

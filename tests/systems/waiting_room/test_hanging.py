@@ -24,7 +24,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey import connection as connection_module
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import Inside, NotActive, WaitingRoom
-from tidegate.systems.waiting_room.asking import Asking
+from tidegate.systems.waiting_room.waiting_room import ReplyDeadline
 
 REMEMBERED_MS = 3000
 
@@ -76,11 +76,11 @@ async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPat
         ):
             room = await venue.open(capacity=1)
             await come(room, "ada")
-            await venue.keep()
+            await venue.run_worker()
             passes = await come(room, "ada", "bob", "cem")
             opened = Hall(venue, room, passes, (await valkey.execute("INFO", "server"))["process_id"], asked)
             await room.look_at([])  # from now on the server has the script
-            room.asking = Asking(ROOM, elapsed_ms=lambda: opened.elapsed_ms)
+            room.deadline = ReplyDeadline(ROOM, elapsed_ms=lambda: opened.elapsed_ms)
             yield opened
 
 
@@ -99,7 +99,7 @@ async def test_the_door_asks_sql_and_one_caller_now_and_then_tries_the_server(ha
         assert await hall.tries(ada) == 1
         assert await hall.tries(ada, ada, ada) == 3, "the server is asked as before"
 
-    await hall.venue.keep()
+    await hall.venue.run_worker()
     assert await inside(hall.room, "ada", "bob", "cem") == ["ada"]
 
 
@@ -114,7 +114,7 @@ async def test_whose_session_is_over_by_sql_is_not_let_through_while_the_server_
 async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to_come_again(hall: Hall):
     ada, bob, cem = hall.passes
     place = f"/v1/rooms/{ROOM}"
-    async with served(hall.venue.reception) as client, patience():
+    async with served(hall.venue.rooms) as client, patience():
 
         def everything() -> list[Any]:
             return [
@@ -145,7 +145,7 @@ async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to
 
 def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answered():
     async def scenario(now_s: Callable[[], float]) -> None:
-        asking, turn = Asking(ROOM), asyncio.Event()
+        deadline, turn = ReplyDeadline(ROOM), asyncio.Event()
 
         async def brief() -> None:
             await simulated_delay(0.05)
@@ -154,9 +154,9 @@ def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answe
             await turn.wait()
             return "its turn"
 
-        waiting = asyncio.create_task(asking.ask(last, 0.3))
+        waiting = asyncio.create_task(deadline.call(last, 0.3))
         for _ in range(12):
-            await asking.ask(brief, 0.3)
+            await deadline.call(brief, 0.3)
         assert now_s() >= 0.6
         turn.set()
 
@@ -166,7 +166,7 @@ def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answe
 
 
 async def test_a_connection_that_is_refused_is_not_remembered():
-    asking = Asking(ROOM)
+    deadline = ReplyDeadline(ROOM)
 
     async def refused() -> None:
         raise ValkeyUnavailable("refused")
@@ -176,6 +176,6 @@ async def test_a_connection_that_is_refused_is_not_remembered():
 
     for _ in range(3):
         with pytest.raises(ValkeyUnavailable, match="refused"):
-            await asking.ask(refused)
+            await deadline.call(refused)
 
-    assert await asking.ask(answered) == "back"
+    assert await deadline.call(answered) == "back"

@@ -10,23 +10,23 @@ import pytest
 
 from tests.http.serving import Client
 from tests.systems.waiting_room.counter import HEADER, bring, put, served, showing
-from tests.systems.waiting_room.venue import ROOM, Venue, open_office
+from tests.systems.waiting_room.venue import ROOM, Venue, open_signer
 from tidegate.core.errors import ContractBroken
 from tidegate.http.application import build_application
 from tidegate.http.endpoints import Endpoint
 from tidegate.http.settings import HttpSettings
-from tidegate.systems.waiting_room import Pace, Reception, RoomPlan, drawn_place
+from tidegate.systems.waiting_room import Pace, RoomPlan, WaitingRooms, drawn_place
 from tidegate.systems.waiting_room.api.places import Paces
 from tidegate.systems.waiting_room.api.routes import room_api
-from tidegate.systems.waiting_room.keys import room_keys
-from tidegate.systems.waiting_room.rooms import open_
+from tidegate.systems.waiting_room.room_store import open_
+from tidegate.systems.waiting_room.scripts import room_keys
 
 KEY = "a-key-of-sixteen-signs"
 
 
 @pytest.fixture
 async def client(venue: Venue) -> AsyncGenerator[Client]:
-    async with served(venue.reception) as opened:
+    async with served(venue.rooms) as opened:
         yield opened
 
 
@@ -115,7 +115,7 @@ async def test_the_list_tells_how_many_are_where_and_says_so_where_it_does_not_l
     await client.post("/v1/rooms", {"name": "later", "plan": {"capacity": 1}})
     for user in ("ann", "ben"):
         await bring(client, user)
-    await venue.keep()
+    await venue.run_worker()
 
     counted = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
     monkeypatch.setattr("tidegate.systems.waiting_room.api.rooms._MOST_COUNTED", 1)
@@ -168,7 +168,7 @@ async def test_who_was_brought_waits_moves_up_is_let_in_and_leaves(client: Clien
     await opened(client)
     first, second, third = [await bring(client, user) for user in ("ada", "bob", "cem")]
     assert (first["state"], first["position"], first["opens_in_ms"]) == ("waiting", 1, 0)
-    await venue.keep()
+    await venue.run_worker()
 
     inside = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(first["pass"]))).json
     behind = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(third["pass"]))).json
@@ -186,7 +186,7 @@ async def test_who_was_brought_waits_moves_up_is_let_in_and_leaves(client: Clien
 async def test_the_door_lets_only_those_through_who_are_inside_by_this_very_pass(client: Client, venue: Venue):
     await opened(client)
     ada, bob = await bring(client, "ada"), await bring(client, "bob")
-    await venue.keep()
+    await venue.run_worker()
     within = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(ada["pass"]))).json["pass"]
 
     passed = await client.post(f"/v1/rooms/{ROOM}/check", **showing(within))
@@ -207,7 +207,7 @@ async def test_a_session_is_prolonged_by_what_is_done_inside(client: Client, ven
     await opened(client, session_s=60, longest_session_s=90)
     ada = await bring(client, "ada")
     assert (await client.post(f"/v1/rooms/{ROOM}/renewals", **showing(ada["pass"]))).problem == "not-active"
-    await venue.keep()
+    await venue.run_worker()
     within = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(ada["pass"]))).json["pass"]
 
     venue.clock.advance(timedelta(seconds=40))
@@ -277,7 +277,7 @@ async def test_however_many_ask_the_pace_is_measured_once(venue: Venue, monkeypa
 
 async def test_a_pass_is_good_for_one_room_for_its_time_and_unchanged(client: Client, venue: Venue):
     await opened(client, abandon_after_s=30)
-    await venue.reception.create("other", RoomPlan(capacity=1))
+    await venue.rooms.create("other", RoomPlan(capacity=1))
     token = (await bring(client, "ada"))["pass"]
 
     async def refused(room: str, shown: str) -> str:
@@ -311,7 +311,7 @@ async def test_who_shows_an_old_pass_has_the_old_place_again_when_the_server_los
 
 
 async def test_where_keys_are_set_visitors_need_only_their_pass_and_all_others_a_key(venue: Venue):
-    async with served(venue.reception, HttpSettings.model_validate({"api_key": KEY})) as client:
+    async with served(venue.rooms, HttpSettings.model_validate({"api_key": KEY})) as client:
         bearer = {"Authorization": f"Bearer {KEY}"}
         await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 1}}, headers=bearer)
         await client.post(f"/v1/rooms/{ROOM}/open", headers=bearer)
@@ -344,8 +344,8 @@ async def test_what_another_process_changed_is_known_here_with_the_next_look(cli
     """The server tells the room's epoch with every answer; an older one is read again."""
     await opened(client, capacity=0, abandon_after_s=60)
     token = (await bring(client, "ada"))["pass"]
-    here = await venue.reception.room(ROOM)
-    elsewhere = Reception(venue.valkey, venue.database, open_office)
+    here = await venue.rooms.room(ROOM)
+    elsewhere = WaitingRooms(venue.valkey, venue.database, open_signer)
     plan = RoomPlan(capacity=0, abandon_after=timedelta(seconds=300), title="Longer", entrance="/in", anybody=True)
     await elsewhere.alter(ROOM, plan)
 
@@ -364,7 +364,7 @@ async def test_a_start_that_another_process_put_off_keeps_the_seed_secret(client
     start = venue.clock.now() + timedelta(minutes=1)
     await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})
-    await Reception(venue.valkey, venue.database, open_office).open(ROOM, start + timedelta(hours=1))
+    await WaitingRooms(venue.valkey, venue.database, open_signer).open(ROOM, start + timedelta(hours=1))
     venue.clock.advance(timedelta(minutes=2))
 
     assert (await client.get(f"/v1/rooms/{ROOM}/draw")).json["seed"] is None
@@ -378,7 +378,7 @@ async def test_a_start_of_which_the_server_was_not_told_yet_keeps_the_seed_secre
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})
     await venue.database.transaction(open_, ROOM, start - timedelta(minutes=1))
     venue.clock.advance(timedelta(seconds=90))
-    seed = (await venue.reception.room(ROOM)).room.seed
+    seed = (await venue.rooms.room(ROOM)).room.seed
 
     shown = [await client.get(path) for path in ("/v1/rooms", f"/v1/rooms/{ROOM}", f"/v1/rooms/{ROOM}/draw")]
 
@@ -400,6 +400,6 @@ async def test_a_header_goes_before_a_cookie(client: Client):
 
 async def test_an_address_is_open_for_all_that_is_done_there_or_for_nothing(venue: Venue):
     """The door knows nothing of methods."""
-    [shown] = [each for each in room_api(venue.reception, HttpSettings()).endpoints if each.operation == "show_place"]
+    [shown] = [each for each in room_api(venue.rooms, HttpSettings()).endpoints if each.operation == "show_place"]
     with pytest.raises(ContractBroken):
         build_application([shown, Endpoint("PUT", shown.route, shown.handler, "x")], HttpSettings())

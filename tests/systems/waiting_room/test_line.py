@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, line
 from tidegate.core.arguments import normalise_id
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.waiting_room import Inside, Nowhere, RoomClosed, Waiting, require_active
+from tidegate.systems.waiting_room import InLine, Inside, Nowhere, RoomClosed, require_active
 
 
 @pytest.mark.every_server
@@ -21,33 +21,33 @@ async def test_the_line_is_in_the_order_of_arrival_also_within_one_millisecond(o
     answers = [await room.join(user) for user in users]
 
     assert await line(room, venue.valkey) == users
-    assert [answer.standing.ahead for answer in answers if isinstance(answer.standing, Waiting)] == list(range(50))
+    assert [answer.standing.ahead for answer in answers if isinstance(answer.standing, InLine)] == list(range(50))
 
 
 async def test_who_joins_again_has_the_same_place_and_who_is_inside_is_told_so(venue: Venue):
     room = await venue.open()
     await come(room, "ada", "bob", "cem")
-    await venue.keep()
+    await venue.run_worker()
 
     again = (await room.join("cem")).standing
 
     assert isinstance((await room.join("ada")).standing, Inside)
-    assert again == Waiting(place=3, ahead=1)
+    assert again == InLine(place=3, ahead=1)
 
 
 async def test_a_closed_room_takes_nobody_and_keeps_the_line_as_it_is(venue: Venue):
     room = await venue.open()
     await come(room, "ada", "bob")
-    await venue.reception.close(ROOM)
-    await venue.keep()
+    await venue.rooms.close(ROOM)
+    await venue.run_worker()
 
     with pytest.raises(RoomClosed):
         await room.join("cem")
     assert await line(room, venue.valkey) == ["ada", "bob"]
-    assert isinstance((await room.join("bob")).standing, Waiting)
+    assert isinstance((await room.join("bob")).standing, InLine)
 
-    await venue.reception.open(ROOM)
-    await venue.keep()
+    await venue.rooms.open(ROOM)
+    await venue.run_worker()
     assert await inside(room, "ada", "bob") == ["ada"]
 
 
@@ -57,7 +57,7 @@ async def test_leaving_the_line_moves_everybody_up(venue: Venue):
 
     await room.leave(passed)
 
-    assert (await room.line.look("cem")) == Waiting(place=3, ahead=1)
+    assert (await room.line.look("cem")) == InLine(place=3, ahead=1)
     assert (await room.look(passed)).standing == Nowhere()
 
 
@@ -66,21 +66,21 @@ async def test_who_gives_no_sign_of_life_is_dropped_when_the_time_is_over_and_no
     venue = on_any_server
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
     await come(room, "ada", "bob", "cem")
-    await venue.keep()
+    await venue.run_worker()
     venue.clock.advance(timedelta(seconds=30))
     await room.line.look("bob")
-    await room.line.touch([3, 4, 99_999])
+    await room.line.look("cem")
 
     venue.clock.advance(timedelta(seconds=30, milliseconds=999))
-    assert await venue.keep() == 1
+    assert await venue.run_worker() == 1
     assert await line(room, venue.valkey) == ["ada", "bob", "cem"]
     venue.clock.advance(timedelta(milliseconds=1))
-    next_in_ms = await venue.keep()
+    next_in_ms = await venue.run_worker()
 
     assert await line(room, venue.valkey) == ["bob", "cem"]
     assert next_in_ms == 30_000
     venue.clock.advance(timedelta(seconds=30))
-    assert await venue.keep() is None
+    assert await venue.run_worker() is None
     assert await line(room, venue.valkey) == []
 
 
@@ -91,7 +91,7 @@ async def test_one_who_is_gone_is_not_let_in_even_if_nobody_looked_for_him_yet(v
     await room.line.look("bob")
     venue.clock.advance(timedelta(seconds=40))
 
-    await room.doors.admit()
+    await room.admitter.admit()
 
     assert await inside(room, "ada", "bob") == ["bob"]
 
@@ -101,7 +101,7 @@ async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
     await come(room, "ada", "bob")
     await room.line.leave("ada")
 
-    assert await room.line.touch([1, 2]) == 1
+    assert await room.line.look("ada") == Nowhere()
     assert await line(room, venue.valkey) == ["bob"]
 
 
@@ -115,7 +115,7 @@ async def test_a_crowd_that_is_gone_is_dropped_in_steps_that_do_not_hold_the_ser
 
     first, next_in_ms = await room.line.sweep()
     assert (first, next_in_ms) == (500, 0), "there is more, but others have their turn"
-    await venue.keep()
+    await venue.run_worker()
 
     assert await line(room, venue.valkey) == [crowd[650]]
 
@@ -129,11 +129,9 @@ async def test_where_many_stand_is_asked_in_steps_that_do_not_hold_the_server(ve
     await venue.valkey.execute("CONFIG", "RESETSTAT")
 
     found = (await room.look_at(crowd)).standings
-    touched = await room.line.touch([each.place for each in found if isinstance(each, Waiting)])
 
-    assert [each.ahead for each in found if isinstance(each, Waiting)] == list(range(1100))
-    assert touched == 1100
-    assert (await venue.valkey.execute("INFO", "commandstats"))["cmdstat_evalsha"]["calls"] >= 6
+    assert [each.ahead for each in found if isinstance(each, InLine)] == list(range(1100))
+    assert (await venue.valkey.execute("INFO", "commandstats"))["cmdstat_evalsha"]["calls"] >= 3
 
 
 async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
@@ -144,7 +142,7 @@ async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
 
     assert await venue.valkey.execute("STRLEN", room.line.keys["seen"]) < 4 * 1024 * 2
     venue.clock.advance(timedelta(minutes=3))
-    await venue.keep()
+    await venue.run_worker()
     assert await line(room, venue.valkey) == []
 
 
@@ -159,7 +157,7 @@ async def test_two_spellings_of_a_user_are_one_user(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, " \uff21da\u00a0", "Ada", "bob")
     assert await line(room, venue.valkey) == ["Ada", "bob"]
-    await venue.keep()
+    await venue.run_worker()
 
     assert (await venue.database.transaction(require_active, ROOM, "\uff21da")).user == "Ada"
     assert await room.invite(["Ada ", " bob"]) == 1

@@ -20,9 +20,9 @@ from tidegate.core.errors import CommitUnknown, DatabaseUnavailable, ValkeyUnava
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.storage.valkey.embedded import EmbeddedServer
-from tidegate.systems.waiting_room import Inside, NotActive, Waiting, require_active
-from tidegate.systems.waiting_room.recovery import _begin  # pyright: ignore[reportPrivateUsage]
-from tidegate.systems.waiting_room.rooms import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
+from tidegate.systems.waiting_room import InLine, Inside, NotActive, require_active
+from tidegate.systems.waiting_room.installation import _begin  # pyright: ignore[reportPrivateUsage]
+from tidegate.systems.waiting_room.room_store import NUMBERS_AT_FIRST, NUMBERS_AT_ONCE, get
 from tidegate.systems.waiting_room.scripts import pause
 
 USERS = [f"user-{n:02}" for n in range(12)]
@@ -33,7 +33,7 @@ async def test_after_a_loss_of_everything_sql_says_who_is_inside_before_anybody_
     venue = on_any_server
     room = await venue.open(capacity=3)
     passes = await come(room, *USERS)
-    await venue.keep()
+    await venue.run_worker()
     await venue.valkey.execute("FLUSHALL")
 
     await room.join("new")  # whoever comes first has the room installed
@@ -42,7 +42,7 @@ async def test_after_a_loss_of_everything_sql_says_who_is_inside_before_anybody_
         await room.join(user, token)
 
     assert await line(room, venue.valkey) == [*USERS[3:], "new"]
-    await venue.keep()
+    await venue.run_worker()
     assert await inside(room, *USERS, "new") == USERS[:3], "the room is full"
 
 
@@ -50,7 +50,7 @@ async def test_numbers_go_on_above_all_that_were_given_before_the_loss(venue: Ve
     room = await venue.open(capacity=0)
     await come(room, "ada")
     await venue.valkey.execute("FLUSHALL")
-    await venue.keep()
+    await venue.run_worker()
 
     places = [getattr((await room.join(user)).standing, "place", 0) for user in ("bob", "cem")]
 
@@ -61,10 +61,10 @@ async def test_admissions_go_on_above_all_that_sql_knows(venue: Venue):
     """Also where the clock stands still: two admissions of one number would be one."""
     room = await venue.open(capacity=5)
     await come(room, *USERS[:3])
-    await venue.keep()
+    await venue.run_worker()
     await venue.valkey.execute("FLUSHALL")
     await come(room, *USERS[3:5])
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS) == USERS[:5]
     assert await venue.states() == [(user, "active") for user in USERS[:5]]
@@ -80,7 +80,7 @@ async def test_more_numbers_are_set_aside_long_before_they_run_out(venue: Venue)
     await come(room, "ada")
 
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
-    await venue.keep()
+    await venue.run_worker()
     assert (
         int(await venue.valkey.execute("HGET", room.line.keys["book"], "reserved"))
         == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
@@ -103,17 +103,17 @@ async def test_a_pass_whose_owner_was_let_in_brings_no_old_place_back(venue: Ven
     """Neither after a loss nor at any other time; who was rolled back has not used his."""
     room = await venue.open(capacity=1)
     ada, bob, _ = await come(room, "ada", "bob", "cem")
-    await venue.keep()
+    await venue.run_worker()
     await room.leave((await room.look(ada)).token or "")
-    await room.doors.take()
+    await room.admitter.take()
     venue.clock.advance(SETTLE_AFTER)
-    await room.doors.settle((await room.doors.due()).overdue)
+    await room.admitter.settle((await room.admitter.due()).overdue)
     await venue.valkey.execute("FLUSHALL")
 
-    assert isinstance((again := (await room.join("ada", ada)).standing), Waiting)
+    assert isinstance((again := (await room.join("ada", ada)).standing), InLine)
     assert again.place > NUMBERS_AT_FIRST
-    assert (await room.join("bob", bob)).standing == Waiting(place=2, ahead=0, is_new=True)
-    assert (await room.join("eve", bob)).standing == Waiting(place=again.place + 1, ahead=2, is_new=True)
+    assert (await room.join("bob", bob)).standing == InLine(place=2, ahead=0, is_new=True)
+    assert (await room.join("eve", bob)).standing == InLine(place=again.place + 1, ahead=2, is_new=True)
 
 
 async def test_a_drawn_place_comes_back_as_it_was(venue: Venue):
@@ -139,7 +139,7 @@ async def test_a_server_that_lost_its_last_moments_gives_no_number_twice(venue: 
     await room.join(USERS[11], passes[11])
 
     assert await line(room, venue.valkey) == [*USERS[:10], USERS[11]]
-    assert (await room.join("new")).standing == Waiting(place=13, ahead=11, is_new=True)
+    assert (await room.join("new")).standing == InLine(place=13, ahead=11, is_new=True)
 
 
 async def test_a_server_that_came_back_with_an_old_state_is_told_who_is_inside(venue: Venue):
@@ -148,19 +148,21 @@ async def test_a_server_that_came_back_with_an_old_state_is_told_who_is_inside(v
     await come(room, *USERS[:4])
     keys = room.line.keys
     kept = await venue.valkey.execute("DUMP", keys["waiting"])
-    await venue.keep()
+    await venue.run_worker()
     await venue.valkey.execute("RESTORE", keys["waiting"], 0, kept, "REPLACE")
     await venue.valkey.execute("DEL", keys["active"], keys["admissions"])
     venue.valkey.losses += 1
 
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS[:4]) == USERS[:2]
     assert await line(room, venue.valkey) == USERS[2:4]
     assert await venue.states() == [(user, "active") for user in USERS[:2]]
 
 
-async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_let_in(tmp_path: Path, clock: ManualClock):
+async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_admit_batch(
+    tmp_path: Path, clock: ManualClock
+):
     [port] = free_ports(1)
     with ValkeyServer(port=port) as server:
         assert server.url
@@ -171,7 +173,7 @@ async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_let_
         ):
             room = await venue.open(capacity=2)
             await come(room, *USERS)
-            await venue.keep()
+            await venue.run_worker()
             token = (await room.join(USERS[0])).token or ""
             clock.advance(timedelta(minutes=6))
             await wire.refuse()
@@ -180,11 +182,11 @@ async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_let_
             assert (await venue.database.transaction(require_active, ROOM, USERS[0])).user == USERS[0]
             assert isinstance((await room.renew(token)).standing, Inside)
             with pytest.raises(ValkeyUnavailable):
-                await venue.keep()
+                await venue.run_worker()
             await wire.listen()
-            await venue.keep()
+            await venue.run_worker()
             clock.advance(timedelta(minutes=4))
-            await venue.keep()
+            await venue.run_worker()
 
             assert await inside(room, *USERS[:2]) == USERS[:1], "it was prolonged while the server was away"
 
@@ -195,7 +197,7 @@ async def test_a_server_that_is_killed_and_started_again_has_the_line_as_it_was(
         async with venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue:
             room = await venue.open(capacity=2)
             await come(room, *USERS)
-            await venue.keep()
+            await venue.run_worker()
             os.kill((await valkey.execute("INFO", "server"))["process_id"], signal.SIGKILL)
 
             with suppress(ValkeyUnavailable):
@@ -203,7 +205,7 @@ async def test_a_server_that_is_killed_and_started_again_has_the_line_as_it_was(
             async with patience():
                 while True:
                     with suppress(ValkeyUnavailable):
-                        await venue.keep()
+                        await venue.run_worker()
                         break
 
             assert await inside(room, *USERS) == USERS[:2]
@@ -218,29 +220,29 @@ async def test_while_the_database_is_away_nobody_is_let_in_and_everybody_keeps_h
         async with Proxy(port) as wire, venue_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as venue:
             room = await venue.open(capacity=2)
             await come(room, *USERS[:1])
-            await venue.keep()
+            await venue.run_worker()
             await come(room, *USERS)
             await wire.refuse()
 
             for _ in range(2):
                 with pytest.raises(DatabaseUnavailable):
-                    await venue.keep()
+                    await venue.run_worker()
                 assert await line(room, embedded) == USERS[1:]
-            assert isinstance((await room.join("new")).standing, Waiting), "people can come"
+            assert isinstance((await room.join("new")).standing, InLine), "people can come"
             await wire.listen()
-            await venue.keep()
+            await venue.run_worker()
 
             assert await inside(room, *USERS) == USERS[:2]
             clock.advance(timedelta(minutes=10))
             await wire.refuse()
             with pytest.raises(DatabaseUnavailable):
-                await venue.keep()
+                await venue.run_worker()
             assert (await room.census()).active == 2, "SQL has not said that they are gone"
             with pytest.raises(NotActive):
                 await room.check((await room.join(USERS[0])).token or "")
             await wire.listen()
             await asyncio.gather(*(room.join(user) for user in USERS))
-            await venue.keep()
+            await venue.run_worker()
             assert (await room.census()).active == 2
 
 
@@ -255,10 +257,10 @@ async def test_a_commit_of_unknown_fate_is_settled_by_what_sql_knows(
             wire.cut_after(b"COMMIT;")
 
             with pytest.raises(CommitUnknown):
-                await venue.keep()
+                await venue.run_worker()
 
             assert (await room.census()).entering == 2, "nobody knows whether they are inside"
-            await venue.keep()
+            await venue.run_worker()
             assert await inside(room, *USERS) == USERS[:2]
             assert await venue.states() == [(user, "active") for user in USERS[:2]]
 
@@ -267,20 +269,20 @@ async def test_nobody_is_let_in_between_the_look_at_sql_and_the_install(venue: V
     """Whoever was inside at the look may be gone by then, and counts until it is found out: his place is not free."""
     room = await venue.open(capacity=2)
     await come(room, *USERS)
-    await venue.keep()
-    paused = await room.recovery._pause("of whoever installs it")  # pyright: ignore[reportPrivateUsage]
+    await venue.run_worker()
+    paused = await room.installer._pause("of whoever installs it")  # pyright: ignore[reportPrivateUsage]
     truth = await venue.database.transaction(_begin, ROOM, paused)
     await room.leave((await room.join(USERS[0])).token or "")
 
-    taken = await room.doors.take()
-    await room.recovery._send(truth, paused)  # pyright: ignore[reportPrivateUsage]
+    taken = await room.admitter.take()
+    await room.installer._send(truth, paused)  # pyright: ignore[reportPrivateUsage]
 
     assert (taken.entries, taken.next_in_ms) == ([], 5000)
     assert (await room.census()).active == 2
-    await venue.keep()
+    await venue.run_worker()
     venue.clock.advance(timedelta(minutes=10))
     await room.look_at(USERS)
-    await venue.keep()
+    await venue.run_worker()
     assert (await room.census()).active == 2
 
 
@@ -288,14 +290,14 @@ async def test_an_install_that_comes_after_its_pause_tells_nothing(venue: Venue)
     """It was slow; another one was quicker, and people were let in since. It has to look at SQL again."""
     room = await venue.open(capacity=2)
     await come(room, *USERS)
-    await venue.keep()
-    paused = await room.recovery._pause("slow")  # pyright: ignore[reportPrivateUsage]
-    await room.recovery.install()
+    await venue.run_worker()
+    paused = await room.installer._pause("slow")  # pyright: ignore[reportPrivateUsage]
+    await room.installer.install()
     truth = await venue.database.transaction(_begin, ROOM, paused)
     await room.leave((await room.join(USERS[0])).token or "")
-    taken = await room.doors.take()
+    taken = await room.admitter.take()
 
-    assert await room.recovery._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
+    assert await room.installer._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
 
     census = await room.census()
     assert (len(taken.entries), census.active + census.entering) == (1, 2)
@@ -309,17 +311,17 @@ async def test_numbers_that_were_set_aside_for_one_run_of_the_server_are_given_o
     room = await venue.open(capacity=0)
     book = room.line.keys["book"]
     await venue.valkey.execute("HSET", book, "run", "the one before")
-    paused = await room.recovery._pause("first here, then there")  # pyright: ignore[reportPrivateUsage]
+    paused = await room.installer._pause("first here, then there")  # pyright: ignore[reportPrivateUsage]
     truth = await venue.database.transaction(_begin, ROOM, paused)
     if loses_all:
         await venue.valkey.execute("DEL", book)
     else:
         paused = paused._replace(run="the one between")
 
-    assert await room.recovery._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
+    assert await room.installer._send(truth, paused) == b"late"  # pyright: ignore[reportPrivateUsage]
 
-    await room.recovery.install()
-    assert (await room.join("ada")).standing == Waiting(place=2 * NUMBERS_AT_FIRST + 1, ahead=0, is_new=True)
+    await room.installer.install()
+    assert (await room.join("ada")).standing == InLine(place=2 * NUMBERS_AT_FIRST + 1, ahead=0, is_new=True)
 
 
 async def test_who_began_to_install_a_room_and_died_is_not_waited_for(venue: Venue):
@@ -327,9 +329,9 @@ async def test_who_began_to_install_a_room_and_died_is_not_waited_for(venue: Ven
     await come(room, *USERS)
     await pause(venue.valkey, token="dead", fence=0, lasts_ms=5000, now_ms=venue.clock.pinned_ms, **room.line.keys)
 
-    assert await venue.keep() == 5000
+    assert await venue.run_worker() == 5000
     assert await inside(room, *USERS) == []
     venue.clock.advance(timedelta(seconds=5))
-    await venue.keep()
+    await venue.run_worker()
 
     assert await inside(room, *USERS) == USERS[:2]

@@ -32,12 +32,12 @@ from tests.systems.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Entering, Inside, NotActive, Nowhere, PassOffice, RoomPlan, Waiting
-from tidegate.systems.waiting_room.admission import Taken
-from tidegate.systems.waiting_room.line import UnknownRoom
+from tidegate.systems.waiting_room import Entering, InLine, Inside, NotActive, Nowhere, PassSigner, RoomPlan
+from tidegate.systems.waiting_room.admission import AdmissionBatch
+from tidegate.systems.waiting_room.model import UnknownRoom
 from tidegate.systems.waiting_room.passes import PassRefused
-from tidegate.systems.waiting_room.rooms import NUMBERS_AT_FIRST
-from tidegate.systems.waiting_room.tokens import renew
+from tidegate.systems.waiting_room.room_store import NUMBERS_AT_FIRST
+from tidegate.systems.waiting_room.session_store import renew
 
 USERS = list("abcdefgh")
 USER = st.sampled_from(USERS)
@@ -76,9 +76,9 @@ class RoomMachine(RuleBasedStateMachine):
 
     @initialize(capacity=CAPACITY, opens_in_s=st.sampled_from([0, 0, 0, 20]), crowd=st.permutations(USERS))
     def begin(self, capacity: int, opens_in_s: int, crowd: list[str]) -> None:
-        self.do(self.venue.reception.create(ROOM, plan_with(capacity)))
+        self.do(self.venue.rooms.create(ROOM, plan_with(capacity)))
         start = self.clock.now() + timedelta(seconds=opens_in_s)
-        self.room = self.do(self.venue.reception.open(ROOM, start if opens_in_s else None))
+        self.room = self.do(self.venue.rooms.open(ROOM, start if opens_in_s else None))
         now_ms = self.clock.pinned_ms
         opens_ms = now_ms + opens_in_s * 1000 if opens_in_s else 0
         self.plain = PlainRoom(self.room.room.seed, opens_ms, capacity, now_ms, permits_at_ms=now_ms)
@@ -135,7 +135,7 @@ class RoomMachine(RuleBasedStateMachine):
         token = self.passes.get(user)
         if token is not None:
             try:
-                PassOffice([KEY]).read(token, room=ROOM, now=self.clock.now())
+                PassSigner([KEY]).read(token, room=ROOM, now=self.clock.now())
             except PassRefused:
                 return None
         return token
@@ -171,7 +171,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule()
     def keep(self) -> None:
-        self.do(self.venue.keep())
+        self.do(self.venue.run_worker())
         plain = self.plain
         plain.drop_the_gone()
         plain.expire()
@@ -183,13 +183,13 @@ class RoomMachine(RuleBasedStateMachine):
         plain.write(taken)
         plain.tell(taken)
 
-    def _take(self) -> tuple[Taken, list[str]]:
+    def _take(self) -> tuple[AdmissionBatch, list[str]]:
         """The first step; nothing is taken while an admission is in progress."""
         if self.plain.entering:
             with pytest.raises(UnknownRoom):
-                self.do(self.room.doors.take())
-            return Taken(epoch=0, entries=[]), []
-        taken, expected = self.do(self.room.doors.take()), self.plain.take()
+                self.do(self.room.admitter.take())
+            return AdmissionBatch(epoch=0, entries=[]), []
+        taken, expected = self.do(self.room.admitter.take()), self.plain.take()
         assert [each.user for each in taken.entries] == expected
         return taken, expected
 
@@ -201,7 +201,7 @@ class RoomMachine(RuleBasedStateMachine):
     def somebody_dies_after_the_second_step(self) -> None:
         taken, expected = self._take()
         if expected:
-            self.do(self.room.doors.write(taken))
+            self.do(self.room.admitter.write(taken))
             self.plain.write(expected)
             for user in expected:
                 self.written_at[self.plain.entering[user].number] = self.plain.now_ms
@@ -212,7 +212,7 @@ class RoomMachine(RuleBasedStateMachine):
         if expected:
             self.do(self.venue.database.transaction(_rename, "room_tokens", "hidden"))
             with pytest.raises(Exception, match="room_tokens"):
-                self.do(self.room.doors.write(taken))
+                self.do(self.room.admitter.write(taken))
             self.do(self.venue.database.transaction(_rename, "hidden", "room_tokens"))
             self.plain.roll_back(expected)
 
@@ -234,7 +234,7 @@ class RoomMachine(RuleBasedStateMachine):
     @rule(capacity=CAPACITY)
     def the_capacity_is_changed(self, capacity: int) -> None:
         """Admissions whose rows are written are completed by this, the others reverted."""
-        self.do(self.venue.reception.alter(ROOM, plan_with(capacity)))
+        self.do(self.venue.rooms.alter(ROOM, plan_with(capacity)))
         self.plain.capacity = capacity
         self._install()
 
@@ -247,7 +247,7 @@ class RoomMachine(RuleBasedStateMachine):
     @rule()
     def the_server_loses_its_data(self) -> None:
         self.do(self.valkey.execute("FLUSHALL"))
-        self.do(self.room.recovery.install())
+        self.do(self.room.installer.install())
         plain = self.plain
         plain.entering = {user: each for user, each in plain.entering.items() if each.number in plain.rows}
         self._install()
@@ -281,7 +281,7 @@ class RoomMachine(RuleBasedStateMachine):
         if waiter := plain.waiting.get(user):
             opens_in_ms = max(0, plain.opens_ms - plain.now_ms)
             ahead = None if opens_in_ms else plain.line().index(user)
-            assert found == Waiting(place=waiter.place, ahead=ahead, opens_in_ms=opens_in_ms)
+            assert found == InLine(place=waiter.place, ahead=ahead, opens_in_ms=opens_in_ms)
         elif session := plain.inside.get(user):
             assert isinstance(found, Inside)
             assert found.left_ms == max(0, session.told_ms - plain.now_ms)

@@ -123,7 +123,7 @@ async def test_before_the_start_nobody_has_a_position_and_the_draw_is_committed_
 async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_leave(site: RoomSite, visitor: Client):
     room = await site.open(capacity=1, session=timedelta(minutes=7))
     await press(visitor, site.path, "join")
-    await site.venue.keep()
+    await site.venue.run_worker()
 
     html = await see(visitor, site.path)
     assert (state_of(html), "7 minutes" in html) == ("inside", True)
@@ -138,7 +138,7 @@ async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_lea
 async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(site: RoomSite, visitor: Client):
     await site.open(capacity=1)
     await press(visitor, site.path, "join")
-    await site.venue.keep()
+    await site.venue.run_worker()
     await see(visitor, site.path)
     await site.pass_time(timedelta(minutes=11))
     assert state_of(await see(visitor, site.path)) == "over"
@@ -156,7 +156,7 @@ async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(sit
 async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site: RoomSite, visitor: Client):
     await site.open()
     await press(visitor, site.path, "join")
-    await site.venue.reception.close(ROOM)
+    await site.venue.rooms.close(ROOM)
 
     html = await see(visitor, site.path)
     assert (state_of(html), "The line is paused" in html) == ("waiting", True)
@@ -176,7 +176,7 @@ async def test_the_page_of_a_paused_line_promises_no_turn_and_no_wait(how: str, 
     assert (_is_visible(html, "first"), _is_visible(html, "paused")) == (True, False)
     assert 'id="estimate">Less than a minute<' in html
     if how == "closed":
-        await site.venue.reception.close(ROOM)
+        await site.venue.rooms.close(ROOM)
     else:
         await site.amend(capacity=0)
 
@@ -191,13 +191,13 @@ async def test_the_page_of_a_paused_line_promises_no_turn_and_no_wait(how: str, 
 async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSite, visitor: Client):
     room = await site.open(capacity=1)
     await press(visitor, site.path, "join")
-    await site.venue.keep()
+    await site.venue.run_worker()
     await see(visitor, site.path)
     await site.pass_time(timedelta(minutes=11))
     await site.amend(capacity=0)
     (waiting,) = await come(room, "ada")
     assert 'value="join"' in await see(visitor, site.path)
-    await site.venue.reception.close(ROOM)
+    await site.venue.rooms.close(ROOM)
     closed, shop = "The line is closed. Joining is not possible right now.", "return to the site that sent you here"
 
     for path in (site.path, f"{site.path}?left=1"):
@@ -205,17 +205,17 @@ async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSit
         assert (state_of(html) in ("over", "left"), closed in html, shop in html) == (True, True, False)
         assert 'value="join"' not in html
     visitor.session.cookie_jar.clear()
-    await site.venue.reception.open(ROOM)
+    await site.venue.rooms.open(ROOM)
     await site.amend(anybody=False)
     html = await see(visitor, f"{site.path}?left=1")
     assert (closed in html, shop in html, 'value="join"' in html) == (False, True, False)
 
     # The server lost the line while the room was closed: the pass is good, and the place comes back with the opening.
-    await site.venue.reception.close(ROOM)
+    await site.venue.rooms.close(ROOM)
     await site.venue.valkey.execute("FLUSHALL")
     await visitor.get(f"{site.path}?pass={waiting}")
     assert state_of(await see(visitor, site.path)) == "closed"
-    await site.venue.reception.open(ROOM)
+    await site.venue.rooms.open(ROOM)
     assert state_of(await see(visitor, site.path)) == "waiting"
 
 
@@ -495,7 +495,7 @@ async def test_while_the_server_of_the_line_is_away_the_page_says_that_places_ar
         visitor = Client(session, site.url)
         room = await site.open(capacity=1, entrance="/shop")
         await come(room, "bob")
-        await site.venue.keep()
+        await site.venue.run_worker()
         (token,) = await come(room, "ada")
         of_bob = (await room.join("bob")).token
         session.cookie_jar.update_cookies({COOKIE: token}, URL(site.url))

@@ -9,31 +9,31 @@ from hypothesis import strategies as st
 from tests.systems.waiting_room.venue import KEY, ROOM, Venue, come
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.waiting_room import NotActive, PassOffice, PassRefused
-from tidegate.systems.waiting_room.passes import Pass
+from tidegate.systems.waiting_room import NotActive, PassRefused, PassSigner
+from tidegate.systems.waiting_room.passes import VisitorPass
 
 NOW = ManualClock().now()
-SAID = Pass("waiting", ROOM, "a line", "ada", to_ms(NOW) + 1000, -5, None)
-TOKEN = PassOffice([KEY]).issue(SAID)
+SAID = VisitorPass("waiting", ROOM, "a line", "ada", to_ms(NOW) + 1000, -5, None)
+TOKEN = PassSigner([KEY]).issue(SAID)
 
 
 def test_what_was_said_can_be_read_until_its_time_is_over():
-    office = PassOffice([KEY])
+    signer = PassSigner([KEY])
 
-    assert office.read(TOKEN, room=ROOM, now=NOW + timedelta(milliseconds=999)) == SAID
+    assert signer.read(TOKEN, room=ROOM, now=NOW + timedelta(milliseconds=999)) == SAID
     with pytest.raises(PassRefused, match="over"):
-        office.read(TOKEN, room=ROOM, now=NOW + timedelta(seconds=1))
+        signer.read(TOKEN, room=ROOM, now=NOW + timedelta(seconds=1))
 
 
 def test_another_room_or_another_key_refuses_it():
     with pytest.raises(PassRefused, match="another room"):
-        PassOffice([KEY]).read(TOKEN, room="other", now=NOW)
+        PassSigner([KEY]).read(TOKEN, room="other", now=NOW)
     with pytest.raises(PassRefused, match="not signed here"):
-        PassOffice([b"another key, just as long: 32 b."]).read(TOKEN, room=ROOM, now=NOW)
+        PassSigner([b"another key, just as long: 32 b."]).read(TOKEN, room=ROOM, now=NOW)
 
 
 def test_a_key_that_was_replaced_still_opens_what_it_signed():
-    assert PassOffice([b"a new key that signs from now on", KEY]).read(TOKEN, room=ROOM, now=NOW) == SAID
+    assert PassSigner([b"a new key that signs from now on", KEY]).read(TOKEN, room=ROOM, now=NOW) == SAID
 
 
 @given(at=st.integers(0, len(TOKEN) - 1), character=st.sampled_from("ABCxyz019-_.=+/ \0é"))
@@ -41,25 +41,25 @@ def test_no_character_of_it_can_be_changed(at: int, character: str):
     changed = TOKEN[:at] + character + TOKEN[at + 1 :]
     if changed != TOKEN:
         with pytest.raises(PassRefused):
-            PassOffice([KEY]).read(changed, room=ROOM, now=NOW)
+            PassSigner([KEY]).read(changed, room=ROOM, now=NOW)
 
 
 @pytest.mark.parametrize("token", ["", ".", "x", TOKEN + "A", TOKEN + ".", "a" * 5000, TOKEN.partition(".")[0]])
 def test_what_is_no_pass_is_refused(token: str):
     with pytest.raises(PassRefused):
-        PassOffice([KEY]).read(token, room=ROOM, now=NOW)
+        PassSigner([KEY]).read(token, room=ROOM, now=NOW)
 
 
 @pytest.mark.parametrize("keys", [[], [b"short"]])
 def test_a_key_that_can_be_guessed_is_refused(keys: list[bytes]):
     with pytest.raises(InvalidArgument):
-        PassOffice(keys)
+        PassSigner(keys)
 
 
 async def test_a_pass_for_the_line_is_none_for_the_room(venue: Venue):
     room = await venue.open()
     waiting, _ = await come(room, "ada", "bob")
-    await venue.keep()
+    await venue.run_worker()
 
     with pytest.raises(NotActive):
         await room.check(waiting)

@@ -16,22 +16,22 @@ from tidegate.primitives.membership import MembershipKeys
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Reception, RoomPlan, WaitingRoom
-from tidegate.systems.waiting_room.opening import open_reception
+from tidegate.systems.waiting_room import RoomPlan, WaitingRoom, WaitingRooms
+from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 BRIEF = RoomPlan(capacity=2, session=timedelta(seconds=1), abandon_after=timedelta(seconds=60), log_length=1000)
 
 
 @asynccontextmanager
-async def running(folder: Path, valkey: Valkey) -> AsyncGenerator[Reception]:
+async def running(folder: Path, valkey: Valkey) -> AsyncGenerator[WaitingRooms]:
     """A process that keeps rooms, for the length of a block."""
     settings = Settings(data_dir=await migrated_folder(folder), valkey_url=valkey.url)
     async with open_context(settings) as parts:
-        reception = open_reception(settings, parts.database, parts.valkey)
-        process = build_process(parts, duties={"rooms": reception.keepers()})
+        rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
+        process = build_process(parts, duties={"rooms": rooms.workers()})
         task = asyncio.create_task(process.run())
         try:
-            yield reception
+            yield rooms
         finally:
             process.stop()
             await task
@@ -56,9 +56,9 @@ async def until_known(room: str, *, is_known: bool) -> None:
 
 
 async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, embedded: Valkey):
-    async with running(tmp_path, embedded) as reception:
-        await reception.create(ROOM, BRIEF)
-        room = await reception.open(ROOM, None)
+    async with running(tmp_path, embedded) as rooms:
+        await rooms.create(ROOM, BRIEF)
+        room = await rooms.open(ROOM, None)
         await come(room, "ada", "bob", "cem")
         await until(embedded, room, active=2, waiting=1)
         leader = MembershipKeys(embedded.unit("shard-0")).leader
@@ -71,9 +71,9 @@ async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, 
         await until(embedded, room, active=1, waiting=0)
         assert REGISTRY.get_sample_value("room_waiting", {"room": ROOM}) == 0
         assert REGISTRY.get_sample_value("room_ended_total", {"room": ROOM, "outcome": "rolled_back"}) is not None
-        await reception.create("other", BRIEF)
+        await rooms.create("other", BRIEF)
         await until_known("other", is_known=True)
-        await reception.delete("other")
+        await rooms.delete("other")
         await until_known("other", is_known=False)
 
     last = REGISTRY.get_sample_value("room_waiting", {"room": ROOM})

@@ -19,7 +19,7 @@ from tidegate.primitives.membership import MembershipKeys, MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.systems.waiting_room import RoomPlan
-from tidegate.systems.waiting_room.opening import open_reception
+from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 LEASE = timedelta(seconds=1)
 
@@ -39,10 +39,10 @@ async def test_visitors_keep_their_places_and_are_admitted_in_order_afterwards(
         )
         async with open_context(settings) as parts:
             lease = str(MembershipKeys(parts.unit).membership)
-            reception = open_reception(settings, parts.database, parts.valkey)
-            async with at_work(build_process(parts, duties={"rooms": reception.keepers()})):
-                await reception.create(ROOM, plan)
-                room = await reception.open(ROOM, None)
+            rooms = open_waiting_rooms(settings, parts.database, parts.valkey)
+            async with at_work(build_process(parts, duties={"rooms": rooms.workers()})):
+                await rooms.create(ROOM, plan)
+                room = await rooms.open(ROOM, None)
                 await come(room, "ann", "bob", "cid")
                 await until(parts.valkey, room, active=1, waiting=2)
                 with capture_logs() as lines:

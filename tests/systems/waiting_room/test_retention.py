@@ -10,7 +10,7 @@ from tests.systems.waiting_room.venue import Venue
 from tidegate.connections import build_context
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
-from tidegate.systems.waiting_room.opening import OpenWaitingRooms
+from tidegate.systems.waiting_room.system import OpenWaitingRooms
 from tidegate.systems.waiting_room.tables import room_tokens
 
 
@@ -22,13 +22,13 @@ def _admissions(tx: Transaction) -> list[int]:
 async def test_admissions_are_deleted_after_their_end_but_the_last_of_a_room(anywhere: Venue, tmp_path: Path):
     now, kept = anywhere.clock.now(), timedelta(days=10)
     settings = Settings.model_validate({"data_dir": tmp_path, "waiting_room": {"tokens_kept": kept}})
-    context = build_context(settings, anywhere.reception.valkey, anywhere.database)
+    context = build_context(settings, anywhere.rooms.valkey, anywhere.database)
     times = {"admitted_at": now, "expires_at": now, "ends_at": now, "is_guest": False, "room": "sale"}
     over = {**times, "state": "expired", "ended_at": now, "active_user": None}
     inside = {**times, "state": "active", "ended_at": None, "active_user": "u2"}
     rows = [{**row, "admission": n, "user_id": f"u{n}"} for n, row in enumerate([over, inside, over, over], 1)]
     await anywhere.database.transaction(lambda tx: tx.execute(insert(room_tokens), rows))
-    [rule] = OpenWaitingRooms(context, anywhere.reception).retention_rules()
+    [rule] = OpenWaitingRooms(context, anywhere.rooms).retention_rules()
 
     anywhere.clock.advance(kept - timedelta(seconds=1))
     assert await rule.prune(500) == 0

@@ -8,7 +8,8 @@ import pytest
 from tests.systems.waiting_room.venue import ROOM, Venue, come, inside
 from tidegate.storage.sql import Transaction
 from tidegate.systems.waiting_room import NotActive, PassRefused, Session, WaitingRoom, require_active
-from tidegate.systems.waiting_room.tokens import Entry, expire, renew
+from tidegate.systems.waiting_room.model import VisitorAdmission
+from tidegate.systems.waiting_room.session_store import expire, renew
 
 SESSION = timedelta(minutes=10)
 LONGEST = timedelta(minutes=30)
@@ -17,7 +18,7 @@ LONGEST = timedelta(minutes=30)
 async def enter(venue: Venue, room: WaitingRoom, user: str) -> str:
     """The pass of one who is inside."""
     await room.join(user)
-    await venue.keep()
+    await venue.run_worker()
     return (await room.join(user)).token or ""
 
 
@@ -25,15 +26,15 @@ async def test_a_session_ends_when_its_time_is_over_and_the_next_comes_in(anywhe
     room = await anywhere.open(session=SESSION, longest_session=LONGEST, abandon_after=timedelta(hours=1))
     token = await enter(anywhere, room, "ada")
     await come(room, "bob")
-    assert await anywhere.keep() == 600_000
+    assert await anywhere.run_worker() == 600_000
 
     anywhere.clock.advance(SESSION - timedelta(milliseconds=1))
-    assert await anywhere.keep() == 1
+    assert await anywhere.run_worker() == 1
     await room.check(token)
     anywhere.clock.advance(timedelta(milliseconds=1))
     with pytest.raises(NotActive):
         await room.check(token)
-    await anywhere.keep()
+    await anywhere.run_worker()
 
     assert await inside(room, "ada", "bob") == ["bob"]
     assert await anywhere.states() == [("ada", "expired"), ("bob", "active")]
@@ -53,7 +54,7 @@ async def test_activity_prolongs_a_session_of_which_less_than_half_is_left_up_to
         left.append(getattr(standing, "left_ms", -1) // 60_000)
 
     assert left == [6, 10, 6, 10, 6, 6, 2]
-    await anywhere.keep()
+    await anywhere.run_worker()
     assert await anywhere.states() == [("ada", "expired")]
 
 
@@ -66,7 +67,7 @@ async def test_a_session_that_was_prolonged_in_sql_alone_is_not_ended(venue: Ven
     venue.clock.advance(timedelta(minutes=4))
     assert await inside(room, "ada") == []
 
-    assert await venue.keep() == 360_000
+    assert await venue.run_worker() == 360_000
     assert await inside(room, "ada") == ["ada"]
 
 
@@ -124,7 +125,7 @@ async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anyw
     anywhere.clock.advance(SESSION)
 
     def end(tx: Transaction) -> None:
-        expire(tx, ROOM, [Entry("ada", getattr(entry, "admission", 0))])
+        expire(tx, ROOM, [VisitorAdmission("ada", getattr(entry, "admission", 0))])
         tx.after_commit(lambda: order.append("expired"))
 
     await anywhere.database.transaction(end)
@@ -154,13 +155,13 @@ async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: py
     buying = asyncio.create_task(anywhere.database.transaction(buy))
     await checked.wait()
     anywhere.clock.advance(SESSION)
-    assert await anywhere.keep() == 1000, "in a second he is looked at again"
+    assert await anywhere.run_worker() == 1000, "in a second he is looked at again"
 
     assert not buying.done()
     assert await inside(room, "bob", "eve") == ["eve"]
     await buying
     anywhere.clock.advance(timedelta(seconds=1))
-    await anywhere.keep()
+    await anywhere.run_worker()
     assert (await anywhere.states())[:2] == [("ada", "expired"), ("bob", "expired")]
 
 
@@ -168,12 +169,12 @@ async def test_nobody_is_inside_twice(anywhere: Venue):
     """Also where two admissions of one user reach SQL, as after a loss of the line."""
     room = await anywhere.open(capacity=5)
     await come(room, "ada")
-    first = await room.doors.take()
+    first = await room.admitter.take()
     await anywhere.valkey.execute("DEL", room.line.keys["entries"], room.line.keys["entering"])
     await come(room, "ada")
-    await anywhere.keep()
+    await anywhere.run_worker()
 
-    found = await room.doors.write(first)
+    found = await room.admitter.write(first)
 
     assert found.active == []
     assert await anywhere.states() == [("ada", "active")]

@@ -21,7 +21,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.refusing import lines_of_outage, refusing
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.systems.waiting_room.counter import HEADER, bring, served, showing
-from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, line, open_office, venue_at
+from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, line, open_signer, venue_at
 from tests.waiting import look_again, patience, until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import TooManyWaiting
@@ -33,34 +33,34 @@ from tidegate.runtime import outage
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import (
-    Crowd,
+    AdmissionState,
+    InLine,
     Inside,
+    LineView,
     Nowhere,
     Pace,
-    Reception,
     RoomPlan,
     Standing,
-    TokenState,
-    Waiting,
+    WaitingRooms,
     WaitingRoomSettings,
 )
 from tidegate.systems.waiting_room.api.place_events import PlaceEvents, PlaceStream, PlaceStreams
 from tidegate.systems.waiting_room.api.places import Paces, PlaceRoutes
-from tidegate.systems.waiting_room.tokens import settle
-from tidegate.systems.waiting_room.watching import Watching
+from tidegate.systems.waiting_room.session_store import settle
+from tidegate.systems.waiting_room.watching import WatcherRegistry
 
 EVENTS = f"/v1/rooms/{ROOM}/place/events"
 
 
-def another(venue: Venue, valkey: Valkey | None = None) -> Reception:
+def another(venue: Venue, valkey: Valkey | None = None) -> WaitingRooms:
     """The same rooms as another process has them."""
     settings = WaitingRoomSettings(settle_after=SETTLE_AFTER)
-    return Reception(valkey or venue.valkey, venue.database, open_office, settings)
+    return WaitingRooms(valkey or venue.valkey, venue.database, open_signer, settings)
 
 
 @pytest.fixture
 async def client(venue: Venue) -> AsyncGenerator[Client]:
-    async with served(venue.reception) as opened:
+    async with served(venue.rooms) as opened:
         yield opened
 
 
@@ -96,8 +96,8 @@ async def test_who_watches_is_shown_where_he_stands_whenever_that_changes_until_
     first = await next_place(stream)
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(ada))
     second = await next_place(stream)
-    await venue.reception.amend(ROOM, {"capacity": 1})
-    await venue.keep()
+    await venue.rooms.amend(ROOM, {"capacity": 1})
+    await venue.run_worker()
     rest = [event async for event in stream]
 
     assert (first["state"], first["position"], first["waiting"], first["pass"]) == ("waiting", 2, 2, None)
@@ -113,7 +113,7 @@ async def test_who_watches_is_shown_where_he_stands_whenever_that_changes_until_
 async def test_who_is_on_the_way_in_is_told_when_he_is_inside_and_when_he_is_back_in_line(client: Client, venue: Venue):
     room = await venue.open(capacity=0)
     stream = places(client, (await bring(client, "ada"))["pass"])
-    await venue.reception.amend(ROOM, {"capacity": 1})
+    await venue.rooms.amend(ROOM, {"capacity": 1})
 
     async def seen(state: str) -> dict[str, Any]:
         while (place := await next_place(stream))["state"] != state:
@@ -121,13 +121,15 @@ async def test_who_is_on_the_way_in_is_told_when_he_is_inside_and_when_he_is_bac
         return place
 
     await seen("waiting")
-    taken = await room.doors.take()
+    taken = await room.admitter.take()
     await seen("entering")
-    await room.doors.tell(await venue.database.transaction(settle, ROOM, taken.entries, TokenState.ROLLED_BACK))
+    await room.admitter.confirm(
+        await venue.database.transaction(settle, ROOM, taken.entries, AdmissionState.ROLLED_BACK)
+    )
     assert (await seen("waiting"))["position"] == 1
-    taken = await room.doors.take()
+    taken = await room.admitter.take()
     await seen("entering")
-    await room.doors.tell(await room.doors.write(taken))
+    await room.admitter.confirm(await room.admitter.write(taken))
     assert (await seen("inside"))["left_ms"] == 600_000
 
 
@@ -135,10 +137,10 @@ async def test_who_is_on_the_way_in_is_told_when_he_is_inside_and_when_he_is_bac
 async def test_two_rooms_are_watched_at_once_on_any_kind_of_server(on_any_server: Venue):
     """In a cluster each room lives somewhere else."""
     venue = on_any_server
-    watching, seen = Watching(venue.valkey, most=9), asyncio.Queue[tuple[str, int | None]]()
+    watching, seen = WatcherRegistry(venue.valkey, most=9), asyncio.Queue[tuple[str, int | None]]()
     rooms = [await venue.open(capacity=0)]
-    await venue.reception.create("other", RoomPlan(capacity=0))
-    rooms.append(await venue.reception.open("other"))
+    await venue.rooms.create("other", RoomPlan(capacity=0))
+    rooms.append(await venue.rooms.open("other"))
     watchers: list[Onlooker] = []
     for room in rooms:
         first, _ = await come(room, "first", "second")
@@ -168,9 +170,9 @@ class Onlooker:
     ahead: str
     seen: asyncio.Queue[tuple[str, int | None]]
 
-    def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
+    def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
         del crowd, pace
-        assert isinstance(standing, Waiting)
+        assert isinstance(standing, InLine)
         self.seen.put_nowait((self.room, standing.ahead))
 
 
@@ -178,7 +180,7 @@ class Onlooker:
 async def test_many_watch_at_two_processes_and_each_sees_his_position_go_down_and_ends_inside(venue: Venue):
     people, waves = 80, 4
     room = await venue.open(capacity=0)
-    async with served(venue.reception) as here, served(another(venue)) as there:
+    async with served(venue.rooms) as here, served(another(venue)) as there:
         tokens = [(await room.join(f"user-{n}")).token or "" for n in range(people)]
         streams = [places((here, there)[n % 2], token) for n, token in enumerate(tokens)]
         seen = [[await next_place(stream)] for stream in streams]
@@ -192,7 +194,7 @@ async def test_many_watch_at_two_processes_and_each_sees_his_position_go_down_an
             watching = [group.create_task(watch_on(n)) for n in range(people)]
             for wave in range(1, waves + 1):
                 await another(venue).amend(ROOM, {"capacity": wave * people // waves})
-                await venue.keep()
+                await venue.run_worker()
                 await asyncio.gather(*watching[(wave - 1) * people // waves : wave * people // waves])
                 assert not any(task.done() for task in watching[wave * people // waves :])
 
@@ -213,8 +215,8 @@ async def someone_goes(client: Client, stream: AsyncIterator[Event], token: str)
 
 async def test_at_the_start_everybody_has_a_position_without_anything_else_moving(client: Client, venue: Venue):
     start = timedelta(milliseconds=1200)
-    await venue.reception.create(ROOM, RoomPlan(capacity=0))
-    await venue.reception.open(ROOM, venue.clock.now() + start)
+    await venue.rooms.create(ROOM, RoomPlan(capacity=0))
+    await venue.rooms.open(ROOM, venue.clock.now() + start)
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
     stream = places(client, ada)
 
@@ -228,8 +230,8 @@ async def test_at_the_start_everybody_has_a_position_without_anything_else_movin
 
 
 async def test_a_start_that_is_put_off_is_told_to_those_who_watch(client: Client, venue: Venue):
-    await venue.reception.create(ROOM, RoomPlan(capacity=0))
-    await venue.reception.open(ROOM, venue.clock.now() + timedelta(minutes=1))
+    await venue.rooms.create(ROOM, RoomPlan(capacity=0))
+    await venue.rooms.open(ROOM, venue.clock.now() + timedelta(minutes=1))
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
     stream = places(client, ada)
     await next_place(stream)
@@ -271,7 +273,7 @@ async def test_who_watches_a_line_that_stands_still_is_never_dropped_and_who_wen
         before = await venue.valkey.execute("GET", room.line.keys["seen"])
         venue.clock.advance(timedelta(seconds=1))
         await until(lambda: _has_changed(venue.valkey, room.line.keys["seen"], before))
-        await venue.keep()
+        await venue.run_worker()
 
     async with patience():
         while (await room.census()).waiting > 1:
@@ -301,7 +303,7 @@ async def test_a_stream_outlives_the_server_of_the_line_and_the_door_stays_open_
         ):
             room = await venue.open(capacity=1)
             inside, ada, bob = await come(room, "inside", "ada", "bob")
-            await venue.keep()
+            await venue.run_worker()
             within = (await room.look(inside)).token or ""
             stream = places(client, bob)
             assert (await next_place(stream))["position"] == 2
@@ -327,7 +329,7 @@ class Seeing:
     def __init__(self, user: str) -> None:
         self.user, self.times = user, 0
 
-    def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
+    def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
         self.times += 1
 
 
@@ -341,7 +343,7 @@ async def test_the_return_of_the_server_is_logged_when_visitors_see_their_places
         async with connected(server.url) as valkey, venue_at(url, valkey, clock) as venue:
             room = await venue.open(capacity=0)
             await come(room, "ada")
-            watching, watcher = Watching(valkey, most=1), Seeing("ada")
+            watching, watcher = WatcherRegistry(valkey, most=1), Seeing("ada")
             with capture_logs() as lines:
                 watching.join(room, watcher)
                 await until(lambda: watcher.times)
@@ -358,22 +360,22 @@ async def test_who_could_not_be_heard_while_the_server_was_down_keeps_his_place(
     await come(room, "ada", "bob")
     venue.clock.advance(timedelta(minutes=5))
     await venue.valkey.execute("HSET", room.line.keys["book"], "run", "the one before")  # it was started again
-    venue.keeper.begin()
+    venue.worker.begin()
 
-    await venue.keep()
+    await venue.run_worker()
     assert (await room.census()).waiting == 2
     venue.clock.advance(timedelta(minutes=1))
     await room.look_at(["ada"])
     venue.clock.advance(timedelta(minutes=1, seconds=1))
-    await venue.keep()
+    await venue.run_worker()
 
-    assert (await room.look_at(["ada", "bob"])).standings == [Waiting(place=1, ahead=0), Nowhere()]
+    assert (await room.look_at(["ada", "bob"])).standings == [InLine(place=1, ahead=0), Nowhere()]
 
 
 async def test_where_too_many_watch_the_next_is_told_to_come_later(venue: Venue):
     room = await venue.open(capacity=0)
     tokens = [(await room.join(user)).token or "" for user in ("ada", "bob")]
-    async with served(venue.reception, HttpSettings(most_watchers=1)) as client:
+    async with served(venue.rooms, HttpSettings(most_watchers=1)) as client:
         stream = places(client, tokens[0])
         await next_place(stream)
 
@@ -405,7 +407,7 @@ async def test_who_is_nowhere_is_told_so_and_the_stream_ends(client: Client, ven
 async def test_when_the_process_stops_every_stream_ends(venue: Venue):
     room = await venue.open(capacity=0)
     token = (await room.join("ada")).token or ""
-    async with served(venue.reception) as client, patience():
+    async with served(venue.rooms) as client, patience():
         stream = places(client, token)
         await next_place(stream)
         client.stop()
@@ -452,7 +454,7 @@ async def test_a_slow_reader_is_sent_the_latest_only_and_no_pass_is_lost(venue: 
     for ahead in range(50, 0, -1):
         if ahead == 25:
             venue.clock.advance(timedelta(seconds=20))  # a new pass is due here, in the middle of what is left out
-        stream.show(Waiting(place=1, ahead=ahead), Crowd(100, 0, []), None)
+        stream.show(InLine(place=1, ahead=ahead), LineView(100, 0, []), None)
     slow.is_clogged = False
     slow.offer()
     slow.offer()
@@ -461,7 +463,7 @@ async def test_a_slow_reader_is_sent_the_latest_only_and_no_pass_is_lost(venue: 
     place = msgspec.json.decode(only.partition(b"data: ")[2])
     assert place["position"] == 2
     assert room.read(place["pass"]).user == "ada"
-    stream.show(Waiting(place=1, ahead=1), Crowd(100, 0, []), None)
+    stream.show(InLine(place=1, ahead=1), LineView(100, 0, []), None)
     assert len(slow.sent) == 1, "nothing changed"
     stream.end()
 
@@ -480,12 +482,12 @@ async def test_whatever_is_shown_and_however_slow_he_reads_the_last_word_reaches
             ahead -= draw.randrange(3)
             connection.is_clogged = draw.random() < 0.5
             venue.clock.advance(timedelta(seconds=draw.choice((0, 1, 9))))
-            stream.show(Waiting(place=1, ahead=ahead), Crowd(100, 0, []), None)
+            stream.show(InLine(place=1, ahead=ahead), LineView(100, 0, []), None)
             if draw.random() < 0.2:
                 stream.beat()
             connection.offer()
-        stream.show(Inside(7, 600_000), Crowd(100, 0, []), None)
-        stream.show(Nowhere(), Crowd(100, 0, []), None)
+        stream.show(Inside(7, 600_000), LineView(100, 0, []), None)
+        stream.show(Nowhere(), LineView(100, 0, []), None)
         connection.is_clogged = False
         connection.offer()
 
@@ -503,7 +505,7 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
     await room.join("bob")  # so that the real position, which the follower may show at any moment, is the last one too
     token = (await room.join("ada")).token or ""
     http, streams = HttpSettings(port=0), PlaceStreams(venue.valkey, most=5)
-    places = PlaceRoutes(venue.reception, Paces(), partial(PlaceEvents, streams))
+    places = PlaceRoutes(venue.rooms, Paces(), partial(PlaceEvents, streams))
     stopping, moves = asyncio.Event(), 60_000
     loop, received = asyncio.get_running_loop(), b""
     with Binding(http) as binding, socket.socket() as client:
@@ -515,7 +517,7 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
         await loop.sock_sendall(client, request.encode())
         [(stream, wire)] = await _opened(streams)
         for ahead in range(moves, 0, -1):
-            stream.show(Waiting(place=1, ahead=ahead), Crowd(moves, 0, []), None)
+            stream.show(InLine(place=1, ahead=ahead), LineView(moves, 0, []), None)
         kept = wire.transport.get_write_buffer_size()
         async with patience():
             while b'"position":2,' not in received.partition(b'"position":60001,')[2]:
@@ -537,7 +539,7 @@ async def _opened(streams: PlaceStreams) -> list[tuple[PlaceStream, Any]]:
 async def test_one_user_cannot_take_the_place_of_all_who_want_to_watch(venue: Venue):
     room = await venue.open(capacity=0)
     shown = room.read((await room.join("ada")).token or "")
-    watching, windows = Watching(venue.valkey, most=100), [PlaceStream(room, shown) for _ in range(7)]
+    watching, windows = WatcherRegistry(venue.valkey, most=100), [PlaceStream(room, shown) for _ in range(7)]
     for each in windows[:6]:
         watching.join(room, each)
 
@@ -555,7 +557,7 @@ async def test_one_user_cannot_take_the_place_of_all_who_want_to_watch(venue: Ve
 async def test_nobody_looks_at_a_room_that_nobody_watches(venue: Venue):
     room = await venue.open(capacity=0)
     shown = room.read((await room.join("ada")).token or "")
-    watching, stream = Watching(venue.valkey, most=5), PlaceStream(room, shown)
+    watching, stream = WatcherRegistry(venue.valkey, most=5), PlaceStream(room, shown)
     before = asyncio.all_tasks()
 
     watching.join(room, stream)

@@ -1,4 +1,4 @@
-"""Rooms for the tests, on a clock that stands still: a reception, and the keeper that the leader would run."""
+"""Rooms for the tests, on a clock that stands still: a rooms, and the keeper that the leader would run."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,9 +13,9 @@ from sqlalchemy import select
 from tidegate.core.clock import Clock, ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Inside, PassOffice, Reception, RoomPlan, WaitingRoom, WaitingRoomSettings
-from tidegate.systems.waiting_room.keeper import RoomKeeper
+from tidegate.systems.waiting_room import Inside, PassSigner, RoomPlan, WaitingRoom, WaitingRooms, WaitingRoomSettings
 from tidegate.systems.waiting_room.tables import room_tokens
+from tidegate.systems.waiting_room.worker import RoomWorker
 
 KEY = b"a key of the tests, of 32 bytes."
 SETTLE_AFTER = timedelta(seconds=10)
@@ -29,24 +29,24 @@ class Venue:
     valkey: Valkey
     database: Database
     clock: ManualClock
-    reception: Reception
+    rooms: WaitingRooms
 
     async def open(self, **plan: Any) -> WaitingRoom:
         """A room that is open."""
         values: dict[str, Any] = {"capacity": 1, "log_length": 10_000, **plan}
-        await self.reception.create(ROOM, RoomPlan(**values))
-        room = await self.reception.open(ROOM)
-        await self.keep()
+        await self.rooms.create(ROOM, RoomPlan(**values))
+        room = await self.rooms.open(ROOM)
+        await self.run_worker()
         return room
 
     @cached_property
-    def keeper(self) -> RoomKeeper:
+    def worker(self) -> RoomWorker:
         """Of the room; it installs it when it first looks."""
-        return self.reception.keeper(ROOM)
+        return self.rooms.worker(ROOM)
 
-    async def keep(self) -> int | None:
+    async def run_worker(self) -> int | None:
         """What the leader does until there is nothing to do; in how many ms there is more."""
-        keeper = self.keeper
+        keeper = self.worker
         for _ in range(1000):
             next_in_ms = await keeper.fire()
             if next_in_ms != 0:
@@ -93,13 +93,13 @@ async def venue_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[Ven
     """A venue on this database, which has all tables."""
     async with await Database.open(url, clock=clock) as database:
         settings = WaitingRoomSettings(settle_after=SETTLE_AFTER)
-        reception = Reception(valkey, database, open_office, settings)
+        rooms = WaitingRooms(valkey, database, open_signer, settings)
         assert isinstance(clock, ManualClock)
-        yield Venue(valkey, database, clock, reception)
+        yield Venue(valkey, database, clock, rooms)
 
 
-async def open_office() -> PassOffice:
-    return PassOffice([KEY])
+async def open_signer() -> PassSigner:
+    return PassSigner([KEY])
 
 
 def _states(tx: Transaction) -> list[tuple[str, str]]:

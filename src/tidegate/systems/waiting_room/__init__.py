@@ -7,30 +7,48 @@ from tidegate.core.exports import lazy_exports
 if TYPE_CHECKING:
     from tidegate.systems.waiting_room.draw import commitment_of, drawn_place, number_of
     from tidegate.systems.waiting_room.estimate import Estimate, Pace
-    from tidegate.systems.waiting_room.line import Census, Crowd, Entering, Inside, Nowhere, Standing, Waiting
-    from tidegate.systems.waiting_room.passes import Pass, PassOffice, PassRefused
-    from tidegate.systems.waiting_room.reception import Reception, RoomStatus
-    from tidegate.systems.waiting_room.rooms import Room, RoomExists, RoomInUse, RoomState
-    from tidegate.systems.waiting_room.settings import MOST_CAPACITY, RoomPlan, WaitingRoomSettings
-    from tidegate.systems.waiting_room.tokens import NotActive, Session, TokenState, require_active
-    from tidegate.systems.waiting_room.waiting_room import Answer, RoomClosed, WaitingRoom
+    from tidegate.systems.waiting_room.model import (
+        MOST_CAPACITY,
+        AdmissionState,
+        Entering,
+        InLine,
+        Inside,
+        LineView,
+        NotActive,
+        Nowhere,
+        Room,
+        RoomCensus,
+        RoomClosed,
+        RoomExists,
+        RoomInUse,
+        RoomPlan,
+        RoomState,
+        RoomStatus,
+        Session,
+        Standing,
+        VisitorStatus,
+    )
+    from tidegate.systems.waiting_room.passes import PassRefused, PassSigner, VisitorPass
+    from tidegate.systems.waiting_room.service import WaitingRooms
+    from tidegate.systems.waiting_room.session_store import require_active
+    from tidegate.systems.waiting_room.settings import WaitingRoomSettings
+    from tidegate.systems.waiting_room.waiting_room import WaitingRoom
 
 __all__ = [
     "MOST_CAPACITY",
-    "Answer",
-    "Census",
-    "Crowd",
+    "AdmissionState",
     "Entering",
     "Estimate",
+    "InLine",
     "Inside",
+    "LineView",
     "NotActive",
     "Nowhere",
     "Pace",
-    "Pass",
-    "PassOffice",
     "PassRefused",
-    "Reception",
+    "PassSigner",
     "Room",
+    "RoomCensus",
     "RoomClosed",
     "RoomExists",
     "RoomInUse",
@@ -39,10 +57,11 @@ __all__ = [
     "RoomStatus",
     "Session",
     "Standing",
-    "TokenState",
-    "Waiting",
+    "VisitorPass",
+    "VisitorStatus",
     "WaitingRoom",
     "WaitingRoomSettings",
+    "WaitingRooms",
     "commitment_of",
     "drawn_place",
     "number_of",
@@ -54,12 +73,14 @@ __getattr__ = lazy_exports(
     {
         "tidegate.systems.waiting_room.draw": "commitment_of drawn_place number_of",
         "tidegate.systems.waiting_room.estimate": "Estimate Pace",
-        "tidegate.systems.waiting_room.line": "Census Crowd Entering Inside Nowhere Standing Waiting",
-        "tidegate.systems.waiting_room.passes": "Pass PassOffice PassRefused",
-        "tidegate.systems.waiting_room.reception": "Reception RoomStatus",
-        "tidegate.systems.waiting_room.rooms": "Room RoomExists RoomInUse RoomState",
-        "tidegate.systems.waiting_room.settings": "MOST_CAPACITY RoomPlan WaitingRoomSettings",
-        "tidegate.systems.waiting_room.tokens": "NotActive Session TokenState require_active",
-        "tidegate.systems.waiting_room.waiting_room": "Answer RoomClosed WaitingRoom",
+        "tidegate.systems.waiting_room.model": (
+            "AdmissionState Entering InLine Inside LineView MOST_CAPACITY NotActive Nowhere Room RoomCensus "
+            "RoomClosed RoomExists RoomInUse RoomPlan RoomState RoomStatus Session Standing VisitorStatus"
+        ),
+        "tidegate.systems.waiting_room.passes": "PassRefused PassSigner VisitorPass",
+        "tidegate.systems.waiting_room.service": "WaitingRooms",
+        "tidegate.systems.waiting_room.session_store": "require_active",
+        "tidegate.systems.waiting_room.settings": "WaitingRoomSettings",
+        "tidegate.systems.waiting_room.waiting_room": "WaitingRoom",
     },
 )

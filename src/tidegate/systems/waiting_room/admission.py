@@ -19,24 +19,28 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ROOM_ADMITTED, ROOM_ENDED
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import scripts, tokens
-from tidegate.systems.waiting_room.keys import room_keys
-from tidegate.systems.waiting_room.line import UnknownRoom, require_user
+from tidegate.systems.waiting_room import scripts, session_store
+from tidegate.systems.waiting_room.model import (
+    AdmissionResults,
+    AdmissionState,
+    UnknownRoom,
+    VisitorAdmission,
+    require_user,
+)
+from tidegate.systems.waiting_room.scripts import room_keys
 from tidegate.systems.waiting_room.settings import WaitingRoomSettings
-from tidegate.systems.waiting_room.tokens import Entry, Sorted, TokenState
 
 log = get_logger(__name__)
-
 _DUE_AT_ONCE = 500
 _BUYING = timedelta(seconds=1)
 """After so long it is looked whether the purchase is over in which a session came to its end."""
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What one look at the front of the line brought."""
 
     epoch: int
-    entries: list[Entry]
+    entries: list[VisitorAdmission]
     gone: int = 0
     waiting: int = 0
     next_in_ms: int | None = None
@@ -45,15 +49,15 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     are_guests: bool = False
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueAdmissions(msgspec.Struct, frozen=True):
     """Whose time is up."""
 
-    overdue: list[Entry]
-    ended: list[Entry]
+    overdue: list[VisitorAdmission]
+    ended: list[VisitorAdmission]
     next_in_ms: int | None
 
 
-class Deposed(TidegateError):
+class LeaderReplaced(TidegateError):
     """A later leader keeps the room; this process must not admit anyone."""
 
     def __init__(self, room: str, fence: int) -> None:
@@ -61,13 +65,14 @@ class Deposed(TidegateError):
         self.room, self.fence = room, fence
 
 
-class Doors:
+class Admitter:
     """Admits visitors to one room and ends their sessions.
 
-    `fence` is the fencing number of the leader for which this object admits; 0 for a process that does not lead. `take`
-    and `admit` raise `Deposed` when a later leader has taken the room over. Methods raise `UnknownRoom` where the
-    server does not have the room or an admission is in progress, and `VoidEpoch` where the room is not what SQL says:
-    in both cases the room has to be installed first.
+    `fence` is the fencing number of the leader for which this object admits; 0 for a process that does not lead.
+
+    Raises `LeaderReplaced` from `take` and `admit` when a later leader has taken the room over. All methods raise
+    `UnknownRoom` when the server does not have the room or an admission is in progress, and `VoidEpoch` when the room
+    was installed again since; in both cases the room has to be installed before the call is repeated.
     """
 
     def __init__(
@@ -84,11 +89,11 @@ class Doors:
         self._settings = settings or WaitingRoomSettings()
         self._clock = database.clock
 
-    async def admit(self) -> Taken:
+    async def admit(self) -> AdmissionBatch:
         """Let in as many as capacity and rate allow, a bounded number of them."""
         taken = await self.take()
         ROOM_ENDED.labels(self.room, "dropped").inc(taken.gone)
-        await self._let_in(taken)
+        await self._admit_batch(taken)
         return taken
 
     async def invite(self, users: Sequence[str]) -> int:
@@ -103,11 +108,11 @@ class Doors:
         )
         match reply:
             case [b"taken", epoch, taken]:
-                return await self._let_in(Taken(epoch=epoch, entries=_entries(taken), are_guests=True))
+                return await self._admit_batch(AdmissionBatch(epoch=epoch, entries=_entries(taken), are_guests=True))
             case _:
                 raise UnknownRoom(self.room)
 
-    async def take(self) -> Taken:
+    async def take(self) -> AdmissionBatch:
         """The first step: take those at the front out of the line."""
         reply = await scripts.admit(
             self._valkey,
@@ -119,7 +124,7 @@ class Doors:
         )
         match reply:
             case [b"taken", epoch, taken, wait_ms, gone, waiting, needs_numbers]:
-                return Taken(
+                return AdmissionBatch(
                     epoch=epoch,
                     entries=_entries(taken),
                     gone=gone,
@@ -128,30 +133,32 @@ class Doors:
                     needs_numbers=bool(needs_numbers),
                 )
             case [b"deposed"]:
-                raise Deposed(self.room, self.fence)
+                raise LeaderReplaced(self.room, self.fence)
             case _:
                 raise UnknownRoom(self.room)
 
-    async def write(self, taken: Taken) -> Sorted:
+    async def write(self, taken: AdmissionBatch) -> AdmissionResults:
         """The second step: write their tokens. If that fails, they have their old places again."""
         entries = taken.entries
         try:
-            return await self._database.transaction(tokens.admit, self.room, taken.epoch, entries, taken.are_guests)
+            return await self._database.transaction(
+                session_store.admit, self.room, taken.epoch, entries, taken.are_guests
+            )
         except CommitUnknown:
             raise  # the outcome is unknown: the next install, or the deadline of an invitation, settles it
         except Exception:
             # Nothing was written. The keeper is not woken: it retries with growing pauses. After an invitation it is:
             # it may wait for the end of it.
-            await self._restore(entries, rings=taken.are_guests)
+            await self._restore(entries, wake_worker=taken.are_guests)
             raise
 
-    async def tell(self, found: Sorted) -> None:
+    async def confirm(self, found: AdmissionResults) -> None:
         """The third step: who has a token is inside, who has not is in line again, and who left meanwhile is gone."""
         await self.activate(found)
-        await self._restore(found.others, rings=True)
-        await self.release(found.over, "left")
+        await self._restore(found.not_admitted, wake_worker=True)
+        await self.release(found.ended, "left")
 
-    async def due(self) -> Due:
+    async def due(self) -> DueAdmissions:
         """Whose admission nobody finished in time, and whose session can be over."""
         reply = await scripts.due(
             self._valkey,
@@ -161,30 +168,30 @@ class Doors:
         )
         match reply:
             case [b"due", overdue, ended, wait_ms]:
-                return Due(_entries(overdue), _entries(ended), None if wait_ms < 0 else wait_ms)
+                return DueAdmissions(_entries(overdue), _entries(ended), None if wait_ms < 0 else wait_ms)
             case _:
                 raise UnknownRoom(self.room)
 
-    async def settle(self, entries: Sequence[Entry]) -> None:
+    async def settle(self, entries: Sequence[VisitorAdmission]) -> None:
         """Decide admissions that nobody finished: whoever has a token is inside, the others get their places back."""
-        found = await self._database.transaction(tokens.settle, self.room, entries, TokenState.ROLLED_BACK)
-        await self.tell(found)
-        log.warning("room.settled", room=self.room, admitted=len(found.active), rolled_back=len(found.others))
+        found = await self._database.transaction(session_store.settle, self.room, entries, AdmissionState.ROLLED_BACK)
+        await self.confirm(found)
+        log.warning("room.settled", room=self.room, admitted=len(found.active), rolled_back=len(found.not_admitted))
 
-    async def expire(self, entries: Sequence[Entry]) -> None:
+    async def expire(self, entries: Sequence[VisitorAdmission]) -> None:
         """End the sessions among these whose time is over by SQL; tell the server of those that were prolonged.
 
         One in which something is being bought is looked at again later.
         """
-        found = await self._database.transaction(tokens.expire, self.room, entries)
+        found = await self._database.transaction(session_store.expire, self.room, entries)
         await self.activate(found, at_least=_BUYING)
-        await self.release([*found.over, *found.others], "expired")
+        await self.release([*found.ended, *found.not_admitted], "expired")
 
     async def release_ended(self) -> None:
         """Free the places of those whom the server believes to be inside and SQL does not."""
         async for entries in self._known("admissions"):
-            found = await self._database.read(tokens.sort_out, self.room, entries)
-            await self.release([*found.over, *found.others], "expired")
+            found = await self._database.read(session_store.results_of, self.room, entries)
+            await self.release([*found.ended, *found.not_admitted], "expired")
 
     async def settle_all(self) -> None:
         """Complete or revert every admission in progress.
@@ -194,17 +201,17 @@ class Doors:
         async for entries in self._known("entries"):
             await self.settle(entries)
 
-    async def _known(self, part: Literal["admissions", "entries"]) -> AsyncGenerator[list[Entry]]:
+    async def _known(self, part: Literal["admissions", "entries"]) -> AsyncGenerator[list[VisitorAdmission]]:
         """Those in one of the server's lists, page by page."""
         cursor = b"0"
         while True:
             cursor, page = await self._valkey.execute("HSCAN", self.keys[part], cursor, "COUNT", _DUE_AT_ONCE)
             if page:
-                yield [Entry(user.decode(), *_numbers(value)) for user, value in page.items()]
+                yield [VisitorAdmission(user.decode(), *_numbers(value)) for user, value in page.items()]
             if int(cursor) == 0:
                 return
 
-    async def release(self, entries: Sequence[Entry], what: str) -> None:
+    async def release(self, entries: Sequence[VisitorAdmission], what: str) -> None:
         """Free the places of sessions that SQL has ended."""
         if not entries:
             return
@@ -216,7 +223,7 @@ class Doors:
         )
         ROOM_ENDED.labels(self.room, what).inc(freed)
 
-    async def activate(self, found: Sorted, *, at_least: timedelta = timedelta()) -> int:
+    async def activate(self, found: AdmissionResults, *, at_least: timedelta = timedelta()) -> int:
         """Tell the server who is inside, and for how long; how many came in by this."""
         if not found.active:
             return 0
@@ -229,21 +236,21 @@ class Doors:
             **self.keys,
         )
 
-    async def _let_in(self, taken: Taken) -> int:
+    async def _admit_batch(self, taken: AdmissionBatch) -> int:
         if not taken.entries:
             return 0
         found = await self.write(taken)
-        await self.tell(found)
+        await self.confirm(found)
         ROOM_ADMITTED.labels(self.room).inc(len(found.active))
         return len(found.active)
 
-    async def _restore(self, entries: Sequence[Entry], *, rings: bool) -> None:
+    async def _restore(self, entries: Sequence[VisitorAdmission], *, wake_worker: bool) -> None:
         if not entries:
             return
         restored = await scripts.restore(
             self._valkey,
             entered=[(each.user, each.admission) for each in entries],
-            rings=int(rings),
+            wake_worker=int(wake_worker),
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )
@@ -257,5 +264,5 @@ def _numbers(record: bytes) -> list[int]:
     return [int(number) for number in record.split(b"|")[:2] if number]
 
 
-def _entries(found: list[Any]) -> list[Entry]:
-    return [Entry(each[0].decode(), each[1], each[2] if len(each) > 2 else None) for each in found]
+def _entries(found: list[Any]) -> list[VisitorAdmission]:
+    return [VisitorAdmission(each[0].decode(), each[1], each[2] if len(each) > 2 else None) for each in found]

@@ -16,10 +16,9 @@ from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.waiting_room import Reception, RoomPlan, RoomStatus
+    from tidegate.systems.waiting_room import RoomPlan, RoomStatus, WaitingRooms
 
 app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
-
 _ROOM = typer.Argument(help="The name of a room.")
 _NO_ROOMS = "There are no rooms. Make one: tidegate room create NAME --capacity 100"
 _PUZZLE = typer.Option(0, help="Bits of the puzzle that browsers solve before they join, up to 24; 16 take about 1 s.")
@@ -172,52 +171,52 @@ def admit(
 
 
 @asynccontextmanager
-async def _reception(settings: Settings) -> AsyncGenerator[Reception]:
+async def _rooms(settings: Settings) -> AsyncGenerator[WaitingRooms]:
     from tidegate.connections import open_database, open_valkey
-    from tidegate.systems.waiting_room.opening import open_reception
+    from tidegate.systems.waiting_room.system import open_waiting_rooms
 
     async with open_valkey(settings) as valkey, open_database(settings) as database:
-        yield open_reception(settings, database, valkey)
+        yield open_waiting_rooms(settings, database, valkey)
 
 
 async def _create(settings: Settings, room: str, plan: RoomPlan) -> RoomStatus:
-    async with _reception(settings) as reception:
-        await reception.create(room, plan)
-        return await reception.status(room)
+    async with _rooms(settings) as rooms:
+        await rooms.create(room, plan)
+        return await rooms.status(room)
 
 
 async def _amend(settings: Settings, room: str, changes: Mapping[str, Any]) -> RoomStatus:
-    async with _reception(settings) as reception:
-        await reception.amend(room, changes)
-        return await reception.status(room)
+    async with _rooms(settings) as rooms:
+        await rooms.amend(room, changes)
+        return await rooms.status(room)
 
 
 async def _open(settings: Settings, room: str, opens_at: datetime | None) -> RoomStatus:
-    async with _reception(settings) as reception:
-        await reception.open(room, opens_at)
-        return await reception.status(room)
+    async with _rooms(settings) as rooms:
+        await rooms.open(room, opens_at)
+        return await rooms.status(room)
 
 
 async def _close(settings: Settings, room: str) -> RoomStatus:
-    async with _reception(settings) as reception:
-        await reception.close(room)
-        return await reception.status(room)
+    async with _rooms(settings) as rooms:
+        await rooms.close(room)
+        return await rooms.status(room)
 
 
 async def _delete(settings: Settings, room: str, *, force: bool) -> None:
-    async with _reception(settings) as reception:
-        await reception.delete(room, force=force)
+    async with _rooms(settings) as rooms:
+        await rooms.delete(room, force=force)
 
 
 async def _status(settings: Settings, room: str | None) -> list[RoomStatus]:
-    async with _reception(settings) as reception:
-        names = [each.name for each in await reception.everything()] if room is None else [room]
-        return [await reception.status(name) for name in names]
+    async with _rooms(settings) as rooms:
+        names = [each.name for each in await rooms.everything()] if room is None else [room]
+        return [await rooms.status(name) for name in names]
 
 
 async def _admit(settings: Settings, room: str, users: list[str]) -> int:
-    async with _reception(settings) as reception:
-        return await (await reception.room(room)).invite(users)
+    async with _rooms(settings) as rooms:
+        return await (await rooms.room(room)).invite(users)
 
 
 def _seconds(value: float | None) -> timedelta | None:

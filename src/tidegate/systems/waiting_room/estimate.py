@@ -15,7 +15,7 @@ _SHARES = (1.0, 0.5, 0.25)
 """The speed is taken over all that is known, over the later half of it, and over the last quarter."""
 
 
-class Move(msgspec.Struct, frozen=True):
+class LineMove(msgspec.Struct, frozen=True):
     """A step by which the line got shorter: so many were let in, so many gave up or were gone."""
 
     at_ms: int
@@ -47,14 +47,7 @@ def _span(ms: float) -> timedelta:
     return timedelta(milliseconds=ms) if ms < _LONGEST.total_seconds() * 1000 else _LONGEST
 
 
-def estimate_wait(moves: Sequence[Move], ahead: int, now_ms: int) -> Estimate | None:
-    """How long one waits who has `ahead` before him; None while nobody knows."""
-    require_not_negative("ahead", ahead)
-    pace = measure_pace(moves, now_ms)
-    return None if pace is None else pace.wait(ahead)
-
-
-def measure_pace(moves: Sequence[Move], now_ms: int) -> Pace | None:
+def measure_pace(moves: Sequence[LineMove], now_ms: int) -> Pace | None:
     """How fast the line moves; None while nobody knows.
 
     The interval spans the speeds of several stretches of the past, and is wider the less was seen. Those who gave up
@@ -72,7 +65,7 @@ def measure_pace(moves: Sequence[Move], now_ms: int) -> Pace | None:
     return Pace(1 / (fastest * (1 + doubt)), 1 / (slowest * (1 - doubt)))
 
 
-def _speed(steps: Sequence[Move], now_ms: int, share_ahead: int) -> float:
+def _speed(steps: Sequence[LineMove], now_ms: int, share_ahead: int) -> float:
     """How many per ms moved up, with this share of those who gave up; the first step only marks the beginning."""
     moved = sum(step.admitted + share_ahead * step.gone for step in steps[1:])
     return moved / max(1, now_ms - steps[0].at_ms)

@@ -33,7 +33,7 @@ if known[1] and tonumber(known[1]) > rules.epoch then return 'newer' end
 if known[5] ~= token or paused_run ~= this_run() then return 'late' end
 local is_new_run = known[6] ~= paused_run
 -- From the first part on: who comes with an old place is asked about in SQL after this, or is in line and told of here.
-if known[1] then redis.call('HSET', keys.book, 'truth', text(rules.epoch)) end
+if known[1] then redis.call('HSET', keys.book, 'sql_epoch', text(rules.epoch)) end
 local admitted = {}
 for _, session in ipairs(sessions) do
   local user, admission, left_ms, is_guest = unpack(session)
@@ -63,7 +63,7 @@ redis.call('HSET', keys.book, 'reserved', text(numbers[2]))
 if numbers[1] < numbers[2] then redis.call('HSET', keys.book, 'low', text((numbers[2] - numbers[1]) / 2)) end
 if not known[1] then
   redis.call('HSET', keys.book, 'arrivals', text(numbers[1]), 'base', text(numbers[1] < 2 ^ 25 and 0 or numbers[1]),
-    'truth', text(rules.epoch))
+    'sql_epoch', text(rules.epoch))
 elseif is_new_run then
   -- The last numbers that were given may be forgotten: nobody else gets them. And who waits could not be heard.
   redis.call('HSET', keys.book, 'arrivals', text(numbers[1]), 'heard_from_s', text(math.floor(now_ms / 1000)))

@@ -3,14 +3,14 @@
 ---@keyset keys
 ---@arg user        str
 ---@arg claim       str     '' | '?' a place was his before: say so instead of a new one
---                          | place|truth under which SQL said that he was not let in from there
+--                          | place|sql_epoch under which SQL said that he was not let in from there
 ---@arg now_ms      time
 ---@include signs
 ---@include numbers
 ---@include admission_of
 ---@include log_step
 ---@include send_wakeup
--- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim', truth} | {'closed'}
+-- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim', sql_epoch} | {'closed'}
 --        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'unknown'} where the room must be installed
 -- The same again finds him where he is.
 
@@ -37,9 +37,9 @@ end
 if room.state ~= 'open' then return {'closed'} end
 if claim ~= '' then
   -- What SQL said before the server was last told by it may be old: he can have come and gone since.
-  local asked, truth = string.match(claim, '^(-?%d+)|(%d+)$')
-  local present = tonumber(redis.call('HGET', keys.book, 'truth') or 0)
-  if tonumber(truth) ~= present then return {'claim', present} end
+  local asked, sql_epoch = string.match(claim, '^(-?%d+)|(%d+)$')
+  local present = tonumber(redis.call('HGET', keys.book, 'sql_epoch') or 0)
+  if tonumber(sql_epoch) ~= present then return {'claim', present} end
   place = tonumber(asked)
 end
 

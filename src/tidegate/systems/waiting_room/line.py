@@ -6,16 +6,26 @@ Nothing here needs SQL: people can come and wait while the database is away, unl
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from tidegate.core.arguments import normalise_id, require_at_most, require_name
+from tidegate.core.arguments import require_at_most
 from tidegate.core.clock import Clock, SystemClock
 from tidegate.core.errors import ContractBroken
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import scripts
-from tidegate.systems.waiting_room.estimate import Move
-from tidegate.systems.waiting_room.keys import room_keys
-from tidegate.systems.waiting_room.tables import LONGEST_USER
+from tidegate.systems.waiting_room.estimate import LineMove
+from tidegate.systems.waiting_room.model import (
+    Entering,
+    InLine,
+    Inside,
+    LineClosed,
+    LineView,
+    Nowhere,
+    RoomCensus,
+    Standing,
+    UnknownRoom,
+    UnverifiedClaim,
+    require_user,
+)
+from tidegate.systems.waiting_room.scripts import room_keys
 
 _LARGEST_BATCH = 10_000
 _AT_ONCE = 500
@@ -23,75 +33,7 @@ _AT_ONCE = 500
 _STEPS_SEEN = 512
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """In line."""
-
-    place: int
-    ahead: int | None
-    """How many are before him; None before the opening, when nobody has a position."""
-    opens_in_ms: int = 0
-    is_new: bool = False
-
-
-class Entering(msgspec.Struct, frozen=True):
-    """On the way in: in a moment he is inside, or has his place again."""
-
-    admission: int
-    place: int | None = None
-    """None: he did not wait."""
-
-
-class Inside(msgspec.Struct, frozen=True):
-    """In the room."""
-
-    admission: int
-    left_ms: int
-    """How long the session lasts if nothing prolongs it."""
-
-
-class Nowhere(msgspec.Struct, frozen=True):
-    """Neither in line nor inside: never was, or no longer is."""
-
-
-class Closed(msgspec.Struct, frozen=True):
-    """Nobody may join now."""
-
-
-class Claimed(msgspec.Struct, frozen=True):
-    """Not in line; whether an older place is his has to be seen in SQL."""
-
-    truth: int
-    """What the server was last told by SQL: when it is told anew, what SQL says now is old."""
-
-
-Standing = Waiting | Entering | Inside | Nowhere
-
-
-class Crowd(msgspec.Struct, frozen=True):
-    """Many at once."""
-
-    waiting: int
-    """The length of the line."""
-    opens_in_ms: int
-    standings: list[Standing]
-
-
-class Census(msgspec.Struct, frozen=True, kw_only=True):
-    """How many are where."""
-
-    waiting: int
-    entering: int
-    active: int
-    guests: int
-    """Of those on the way or inside, how many do not count against the capacity."""
-    opens_in_ms: int
-
-
-class UnknownRoom(Exception):
-    """The server does not have the room: it lost its data, or was never told."""
-
-
-class Line:
+class WaitingLine:
     """The line before one room. Every method raises `UnknownRoom` where the server does not have it."""
 
     def __init__(self, valkey: Valkey, room: str, clock: Clock | None = None) -> None:
@@ -101,18 +43,18 @@ class Line:
         """As the server last told it: whoever knows the room by an older one knows an older room."""
 
     async def join(
-        self, user: str, claim: int | None = None, *, has_claim: bool = False, truth: int = 0
-    ) -> Standing | Closed | Claimed:
-        """Come to the end of the line; who is there, or further, is told where.
+        self, user: str, claim: int | None = None, *, has_claim: bool = False, sql_epoch: int = 0
+    ) -> Standing | LineClosed | UnverifiedClaim:
+        """Add a visitor to the end of the line, or return where the visitor already stands.
 
-        `has_claim` says that a place was his before: he is then given none, but `Claimed`, and SQL has to be asked.
-        `claim` is that place, if nobody was let in from there; where what SQL said is older than the server's `truth`,
-        he is `Claimed` again.
+        `has_claim` says that the visitor shows a pass for a place that is not in the line any more: the reply is then
+        `UnverifiedClaim`, and SQL has to be asked. `claim` is that place, after SQL found that it was not used; the
+        reply is `UnverifiedClaim` again if SQL was read before the server's `sql_epoch`.
         """
         reply = await scripts.join(
             self._valkey,
             user=require_user(user),
-            claim="?" if has_claim else "" if claim is None else f"{claim}|{truth}",
+            claim="?" if has_claim else "" if claim is None else f"{claim}|{sql_epoch}",
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )
@@ -120,11 +62,11 @@ class Line:
             case [b"waiting", place, rank, is_new, opens_in_ms, epoch]:
                 self.epoch = epoch
                 ahead = None if rank < 0 else rank
-                return Waiting(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
+                return InLine(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
             case [b"claim", told]:
-                return Claimed(told)
+                return UnverifiedClaim(told)
             case [b"closed"]:
-                return Closed()
+                return LineClosed()
             case _:
                 return _standing(reply)
 
@@ -132,16 +74,16 @@ class Line:
         """Where one stands; to ask is a sign of life."""
         return (await self.look_at([user])).standings[0]
 
-    async def look_at(self, users: Sequence[str]) -> Crowd:
+    async def look_at(self, users: Sequence[str]) -> LineView:
         """Where many stand, in calls that do not hold the server for long."""
         require_at_most("len(users)", len(users), _LARGEST_BATCH)
         crowd = await self._look_at(users[:_AT_ONCE])
         for start in range(_AT_ONCE, len(users), _AT_ONCE):
             more = await self._look_at(users[start : start + _AT_ONCE])
-            crowd = Crowd(more.waiting, more.opens_in_ms, crowd.standings + more.standings)
+            crowd = LineView(more.waiting, more.opens_in_ms, crowd.standings + more.standings)
         return crowd
 
-    async def _look_at(self, users: Sequence[str]) -> Crowd:
+    async def _look_at(self, users: Sequence[str]) -> LineView:
         reply = await scripts.look(
             self._valkey,
             users=[require_user(user) for user in users],
@@ -151,22 +93,9 @@ class Line:
         match reply:
             case [b"seen", opens_in_ms, waiting, found, epoch]:
                 self.epoch = epoch
-                return Crowd(waiting, opens_in_ms, [_standing(each, opens_in_ms) for each in found])
+                return LineView(waiting, opens_in_ms, [_standing(each, opens_in_ms) for each in found])
             case _:
                 raise UnknownRoom(self.room)
-
-    async def touch(self, numbers: Sequence[int]) -> int:
-        """Signs of life of many, by their arrival numbers; how many of them wait."""
-        require_at_most("len(numbers)", len(numbers), _LARGEST_BATCH)
-        touched = 0
-        for start in range(0, len(numbers), _AT_ONCE):
-            touched += await scripts.touch(
-                self._valkey,
-                numbers=numbers[start : start + _AT_ONCE],
-                now_ms=self._clock.pinned_ms,
-                **self.keys,
-            )
-        return touched
 
     async def leave(self, user: str) -> Standing:
         """Leave the line: `Nowhere` then, or where he is if he is further than that."""
@@ -196,7 +125,7 @@ class Line:
             case _:
                 raise UnknownRoom(self.room)
 
-    async def moves(self) -> tuple[list[Move], int]:
+    async def moves(self) -> tuple[list[LineMove], int]:
         """The last steps in which people were let in, and the time by the server's clock, which alone measures them."""
         now_ms, flat = await scripts.pace(
             self._valkey,
@@ -204,9 +133,9 @@ class Line:
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )
-        return [Move(*flat[at : at + 3]) for at in range(0, len(flat), 3)], now_ms
+        return [LineMove(*flat[at : at + 3]) for at in range(0, len(flat), 3)], now_ms
 
-    async def census(self) -> Census:
+    async def census(self) -> RoomCensus:
         """How many are where."""
         reply = await scripts.status(
             self._valkey,
@@ -215,7 +144,7 @@ class Line:
         )
         match reply:
             case [b"room", waiting, entering, active, guests, opens_in_ms]:
-                return Census(
+                return RoomCensus(
                     waiting=waiting,
                     entering=entering,
                     active=active,
@@ -226,15 +155,10 @@ class Line:
                 raise UnknownRoom(self.room)
 
 
-def require_user(user: str) -> str:
-    """The id of a user, normalised; raise `InvalidArgument`."""
-    return require_name("user", normalise_id("user", user, longest=LONGEST_USER))
-
-
 def _standing(reply: list[Any], opens_in_ms: int = 0) -> Standing:
     match reply:
         case [b"waiting", place, rank]:
-            return Waiting(place=place, ahead=None if rank < 0 else rank, opens_in_ms=opens_in_ms)
+            return InLine(place=place, ahead=None if rank < 0 else rank, opens_in_ms=opens_in_ms)
         case [b"entering", admission, *place]:
             return Entering(admission, *place)
         case [b"active", admission, left_ms]:

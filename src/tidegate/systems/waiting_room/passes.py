@@ -27,7 +27,7 @@ class PassRefused(TidegateError):
     problem = "pass_refused"
 
 
-class Pass(msgspec.Struct, frozen=True, array_like=True):
+class VisitorPass(msgspec.Struct, frozen=True, array_like=True):
     """What a pass says."""
 
     kind: Literal["waiting", "inside", "visitor"]
@@ -45,12 +45,12 @@ class Pass(msgspec.Struct, frozen=True, array_like=True):
 class PassExpired(PassRefused):
     """It was ours, for this room; `shown` is what it said while it was good."""
 
-    def __init__(self, shown: Pass) -> None:
+    def __init__(self, shown: VisitorPass) -> None:
         super().__init__("the time of the pass is over")
         self.shown = shown
 
 
-class PassOffice:
+class PassSigner:
     """Signs passes and reads them. The first key signs; the others are older ones that are still taken."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -58,16 +58,16 @@ class PassOffice:
             raise InvalidArgument("keys", f"{len(keys)} keys", f"must be at least one, of {_SHORTEST_KEY} bytes each")
         self._keys = tuple(keys)
 
-    def issue(self, given: Pass) -> str:
+    def issue(self, given: VisitorPass) -> str:
         """The pass as a text for URLs and cookies."""
         said = msgspec.json.encode(given)
         return f"{_text(said)}.{_text(_sign(self._keys[0], said))}"
 
-    def read(self, token: str, *, room: str, now: datetime) -> Pass:
+    def read(self, token: str, *, room: str, now: datetime) -> VisitorPass:
         """What a pass says; raise `PassRefused` unless it is ours and for this room, `PassExpired` after its time."""
         said = self._opened(token)
         try:
-            shown = msgspec.json.decode(said, type=Pass)
+            shown = msgspec.json.decode(said, type=VisitorPass)
         except msgspec.MsgspecError:
             raise PassRefused("the pass is of a kind that is not known") from None
         if shown.room != room:

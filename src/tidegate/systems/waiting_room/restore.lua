@@ -2,7 +2,7 @@
 --
 ---@keyset keys
 ---@arg entered     packed  list of {user, admission}
----@arg rings       int     1 wakes whoever admits; 0 where he knows, and waits for the database
+---@arg wake_worker       int     1 wakes whoever admits; 0 where he knows, and waits for the database
 ---@arg now_ms      time
 ---@include signs
 ---@include entry
@@ -31,5 +31,5 @@ for _, each in ipairs(entered) do
 end
 log_step(keys, room, 'rolled_back', noted)
 if #noted > 0 then notify_watchers(keys) end
-if rings == 1 and #noted > 0 then send_wakeup(keys.wake) end
+if wake_worker == 1 and #noted > 0 then send_wakeup(keys.wake) end
 return #noted

@@ -1,10 +1,62 @@
-"""The room's Lua, with its Python face. Each script is one atomic step on one room."""
+"""The keys of a room: one unit, since every step of the line is atomic."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
-from tidegate.storage.valkey import Valkey, lua_script
-from tidegate.systems.waiting_room.keys import RoomKeys
+from tidegate.storage.valkey import Key, Valkey, lua_script
+
+
+class RoomKeys(TypedDict):
+    """Where one room lives."""
+
+    book: Key
+    """hash: the room's rules as SQL has them, and its counters. Without an epoch in it the room is lost."""
+    waiting: Key
+    """zset: user scored by place."""
+    entering: Key
+    """zset: user scored by when somebody else settles the admission, in ms."""
+    entries: Key
+    """hash: user -> admission|place|last sign of life."""
+    active: Key
+    """zset: user scored by the end of the session, in ms."""
+    admissions: Key
+    """hash: user -> admission, of those who are inside."""
+    guests: Key
+    """set: those inside or on the way who do not count against the capacity."""
+    seen: Key
+    """string: four bytes for each arrival number, the second in which its owner was last seen."""
+    chunks: Key
+    """zset: a thousand arrival numbers, scored by when the first of them can have been silent too long, in ms."""
+    log: Key
+    """stream: every step, where the room keeps a log."""
+    moves: Key
+    """stream: the last steps by which the line got shorter; whoever follows it reads here."""
+    wake: Key
+    """list: the wakeup of the room's keeper, at most one token."""
+
+
+def room_keys(valkey: Valkey, room: str) -> RoomKeys:
+    """Those of the room with this name."""
+    unit = valkey.unit(f"room:{room}")
+    return RoomKeys(
+        book=unit.key("book"),
+        waiting=unit.key("waiting"),
+        entering=unit.key("entering"),
+        entries=unit.key("entries"),
+        active=unit.key("active"),
+        admissions=unit.key("admissions"),
+        guests=unit.key("guests"),
+        seen=unit.key("seen"),
+        chunks=unit.key("chunks"),
+        log=unit.key("log"),
+        moves=unit.key("moves"),
+        wake=unit.key("wake"),
+    )
+
+
+def room_created_key(valkey: Valkey) -> Key:
+    """Where the leader hears that there is a new room."""
+    return valkey.unit("rooms").key("created")
 
 
 @lua_script("join.lua")
@@ -16,12 +68,6 @@ async def join(valkey: Valkey, *, user: str, claim: str, now_ms: int | None, **k
 @lua_script("look.lua")
 async def look(valkey: Valkey, *, users: Sequence[str], now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
     """Where users stand."""
-    ...
-
-
-@lua_script("touch.lua")
-async def touch(valkey: Valkey, *, numbers: Sequence[int], now_ms: int | None, **keys: Unpack[RoomKeys]) -> int:
-    """Signs of life."""
     ...
 
 
@@ -72,7 +118,7 @@ async def restore(
     valkey: Valkey,
     *,
     entered: Sequence[tuple[str, int]],
-    rings: int,
+    wake_worker: int,
     now_ms: int | None,
     **keys: Unpack[RoomKeys],
 ) -> int:

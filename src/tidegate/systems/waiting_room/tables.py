@@ -4,11 +4,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Tabl
 
 from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.storage.sql.schema import metadata
-from tidegate.systems.waiting_room.settings import LONGEST_ENTRANCE, LONGEST_TITLE
-
-LONGEST_ROOM = 64
-ROOM_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
-LONGEST_USER = 128
+from tidegate.systems.waiting_room.model import LONGEST_ENTRANCE, LONGEST_ROOM, LONGEST_TITLE, LONGEST_USER
 
 waiting_rooms = Table(
     "waiting_rooms",
@@ -39,7 +35,6 @@ waiting_rooms = Table(
     **TABLE_OPTIONS,
 )
 """One row for each room."""
-
 room_tokens = Table(
     "room_tokens",
     metadata,

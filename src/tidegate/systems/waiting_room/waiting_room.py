@@ -1,4 +1,8 @@
-"""A waiting room, as the one who stands at the door sees it: people come, wait, are let in, and go."""
+"""Questions to the server of a line, which may hang: nobody waits long for it, and not everybody waits.
+
+A server that refuses connections says so at once. One that hangs says nothing, and without a limit everybody who asks
+would wait for as long as the client tries.
+"""
 
 import asyncio
 import secrets
@@ -10,62 +14,87 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tidegate.core.clock import to_ms
-from tidegate.core.errors import DatabaseUnavailable, NotFound, TidegateError, Unavailable, ValkeyUnavailable
+from tidegate.core.clock import monotonic_ms, to_ms
+from tidegate.core.errors import (
+    CircuitOpen,
+    DatabaseUnavailable,
+    NotFound,
+    Unavailable,
+    ValkeyUnavailable,
+)
+from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings
+from tidegate.runtime.waiting import patience
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import rooms, tokens
-from tidegate.systems.waiting_room.admission import Doors
-from tidegate.systems.waiting_room.asking import AT_THE_DOOR_S, ELSEWHERE_S, Asking
+from tidegate.systems.waiting_room import room_store, session_store
+from tidegate.systems.waiting_room.admission import Admitter
 from tidegate.systems.waiting_room.draw import drawn_place, number_of
 from tidegate.systems.waiting_room.estimate import Estimate, Pace, measure_pace
-from tidegate.systems.waiting_room.line import (
-    Census,
-    Claimed,
-    Closed,
-    Crowd,
+from tidegate.systems.waiting_room.installation import RoomInstaller
+from tidegate.systems.waiting_room.line import WaitingLine
+from tidegate.systems.waiting_room.model import (
+    AdmissionResults,
     Entering,
+    InLine,
     Inside,
-    Line,
+    LineClosed,
+    LineView,
+    NotActive,
     Nowhere,
+    Room,
+    RoomCensus,
+    RoomClosed,
+    Session,
     Standing,
     UnknownRoom,
-    Waiting,
+    UnverifiedClaim,
+    VisitorAdmission,
+    VisitorStatus,
+    VoidEpoch,
     require_user,
 )
-from tidegate.systems.waiting_room.passes import Pass, PassOffice, PassRefused
-from tidegate.systems.waiting_room.recovery import Recovery
-from tidegate.systems.waiting_room.rooms import Room
-from tidegate.systems.waiting_room.tokens import Entry, NotActive, Session, Sorted, VoidEpoch
+from tidegate.systems.waiting_room.passes import PassRefused, PassSigner, VisitorPass
+
+Result = TypeVar("Result")
+CHECK_DEADLINE_S = 1.0
+"""So long a silence is waited out where SQL knows as well: the check at the door is quick."""
+DEADLINE_S = 3.0
+"""And so long where nobody else knows: whoever is refused has to come again."""
+_REMEMBERED = CircuitBreakerSettings(window=1, failure_rate=1.0, open_for=timedelta(seconds=3), trials=1)
+"""One silence is enough. Then one caller in so many seconds finds out whether it is over; the others do not wait."""
+
+
+class ReplyDeadline:
+    """Asks the server about one room. In a cluster one room may hang, and the next one answer."""
+
+    def __init__(self, room: str, *, elapsed_ms: Callable[[], float] = monotonic_ms) -> None:
+        self._room, self._heard_at = room, 0.0
+        # Only a silence counts. Whatever is told at once, also that the connection is refused, keeps nobody waiting.
+        self._hanging = CircuitBreaker("waiting_room", _REMEMBERED, failures=(TimeoutError,), elapsed_ms=elapsed_ms)
+
+    async def call(self, step: Callable[[], Awaitable[Result]], within_s: float = DEADLINE_S) -> Result:
+        """Do a step; raise `ValkeyUnavailable` where the server has told nobody anything for `within_s` seconds.
+
+        As long as others are answered a caller has to wait for his turn only, however many they are. A step that was
+        given up may still be done when the server goes on.
+        """
+        try:
+            with self._hanging.attempt():
+                async with patience(within_s, heard_at=lambda: self._heard_at):
+                    reply = await step()
+        except TimeoutError as error:
+            raise ValkeyUnavailable(f"room {self._room!r}: the server said nothing for {within_s:g} s") from error
+        except CircuitOpen as error:
+            raise ValkeyUnavailable(f"room {self._room!r}: the server hung a moment ago") from error
+        self._heard_at = asyncio.get_running_loop().time()
+        return reply
+
 
 Result = TypeVar("Result")
 _TRIES = 4
 _VISITOR_LASTS = timedelta(days=1)
 _PAUSE_S = 1.0
 """So long one caller waits for the database, where the room was changed; the others go on meanwhile."""
-
-
-class RoomClosed(TidegateError):
-    """Nobody may join the line of `room` now."""
-
-    problem = "room_closed"
-
-    def __init__(self, room: str) -> None:
-        super().__init__(f"room {room!r} is closed")
-        self.room = room
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """Where somebody stands, and the pass that he shows from now on; None for one who is nowhere."""
-
-    user: str
-    standing: Standing
-    token: str | None
-    waiting: int | None = None
-    """The length of the line, where it was told too."""
-
-    def __repr__(self) -> str:
-        return f"Answer({self.user!r}, {self.standing!r})"
 
 
 class WaitingRoom:
@@ -79,14 +108,19 @@ class WaitingRoom:
         room: Room,
         valkey: Valkey,
         database: Database,
-        office: PassOffice,
+        signer: PassSigner,
         *,
-        doors: Doors,
-        recovery: Recovery,
+        admitter: Admitter,
+        installer: RoomInstaller,
     ) -> None:
-        self.room, self.line, self.doors, self.recovery = room, Line(valkey, room.name, database.clock), doors, recovery
-        self._valkey, self._database, self._office = valkey, database, office
-        self.asking = Asking(room.name)
+        self.room, self.line, self.admitter, self.installer = (
+            room,
+            WaitingLine(valkey, room.name, database.clock),
+            admitter,
+            installer,
+        )
+        self._valkey, self._database, self._signer = valkey, database, signer
+        self.deadline = ReplyDeadline(room.name)
         self._not_before = 0.0
         self.is_deleted = False
         """Whether the room was found to be gone from SQL: what is known here is of no use any more."""
@@ -96,7 +130,7 @@ class WaitingRoom:
         """The room's name."""
         return self.room.name
 
-    async def join(self, user: str, token: str | None = None) -> Answer:
+    async def join(self, user: str, token: str | None = None) -> VisitorStatus:
         """Come to the line, or be told where one stands already; raise `RoomClosed`.
 
         Who shows a pass for the line and is not in it any more, because the server lost it, has his old place again,
@@ -104,19 +138,19 @@ class WaitingRoom:
         """
         user = require_user(user)
         claim = self._claim(user, token)
-        standing = await self._surely(lambda: self.line.join(user, has_claim=claim is not None))
-        while isinstance(standing, Claimed):  # again only where the room was installed meanwhile
-            standing = await self._come_back(user, claim, standing.truth)
-        if isinstance(standing, Closed):
+        standing = await self._with_deadline(lambda: self.line.join(user, has_claim=claim is not None))
+        while isinstance(standing, UnverifiedClaim):  # again only where the room was installed meanwhile
+            standing = await self._come_back(user, claim, standing.sql_epoch)
+        if isinstance(standing, LineClosed):
             raise RoomClosed(self.name)
         return self.answer(user, standing)
 
-    async def _come_back(self, user: str, claim: int | None, truth: int) -> Standing | Closed | Claimed:
-        is_used = claim is None or await self._database.read(tokens.is_used, self.name, claim)
+    async def _come_back(self, user: str, claim: int | None, sql_epoch: int) -> Standing | LineClosed | UnverifiedClaim:
+        is_used = claim is None or await self._database.read(session_store.is_place_used, self.name, claim)
         place = None if is_used else claim
-        return await self._surely(lambda: self.line.join(user, place, truth=truth))
+        return await self._with_deadline(lambda: self.line.join(user, place, sql_epoch=sql_epoch))
 
-    async def look(self, token: str) -> Answer:
+    async def look(self, token: str) -> VisitorStatus:
         """Where the owner of a pass stands, with a new one; to ask is a sign of life."""
         shown = self.read(token)
         crowd = await self.look_at([shown.user])
@@ -128,20 +162,22 @@ class WaitingRoom:
             await self.look_at([])
         return self.room
 
-    async def look_at(self, users: Sequence[str]) -> Crowd:
+    async def look_at(self, users: Sequence[str]) -> LineView:
         """Where many stand: for a process that holds their connections."""
-        return await self._surely(lambda: self.line.look_at(users))
+        return await self._with_deadline(lambda: self.line.look_at(users))
 
     async def leave(self, token: str) -> None:
         """Give up the place in line, or inside; whoever is nowhere stays there."""
         shown = self.read(token)
-        standing = await self._surely(lambda: self.line.leave(shown.user))
+        standing = await self._with_deadline(lambda: self.line.leave(shown.user))
         if isinstance(standing, (Entering, Inside)):
-            entry = Entry(shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None)
-            await self._database.transaction(tokens.leave, self.name, entry)
-            await self.asking.ask(lambda: self.doors.release([entry], "left"))
+            entry = VisitorAdmission(
+                shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None
+            )
+            await self._database.transaction(session_store.leave, self.name, entry)
+            await self.deadline.call(lambda: self.admitter.release([entry], "left"))
 
-    async def check(self, token: str) -> Answer:
+    async def check(self, token: str) -> VisitorStatus:
         """The check at the door, quick and not binding; raise `NotActive` or `PassRefused`.
 
         SQL decides while Valkey is away or hangs, and where Valkey believes that the time is over: the session may have
@@ -151,7 +187,7 @@ class WaitingRoom:
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
         try:
-            standing = await self._surely(lambda: self.line.look(shown.user), AT_THE_DOOR_S)
+            standing = await self._with_deadline(lambda: self.line.look(shown.user), CHECK_DEADLINE_S)
         except ValkeyUnavailable:
             standing = await self._inside_by_sql(shown.user)
         if isinstance(standing, Inside) and standing.left_ms <= 0:
@@ -159,35 +195,35 @@ class WaitingRoom:
                 standing = await self._inside_by_sql(shown.user)
         if not isinstance(standing, Inside) or standing.admission != shown.admission or standing.left_ms <= 0:
             raise NotActive(self.name, shown.user)
-        return Answer(shown.user, standing, token)
+        return VisitorStatus(shown.user, standing, token)
 
     async def _inside_by_sql(self, user: str) -> Inside:
-        session = await self._database.read(tokens.find_active, self.name, user)
+        session = await self._database.read(session_store.find_active, self.name, user)
         return Inside(session.admission, session.left_ms(self._now()))
 
     def require_active(self, tx: Transaction, user: str) -> Session:
         """The binding check, in the transaction that reserves or pays; raise `NotActive`."""
-        return tokens.require_active(tx, self.name, user)
+        return session_store.require_active(tx, self.name, user)
 
-    async def renew(self, token: str) -> Answer:
+    async def renew(self, token: str) -> VisitorStatus:
         """Something was done inside: prolong the session if less than half of it is left, up to its longest."""
         shown = self.read(token)
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
-        session = await self._database.transaction(tokens.renew, self.name, shown.user)
+        session = await self._database.transaction(session_store.renew, self.name, shown.user)
         now = self._now()
         with suppress(ValkeyUnavailable):  # the server is told when it believes that the session is over
-            await self.asking.ask(lambda: self.doors.activate(Sorted([session])), AT_THE_DOOR_S)
+            await self.deadline.call(lambda: self.admitter.activate(AdmissionResults([session])), CHECK_DEADLINE_S)
         return self.answer(shown.user, Inside(session.admission, session.left_ms(now)))
 
     async def invite(self, users: Sequence[str]) -> int:
         """Let named users in at once, beside the capacity; how many of them were not inside."""
         await self.look_at([])  # whether the server answers: what follows is not given up, for it also writes to SQL
-        return await self._installed(lambda: self.doors.invite(users))
+        return await self._installed(lambda: self.admitter.invite(users))
 
-    async def census(self) -> Census:
+    async def census(self) -> RoomCensus:
         """How many are where."""
-        return await self._surely(self.line.census)
+        return await self._with_deadline(self.line.census)
 
     async def estimate(self, ahead: int) -> Estimate | None:
         """How long one probably waits who has `ahead` before him; None while nobody knows."""
@@ -196,23 +232,23 @@ class WaitingRoom:
 
     async def pace(self) -> Pace | None:
         """How fast the line moves; None while nobody knows."""
-        return measure_pace(*await self.asking.ask(self.line.moves))
+        return measure_pace(*await self.deadline.call(self.line.moves))
 
-    async def _surely(self, step: Callable[[], Awaitable[Result]], within_s: float = ELSEWHERE_S) -> Result:
+    async def _with_deadline(self, step: Callable[[], Awaitable[Result]], within_s: float = DEADLINE_S) -> Result:
         """Do a step; where the server does not have the room, or an older one, install it first."""
-        done = await self._installed(lambda: self.asking.ask(step, within_s))
+        done = await self._installed(lambda: self.deadline.call(step, within_s))
         if self.line.epoch > self.room.epoch:
             await self._catch_up()
         return done
 
     async def _installed(self, step: Callable[[], Awaitable[Result]]) -> Result:
         for _ in range(_TRIES):
-            installs = self.recovery.installs
+            installs = self.installer.installs
             try:
                 return await step()
             except (UnknownRoom, VoidEpoch):
                 try:
-                    self.room = await self.recovery.install_unless_done(installs)
+                    self.room = await self.installer.install_unless_done(installs)
                 except NotFound:
                     self.is_deleted = True
                     raise
@@ -228,7 +264,7 @@ class WaitingRoom:
         self._not_before = time.monotonic() + _PAUSE_S
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(_PAUSE_S):
-                self.room = await self._database.read(rooms.get, self.name)
+                self.room = await self._database.read(room_store.get, self.name)
             self._not_before = 0.0
 
     def _claim(self, user: str, token: str | None) -> int | None:
@@ -250,26 +286,26 @@ class WaitingRoom:
             raise PassRefused("that is no visitor")
         return shown.user
 
-    def read(self, token: str) -> Pass:
+    def read(self, token: str) -> VisitorPass:
         """What a pass for this room says; raise `PassRefused`."""
         shown = self._read(token)
         if shown.kind == "visitor":
             raise PassRefused("that is no pass")
         return msgspec.structs.replace(shown, place=self._place_of(shown.place))
 
-    def _read(self, token: str) -> Pass:
-        shown = self._office.read(token, room=self.name, now=self._now())
+    def _read(self, token: str) -> VisitorPass:
+        shown = self._signer.read(token, room=self.name, now=self._now())
         if shown.line != self.room.line:
             raise PassRefused("the pass is for another line")
         return shown
 
-    def answer(self, user: str, standing: Standing, waiting: int | None = None) -> Answer:
+    def answer(self, user: str, standing: Standing, waiting: int | None = None) -> VisitorStatus:
         """What somebody is told who stands there, with a new pass."""
-        return Answer(user, standing, self._pass_for(user, standing), waiting)
+        return VisitorStatus(user, standing, self._pass_for(user, standing), waiting)
 
     def _pass_for(self, user: str, standing: Standing) -> str | None:
         match standing:
-            case Waiting(place=place):
+            case InLine(place=place):
                 # As long as a place is kept without a sign of life: who was dropped has no pass for it.
                 return self._pass("waiting", user, self.room.plan.abandon_after, place=place)
             case Inside(admission):
@@ -291,7 +327,7 @@ class WaitingRoom:
         until_ms = to_ms(self._now() + lasts)
         # Anybody can read his pass. Who knew his lot before the start would leave, and come again for a better one.
         told = place if place is None or place >= 0 else -number_of(place)
-        return self._office.issue(Pass(kind, self.name, self.room.line, user, until_ms, told, admission))
+        return self._signer.issue(VisitorPass(kind, self.name, self.room.line, user, until_ms, told, admission))
 
     def _place_of(self, told: int | None) -> int | None:
         return told if told is None or told >= 0 else drawn_place(self.room.seed, -told)

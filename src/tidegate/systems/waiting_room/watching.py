@@ -8,26 +8,129 @@ never taken for gone. However fast the room moves, between two looks there is a 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.core.arguments import require_positive
 from tidegate.core.backoff import Backoff
 from tidegate.core.errors import TooManyWaiting, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ROOM_WATCHERS
+from tidegate.primitives.stream.message import Entry
+from tidegate.primitives.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
-from tidegate.storage.valkey import Valkey
+from tidegate.storage.valkey import Key, Valkey
 from tidegate.systems.waiting_room.estimate import Pace
-from tidegate.systems.waiting_room.line import Crowd, Standing
-from tidegate.systems.waiting_room.moves import Moves
+from tidegate.systems.waiting_room.model import LineView, Standing
+from tidegate.systems.waiting_room.scripts import room_keys
 from tidegate.systems.waiting_room.waiting_room import WaitingRoom
 
 log = get_logger(__name__)
+_LISTEN_S = 60.0
+"""How long one blocking read lasts; after each in vain, the reader makes sure that it is where the streams are."""
+_MOVES_PER_READ = 500
+_READ_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2), jitter=0.5)
+"""Shorter than those of other services: visitors watch."""
 
-_AT_ONCE = 1000
+
+class _WatchedRoom:
+    """A room that is watched."""
+
+    def __init__(self, group: str, key: Key, wake: Callable[[], None]) -> None:
+        self.group, self.key, self.wake = group, key, wake
+        self.position = ""
+        """The last entry that was seen; empty: somebody has to look where the stream is."""
+
+
+class MoveReader:
+    """The moves of all rooms that somebody in this process watches."""
+
+    def __init__(self, valkey: Valkey) -> None:
+        self._valkey = valkey
+        self._followed: list[_WatchedRoom] = []
+        self._readers: dict[str, asyncio.Task[None]] = {}
+        self._outage = Outage("room.moves", pauses=_READ_PAUSES)
+
+    @asynccontextmanager
+    async def watch(self, room: str, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        """Have `wake` called whenever this room moved, for the length of a block.
+
+        It is called once at the beginning, from when on nothing is missed.
+        """
+        # Rooms of a group can be read by one command; in a cluster each lives somewhere else.
+        group = room if self._valkey.is_cluster else ""
+        followed = _WatchedRoom(group, room_keys(self._valkey, room)["moves"], wake)
+        self._followed.append(followed)
+        try:
+            await self._read_anew(group)
+            yield
+        finally:
+            self._followed.remove(followed)
+            await self._read_anew(group)
+
+    async def _read_anew(self, group: str) -> None:
+        """Begin the blocking read again, with the rooms that are watched now."""
+        if (reading := self._readers.pop(group, None)) is not None:
+            await end(reading)
+        if group not in self._readers and any(each.group == group for each in self._followed):
+            self._readers[group] = asyncio.create_task(self._read(group), name="read the moves of rooms")
+
+    async def _read(self, group: str) -> None:
+        """Follow the streams until cancelled, whatever happens to the connection."""
+        rooms = [each for each in self._followed if each.group == group]
+        failures = 0
+
+        async def fetch(count: int, block_ms: int | None) -> list[Entry]:
+            return await self._fetch(rooms, count, block_ms)
+
+        reader: Reader = (BlockingReader if self._valkey.info.can_block else PausingReader)(fetch)
+        while True:
+            try:
+                with only_our_cancellation():
+                    await self._catch_up(rooms)
+                    failures = 0
+                    self._outage.over()
+                    while await reader.wait(_MOVES_PER_READ, _LISTEN_S):
+                        pass
+            except Exception as error:  # watchers wait for news, whatever the error is
+                failures += 1
+                for followed in rooms:
+                    followed.position = ""  # watchers are woken when the server is back
+                if isinstance(error, Unavailable):
+                    await self._outage.pause(error, failures)
+                else:
+                    log.warning("room.moves_unread", tries=failures, exc_info=error)
+                    await asyncio.sleep(_READ_PAUSES.delay(failures).total_seconds())
+
+    async def _catch_up(self, rooms: Sequence[_WatchedRoom]) -> None:
+        """Go to the ends of the streams; where one is not where we were, something may have been missed."""
+        for followed in rooms:
+            newest: Any = await self._valkey.execute("XREVRANGE", followed.key, "+", "-", "COUNT", 1)
+            position = newest[0][0].decode() if newest else "0-0"
+            if position != followed.position:
+                followed.position = position
+                followed.wake()
+
+    async def _fetch(self, rooms: Sequence[_WatchedRoom], count: int, block_ms: int | None) -> list[Entry]:
+        block = () if block_ms is None else ("BLOCK", block_ms)
+        keys, positions = [each.key for each in rooms], [each.position for each in rooms]
+        reply: Any = await self._valkey.execute_blocking(
+            "XREAD", "COUNT", count, *block, "STREAMS", *keys, *positions, within_s=(block_ms or 0) / 1000
+        )
+        found: list[Entry] = []
+        for followed in rooms:
+            entries = (reply or {}).get(followed.key.encode())
+            if entries:
+                followed.position = entries[-1][0].decode()
+                followed.wake()
+                found += entries
+        return found
+
+
+_BATCH = 1000
 _GAP_S = 0.5
 """The least time from the beginning of a look at all to that of the next."""
 _REST = 1.5
@@ -38,36 +141,36 @@ _SIGNS = 3
 """Signs of life that somebody who watches gives in the time after which he would be taken for gone."""
 _OVER_S = 0.002
 """So much later than told the start is looked for, that it surely has come."""
-_PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2), jitter=0.5)
+_FOLLOW_PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2), jitter=0.5)
 """Shorter than those of other services: visitors watch."""
 
 
-class Watcher(Protocol):
+class PlaceWatcher(Protocol):
     """Somebody who watches; a user may watch several times over."""
 
     user: str
 
-    def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
+    def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
         """Here is where the user stands. Must not raise, and not wait."""
         ...
 
 
-class Audience:
+class RoomWatchers:
     """All who watch one room in this process."""
 
-    def __init__(self, room: WaitingRoom, moves: Moves) -> None:
+    def __init__(self, room: WaitingRoom, moves: MoveReader) -> None:
         self.room = room
-        self.watchers: set[Watcher] = set()
+        self.watchers: set[PlaceWatcher] = set()
         self._users = Counter[str]()
         self._moves = moves
-        self._new: list[Watcher] = []
+        self._new: list[PlaceWatcher] = []
         self._has_moved = True
         self._stir = asyncio.Event()
         self._pace: Pace | None = None
         self._failures = 0
-        self._outage = Outage("room.watch", pauses=_PAUSES)
+        self._outage = Outage("room.watch", pauses=_FOLLOW_PAUSES)
 
-    def join(self, watcher: Watcher) -> None:
+    def join(self, watcher: PlaceWatcher) -> None:
         """Be shown where one stands, soon and from then on; raise `TooManyWaiting`."""
         if self._users[watcher.user] >= _MOST_EACH:
             raise TooManyWaiting("the place of one user", most=_MOST_EACH)
@@ -76,7 +179,7 @@ class Audience:
         self._new.append(watcher)
         self._stir.set()
 
-    def leave(self, watcher: Watcher) -> None:
+    def leave(self, watcher: PlaceWatcher) -> None:
         """Watch no more."""
         self.watchers.remove(watcher)
         self._users[watcher.user] -= 1
@@ -97,7 +200,7 @@ class Audience:
                         await self._outage.pause(error, self._failures)
                     else:
                         log.warning("room.unseen", room=self.room.name, tries=self._failures, exc_info=error)
-                        await asyncio.sleep(_PAUSES.delay(self._failures).total_seconds())
+                        await asyncio.sleep(_FOLLOW_PAUSES.delay(self._failures).total_seconds())
 
     def _move(self) -> None:
         self._has_moved = True
@@ -129,11 +232,11 @@ class Audience:
         patience_s = self.room.room.plan.abandon_after.total_seconds() / _SIGNS
         return min(patience_s, opens_in_ms / 1000 + _OVER_S) if opens_in_ms else patience_s
 
-    async def _look_at(self, watchers: Sequence[Watcher]) -> int:
+    async def _look_at(self, watchers: Sequence[PlaceWatcher]) -> int:
         """Show each his standing; the ms until the start."""
         opens_in_ms = 0
-        for at in range(0, len(watchers), _AT_ONCE):
-            part = watchers[at : at + _AT_ONCE]
+        for at in range(0, len(watchers), _BATCH):
+            part = watchers[at : at + _BATCH]
             crowd = await self.room.look_at([watcher.user for watcher in part])
             for watcher, standing in zip(part, crowd.standings, strict=True):
                 watcher.show(standing, crowd, self._pace)
@@ -143,29 +246,29 @@ class Audience:
         return opens_in_ms
 
 
-class Watching:
+class WatcherRegistry:
     """All who watch rooms in this process."""
 
     def __init__(self, valkey: Valkey, *, most: int) -> None:
         """`most` may watch at once."""
         require_positive("most", most)
-        self._moves, self._most, self._count = Moves(valkey), most, 0
-        self._audiences: dict[str, tuple[Audience, asyncio.Task[None]]] = {}
+        self._moves, self._most, self._count = MoveReader(valkey), most, 0
+        self._audiences: dict[str, tuple[RoomWatchers, asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:
         return self._count
 
-    def join(self, room: WaitingRoom, watcher: Watcher) -> None:
+    def join(self, room: WaitingRoom, watcher: PlaceWatcher) -> None:
         """Be shown where one stands; raise `TooManyWaiting`. Whoever joined must leave."""
         if self._count >= self._most:
             raise TooManyWaiting("places", most=self._most)
         if room.name not in self._audiences:
-            audience = Audience(room, self._moves)
+            audience = RoomWatchers(room, self._moves)
             self._audiences[room.name] = audience, asyncio.create_task(audience.follow(), name=f"watch {room.name}")
         self._audiences[room.name][0].join(watcher)
         self._change(room, 1)
 
-    async def leave(self, room: WaitingRoom, watcher: Watcher) -> None:
+    async def leave(self, room: WaitingRoom, watcher: PlaceWatcher) -> None:
         """Watch no more; nobody looks at a room that nobody watches."""
         audience, following = self._audiences[room.name]
         audience.leave(watcher)

@@ -22,9 +22,13 @@ from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, wh
 from tidegate.http.settings import SPARE_FILES
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Answer, Crowd, Inside, Nowhere, Pace, Pass, Standing, Waiting, WaitingRoom
+from tidegate.systems.waiting_room import InLine as Waiting
+from tidegate.systems.waiting_room import Inside, Nowhere, Pace, Standing, WaitingRoom
+from tidegate.systems.waiting_room import LineView as Crowd
+from tidegate.systems.waiting_room import VisitorPass as Pass
+from tidegate.systems.waiting_room import VisitorStatus as Answer
 from tidegate.systems.waiting_room.api.places import place_of
-from tidegate.systems.waiting_room.watching import Watching
+from tidegate.systems.waiting_room.watching import WatcherRegistry as Watching
 
 _RECONNECT_MS = (1000, 5000)
 """After so long a client comes back, each after another time: when a process ends, thousands do."""

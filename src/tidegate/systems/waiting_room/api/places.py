@@ -18,22 +18,28 @@ from tidegate.http.endpoints import Also, Endpoint
 from tidegate.http.events import ENDED
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType
-from tidegate.systems.waiting_room import Answer as Standpoint
 from tidegate.systems.waiting_room import (
     Entering,
     Inside,
     Nowhere,
     Pace,
-    Pass,
     PassRefused,
-    Reception,
     Standing,
-    Waiting,
     WaitingRoom,
     number_of,
 )
+from tidegate.systems.waiting_room import (
+    InLine as Waiting,
+)
+from tidegate.systems.waiting_room import (
+    VisitorPass as Pass,
+)
+from tidegate.systems.waiting_room import VisitorStatus as Standpoint
+from tidegate.systems.waiting_room import (
+    WaitingRooms as Reception,
+)
+from tidegate.systems.waiting_room.model import LONGEST_ROOM, ROOM_NAME
 from tidegate.systems.waiting_room.passes import PassExpired
-from tidegate.systems.waiting_room.tables import LONGEST_ROOM, ROOM_NAME
 
 TAG = "places"
 HEADER = "Tidegate-Pass"

@@ -11,10 +11,19 @@ from starlette.requests import Request
 from tidegate.http.callers import Role
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
-from tidegate.systems.waiting_room import Census, Inside, Reception, Room, RoomPlan, RoomState, RoomStatus
+from tidegate.systems.waiting_room import Inside, Room, RoomPlan, RoomState, RoomStatus
+from tidegate.systems.waiting_room import RoomCensus as Census
+from tidegate.systems.waiting_room import WaitingRooms as Reception
 from tidegate.systems.waiting_room.api.places import SENT, Paces, RoomName, RoomPlace, place_of, shown_pass
-from tidegate.systems.waiting_room.settings import MOST_CAPACITY, MOST_LOG, MOST_PUZZLE_BITS
-from tidegate.systems.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_ROOM, LONGEST_TITLE, LONGEST_USER, ROOM_NAME
+from tidegate.systems.waiting_room.model import (
+    LONGEST_ROOM,
+    LONGEST_USER,
+    MOST_CAPACITY,
+    MOST_LOG,
+    MOST_PUZZLE_BITS,
+    ROOM_NAME,
+)
+from tidegate.systems.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 
 TAG = "rooms"
 _MOST_INVITED = 100

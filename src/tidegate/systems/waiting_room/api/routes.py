@@ -4,7 +4,7 @@ from functools import partial
 
 from tidegate.http.settings import HttpSettings
 from tidegate.system import Api
-from tidegate.systems.waiting_room import Reception
+from tidegate.systems.waiting_room import WaitingRooms as Reception
 from tidegate.systems.waiting_room.api.pages.routes import PageRoutes
 from tidegate.systems.waiting_room.api.place_events import PlaceEvents, PlaceStreams
 from tidegate.systems.waiting_room.api.places import Paces, PlaceRoutes

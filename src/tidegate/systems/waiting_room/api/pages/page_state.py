@@ -5,8 +5,9 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.systems.waiting_room import Entering, Estimate, Inside, Nowhere, Room, RoomState, Standing, Waiting
-from tidegate.systems.waiting_room.passes import Pass
+from tidegate.systems.waiting_room import Entering, Estimate, Inside, Nowhere, Room, RoomState, Standing
+from tidegate.systems.waiting_room import InLine as Waiting
+from tidegate.systems.waiting_room.passes import VisitorPass as Pass
 
 _SOON_S, _LATER_S, _MOST_S = 5, 15, 30
 _NEAR = 100

@@ -11,7 +11,7 @@ import hashlib
 from itertools import count
 
 from tidegate.core.arguments import require_whole
-from tidegate.systems.waiting_room.settings import MOST_PUZZLE_BITS
+from tidegate.systems.waiting_room.model import MOST_PUZZLE_BITS
 
 _CHALLENGE_DIGITS = 32
 LONGEST_SOLUTION = 16

@@ -10,7 +10,8 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 
-from tidegate.systems.waiting_room import Inside, RoomState, Waiting
+from tidegate.systems.waiting_room import InLine as Waiting
+from tidegate.systems.waiting_room import Inside, RoomState
 from tidegate.systems.waiting_room.api.pages import cookies, durations
 from tidegate.systems.waiting_room.api.pages.assets import Assets
 from tidegate.systems.waiting_room.api.pages.page_state import LIVE, PageState, PageView, again_s, progress, title_of

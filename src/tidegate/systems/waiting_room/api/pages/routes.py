@@ -28,15 +28,21 @@ from tidegate.http.settings import HttpSettings
 from tidegate.primitives.throttle import Throttle
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import (
-    Crowd,
+    InLine as Waiting,
+)
+from tidegate.systems.waiting_room import (
+    LineView as Crowd,
+)
+from tidegate.systems.waiting_room import (
     NotActive,
     Nowhere,
     PassRefused,
-    Reception,
     RoomClosed,
     Standing,
-    Waiting,
     WaitingRoom,
+)
+from tidegate.systems.waiting_room import (
+    WaitingRooms as Reception,
 )
 from tidegate.systems.waiting_room.api.pages import cookies
 from tidegate.systems.waiting_room.api.pages.assets import FOLDER, Assets
@@ -45,8 +51,9 @@ from tidegate.systems.waiting_room.api.pages.puzzles import LONGEST_SOLUTION, ch
 from tidegate.systems.waiting_room.api.pages.rendering import PageRenderer
 from tidegate.systems.waiting_room.api.pages.texts import Language, language_of
 from tidegate.systems.waiting_room.api.places import Paces, find_pass
-from tidegate.systems.waiting_room.passes import Pass, PassExpired
-from tidegate.systems.waiting_room.rooms import require_room
+from tidegate.systems.waiting_room.model import require_room
+from tidegate.systems.waiting_room.passes import PassExpired
+from tidegate.systems.waiting_room.passes import VisitorPass as Pass
 
 TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"

@@ -16,23 +16,22 @@ from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.runtime.waiting import end, unless
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Key, Valkey
-from tidegate.systems.waiting_room import rooms
-from tidegate.systems.waiting_room.admission import Deposed, Doors
-from tidegate.systems.waiting_room.keys import new_rooms
-from tidegate.systems.waiting_room.line import Line, UnknownRoom
-from tidegate.systems.waiting_room.recovery import Recovery
-from tidegate.systems.waiting_room.tokens import VoidEpoch
+from tidegate.systems.waiting_room import room_store
+from tidegate.systems.waiting_room.admission import Admitter, LeaderReplaced
+from tidegate.systems.waiting_room.installation import RoomInstaller
+from tidegate.systems.waiting_room.line import WaitingLine
+from tidegate.systems.waiting_room.model import UnknownRoom, VoidEpoch
+from tidegate.systems.waiting_room.scripts import room_created_key
 
 log = get_logger(__name__)
-
 _LISTEN_S = 120.0
 
 
-class RoomKeeper:
+class RoomWorker:
     """Keeps one room: a source for a timekeeper at the room's wakeup."""
 
-    def __init__(self, valkey: Valkey, line: Line, doors: Doors, recovery: Recovery) -> None:
-        self._valkey, self._line, self._doors, self._recovery = valkey, line, doors, recovery
+    def __init__(self, valkey: Valkey, line: WaitingLine, admitter: Admitter, installer: RoomInstaller) -> None:
+        self._valkey, self._line, self._admitter, self._installer = valkey, line, admitter, installer
         self._installed_at_loss: int | None = None
         """Losses of the server when the room was last known to be installed; None: an admission may be in progress."""
         ROOM_ENDED.labels(line.room, "rolled_back")  # told as 0 at first: an alert sees an increase
@@ -52,14 +51,14 @@ class RoomKeeper:
         try:
             if self._installed_at_loss != losses:
                 # A server that was away may have come back without its last moments: SQL knows who is inside.
-                await self._recovery.install()
+                await self._installer.install()
             self._installed_at_loss = None  # a turn that fails may leave an admission in progress: install again
             next_in_ms = await self._turn()
         except (UnknownRoom, VoidEpoch):
             return 0
         except NotFound:
             return None  # the room was deleted; whoever keeps all rooms is told, and ends this
-        except Deposed as error:
+        except LeaderReplaced as error:
             # Another process leads. This one hears of it soon, and is told to stop.
             log.warning("room.keeper_deposed", room=error.room, fence=error.fence)
             return None
@@ -69,15 +68,15 @@ class RoomKeeper:
     async def _turn(self) -> int | None:
         dropped, silent_in_ms = await self._line.sweep()
         ROOM_ENDED.labels(self._line.room, "dropped").inc(dropped)
-        due = await self._doors.due()
+        due = await self._admitter.due()
         if due.overdue:
-            await self._doors.settle(due.overdue)
+            await self._admitter.settle(due.overdue)
         if due.ended:
-            await self._doors.expire(due.ended)
-        admitted = await self._doors.admit()
+            await self._admitter.expire(due.ended)
+        admitted = await self._admitter.admit()
         ROOM_WAITING.labels(self._line.room).set(admitted.waiting)
         if admitted.needs_numbers:
-            await self._recovery.install()
+            await self._installer.install()
         if due.overdue or due.ended:
             return 0  # what was prolonged is due at a time that nobody has looked at yet
         return min((ms for ms in (silent_in_ms, due.next_in_ms, admitted.next_in_ms) if ms is not None), default=None)
@@ -86,13 +85,13 @@ class RoomKeeper:
         return f"RoomKeeper({self._line.room!r})"
 
 
-class RoomKeepers:
+class RoomWorkers:
     """Keeps every room, also those that are made meanwhile; a duty of the leader."""
 
-    def __init__(self, valkey: Valkey, database: Database, make: Callable[[str, int], RoomKeeper]) -> None:
+    def __init__(self, valkey: Valkey, database: Database, make: Callable[[str, int], RoomWorker]) -> None:
         """`make` builds the keeper of a room for the leader with a fencing number."""
         self._valkey, self._database, self._make = valkey, database, make
-        self._wakeup = Wakeup(valkey, new_rooms(valkey))
+        self._wakeup = Wakeup(valkey, room_created_key(valkey))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Keep them until told to stop."""
@@ -100,7 +99,7 @@ class RoomKeepers:
         await self._wakeup.claim()
         try:
             while not stopping.is_set():
-                present = {room.name for room in await self._database.read(rooms.everything)}
+                present = {room.name for room in await self._database.read(room_store.list_rooms)}
                 for name in kept.keys() - present:
                     await end(kept.pop(name))
                     forget_room(name)

@@ -1,79 +1,32 @@
 """The rooms of an installation, as SQL has them; every function works in the caller's transaction."""
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 from sqlalchemy import Row, delete, select, update
 
-from tidegate.core.arguments import require_at_most
 from tidegate.core.clock import milliseconds, to_ms
-from tidegate.core.errors import Conflict, InvalidArgument, NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.ids import new_id
 from tidegate.storage.sql import Transaction
-from tidegate.systems.waiting_room.draw import commitment_of, new_seed
-from tidegate.systems.waiting_room.settings import RoomPlan
-from tidegate.systems.waiting_room.tables import LONGEST_ROOM, ROOM_NAME, waiting_rooms
+from tidegate.systems.waiting_room.draw import new_seed
+from tidegate.systems.waiting_room.model import (
+    Room,
+    RoomExists,
+    RoomInUse,
+    RoomPlan,
+    RoomState,
+    require_room,
+)
+from tidegate.systems.waiting_room.tables import waiting_rooms
 
 _c = waiting_rooms.c
-_NAME = re.compile(ROOM_NAME)
 NUMBERS_AT_FIRST = 2**14
 """So many arrival numbers are set aside in SQL for a run of the server: those of an earlier run may be forgotten."""
 NUMBERS_AT_ONCE = 2**20
 """So many where half of them are given: a crowd comes."""
-
-
-class RoomState(StrEnum):
-    """Whether people may come."""
-
-    CLOSED = "closed"  # nobody joins, nobody is admitted; who waits keeps his place, who is inside stays
-    OPEN = "open"  # everybody joins; from the start time on people are admitted
-
-
-class RoomExists(Conflict):
-    """There is a room of this name already."""
-
-
-class RoomInUse(Conflict):
-    """The room cannot be deleted now: it is open, or visitors are inside."""
-
-
-class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """A room as its row has it."""
-
-    name: str
-    line: str
-    """The id of its line: passes of another one are worth nothing here."""
-    state: RoomState
-    opens_at: datetime | None
-    plan: RoomPlan
-    seed: str
-    epoch: int
-    reserved: int
-
-    @property
-    def commitment(self) -> str:
-        """The SHA-256 of the seed, which everybody may know at any time."""
-        return commitment_of(self.seed)
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether no one is admitted, however long they wait."""
-        return self.state is RoomState.CLOSED or self.plan.capacity == 0
-
-    def shown_seed(self, now: datetime) -> str | None:
-        """The seed, once nobody can take part in the draw any more."""
-        return self.seed if self.has_started(now) else None
-
-    def has_started(self, now: datetime) -> bool:
-        """Whether the start has come, which it does only once."""
-        return self.opens_at is not None and self.opens_at <= now
-
-    def __repr__(self) -> str:
-        return f"Room({self.name!r}, {self.state}, epoch={self.epoch})"
 
 
 def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
@@ -102,7 +55,7 @@ def get(tx: Transaction, name: str) -> Room:
     return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name)).one_or_none())
 
 
-def everything(tx: Transaction) -> list[Room]:
+def list_rooms(tx: Transaction) -> list[Room]:
     """All rooms, by name."""
     return [_room(row) for row in tx.execute(select(waiting_rooms).order_by(_c.name))]
 
@@ -153,21 +106,11 @@ def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int
     return msgspec.structs.replace(room, **values), room.reserved
 
 
-def held_still(tx: Transaction, name: str) -> Room:
+def lock_shared(tx: Transaction, name: str) -> Room:
     """The room, whose epoch stays what it is until the commit; others may hold it too."""
     return _found(
         name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update(read=True)).one_or_none()
     )
-
-
-def require_room(name: str) -> str:
-    """A name for a room: it stands in addresses and in the names of cookies as it is."""
-    require_at_most("len(room)", len(name), LONGEST_ROOM)
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            "room", name, "must be letters, digits, dots, dashes and underscores, a letter or digit first"
-        )
-    return name
 
 
 def _locked(tx: Transaction, name: str) -> Room:

@@ -18,13 +18,11 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import rooms, scripts, tokens
-from tidegate.systems.waiting_room.admission import Deposed, Doors
-from tidegate.systems.waiting_room.rooms import Room
-from tidegate.systems.waiting_room.tokens import Session
+from tidegate.systems.waiting_room import room_store, scripts, session_store
+from tidegate.systems.waiting_room.admission import Admitter, LeaderReplaced
+from tidegate.systems.waiting_room.model import Room, Session
 
 log = get_logger(__name__)
-
 _AT_ONCE = 1000
 _TRIES = 9
 _CROSSED = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=2))
@@ -33,12 +31,12 @@ _WITHIN = timedelta(seconds=5)
 """After so long somebody else installs the room: the process that began may be dead."""
 
 
-class Recovery:
+class RoomInstaller:
     """Installs one room on the server."""
 
-    def __init__(self, valkey: Valkey, database: Database, doors: Doors) -> None:
-        self.room, self.keys = doors.room, doors.keys
-        self._valkey, self._database, self._doors = valkey, database, doors
+    def __init__(self, valkey: Valkey, database: Database, admitter: Admitter) -> None:
+        self.room, self.keys = admitter.room, admitter.keys
+        self._valkey, self._database, self._admitter = valkey, database, admitter
         self._alone = asyncio.Lock()
         self._latest: Room | None = None
         self.installs = 0
@@ -60,12 +58,12 @@ class Recovery:
         for tries in range(1, _TRIES + 1):
             token = new_id()
             paused = await self._pause(token)
-            truth = await self._database.transaction(_begin, self.room, paused)
-            outcome = await self._send(truth, paused)
+            records = await self._database.transaction(_begin, self.room, paused)
+            outcome = await self._send(records, paused)
             if outcome in (b"installed", b"newer"):
-                log.info("room.installed", room=self.room, epoch=truth.room.epoch, inside=len(truth.sessions))
-                self.installs, self._latest = self.installs + 1, truth.room
-                return truth.room
+                log.info("room.installed", room=self.room, epoch=records.room.epoch, inside=len(records.sessions))
+                self.installs, self._latest = self.installs + 1, records.room
+                return records.room
             if tries < _TRIES:
                 await asyncio.sleep(_CROSSED.delay(tries).total_seconds())
         raise ValkeyUnavailable(f"room {self.room!r} is lost, or paused by others, as soon as it is installed")
@@ -80,36 +78,36 @@ class Recovery:
         known = await scripts.pause(
             self._valkey,
             token=token,
-            fence=self._doors.fence,
+            fence=self._admitter.fence,
             lasts_ms=milliseconds(_WITHIN),
             now_ms=self._database.clock.pinned_ms,
             **self.keys,
         )
         match known:
             case [b"deposed", _]:
-                raise Deposed(self.room, self._doors.fence)
+                raise LeaderReplaced(self.room, self._admitter.fence)
             case [run, admission, is_same_run, is_low, in_progress]:
                 if in_progress or not is_same_run:
                     await self._settle(is_same_run=bool(is_same_run))
-                numbers = rooms.NUMBERS_AT_ONCE if is_low else 0
-                return _Paused(token, run.decode(), admission, numbers if is_same_run else rooms.NUMBERS_AT_FIRST)
+                numbers = room_store.NUMBERS_AT_ONCE if is_low else 0
+                return _Paused(token, run.decode(), admission, numbers if is_same_run else room_store.NUMBERS_AT_FIRST)
             case _:
-                return _Paused(token, known[0].decode(), None, rooms.NUMBERS_AT_FIRST)
+                return _Paused(token, known[0].decode(), None, room_store.NUMBERS_AT_FIRST)
 
     async def _settle(self, *, is_same_run: bool) -> None:
         """Begin a new epoch, which voids what other processes have in progress, and bring that to its end."""
-        await self._database.transaction(rooms.begin_epoch, self.room)
+        await self._database.transaction(room_store.begin_epoch, self.room)
         if not is_same_run:
-            await self._doors.release_ended()
-        await self._doors.settle_all()
+            await self._admitter.release_ended()
+        await self._admitter.settle_all()
 
-    async def _send(self, truth: "_Truth", paused: "_Paused") -> bytes:
+    async def _send(self, records: "_RoomRecords", paused: "_Paused") -> bytes:
         """In parts; the room is what SQL says with the last of them."""
         now = self._database.clock.now()
-        room = truth.room
+        room = records.room
         opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
-        inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in truth.sessions]
-        outcome, told, most = b"", 0, max(len(inside), len(truth.over))
+        inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in records.sessions]
+        outcome, told, most = b"", 0, max(len(inside), len(records.over))
         while not outcome or told < most:
             part = slice(told, told + _AT_ONCE)
             told += _AT_ONCE
@@ -117,10 +115,10 @@ class Recovery:
                 self._valkey,
                 rules=_rules(room),
                 opens_in_ms=opens_in_ms,
-                numbers=truth.numbers,
-                admission=truth.admission,
+                numbers=records.numbers,
+                admission=records.admission,
                 sessions=inside[part],
-                over=truth.over[part],
+                over=records.over[part],
                 token=paused.token,
                 paused_run=paused.run,
                 is_last=int(told >= most),
@@ -145,7 +143,7 @@ class _Paused(NamedTuple):
     """So many more arrival numbers it needs."""
 
 
-class _Truth(msgspec.Struct, frozen=True):
+class _RoomRecords(msgspec.Struct, frozen=True):
     """What SQL knows of a room."""
 
     room: Room
@@ -158,14 +156,14 @@ class _Truth(msgspec.Struct, frozen=True):
     """User and place of those who came and went by admissions that the server does not know of."""
 
 
-def _begin(tx: Transaction, name: str, paused: _Paused) -> _Truth:
-    room, before = rooms.begin_epoch(tx, name, paused.numbers)
-    over = [] if paused.admission is None else tokens.ended_since(tx, name, paused.admission)
-    return _Truth(
+def _begin(tx: Transaction, name: str, paused: _Paused) -> _RoomRecords:
+    room, before = room_store.begin_epoch(tx, name, paused.numbers)
+    over = [] if paused.admission is None else session_store.ended_since(tx, name, paused.admission)
+    return _RoomRecords(
         room,
         (before, room.reserved),
-        tokens.everybody_inside(tx, name),
-        tokens.highest_admission(tx, name),
+        session_store.active_sessions(tx, name),
+        session_store.highest_admission(tx, name),
         [(each.user, each.place) for each in over if each.place is not None],
     )
 
