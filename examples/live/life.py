@@ -49,7 +49,7 @@ class Life:
         for owner in simulator.world.operators():
             token = {"token": simulator.token_of(owner), "name": owner}
             await self._require("POST", "/v1/credentials", token)
-        plan = {"capacity": 40, "admit_per_second": 4, "session_s": 12, "anybody": True, "title": "Spring sale"}
+        plan = {"capacity": 40, "admit_per_second": 4, "session_s": 12, "anonymous": True, "title": "Spring sale"}
         await self._require("POST", "/v1/rooms", {"name": ROOM, "plan": plan})
         await self._require("POST", f"/v1/rooms/{ROOM}/open")
         nightly = {"login": simulator.world.logins()[0], "cron": "0 3 * * *"}

@@ -72,7 +72,7 @@ class Shop:
         schedule = await self.database.transaction(catalogue.add_schedule, concert, starts_at, seats, price)
         of_concert = await self.database.read(catalogue.schedule, schedule)
         plan = msgspec.structs.replace(
-            room, title=of_concert.concert.title, entrance=f"/schedules/{schedule}", anybody=True
+            room, title=of_concert.concert.title, entrance=f"/schedules/{schedule}", anonymous=True
         )
         await self.rooms.create(room_of(schedule), plan)
         await self.rooms.open(room_of(schedule))

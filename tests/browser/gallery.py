@@ -71,7 +71,7 @@ async def page_states(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, 
     await site.pass_time(timedelta(minutes=11))
     yield "lapsed", kept
     yield "left", {}
-    await site.amend(anybody=False, entrance="/docs")
+    await site.amend(anonymous=False, entrance="/docs")
     yield "uninvited", {}
     await wire.refuse()
     yield "unavailable", {}

@@ -48,7 +48,7 @@ class RoomSite:
 
     async def create(self, **plan: Any) -> WaitingRoom:
         """A room that is closed, and holds nobody."""
-        values: dict[str, Any] = {"capacity": 0, "title": TITLE, "anybody": True, **plan}
+        values: dict[str, Any] = {"capacity": 0, "title": TITLE, "anonymous": True, **plan}
         return await self.venue.rooms.create(ROOM, RoomPlan(**values))
 
     async def open(self, ahead: int = 0, *, opens_in: timedelta | None = None, **plan: Any) -> WaitingRoom:

@@ -56,7 +56,7 @@ def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
 
 def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidegate):
     made = told(
-        tidegate("create", "sale", "--capacity", "5", "--rate", "2", "--entrance", "/in", "--anybody", "--json")
+        tidegate("create", "sale", "--capacity", "5", "--rate", "2", "--entrance", "/in", "--anonymous", "--json")
     )
 
     more = told(tidegate("alter", "sale", "--capacity", "9", "--title", "Spring", "--json"))
@@ -64,7 +64,7 @@ def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidega
 
     assert isinstance(made["plan"], dict)
     assert more["plan"] == {**made["plan"], "capacity": 9, "title": "Spring"}
-    changed = {"admit_per_second": None, "entrance": None, "anybody": False, "session": "PT60S"}
+    changed = {"admit_per_second": None, "entrance": None, "anonymous": False, "session": "PT60S"}
     assert isinstance(more["plan"], dict)
     assert less["plan"] == {**more["plan"], **changed}
 

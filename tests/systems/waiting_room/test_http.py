@@ -37,7 +37,7 @@ async def opened(client: Client, **plan: Any) -> None:
 
 
 async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
-    plan = {"capacity": 5, "session_s": 60, "title": "Spring sale", "entrance": "/shop", "anybody": True}
+    plan = {"capacity": 5, "session_s": 60, "title": "Spring sale", "entrance": "/shop", "anonymous": True}
 
     made = await client.post("/v1/rooms", {"name": ROOM, "plan": plan})
     twice = await client.post("/v1/rooms", {"name": ROOM, "plan": plan})
@@ -56,7 +56,7 @@ async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
         "log_length": 0,
         "title": "Spring sale",
         "entrance": "/shop",
-        "anybody": True,
+        "anonymous": True,
         "puzzle_bits": 0,
     }
     assert twice.problem == "conflict"
@@ -69,7 +69,7 @@ async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
 
 
 async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Client, venue: Venue):
-    await opened(client, admit_per_second=2, session_s=60, title="Spring sale", entrance="/shop", anybody=True)
+    await opened(client, admit_per_second=2, session_s=60, title="Spring sale", entrance="/shop", anonymous=True)
     place = f"/v1/rooms/{ROOM}"
     before = (await client.get(place)).json["plan"]
     everything = {
@@ -81,7 +81,7 @@ async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Cl
         "log_length": 7,
         "title": "Autumn",
         "entrance": "https://shop.example/in",
-        "anybody": False,
+        "anonymous": False,
         "puzzle_bits": 0,
     }
 
@@ -346,7 +346,7 @@ async def test_what_another_process_changed_is_known_here_with_the_next_look(cli
     token = (await bring(client, "ada"))["pass"]
     here = await venue.rooms.room(ROOM)
     elsewhere = WaitingRooms(venue.valkey, venue.database, open_signer)
-    plan = RoomPlan(capacity=0, abandon_after=timedelta(seconds=300), title="Longer", entrance="/in", anybody=True)
+    plan = RoomPlan(capacity=0, abandon_after=timedelta(seconds=300), title="Longer", entrance="/in", anonymous=True)
     await elsewhere.alter(ROOM, plan)
 
     fresh = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(token))).json["pass"]
@@ -354,8 +354,8 @@ async def test_what_another_process_changed_is_known_here_with_the_next_look(cli
     venue.clock.advance(timedelta(seconds=200))
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(fresh))).json["position"] == 1
 
-    await elsewhere.amend(ROOM, {"anybody": False})
-    assert not (await here.present()).plan.anybody
+    await elsewhere.amend(ROOM, {"anonymous": False})
+    assert not (await here.present()).plan.anonymous
     await elsewhere.close(ROOM)
     assert (await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "bob"})).problem == "room-closed"
 

@@ -206,7 +206,7 @@ async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSit
         assert 'value="join"' not in html
     visitor.session.cookie_jar.clear()
     await site.venue.rooms.open(ROOM)
-    await site.amend(anybody=False)
+    await site.amend(anonymous=False)
     html = await see(visitor, f"{site.path}?left=1")
     assert (closed in html, shop in html, 'value="join"' in html) == (False, True, False)
 
@@ -227,7 +227,7 @@ def _is_visible(html: str, part: str) -> bool:
 
 
 async def test_only_the_shop_brings_people_to_a_room_that_is_not_for_anybody(site: RoomSite, visitor: Client):
-    room = await site.open(anybody=False, entrance="https://shop.example/")
+    room = await site.open(anonymous=False, entrance="https://shop.example/")
 
     html = await see(visitor, site.path)
     assert (state_of(html), 'href="https://shop.example/"' in html) == ("uninvited", True)

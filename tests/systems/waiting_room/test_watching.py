@@ -155,7 +155,7 @@ async def test_two_rooms_are_watched_at_once_on_any_kind_of_server(on_any_server
                 while (found := await seen.get())[1]:
                     pass
                 assert found == (room.name, 0)
-    assert [line for line in lines if line["event"] == "room.moves_unread"] == []
+    assert [line for line in lines if line["event"] == "room.read_failed"] == []
 
     for room, watcher in zip(rooms, watchers, strict=True):
         await watching.leave(room, watcher)

@@ -1,7 +1,7 @@
--- The admission of a user who no longer waits.
+-- Admission of a user that is not in line.
 ---@include entry
 
--- {'active', admission, ms left} | {'entering', admission, place or nothing} | nil
+-- Return {'active', admission, ms left} | {'entering', admission, place or nothing} | nil.
 local function admission_of(keys, user, now_ms)
   local admission = redis.call('HGET', keys.admissions, user)
   if not admission then return entry_of(keys, user) end

@@ -1,4 +1,4 @@
--- Those who are between the line and the room: out of the one, not yet known to SQL as in the other.
+-- Admissions in progress: the visitor is out of the line, and SQL does not know the session yet.
 ---@include room
 
 local function begin_entry(keys, user, admission, place, second, until_ms)
@@ -6,18 +6,18 @@ local function begin_entry(keys, user, admission, place, second, until_ms)
   redis.call('ZADD', keys.entering, until_ms, user)
 end
 
--- As it is told: {'entering', admission, place or nothing}; nil for one who is not on the way.
+-- Return {'entering', admission, place or nothing}; nil if no admission is in progress.
 local function entry_of(keys, user)
   local admission, place = string.match(redis.call('HGET', keys.entries, user) or '', '^(%d+)|(-?%d*)|')
   return admission and {'entering', tonumber(admission), tonumber(place)}
 end
 
--- A sign of life of a user whose admission is in progress; kept for the case that the admission is reverted.
+-- Record a sign of life during an admission; it is kept in case the admission is reverted.
 local function refresh_entry(keys, user, second)
   redis.call('HSET', keys.entries, user, (string.gsub(redis.call('HGET', keys.entries, user), '%d+$', text(second))))
 end
 
--- What admissions are in progress: whether any counts against the capacity, and the lowest place of an invited user.
+-- Return whether an admission in progress counts against the capacity, and the lowest place of an invited user.
 local function in_progress(keys)
   local lowest
   local found = redis.call('HGETALL', keys.entries)
@@ -29,7 +29,7 @@ local function in_progress(keys)
   return false, lowest
 end
 
--- Take the entry out if it is that of this admission: {place or nil, last sign of life}, else nil.
+-- Remove the entry if it belongs to this admission. Return {place or nil, last sign of life}, else nil.
 local function end_entry(keys, user, admission)
   local found = redis.call('HGET', keys.entries, user)
   if not found then return nil end
@@ -40,7 +40,7 @@ local function end_entry(keys, user, admission)
   return {tonumber(place), tonumber(second)}
 end
 
--- Admissions are numbered, and go on growing when the server has lost its data: at least a hundred for each ms.
+-- Admission numbers continue to grow after the server has lost its data: at least a hundred per ms.
 local function next_admission(room, now_ms)
   room.admissions = math.max(room.admissions + 1, now_ms * 100)
   return room.admissions

@@ -1,13 +1,13 @@
--- The keys of one room. Its scripts get them as the table `keys`.
+-- The keys of one room. Scripts receive them as the table `keys`.
 ---@key book        hash    the room's rules and counters
 ---@key waiting     zset    user scored by place
----@key entering    zset    user scored by when another process settles the admission, ms
----@key entries     hash    user -> admission|place|last sign of life; no place: the user never waited
+---@key entering    zset    user scored by the time at which another process settles the admission, ms
+---@key entries     hash    user -> admission|place|last sign of life; the place is empty if the user did not wait
 ---@key active      zset    user scored by the end of the session, ms
 ---@key admissions  hash    user -> admission
----@key guests      set     users inside, or with an admission in progress, who do not count against the capacity
----@key seen        string  four bytes for each arrival number from `base` on: the second of its last sign of life
----@key chunks      zset    number / 1024, scored by when the first of them may have been silent for too long, ms
----@key log         stream  every step, where the room keeps a log
+---@key guests      set     users inside, or being admitted, that do not count against the capacity
+---@key seen        string  four bytes per arrival number from `base` on: the second of the last sign of life
+---@key chunks      zset    number / 1024, scored by the time at which the first visitor in it can be overdue, ms
+---@key log         stream  every step, if the room keeps a log
 ---@key moves       stream  the last steps by which the line got shorter
----@key wake        list    at most one token
+---@key wake        list    wake-up of the room's worker, at most one token

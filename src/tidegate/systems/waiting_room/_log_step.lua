@@ -1,6 +1,6 @@
--- What happened, for whoever follows the line, estimates a wait, or checks the rules afterwards.
+-- The log of a room, and the stream of moves that watchers and estimates read.
 ---@include room
--- As many as are looked at to see how fast people come in, with those between them who give up one by one.
+-- Enough for an estimate, including steps in which visitors left one by one.
 local MOST_MOVES = 512
 
 -- `users` is a list of {user, place, admission}, each as far as it is known.
@@ -15,7 +15,7 @@ local function record_move(keys, now_ms, admitted, gone)
   redis.call('XADD', keys.moves, 'MAXLEN', '~', MOST_MOVES, '*', 'at_ms', now_ms, 'admitted', admitted, 'gone', gone)
 end
 
--- Something else moved of which those who watch the line want to know: a step in which nobody was let in or gave up.
+-- Wake watchers after a step in which no visitor was admitted or left.
 local function notify_watchers(keys)
   redis.call('XADD', keys.moves, 'MAXLEN', '~', MOST_MOVES, '*', 'at_ms', 0, 'admitted', 0, 'gone', 0)
 end

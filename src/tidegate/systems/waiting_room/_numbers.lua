@@ -1,13 +1,13 @@
--- Arrival numbers. Those that SQL set aside for this run of the server are given, and no others: one that was started
--- again may have forgotten the last that it gave.
+-- Arrival numbers. Only numbers that SQL reserved for this run of the server are given, since a restarted server may
+-- have forgotten the last number that it gave.
 ---@include room
 ---@include run
--- No server is killed and there again within so few ms: most of a crowd need not ask which run this is.
+-- A server cannot restart within so few ms, so most joins of a rush need not ask for the run id.
 local SAME_RUN_MS = 5
--- Whoever keeps the room is told this often: half of the fewest that are set aside.
+-- The worker is woken each time so many numbers were given: half of the smallest reservation.
 local TOLD_EACH = 2 ^ 13
 
--- Whether the next number is nobody's yet.
+-- Whether the next arrival number is free.
 local function can_count(keys, room, now_ms)
   if room.arrivals >= room.reserved then return false end
   if math.abs(now_ms - room.counted_ms) < SAME_RUN_MS then return true end
@@ -16,10 +16,10 @@ local function can_count(keys, room, now_ms)
   return true
 end
 
--- Whether half of those that were last set aside are given; of a room as `read_room_with_rate` has it.
+-- Whether half of the last reservation is used; `room` comes from `read_room_with_rate`.
 local function is_low(room) return room.reserved - room.arrivals <= room.low end
 
--- Whether they may be low now, and were not when `before` was the last.
+-- Whether the numbers can be low now, and could not when `before` was the last one.
 local function may_be_low(room, before)
   return math.floor(before / TOLD_EACH) ~= math.floor(room.arrivals / TOLD_EACH)
 end

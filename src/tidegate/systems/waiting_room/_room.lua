@@ -1,6 +1,6 @@
--- The room as it was installed, and how many are inside.
+-- The room as it was installed, and the number of visitors inside.
 
--- What those in line need; nil where the server has lost the room, or never had it. Each field read costs every join.
+-- Read what joins need; nil if the server does not have the room. Each field costs every join.
 local function read_room(keys)
   local found = redis.call('HMGET', keys.book, 'epoch', 'state', 'opens_ms', 'capacity', 'abandon_ms', 'base', 'arrivals',
     'reserved', 'log_most', 'counted_ms')
@@ -13,7 +13,7 @@ local function read_room(keys)
   }
 end
 
--- The same with what whoever lets people in needs.
+-- Read the fields above, and those that admissions need.
 local function read_room_with_rate(keys)
   local room = read_room(keys)
   if not room then return nil end
@@ -26,7 +26,7 @@ local function read_room_with_rate(keys)
   return room
 end
 
--- Whether the start is still to come. Once it has come it stays so when the clock is set back: the seed may be public by
+-- Whether the start is still to come. It does not come again when the clock is set back: the seed may be public by
 -- then, and a place drawn later would be ahead of all arrival numbers.
 local function is_before_start(keys, room, now_ms)
   if now_ms < room.opens_ms then return true end
@@ -37,10 +37,10 @@ local function is_before_start(keys, room, now_ms)
   return false
 end
 
--- Whom the capacity counts.
+-- Number of visitors that count against the capacity.
 local function count_inside(keys)
   return redis.call('ZCARD', keys.entering) + redis.call('ZCARD', keys.active) - redis.call('SCARD', keys.guests)
 end
 
--- Whole numbers as texts: Lua's own way has 14 digits.
+-- Format a whole number; Lua's own conversion has 14 digits.
 local function text(number) return string.format('%.0f', number) end

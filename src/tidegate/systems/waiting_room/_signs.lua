@@ -1,8 +1,8 @@
--- Signs of life: four bytes for each arrival number, the second in which somebody was last seen; 0 is nobody.
+-- Signs of life: four bytes per arrival number, the second in which the visitor was last seen; 0: not in line.
 ---@include draw
 local CHUNK, MOST_WORDS = 1024, 2 ^ 26
 
--- nil for a number without a word: such a one is never taken for gone.
+-- Offset of a number; nil for a number without a word; its visitor is never removed.
 local function offset_of(room, number)
   local index = number - room.base
   if index < 0 or index >= MOST_WORDS then return nil end
@@ -20,8 +20,8 @@ local function set_sign(keys, room, number, second)
   if offset then redis.call('SETRANGE', keys.seen, offset, struct.pack('>I4', second)) end
 end
 
--- When somebody who was last seen in this second is gone: never early, since a second has an end. While the server was
--- away nobody could be heard, so for those who drop people silence counts from when it was back.
+-- When a visitor that was last seen in this second is overdue; never early, since a second has an end. Visitors could
+-- not be heard while the server was unavailable, so for removals the time counts from its return.
 local function gone_at(room, second)
   return (math.max(second, room.heard_from_s or 0) + 1) * 1000 + room.abandon_ms
 end
@@ -31,7 +31,7 @@ local function is_gone(keys, room, number, now_ms)
   return second > 0 and gone_at(room, second) <= now_ms
 end
 
--- Note a sign of life of somebody who waits, and have it looked at in time. Whether nobody was watched before.
+-- Record a sign of life of a waiting visitor, and schedule its check. Return whether no visitor was checked before.
 local function record_sign(keys, room, number, second)
   set_sign(keys, room, number, second)
   if not offset_of(room, number) then return false end

@@ -1,13 +1,12 @@
--- Tell the room what SQL says of sessions: who was on the way is inside, and how long each lasts.
---
+-- Record sessions: visitors being admitted are inside, and each session has a new end.
 ---@keyset keys
 ---@arg sessions    packed  list of {user, admission, ms left}
 ---@arg now_ms      time
 ---@include entry
 ---@include log_step
 ---@include send_wakeup
--- Reply: how many of them came in by this
--- An admission that is neither on the way nor inside changes nothing: somebody else settled it.
+-- Reply: how many of them came in by this call
+-- An admission that is neither in progress nor inside is ignored, since another process settled it.
 
 local room = read_room(keys)
 if not room then return 0 end
@@ -27,6 +26,6 @@ end
 log_step(keys, room, 'admitted', noted)
 if #noted > 0 then notify_watchers(keys) end
 local first = tonumber(redis.call('ZRANGE', keys.active, 0, 0, 'WITHSCORES')[2])
--- The keeper may sleep until a later end of a session, or wait for the end of an invitation.
+-- The worker may sleep until a later end of a session, or wait for the end of an invitation.
 if has_guest or (first and (not before or first < before)) then send_wakeup(keys.wake) end
 return #noted

@@ -1,9 +1,9 @@
-"""How visitors get from the line into the room, and out of it again.
+"""Admits visitors from the line into the room, and ends their sessions.
 
-An admission has three steps: a script takes those at the front out of the line, one transaction writes their tokens, a
-script tells the room that they are inside. Whatever fails or dies in between, SQL decides: a visitor with an ACTIVE
-token is inside, everyone else gets the old place back. One batch is in progress at a time, and only the current leader
-may begin one. See docs/decisions/0015 and 0024.
+An admission has three steps: a script takes visitors out of the front of the line, one transaction writes their rows,
+and a script records that they are inside. When a step fails, SQL decides: a visitor with an ACTIVE row is inside, every
+other one gets the previous place back. One batch is in progress at a time, and only the current leader may begin one.
+See docs/decisions/0015 and 0024.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -33,24 +33,24 @@ from tidegate.systems.waiting_room.settings import WaitingRoomSettings
 log = get_logger(__name__)
 _DUE_AT_ONCE = 500
 _BUYING = timedelta(seconds=1)
-"""After so long it is looked whether the purchase is over in which a session came to its end."""
+"""Delay after which a session is checked again that ended while its row was locked by a purchase."""
 
 
 class AdmissionBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at the front of the line brought."""
+    """Visitors that were taken out of the line together."""
 
     epoch: int
     entries: list[VisitorAdmission]
     gone: int = 0
     waiting: int = 0
     next_in_ms: int | None = None
-    """When more can be taken; None: when somebody rings."""
+    """Time until more visitors can be taken; None: after the next wake-up."""
     needs_numbers: bool = False
     are_guests: bool = False
 
 
 class DueAdmissions(msgspec.Struct, frozen=True):
-    """Whose time is up."""
+    """Admissions and sessions that are over."""
 
     overdue: list[VisitorAdmission]
     ended: list[VisitorAdmission]
@@ -58,7 +58,7 @@ class DueAdmissions(msgspec.Struct, frozen=True):
 
 
 class LeaderReplaced(TidegateError):
-    """A later leader keeps the room; this process must not admit anyone."""
+    """A later leader has taken the room over; this process must not admit visitors."""
 
     def __init__(self, room: str, fence: int) -> None:
         super().__init__(f"room {room!r} is kept by a later leader than the one with fencing number {fence}")
@@ -90,14 +90,14 @@ class Admitter:
         self._clock = database.clock
 
     async def admit(self) -> AdmissionBatch:
-        """Let in as many as capacity and rate allow, a bounded number of them."""
+        """Admit as many visitors as capacity and rate allow, up to the batch size."""
         taken = await self.take()
         ROOM_ENDED.labels(self.room, "dropped").inc(taken.gone)
         await self._admit_batch(taken)
         return taken
 
     async def invite(self, users: Sequence[str]) -> int:
-        """Let named users in at once, beside the capacity, whether they wait or not; how many were not inside."""
+        """Admit named users beside the capacity, whether they wait or not; return how many were not inside before."""
         require_at_most("len(users)", len(users), self._settings.admitted_at_once)
         reply = await scripts.invite(
             self._valkey,
@@ -113,7 +113,7 @@ class Admitter:
                 raise UnknownRoom(self.room)
 
     async def take(self) -> AdmissionBatch:
-        """The first step: take those at the front out of the line."""
+        """First step: take visitors out of the front of the line."""
         reply = await scripts.admit(
             self._valkey,
             fence=self.fence,
@@ -132,34 +132,35 @@ class Admitter:
                     next_in_ms=None if wait_ms < 0 else wait_ms,
                     needs_numbers=bool(needs_numbers),
                 )
-            case [b"deposed"]:
+            case [b"replaced"]:
                 raise LeaderReplaced(self.room, self.fence)
             case _:
                 raise UnknownRoom(self.room)
 
     async def write(self, taken: AdmissionBatch) -> AdmissionResults:
-        """The second step: write their tokens. If that fails, they have their old places again."""
+        """Second step: write their rows. If that fails, they get their previous places back."""
         entries = taken.entries
         try:
             return await self._database.transaction(
                 session_store.admit, self.room, taken.epoch, entries, taken.are_guests
             )
         except CommitUnknown:
-            raise  # the outcome is unknown: the next install, or the deadline of an invitation, settles it
+            raise  # outcome unknown: the next installation, or the deadline of an invitation, settles it
         except Exception:
-            # Nothing was written. The keeper is not woken: it retries with growing pauses. After an invitation it is:
-            # it may wait for the end of it.
+            # Nothing was written. The worker is not woken, since it retries with growing pauses; after an invitation it
+            # is, since it may wait for the end of it.
             await self._restore(entries, wake_worker=taken.are_guests)
             raise
 
     async def confirm(self, found: AdmissionResults) -> None:
-        """The third step: who has a token is inside, who has not is in line again, and who left meanwhile is gone."""
+        """Third step: visitors with an active row are inside, others are back in line; places of visitors that left
+        meanwhile are freed."""
         await self.activate(found)
         await self._restore(found.not_admitted, wake_worker=True)
         await self.release(found.ended, "left")
 
     async def due(self) -> DueAdmissions:
-        """Whose admission nobody finished in time, and whose session can be over."""
+        """Return overdue admissions, and sessions that can be over."""
         reply = await scripts.due(
             self._valkey,
             most=_DUE_AT_ONCE,
@@ -173,22 +174,24 @@ class Admitter:
                 raise UnknownRoom(self.room)
 
     async def settle(self, entries: Sequence[VisitorAdmission]) -> None:
-        """Decide admissions that nobody finished: whoever has a token is inside, the others get their places back."""
+        """Complete admissions that have rows, and revert the others."""
         found = await self._database.transaction(session_store.settle, self.room, entries, AdmissionState.ROLLED_BACK)
         await self.confirm(found)
-        log.warning("room.settled", room=self.room, admitted=len(found.active), rolled_back=len(found.not_admitted))
+        log.warning(
+            "room.admissions_settled", room=self.room, admitted=len(found.active), rolled_back=len(found.not_admitted)
+        )
 
     async def expire(self, entries: Sequence[VisitorAdmission]) -> None:
-        """End the sessions among these whose time is over by SQL; tell the server of those that were prolonged.
+        """End the sessions that are over according to SQL, and record the new end of sessions that were renewed.
 
-        One in which something is being bought is looked at again later.
+        A session that a purchase has locked is checked again after a second.
         """
         found = await self._database.transaction(session_store.expire, self.room, entries)
         await self.activate(found, at_least=_BUYING)
         await self.release([*found.ended, *found.not_admitted], "expired")
 
     async def release_ended(self) -> None:
-        """Free the places of those whom the server believes to be inside and SQL does not."""
+        """Free the places of visitors that are inside according to the server, but not according to SQL."""
         async for entries in self._known("admissions"):
             found = await self._database.read(session_store.results_of, self.room, entries)
             await self.release([*found.ended, *found.not_admitted], "expired")
@@ -196,13 +199,14 @@ class Admitter:
     async def settle_all(self) -> None:
         """Complete or revert every admission in progress.
 
-        The caller has paused the room and begun a new epoch: no other process writes these admissions any more.
+        The caller has paused the room and begun a new epoch, so no other process writes rows of these admissions any
+        more.
         """
         async for entries in self._known("entries"):
             await self.settle(entries)
 
     async def _known(self, part: Literal["admissions", "entries"]) -> AsyncGenerator[list[VisitorAdmission]]:
-        """Those in one of the server's lists, page by page."""
+        """Iterate over one of the server's hashes, page by page."""
         cursor = b"0"
         while True:
             cursor, page = await self._valkey.execute("HSCAN", self.keys[part], cursor, "COUNT", _DUE_AT_ONCE)
@@ -224,10 +228,11 @@ class Admitter:
         ROOM_ENDED.labels(self.room, what).inc(freed)
 
     async def activate(self, found: AdmissionResults, *, at_least: timedelta = timedelta()) -> int:
-        """Tell the server who is inside, and for how long; how many came in by this."""
+        """Record sessions and their end on the server; return how many visitors came in by this call."""
         if not found.active:
             return 0
-        # From now on, not from when SQL was asked: a process that was frozen in between would prolong the sessions.
+        # Relative to the present, not to the time of the query: a process that was frozen in between would extend the
+        # sessions.
         least_ms, now = milliseconds(at_least), self._clock.now()
         return await scripts.activate(
             self._valkey,
@@ -256,11 +261,11 @@ class Admitter:
         )
         ROOM_ENDED.labels(self.room, "rolled_back").inc(restored)
         if restored:
-            log.warning("room.rolled_back", room=self.room, users=restored)
+            log.warning("room.admissions_reverted", room=self.room, users=restored)
 
 
 def _numbers(record: bytes) -> list[int]:
-    """The admission, and the place if there was one, of `admission` or `admission|place|last sign of life`."""
+    """Parse the numbers of `admission` or `admission|place|last sign of life`."""
     return [int(number) for number in record.split(b"|")[:2] if number]
 
 

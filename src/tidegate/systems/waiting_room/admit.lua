@@ -1,26 +1,26 @@
--- Take those at the front out of the line, as many as capacity and rate allow: the first step of an admission.
---
+-- Take visitors out of the front of the line, as many as capacity and rate allow: the first step of an admission.
 ---@keyset keys
 ---@arg fence       int     fencing number of the leader that calls
 ---@arg most        int     at most 100
----@arg settle_ms   int     after so long somebody else may settle it
+---@arg settle_ms   int     after this time another process may settle the admission
 ---@arg now_ms      time
 ---@include signs
 ---@include entry
 ---@include log_step
 ---@include run
 ---@include numbers
--- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until somebody rings,
---        how many were gone, how many wait, 1 if SQL must note more numbers} | {'deposed'} a later leader keeps the room
---        | {'unknown'} the caller must install the room first, which completes or reverts the admissions in progress
--- Order: nobody is taken while the admission of a user with a lower place is in progress, since it may be reverted.
+-- Reply: {'taken', epoch, list of {user, admission, place}, ms until more can be taken | -1 until the next wake-up,
+--   removed visitors, length of the line, 1 if SQL must reserve more numbers}
+--   | {'replaced'} a later leader has taken the room over
+--   | {'unknown'} the caller must install the room first, which completes or reverts the admissions in progress
+-- Order: no visitor is taken while the admission of a user with a lower place is in progress, since it may be reverted.
 
 local room = read_room_with_rate(keys)
 if not room or not is_installed_here(keys) then return {'unknown'} end
-if fence < room.fence then return {'deposed'} end
+if fence < room.fence then return {'replaced'} end
 if fence > room.fence then return {'unknown'} end
 if room.paused_until_ms > 0 then
-  -- Whoever installs the room rings when he has; if he is late, it is for us to do.
+  -- The installer wakes the worker when it is done; if it is late, this caller must install.
   if room.paused_until_ms <= now_ms then return {'unknown'} end
   return {'taken', room.epoch, {}, room.paused_until_ms - now_ms, 0, redis.call('ZCARD', keys.waiting), 0}
 end
@@ -33,16 +33,16 @@ if room.state ~= 'open' or is_before_start(keys, room, now_ms) then
 end
 
 local free, allowed = room.capacity - count_inside(keys), most
--- Never further ahead than the burst, unless the clock was set back: then nobody waits for it to come again.
+-- At most one burst ahead, unless the clock was set back: then visitors do not wait for it to catch up.
 local from_ms = math.min(math.max(room.tat_ms, now_ms), now_ms + room.burst * room.interval_ms)
 if room.interval_ms > 0 then
-  -- A bound on any span of time: each admission moves the mark on, which may be ahead of now by the burst.
+  -- Bounds any span of time: each admission moves the mark on, which may be ahead of now by the burst.
   allowed = math.floor((room.burst * room.interval_ms - (from_ms - now_ms)) / room.interval_ms + 1e-6)
 end
 local wanted = math.min(most, free, allowed)
 
 local taken, gone, noted = {}, {}, {}
--- Behind a user whose invitation is in progress everyone waits; the end of the invitation rings.
+-- Visitors behind a user with an invitation in progress wait; the end of the invitation sends a wake-up.
 local last_place = invited_place and '(' .. text(invited_place) or '+inf'
 while #taken < wanted and #gone < 1000 do
   local front = redis.call('ZRANGEBYSCORE', keys.waiting, '-inf', last_place, 'WITHSCORES', 'LIMIT', 0, wanted - #taken)

@@ -18,35 +18,41 @@ if TYPE_CHECKING:
     from tidegate.settings import Settings
     from tidegate.systems.waiting_room import RoomPlan, RoomStatus, WaitingRooms
 
-app = typer.Typer(no_args_is_help=True, help="Waiting rooms: a fair line, and only so many inside.")
+app = typer.Typer(
+    no_args_is_help=True, help="Waiting rooms: visitors wait in order and are admitted as places become free."
+)
 _ROOM = typer.Argument(help="The name of a room.")
-_NO_ROOMS = "There are no rooms. Make one: tidegate room create NAME --capacity 100"
+_NO_ROOMS = "There are no rooms. Create one: tidegate room create NAME --capacity 100"
 _PUZZLE = typer.Option(0, help="Bits of the puzzle that browsers solve before they join, up to 24; 16 take about 1 s.")
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _DAY_S = 86_400
 _CHANGEABLE = (
-    "--capacity, --rate, --session, --longest, --abandon-after, --log, --title, --entrance, --anybody, --nobody or "
-    "--puzzle-bits"
+    "--capacity, --rate, --session, --longest, --abandon-after, --log, --title, --entrance, --anonymous, "
+    "--no-anonymous or --puzzle-bits"
 )
 
 
 @app.command()
 def create(
-    room: str = typer.Argument(help="A name for the new room."),
+    room: str = typer.Argument(help="The name of the new room."),
     *,
-    capacity: int = typer.Option(min=0, help="How many may be inside at once."),
-    rate: float | None = typer.Option(None, min=0.001, help="How many may come in per second; else any number."),
-    session: float = typer.Option(600, min=1, max=_DAY_S, help="Seconds inside without doing anything."),
-    longest: float = typer.Option(1800, min=1, max=_DAY_S, help="Seconds inside in all."),
-    abandon_after: float = typer.Option(120, min=1, max=_DAY_S, help="Seconds in line without a sign of life."),
-    log: int = typer.Option(0, min=0, help="Keep a log of about so many steps."),
-    title: str = typer.Option("", help="What people see; else the name."),
-    entrance: str | None = typer.Option(None, help="Where those go who were let in: an address, or a path."),
-    anybody: bool = typer.Option(False, "--anybody", help="Take in whoever comes to the page, not only named users."),
+    capacity: int = typer.Option(min=0, help="Number of visitors that may be inside at the same time."),
+    rate: float | None = typer.Option(
+        None, min=0.001, help="Visitors that may be admitted per second; default: no limit."
+    ),
+    session: float = typer.Option(600, min=1, max=_DAY_S, help="Seconds after which a session without activity ends."),
+    longest: float = typer.Option(1800, min=1, max=_DAY_S, help="Seconds after which a session ends in any case."),
+    abandon_after: float = typer.Option(
+        120, min=1, max=_DAY_S, help="Seconds without a sign of life after which a visitor is removed."
+    ),
+    log: int = typer.Option(0, min=0, help="Keep a log of about this many steps."),
+    title: str = typer.Option("", help="Title on the waiting page; default: the name."),
+    entrance: str | None = typer.Option(None, help="Where admitted visitors are sent: an address, or a path."),
+    anonymous: bool = typer.Option(False, "--anonymous", help="Let anonymous visitors join on the waiting page."),
     puzzle_bits: int = _PUZZLE,
     as_json: bool = _JSON,
 ) -> None:
-    """Make a room. It is closed until it is opened."""
+    """Create a room. It is closed until it is opened."""
     from tidegate.systems.waiting_room import RoomPlan
 
     plan = RoomPlan(
@@ -58,7 +64,7 @@ def create(
         log_length=log,
         title=title,
         entrance=entrance,
-        anybody=anybody,
+        anonymous=anonymous,
         puzzle_bits=puzzle_bits,
     )
     _report(run(_create(load_settings(), room, plan)), as_json=as_json)
@@ -68,19 +74,28 @@ def create(
 def alter(
     room: str = _ROOM,
     *,
-    capacity: int | None = typer.Option(None, min=0, help="How many may be inside at once."),
-    rate: float | None = typer.Option(None, min=0, help="How many may come in per second; 0: any number."),
-    session: float | None = typer.Option(None, min=1, max=_DAY_S, help="Seconds inside without doing anything."),
-    longest: float | None = typer.Option(None, min=1, max=_DAY_S, help="Seconds inside in all."),
-    abandon_after: float | None = typer.Option(None, min=1, max=_DAY_S, help="Seconds in line without a sign of life."),
-    log: int | None = typer.Option(None, min=0, help="Keep a log of about so many steps."),
-    title: str | None = typer.Option(None, help="What people see."),
-    entrance: str | None = typer.Option(None, help="Where those go who were let in; empty: nowhere."),
-    anybody: bool | None = typer.Option(None, "--anybody/--nobody", help="Whether whoever comes is taken in."),
+    capacity: int | None = typer.Option(None, min=0, help="Number of visitors that may be inside at the same time."),
+    rate: float | None = typer.Option(None, min=0, help="Visitors that may be admitted per second; 0: no limit."),
+    session: float | None = typer.Option(
+        None, min=1, max=_DAY_S, help="Seconds after which a session without activity ends."
+    ),
+    longest: float | None = typer.Option(
+        None, min=1, max=_DAY_S, help="Seconds after which a session ends in any case."
+    ),
+    abandon_after: float | None = typer.Option(
+        None, min=1, max=_DAY_S, help="Seconds without a sign of life after which a visitor is removed."
+    ),
+    log: int | None = typer.Option(None, min=0, help="Keep a log of about this many steps."),
+    title: str | None = typer.Option(None, help="Title on the waiting page."),
+    entrance: str | None = typer.Option(None, help="Where admitted visitors are sent; empty: nowhere."),
+    anonymous: bool | None = typer.Option(
+        None, "--anonymous/--no-anonymous", help="Whether anonymous visitors may join on the waiting page."
+    ),
     puzzle_bits: int | None = typer.Option(None, help="Bits of the puzzle; 0: none."),
     as_json: bool = _JSON,
 ) -> None:
-    """Change a room, also during a sale. What is not named stays; sessions that have begun end as they would have."""
+    """Change a room, also while it is open. Options that are not given keep their values; sessions that have begun are
+    not changed."""
     given: dict[str, Any] = {
         "capacity": capacity,
         "session": _seconds(session),
@@ -88,14 +103,14 @@ def alter(
         "abandon_after": _seconds(abandon_after),
         "log_length": log,
         "title": title,
-        "anybody": anybody,
+        "anonymous": anonymous,
         "puzzle_bits": puzzle_bits,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     changes |= {} if rate is None else {"admit_per_second": rate or None}
     changes |= {} if entrance is None else {"entrance": entrance or None}
     if not changes:
-        raise typer.BadParameter(f"name at least one of {_CHANGEABLE}")
+        raise typer.BadParameter(f"give at least one of {_CHANGEABLE}")
     _report(run(_amend(load_settings(), room, changes)), as_json=as_json)
 
 
@@ -104,17 +119,17 @@ def open_(
     room: str = _ROOM,
     *,
     at: str | None = typer.Option(
-        None, help="The start (ISO 8601, with its zone): whoever comes before takes part in a draw."
+        None, help="The start (ISO 8601, with time zone); visitors that join before take part in a draw."
     ),
     as_json: bool = _JSON,
 ) -> None:
-    """Let people come; and in, from the start on, which is now unless it is given."""
+    """Open a room: visitors can join at once, and are admitted from the start on (default: now)."""
     _report(run(_open(load_settings(), room, _moment(at))), as_json=as_json)
 
 
 @app.command()
 def close(room: str = _ROOM, *, as_json: bool = _JSON) -> None:
-    """Let nobody come, and nobody in. Who waits keeps his place, who is inside stays."""
+    """Close a room: visitors cannot join and are not admitted. Places and sessions are kept."""
     _report(run(_close(load_settings(), room)), as_json=as_json)
 
 
@@ -122,19 +137,21 @@ def close(room: str = _ROOM, *, as_json: bool = _JSON) -> None:
 def delete(
     room: str = _ROOM,
     *,
-    force: bool = typer.Option(False, "--force", help="Also while visitors are inside: they cannot buy any more."),
+    force: bool = typer.Option(
+        False, "--force", help="Delete the room even if visitors are inside; their sessions end."
+    ),
     as_json: bool = _JSON,
 ) -> None:
-    """Delete a closed room with its line and the records of its admissions. It cannot be undone."""
+    """Delete a closed room with its line and the records of its admissions. This cannot be undone."""
     run(_delete(load_settings(), room, force=force))
     typer.echo(msgspec.json.encode({"deleted": room}) if as_json else f"{room}: deleted")
 
 
 @app.command()
 def status(
-    room: str | None = typer.Argument(None, help="The name of a room; else all of them."), *, as_json: bool = _JSON
+    room: str | None = typer.Argument(None, help="The name of a room; default: all rooms."), *, as_json: bool = _JSON
 ) -> None:
-    """Show one room, or all of them: how many wait and how many are inside."""
+    """Show one room or all rooms: how many visitors wait and how many are inside."""
     found = run(_status(load_settings(), room))
     if as_json:
         typer.echo(msgspec.json.encode(found if room is None else found[0]))
@@ -147,7 +164,7 @@ def status(
 
 @app.command("list")
 def list_(*, as_json: bool = _JSON) -> None:
-    """List all rooms, and whether they are open. As JSON it is the same as `status`."""
+    """List all rooms, and whether they are open. The JSON output is the same as that of `status`."""
     found = run(_status(load_settings(), None))
     if as_json:
         typer.echo(msgspec.json.encode(found))
@@ -160,14 +177,14 @@ def list_(*, as_json: bool = _JSON) -> None:
 
 @app.command()
 def admit(
-    room: str = _ROOM, users: list[str] = typer.Argument(help="Who need not wait."), *, as_json: bool = _JSON
+    room: str = _ROOM, users: list[str] = typer.Argument(help="Users to admit."), *, as_json: bool = _JSON
 ) -> None:
-    """Let named users in at once, beside the capacity, whether they wait or not."""
+    """Admit named users at once, beside the capacity, whether they wait or not."""
     admitted = run(_admit(load_settings(), room, users))
     if as_json:
         typer.echo(msgspec.json.encode({"admitted": admitted}))
     else:
-        typer.echo(f"{counted(admitted, 'user')} let in; who was inside before is not counted")
+        typer.echo(f"{counted(admitted, 'user')} admitted, not counting users that were inside before")
 
 
 @asynccontextmanager
@@ -231,7 +248,7 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError:
         raise InvalidArgument("--at", text, "must be a time like 2026-12-24T12:00:00+09:00") from None
     if moment.tzinfo is None:
-        raise InvalidArgument("--at", text, "must say its time zone")
+        raise InvalidArgument("--at", text, "must have a time zone")
     return moment.astimezone(UTC)
 
 
@@ -262,5 +279,5 @@ def _state(found: RoomStatus, now: datetime) -> str:
     if found.state is RoomState.CLOSED:
         return "closed"
     if found.opens_at is not None and found.opens_at > now:
-        return f"people may come; it opens at {clock(found.opens_at, now)} {found.opens_at.astimezone():%Z}"
+        return f"visitors can join; starts at {clock(found.opens_at, now)} {found.opens_at.astimezone():%Z}"
     return "open"

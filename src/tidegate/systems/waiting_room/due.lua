@@ -1,10 +1,8 @@
--- Whose time is up: those on the way for too long, and sessions that can be over. SQL decides what becomes of them.
---
+-- Return overdue admissions, and sessions that are over. SQL decides what becomes of them.
 ---@keyset keys
 ---@arg most        int   at most 1,000
 ---@arg now_ms      time
--- Reply: {'due', list of {user, admission} on the way, list of {user, admission} inside, ms until the next | -1}
---        | {'unknown'}
+-- Reply: {'due', admissions as {user, admission}, sessions as {user, admission}, ms until the next | -1} | {'unknown'}
 
 if redis.call('EXISTS', keys.book) == 0 then return {'unknown'} end
 local next_ms

@@ -1,7 +1,8 @@
-"""Makes the server agree with SQL: the rules of a room, who is inside, and which arrival numbers may be given.
+"""Installs a room on the Valkey server: its rules, the sessions, and the arrival numbers that may be given.
 
-Always correct, at any moment; every change of a room goes this way. It begins a new epoch, under which alone visitors
-are admitted: an admission in progress is completed if its tokens are written, else reverted to the old places.
+Correct at any moment and safe to repeat; every change of a room is installed. An installation begins a new epoch, which
+is required for admissions: an admission in progress is completed if its rows are written, else its visitors get their
+previous places back.
 """
 
 import asyncio
@@ -26,9 +27,9 @@ log = get_logger(__name__)
 _AT_ONCE = 1000
 _TRIES = 9
 _CROSSED = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=2))
-"""Two who install at once take the pause from each other; then each waits for another time, and one comes through."""
+"""Two installers that run at once take the pause from each other; jittered retries let one of them finish."""
 _WITHIN = timedelta(seconds=5)
-"""After so long somebody else installs the room: the process that began may be dead."""
+"""Another process may install the room after this time, since the process that began may be dead."""
 
 
 class RoomInstaller:
@@ -40,17 +41,18 @@ class RoomInstaller:
         self._alone = asyncio.Lock()
         self._latest: Room | None = None
         self.installs = 0
-        """How often this process has installed it."""
+        """Number of installations by this process."""
 
     async def install_unless_done(self, installs: int) -> Room:
-        """Install it unless that was done here since there were `installs`: of a crowd that finds it lost, one does."""
+        """Install the room unless this process did so since `installs` was read: of many callers that find the room
+        lost, one installs it."""
         async with self._alone:
             if self._latest is not None and self.installs != installs:
                 return self._latest
             return await self._install()
 
     async def install(self) -> Room:
-        """Bring the server up to date with SQL, which sets further arrival numbers aside where they are needed."""
+        """Install the room as it is in SQL, and reserve arrival numbers where they are needed."""
         async with self._alone:
             return await self._install()
 
@@ -69,11 +71,11 @@ class RoomInstaller:
         raise ValkeyUnavailable(f"room {self.room!r} is lost, or paused by others, as soon as it is installed")
 
     async def _pause(self, token: str) -> "_Paused":
-        """Let nobody in: what is read in SQL would be old by the time it is told, were people let in meanwhile.
+        """Pause admissions, since what is read from SQL would be outdated if visitors were admitted meanwhile.
 
-        Admissions in progress are completed or reverted before anyone else is admitted, so that they are not overtaken.
-        A server that was started again has to part with those who are not inside any more before it hears of others: it
-        would count too many.
+        Admissions in progress are completed or reverted before any other visitor is admitted, so that they are not
+        overtaken. After a restart of the server, sessions that ended are removed first; the capacity would count them
+        otherwise.
         """
         known = await scripts.pause(
             self._valkey,
@@ -84,7 +86,7 @@ class RoomInstaller:
             **self.keys,
         )
         match known:
-            case [b"deposed", _]:
+            case [b"replaced", _]:
                 raise LeaderReplaced(self.room, self._admitter.fence)
             case [run, admission, is_same_run, is_low, in_progress]:
                 if in_progress or not is_same_run:
@@ -95,14 +97,14 @@ class RoomInstaller:
                 return _Paused(token, known[0].decode(), None, room_store.NUMBERS_AT_FIRST)
 
     async def _settle(self, *, is_same_run: bool) -> None:
-        """Begin a new epoch, which voids what other processes have in progress, and bring that to its end."""
+        """Begin a new epoch, which voids admissions of other processes, and settle these admissions."""
         await self._database.transaction(room_store.begin_epoch, self.room)
         if not is_same_run:
             await self._admitter.release_ended()
         await self._admitter.settle_all()
 
     async def _send(self, records: "_RoomRecords", paused: "_Paused") -> bytes:
-        """In parts; the room is what SQL says with the last of them."""
+        """Send the state of the room in parts; it takes effect with the last part."""
         now = self._database.clock.now()
         room = records.room
         opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
@@ -131,29 +133,29 @@ class RoomInstaller:
 
 
 class _Paused(NamedTuple):
-    """What the server said when nobody was let in any more."""
+    """State of the server when admissions were paused."""
 
     token: str
-    """By which it knows who paused it."""
+    """Identifies the installer that paused the room."""
     run: str
-    """Which run of the server it was: on another one all begins again."""
+    """Identifies the run of the server; after a restart the installation begins again."""
     admission: int | None
-    """The last that it knows of; None where it knows nothing."""
+    """The last admission that the server knows; None if it does not know the room."""
     numbers: int
-    """So many more arrival numbers it needs."""
+    """Number of arrival numbers to reserve."""
 
 
 class _RoomRecords(msgspec.Struct, frozen=True):
-    """What SQL knows of a room."""
+    """State of a room in SQL."""
 
     room: Room
     numbers: tuple[int, int]
-    """The last arrival number that was set aside before, and the last that is now."""
+    """The last reserved arrival number before this installation, and now."""
     sessions: list[Session]
     admission: int
-    """The last one."""
+    """The last admission in SQL."""
     over: list[tuple[str, int]] = []
-    """User and place of those who came and went by admissions that the server does not know of."""
+    """User and place of visitors that were admitted and left without the server's knowledge."""
 
 
 def _begin(tx: Transaction, name: str, paused: _Paused) -> _RoomRecords:

@@ -1,16 +1,15 @@
--- Take named users in at once, beside the capacity: the first step of their admission.
---
+-- Begin the admission of named users, beside the capacity: the first step.
 ---@keyset keys
 ---@arg users       packed  list of users
----@arg settle_ms   int     after so long somebody else may settle it
+---@arg settle_ms   int     after this time another process may settle the admission
 ---@arg now_ms      time
 ---@include signs
 ---@include entry
 ---@include log_step
 ---@include run
 ---@include send_wakeup
--- Reply: {'taken', epoch, list of {user, admission, place | nothing if he did not wait}} | {'unknown'}
--- Whoever is inside already, or on the way, is left out.
+-- Reply: {'taken', epoch, list of {user, admission, place | nothing if the user did not wait}} | {'unknown'}
+-- Users that are inside or being admitted are left out.
 
 local room = read_room_with_rate(keys)
 if not room or room.paused_until_ms > 0 or not is_installed_here(keys) then return {'unknown'} end
@@ -34,6 +33,6 @@ redis.call('HSET', keys.book, 'admissions', text(room.admissions))
 log_step(keys, room, 'invited', noted)
 if #noted > 0 then
   notify_watchers(keys)
-  send_wakeup(keys.wake)  -- whoever keeps the room has to know until when this is to be finished: its caller may die
+  send_wakeup(keys.wake)  -- the worker must know the deadline, since the caller may die
 end
 return {'taken', room.epoch, taken}

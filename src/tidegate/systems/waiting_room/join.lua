@@ -1,18 +1,18 @@
--- Come to the end of the line, or to the place that one had before; whoever is there already keeps his place.
---
+-- Add a visitor to the end of the line or to a previous place; a visitor in line keeps the place.
 ---@keyset keys
 ---@arg user        str
----@arg claim       str     '' | '?' a place was his before: say so instead of a new one
---                          | place|sql_epoch under which SQL said that he was not let in from there
+---@arg claim       str     '' | '?' the visitor had a place: reply 'claim' instead of giving a new one
+--                          | place|sql_epoch: SQL says, as of this epoch, that the place was not used
 ---@arg now_ms      time
 ---@include signs
 ---@include numbers
 ---@include admission_of
 ---@include log_step
 ---@include send_wakeup
--- Reply: {'waiting', place, rank | -1 before the opening, 1 if new, ms until the opening, epoch} | {'claim', sql_epoch} | {'closed'}
---        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'unknown'} where the room must be installed
--- The same again finds him where he is.
+-- Reply: {'waiting', place, rank | -1 before the start, 1 if new, ms until the start, epoch} | {'claim', sql_epoch}
+--   | {'closed'} | {'entering', admission, place | nothing} | {'active', admission, ms left}
+--   | {'unknown'} the room must be installed
+-- Repeating the call finds the visitor.
 
 local room = read_room(keys)
 if not room then return {'unknown'} end
@@ -36,7 +36,7 @@ if found then
 end
 if room.state ~= 'open' then return {'closed'} end
 if claim ~= '' then
-  -- What SQL said before the server was last told by it may be old: he can have come and gone since.
+  -- What was read from SQL under an older epoch may be outdated: the visitor may have been inside since.
   local asked, sql_epoch = string.match(claim, '^(-?%d+)|(%d+)$')
   local present = tonumber(redis.call('HGET', keys.book, 'sql_epoch') or 0)
   if tonumber(sql_epoch) ~= present then return {'claim', present} end
@@ -49,7 +49,7 @@ place = place or tonumber(kept)
 local before = room.arrivals
 if not place and not can_count(keys, room, now_ms) then return {'unknown'} end
 if place then
-  -- The server may have lost its last moments: the number was given, and must not be given again.
+  -- The server may have lost its last writes: the number was given, and must not be given again.
   room.arrivals = math.max(room.arrivals, number_of(place))
 else
   room.arrivals = room.arrivals + 1
@@ -62,13 +62,13 @@ log_step(keys, room, 'joined', {{user, text(place)}})
 
 local rank = place == room.arrivals and redis.call('ZCARD', keys.waiting) - 1 or redis.call('ZRANK', keys.waiting, user)
 if rank == 0 and place == room.arrivals and place - room.base > 64 * CHUNK and redis.call('ZCARD', keys.entering) == 0 then
-  -- Nobody is left of whom there are signs.
+  -- No signs of life of waiting visitors are left.
   room.base = math.floor(place / CHUNK) * CHUNK
   redis.call('UNLINK', keys.seen, keys.chunks)
   redis.call('HSET', keys.book, 'base', room.base)
 end
--- Only the first of the line rings, also where the rate holds him up: whoever admits looked last when the line was empty.
--- Of those behind him he knows, or was told when to come back.
+-- Only the first in line wakes the worker, also if the rate delays the admission: the worker last saw an empty line.
+-- About visitors behind, the worker knows, or was told when to check again.
 local rings = rank == 0 and not is_before and count_inside(keys) < room.capacity
 rings = rings or may_be_low(room, before)
 rings = record_sign(keys, room, number_of(place), second) or rings

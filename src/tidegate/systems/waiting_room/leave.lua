@@ -1,5 +1,4 @@
--- Leave the line. Whoever is further is only told about: of those SQL decides first.
---
+-- Leave the line. A visitor that is inside or being admitted is only reported, since SQL decides first.
 ---@keyset keys
 ---@arg user        str
 ---@arg now_ms      time
@@ -15,7 +14,7 @@ local place = tonumber(redis.call('ZSCORE', keys.waiting, user))
 if place then
   redis.call('ZREM', keys.waiting, user)
   set_sign(keys, room, number_of(place), 0)
-  -- Until the start his lot stays his: else one would come again and again, and keep the best of many.
+  -- Until the start the drawn place stays reserved; a visitor could join again and again for a better one otherwise.
   if is_before_start(keys, room, now_ms) then redis.call('HSET', keys.book, 'lot:' .. user, text(place)) end
   log_step(keys, room, 'gave_up', {{user, text(place)}})
   record_move(keys, now_ms, 0, 1)

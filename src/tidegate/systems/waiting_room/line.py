@@ -1,6 +1,7 @@
-"""The line before a room, on the server: join, see where one stands, give signs of life, leave.
+"""The line of a room on the Valkey server: join, find positions, leave, and remove visitors without a sign of life.
 
-Nothing here needs SQL: people can come and wait while the database is away, unless the server was started again since.
+Nothing here needs SQL, so visitors can join and wait while the database is unavailable, unless the server was restarted
+since the room was installed.
 """
 
 from collections.abc import Sequence
@@ -29,18 +30,18 @@ from tidegate.systems.waiting_room.scripts import room_keys
 
 _LARGEST_BATCH = 10_000
 _AT_ONCE = 500
-"""So many are looked at in one step: some milliseconds, in which the server does nothing else."""
+"""Visitors per call of a script, which takes a few milliseconds; the server does nothing else meanwhile."""
 _STEPS_SEEN = 512
 
 
 class WaitingLine:
-    """The line before one room. Every method raises `UnknownRoom` where the server does not have it."""
+    """The line of one room. Every method raises `UnknownRoom` if the server does not have the room."""
 
     def __init__(self, valkey: Valkey, room: str, clock: Clock | None = None) -> None:
         self.room, self.keys = room, room_keys(valkey, room)
         self._valkey, self._clock = valkey, clock or SystemClock()
         self.epoch = 0
-        """As the server last told it: whoever knows the room by an older one knows an older room."""
+        """Epoch in the last reply of the server; a caller that knows an older epoch has an outdated room."""
 
     async def join(
         self, user: str, claim: int | None = None, *, has_claim: bool = False, sql_epoch: int = 0
@@ -71,11 +72,12 @@ class WaitingLine:
                 return _standing(reply)
 
     async def look(self, user: str) -> Standing:
-        """Where one stands; to ask is a sign of life."""
+        """Return where a visitor stands, and record a sign of life."""
         return (await self.look_at([user])).standings[0]
 
     async def look_at(self, users: Sequence[str]) -> LineView:
-        """Where many stand, in calls that do not hold the server for long."""
+        """Return where several visitors stand, and record a sign of life of each. Long lists are split into several
+        calls."""
         require_at_most("len(users)", len(users), _LARGEST_BATCH)
         crowd = await self._look_at(users[:_AT_ONCE])
         for start in range(_AT_ONCE, len(users), _AT_ONCE):
@@ -98,7 +100,8 @@ class WaitingLine:
                 raise UnknownRoom(self.room)
 
     async def leave(self, user: str) -> Standing:
-        """Leave the line: `Nowhere` then, or where he is if he is further than that."""
+        """Remove a visitor from the line. Returns `Nowhere`, or where the visitor is if already admitted or being
+        admitted."""
         reply = await scripts.leave(
             self._valkey,
             user=require_user(user),
@@ -112,7 +115,7 @@ class WaitingLine:
                 return _standing(reply)
 
     async def sweep(self, most: int = _AT_ONCE) -> tuple[int, int | None]:
-        """Drop who is gone: how many, and in how many ms there can be more."""
+        """Remove visitors without a sign of life. Returns how many, and after how many ms the next can be due."""
         reply = await scripts.sweep(
             self._valkey,
             most=most,
@@ -126,7 +129,8 @@ class WaitingLine:
                 raise UnknownRoom(self.room)
 
     async def moves(self) -> tuple[list[LineMove], int]:
-        """The last steps in which people were let in, and the time by the server's clock, which alone measures them."""
+        """Return the last steps in which visitors were admitted, and the time of the server's clock, by which they are
+        measured."""
         now_ms, flat = await scripts.pace(
             self._valkey,
             most=_STEPS_SEEN,
@@ -136,7 +140,7 @@ class WaitingLine:
         return [LineMove(*flat[at : at + 3]) for at in range(0, len(flat), 3)], now_ms
 
     async def census(self) -> RoomCensus:
-        """How many are where."""
+        """Count the visitors in each state."""
         reply = await scripts.status(
             self._valkey,
             now_ms=self._clock.pinned_ms,

@@ -1,12 +1,12 @@
--- Where users stand. To ask is a sign of life.
---
+-- Return where users stand. The call is a sign of life.
 ---@keyset keys
 ---@arg users       packed  list of users
 ---@arg now_ms      time
 ---@include signs
 ---@include admission_of
--- Reply: {'seen', ms until the opening, how many wait, for each user {'waiting', place, rank | -1 before the opening}
---        | {'entering', admission, place | nothing} | {'active', admission, ms left} | {'nowhere'}, epoch} | {'unknown'}
+-- Reply: {'seen', ms until the start, length of the line, for each user
+--   {'waiting', place, rank | -1 before the start} | {'entering', admission, place | nothing}
+--   | {'active', admission, ms left} | {'nowhere'}, epoch} | {'unknown'}
 
 local room = read_room(keys)
 if not room then return {'unknown'} end
@@ -15,7 +15,7 @@ local is_before, second = is_before_start(keys, room, now_ms), math.floor(now_ms
 local function standing(user)
   local place = tonumber(redis.call('ZSCORE', keys.waiting, user))
   if place then
-    -- Its chunk is looked at when the first sign in it can be too old; a newer sign needs nothing more.
+    -- The chunk is checked when its oldest sign can be overdue; a newer sign changes nothing.
     set_sign(keys, room, number_of(place), second)
     return {'waiting', place, is_before and -1 or redis.call('ZRANK', keys.waiting, user)}
   end

@@ -30,31 +30,32 @@ _ONE_MS = timedelta(milliseconds=1)
 
 
 class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a room is made of."""
+    """Settings of one room."""
 
     capacity: int
-    """How many may be inside at once."""
+    """Number of visitors that may be inside at the same time. Invited visitors are not counted."""
     admit_per_second: float | None = None
-    """How many may come in per second, over any span of time, and as many at once as one second brings; None: no
-    bound but the capacity."""
+    """Number of visitors that may be admitted per second, over any span of time; the burst is one second. None: only
+    the capacity limits admission."""
     session: timedelta = timedelta(minutes=10)
-    """How long one may stay inside without doing anything."""
+    """A session ends after this time without activity."""
     longest_session: timedelta = timedelta(minutes=30)
-    """How long one may stay inside in all."""
+    """A session ends after this time even with activity."""
     abandon_after: timedelta = timedelta(minutes=2)
-    """Who waits and gives no sign of life for so long is dropped from the line."""
+    """A visitor that gives no sign of life for this long is removed from the line."""
     log_length: int = 0
-    """About how many steps the room's log keeps; 0: it keeps none."""
+    """Approximate number of steps that the room's log keeps; 0 disables the log."""
     title: str = ""
-    """What people see; the room's name where it is empty."""
+    """Title on the waiting page; if empty, the name of the room."""
     entrance: str | None = None
-    """Where those go who were let in: an absolute http(s) address, or a path on the same host. Never taken from a
-    request, so that nobody can be led elsewhere."""
-    anybody: bool = False
-    """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
+    """Where admitted visitors are sent: an absolute http(s) address, or a path on the same host. Never taken from a
+    request, so that the page cannot be used to redirect visitors to another site."""
+    anonymous: bool = False
+    """Whether the waiting page admits anonymous visitors to the line; otherwise only visitors that the shop's server
+    brings."""
     puzzle_bits: int = 0
-    """Difficulty of the hash puzzle that the page's script solves before an anonymous visitor may join; 0:
-    none. Each bit doubles the work; 16 take a phone about a second."""
+    """Difficulty of the hash puzzle that the page's script solves before an anonymous visitor may join; 0: none. Each
+    bit doubles the work; 16 take a phone about a second."""
 
     def __post_init__(self) -> None:
         require_whole("capacity", self.capacity, least=0, most=MOST_CAPACITY)
@@ -77,7 +78,7 @@ class RoomPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _require_entrance(address: str) -> None:
-    """An address that every browser takes for the same: no other scheme, and no host in disguise."""
+    """Accept only addresses that every browser reads alike: no other scheme, no user name in front of the host."""
     require_at_most("len(entrance)", len(address), LONGEST_ENTRANCE)
     if not _ADDRESS.fullmatch(address):
         raise InvalidArgument("entrance", address, "must be printable ASCII without spaces or backslashes")
@@ -93,18 +94,18 @@ def _require_entrance(address: str) -> None:
 
 
 class RoomState(StrEnum):
-    """Whether people may come."""
+    """Whether visitors may join."""
 
-    CLOSED = "closed"  # nobody joins, nobody is admitted; who waits keeps his place, who is inside stays
-    OPEN = "open"  # everybody joins; from the start time on people are admitted
+    CLOSED = "closed"  # visitors cannot join and are not admitted; places in line and sessions are kept
+    OPEN = "open"  # visitors may join, and are admitted from the start time on
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """A room as its row has it."""
+    """A room as stored in SQL."""
 
     name: str
     line: str
-    """The id of its line: passes of another one are worth nothing here."""
+    """Identifies the line: a pass of another line is refused."""
     state: RoomState
     opens_at: datetime | None
     plan: RoomPlan
@@ -114,20 +115,20 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def commitment(self) -> str:
-        """The SHA-256 of the seed, which everybody may know at any time."""
+        """The SHA-256 of the seed, which is public from the beginning."""
         return commitment_of(self.seed)
 
     @property
     def is_paused(self) -> bool:
-        """Whether no one is admitted, however long they wait."""
+        """Whether no visitor is admitted at the moment, however long they wait."""
         return self.state is RoomState.CLOSED or self.plan.capacity == 0
 
     def shown_seed(self, now: datetime) -> str | None:
-        """The seed, once nobody can take part in the draw any more."""
+        """Return the seed after the start, when it cannot influence the draw any more; before, None."""
         return self.seed if self.has_started(now) else None
 
     def has_started(self, now: datetime) -> bool:
-        """Whether the start has come, which it does only once."""
+        """Return whether the start time has passed."""
         return self.opens_at is not None and self.opens_at <= now
 
     def __repr__(self) -> str:
@@ -135,7 +136,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoomExists(Conflict):
-    """There is a room of this name already."""
+    """A room with this name exists."""
 
 
 class RoomInUse(Conflict):
@@ -143,7 +144,8 @@ class RoomInUse(Conflict):
 
 
 def require_room(name: str) -> str:
-    """A name for a room: it stands in addresses and in the names of cookies as it is."""
+    """Return the name of a room if it is valid, else raise `InvalidArgument`. It is used unescaped in addresses and
+    cookie names."""
     require_at_most("len(room)", len(name), LONGEST_ROOM)
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
@@ -153,51 +155,51 @@ def require_room(name: str) -> str:
 
 
 class InLine(msgspec.Struct, frozen=True, kw_only=True):
-    """In line."""
+    """The visitor waits in the line."""
 
     place: int
     ahead: int | None
-    """How many are before him; None before the opening, when nobody has a position."""
+    """Number of visitors with an earlier place; None before the start, when there are no positions yet."""
     opens_in_ms: int = 0
     is_new: bool = False
 
 
 class Entering(msgspec.Struct, frozen=True):
-    """On the way in: in a moment he is inside, or has his place again."""
+    """The admission is in progress: the visitor will be inside, or back in line, within moments."""
 
     admission: int
     place: int | None = None
-    """None: he did not wait."""
+    """The place in line; None if the visitor did not wait."""
 
 
 class Inside(msgspec.Struct, frozen=True):
-    """In the room."""
+    """The visitor has a session in the room."""
 
     admission: int
     left_ms: int
-    """How long the session lasts if nothing prolongs it."""
+    """Remaining time of the session unless it is renewed."""
 
 
 class Nowhere(msgspec.Struct, frozen=True):
-    """Neither in line nor inside: never was, or no longer is."""
+    """The visitor is neither in line nor inside."""
 
 
 class LineClosed(msgspec.Struct, frozen=True):
-    """Nobody may join now."""
+    """The room is closed; visitors cannot join."""
 
 
 class UnverifiedClaim(msgspec.Struct, frozen=True):
-    """Not in line; whether an older place is his has to be seen in SQL."""
+    """The visitor is not in line, and SQL has to decide whether the claimed place is still theirs."""
 
     sql_epoch: int
-    """What the server was last told by SQL: when it is told anew, what SQL says now is old."""
+    """Epoch of the SQL state that the server knows. What was read from SQL under an older epoch is outdated."""
 
 
 Standing = InLine | Entering | Inside | Nowhere
 
 
 class LineView(msgspec.Struct, frozen=True):
-    """Many at once."""
+    """Where several visitors of one room stand."""
 
     waiting: int
     """The length of the line."""
@@ -206,33 +208,33 @@ class LineView(msgspec.Struct, frozen=True):
 
 
 class RoomCensus(msgspec.Struct, frozen=True, kw_only=True):
-    """How many are where."""
+    """Number of visitors in each state."""
 
     waiting: int
     entering: int
     active: int
     guests: int
-    """Of those on the way or inside, how many do not count against the capacity."""
+    """Visitors inside, or being admitted, that do not count against the capacity."""
     opens_in_ms: int
 
 
 class UnknownRoom(Exception):
-    """The server does not have the room: it lost its data, or was never told."""
+    """The server does not have the room: it lost its data, or the room was never installed."""
 
 
 def require_user(user: str) -> str:
-    """The id of a user, normalised; raise `InvalidArgument`."""
+    """Return the normalised id of a user; raise `InvalidArgument`."""
     return require_name("user", normalise_id("user", user, longest=LONGEST_USER))
 
 
 class AdmissionState(StrEnum):
-    """What became of an admission."""
+    """State of an admission; see `docs/lifecycles.md`."""
 
-    ENTERING = "entering"  # out of the line, known to the server only: no row yet
+    ENTERING = "entering"  # taken out of the line; known to the Valkey server only, without a row
     ACTIVE = "active"  # inside
-    ROLLED_BACK = "rolled_back"  # it did not come to that; the old place is the user's again
-    EXPIRED = "expired"  # the time was over
-    LEFT = "left"  # by his own will
+    ROLLED_BACK = "rolled_back"  # not admitted; the visitor has the previous place again
+    EXPIRED = "expired"  # the session ended
+    LEFT = "left"  # the visitor left
 
 
 ADMISSION_MOVES = {
@@ -245,7 +247,7 @@ ADMISSION_MOVES = {
 
 
 class NotActive(TidegateError):
-    """The user is not inside the room, or no longer."""
+    """The user has no active session in the room."""
 
     problem = "not_active"
 
@@ -255,45 +257,45 @@ class NotActive(TidegateError):
 
 
 class VisitorAdmission(msgspec.Struct, frozen=True):
-    """Somebody on the way from the line into the room."""
+    """One admission of a visitor."""
 
     user: str
     admission: int
     place: int | None = None
-    """None: he did not wait."""
+    """The place in line; None if the visitor did not wait."""
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Somebody inside."""
+    """A visitor's active session in a room."""
 
     user: str
     admission: int
     expires_at: datetime
     ends_at: datetime
-    """When it ends in any case."""
+    """The session cannot be renewed beyond this time."""
     is_guest: bool = False
 
     def left_ms(self, now: datetime) -> int:
-        """How long it lasts from `now` on, rounded up: the server must not look too early."""
+        """Return the remaining time at `now`, rounded up, so that the server does not check too early."""
         return max(0, -((now - self.expires_at) // _ONE_MS))
 
 
 class AdmissionResults(msgspec.Struct, frozen=True):
-    """What became of admissions, or of sessions."""
+    """State of a batch of admissions according to SQL."""
 
     active: list[Session]
     ended: list[VisitorAdmission] = []
-    """Those whose sessions have ended, or who left on the way: nothing is theirs any more."""
+    """Sessions that ended, and visitors that left during their admission."""
     not_admitted: list[VisitorAdmission] = []
-    """Those who did not come in by this."""
+    """Admissions that did not lead to a session; the previous places are restored."""
 
 
 class VoidEpoch(TidegateError):
-    """The room was installed anew since these were taken out of the line."""
+    """The room was installed again since these visitors were taken out of the line."""
 
 
 class RoomClosed(TidegateError):
-    """Nobody may join the line of `room` now."""
+    """The room is closed; visitors cannot join its line."""
 
     problem = "room_closed"
 
@@ -303,27 +305,27 @@ class RoomClosed(TidegateError):
 
 
 class VisitorStatus(msgspec.Struct, frozen=True):
-    """Where somebody stands, and the pass that he shows from now on; None for one who is nowhere."""
+    """Where a visitor stands, and the pass to show from now on; None for a visitor that is nowhere."""
 
     user: str
     standing: Standing
     token: str | None
     waiting: int | None = None
-    """The length of the line, where it was told too."""
+    """The length of the line, if it was read."""
 
     def __repr__(self) -> str:
         return f"Answer({self.user!r}, {self.standing!r})"
 
 
 class RoomStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A room, for those who look after it."""
+    """A room and its current state, for operators."""
 
     name: str
     state: RoomState
     opens_at: datetime | None
     plan: RoomPlan
     commitment: str
-    """The SHA-256 of the seed of its draw."""
+    """The SHA-256 of the seed of the draw."""
     seed: str | None
-    """The seed itself, once the start has come."""
+    """The seed, after the start."""
     census: RoomCensus

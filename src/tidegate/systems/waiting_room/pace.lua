@@ -1,9 +1,8 @@
--- The last steps in which people were let in, and how many gave up or were gone until each.
---
+-- Return the last steps in which visitors were admitted, and how many left or were removed before each.
 ---@keyset keys
----@arg most        int     so many steps by which the line got shorter are looked at
+---@arg most        int     number of moves that are read
 ---@arg now_ms      time
--- Reply: {now, by the clock of the server that noted them, {at_ms, admitted, gone} of each, one after the other, flat}
+-- Reply: {now by the clock of the server that recorded them, {at_ms, admitted, gone} of each step, flat}
 
 local steps, gone = {}, 0
 local found = redis.call('XREVRANGE', keys.moves, '+', '-', 'COUNT', most)

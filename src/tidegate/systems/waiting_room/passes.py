@@ -1,7 +1,8 @@
-"""What a user is given to show: who he is here, and which place is his.
+"""Signed passes that visitors show: the user's identity in a room, and the place in line.
 
-A pass is signed, so it cannot be made up, changed, or used for another user or room. One for the line proves that its
-owner was seen at a moment: it lasts as long as a place is kept without a sign of life, and each look brings a new one.
+A pass cannot be forged, changed, or used for another user or room. A pass for the line proves when the visitor was last
+seen: it is valid as long as a place is kept without a sign of life, and each request for the position returns a new
+one.
 """
 
 import base64
@@ -22,28 +23,28 @@ _SHORTEST_KEY = 16
 
 
 class PassRefused(TidegateError):
-    """It is no pass of ours, or not for this room, or its time is over."""
+    """The pass is not valid: it was not signed here, is for another room, or has expired."""
 
     problem = "pass_refused"
 
 
 class VisitorPass(msgspec.Struct, frozen=True, array_like=True):
-    """What a pass says."""
+    """The contents of a pass."""
 
     kind: Literal["waiting", "inside", "visitor"]
-    """`visitor`: no place yet; it says under which id an anonymous visitor joins."""
+    """`visitor`: the pass holds no place, only the id under which an anonymous visitor joins."""
     room: str
     line: str
     user: str
     until_ms: int
     place: int | None
-    """Of one who waits; where it was drawn, the text of the pass has the arrival number instead, below zero."""
+    """Place of a waiting visitor. If it was drawn, the encoded pass holds the negated arrival number instead."""
     admission: int | None
-    """Of one who is inside."""
+    """Number of the admission of a visitor inside."""
 
 
 class PassExpired(PassRefused):
-    """It was ours, for this room; `shown` is what it said while it was good."""
+    """The pass was valid for this room, but its time is over. `shown` holds its contents."""
 
     def __init__(self, shown: VisitorPass) -> None:
         super().__init__("the time of the pass is over")
@@ -51,7 +52,7 @@ class PassExpired(PassRefused):
 
 
 class PassSigner:
-    """Signs passes and reads them. The first key signs; the others are older ones that are still taken."""
+    """Signs and reads passes. The first key signs; passes signed with one of the other keys are accepted too."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys or any(len(key) < _SHORTEST_KEY for key in keys):
@@ -59,17 +60,17 @@ class PassSigner:
         self._keys = tuple(keys)
 
     def issue(self, given: VisitorPass) -> str:
-        """The pass as a text for URLs and cookies."""
+        """Return the pass as a text for URLs and cookies."""
         said = msgspec.json.encode(given)
         return f"{_text(said)}.{_text(_sign(self._keys[0], said))}"
 
     def read(self, token: str, *, room: str, now: datetime) -> VisitorPass:
-        """What a pass says; raise `PassRefused` unless it is ours and for this room, `PassExpired` after its time."""
+        """Return the contents of a pass. Raises `PassRefused`, or `PassExpired` if only its time is over."""
         said = self._opened(token)
         try:
             shown = msgspec.json.decode(said, type=VisitorPass)
         except msgspec.MsgspecError:
-            raise PassRefused("the pass is of a kind that is not known") from None
+            raise PassRefused("the pass has an unknown format") from None
         if shown.room != room:
             raise PassRefused("the pass is for another room")
         if shown.until_ms <= to_ms(now):
@@ -83,7 +84,7 @@ class PassSigner:
                 raise ValueError
             said, signed = _bytes(body), _bytes(signature)
         except (ValueError, binascii.Error):
-            raise PassRefused("that is no pass") from None
+            raise PassRefused("the value is not a pass") from None
         if not any(hmac.compare_digest(_sign(key, said), signed) for key in self._keys):
             raise PassRefused("the pass was not signed here")
         return said
@@ -101,7 +102,7 @@ def _text(value: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes of a text that has exactly one spelling: two texts are never the same pass."""
+    """Decode a text that has exactly one spelling, so that two texts are never the same pass."""
     value = base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
     if _text(value) != text:
         raise ValueError

@@ -1,18 +1,17 @@
--- Let nobody in for a while: somebody is about to read in SQL who is inside, and to install the room.
---
+-- Pause admissions: the caller is about to read the sessions from SQL and to install the room.
 ---@keyset keys
----@arg token     str     of whoever installs
----@arg fence     int     fencing number of the leader that installs; 0 where the caller does not lead
----@arg lasts_ms  int     if he has not done it by then, somebody else must
+---@arg token     str     identifies the installer
+---@arg fence     int     fencing number of the leader that installs; 0 if the caller does not lead
+---@arg lasts_ms  int     after this time another process must install the room
 ---@arg now_ms    time
 ---@include numbers
--- Reply: {which run of the server this is, the last admission that it knows of, 1 if the room was installed on this run,
---        1 if arrival numbers run low, how many admissions are in progress}
---        | {which run of the server this is} where there is no room | {'deposed', ''} a later leader keeps the room
--- From here on the leaders before this one admit nobody.
+-- Reply: {run of the server, last admission that it knows, 1 if the room was installed on this run,
+--   1 if arrival numbers run low, admissions in progress}
+--   | {run of the server} it does not have the room | {'replaced', ''} a later leader has taken the room over
+-- Earlier leaders admit no visitors from here on.
 
 if fence > 0 then
-  if fence < tonumber(redis.call('HGET', keys.book, 'fence') or 0) then return {'deposed', ''} end
+  if fence < tonumber(redis.call('HGET', keys.book, 'fence') or 0) then return {'replaced', ''} end
   redis.call('HSET', keys.book, 'fence', text(fence))
 end
 redis.call('HSET', keys.book, 'pause', token, 'paused_until_ms', text(now_ms + lasts_ms))

@@ -1,13 +1,12 @@
--- Free the places of sessions that SQL says are over.
---
+-- Free the places of sessions that SQL has ended.
 ---@keyset keys
 ---@arg sessions    packed  list of {user, admission}
 ---@arg what        str     'left' or 'expired'
 ---@include entry
 ---@include log_step
 ---@include send_wakeup
--- Reply: how many of them were inside, or on the way
--- A user's newer admission is not touched.
+-- Reply: how many of them were inside or being admitted
+-- A newer admission of the same user is not touched.
 
 local room = read_room(keys)
 if not room then return 0 end

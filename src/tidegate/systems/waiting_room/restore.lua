@@ -1,15 +1,14 @@
--- Give those who were on the way, and did not come in, the places that they had.
---
+-- Return visitors of reverted admissions to their previous places.
 ---@keyset keys
 ---@arg entered     packed  list of {user, admission}
----@arg wake_worker       int     1 wakes whoever admits; 0 where he knows, and waits for the database
+---@arg wake_worker       int     1 wakes the worker; 0 if it retries by itself
 ---@arg now_ms      time
 ---@include signs
 ---@include entry
 ---@include log_step
 ---@include send_wakeup
--- Reply: how many of them were on the way
--- They are as silent as they were before: one who is gone does not come back to life by this.
+-- Reply: how many of them were being admitted
+-- The time without a sign of life continues to count.
 
 local room = read_room(keys)
 if not room then return 0 end

@@ -1,4 +1,4 @@
-"""The rooms of an installation, as SQL has them; every function works in the caller's transaction."""
+"""Rooms in SQL. Every function works in the caller's transaction."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -24,13 +24,14 @@ from tidegate.systems.waiting_room.tables import waiting_rooms
 
 _c = waiting_rooms.c
 NUMBERS_AT_FIRST = 2**14
-"""So many arrival numbers are set aside in SQL for a run of the server: those of an earlier run may be forgotten."""
+"""Arrival numbers that are reserved in SQL for each run of the server, since a restarted server may have forgotten the
+last numbers that it gave."""
 NUMBERS_AT_ONCE = 2**20
-"""So many where half of them are given: a crowd comes."""
+"""Arrival numbers that are reserved when half of the previous ones are used."""
 
 
 def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
-    """Make a room, closed; raise `RoomExists`."""
+    """Create a closed room. Raises `RoomExists`."""
     require_room(name)
     row = {
         "name": name,
@@ -39,67 +40,71 @@ def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
         "opens_at": None,
         **_columns(plan),
         "seed": new_seed(),
-        # Greater than any epoch of an earlier room of this name, which processes may still know.
+        # Greater than any epoch of a deleted room of this name, which other processes may still know.
         "epoch": to_ms(tx.now),
         "reserved": 0,
         "created_at": tx.now,
         "changed_at": tx.now,
     }
     if tx.execute(tx.insert_if_absent(waiting_rooms), row).rowcount != 1:
-        raise RoomExists(f"there is a room {name!r} already")
+        raise RoomExists(f"room {name!r} exists already")
     return get(tx, name)
 
 
 def get(tx: Transaction, name: str) -> Room:
-    """One room; raise `NotFound`."""
+    """Return a room. Raises `NotFound`."""
     return _found(name, tx.execute(select(waiting_rooms).where(_c.name == name)).one_or_none())
 
 
 def list_rooms(tx: Transaction) -> list[Room]:
-    """All rooms, by name."""
+    """Return all rooms, ordered by name."""
     return [_room(row) for row in tx.execute(select(waiting_rooms).order_by(_c.name))]
 
 
 def open_(tx: Transaction, name: str, opens_at: datetime | None) -> Room:
-    """Let people come; until `opens_at` they take part in a draw. By default the start is now, or what it was."""
+    """Open a room. Visitors that join before `opens_at` take part in a draw. By default the room starts now, or when it
+    started before."""
     room = _locked(tx, name)
     if opens_at is not None and opens_at != room.opens_at and room.has_started(tx.now):
-        raise InvalidArgument("opens_at", opens_at.isoformat(), "the room's start has come already")
+        raise InvalidArgument("opens_at", opens_at.isoformat(), "the room has started already")
     start = room.opens_at if room.has_started(tx.now) else opens_at or tx.now
     return _change(tx, name, {"state": RoomState.OPEN, "opens_at": start})
 
 
 def close(tx: Transaction, name: str) -> Room:
-    """Let nobody come or in from now on."""
+    """Close a room: visitors cannot join and are not admitted."""
     _locked(tx, name)
     return _change(tx, name, {"state": RoomState.CLOSED})
 
 
 def alter(tx: Transaction, name: str, plan: RoomPlan) -> Room:
-    """Give a room another plan. Sessions that have begun end when they would have."""
+    """Replace the plan of a room. Sessions that have begun are not changed."""
     _locked(tx, name)
     return _change(tx, name, _columns(plan))
 
 
 def amend(tx: Transaction, name: str, changes: Mapping[str, Any]) -> Room:
-    """Change some fields of a room's plan, and leave the others as they are."""
+    """Change some fields of the plan of a room."""
     return _change(tx, name, _columns(msgspec.structs.replace(_locked(tx, name).plan, **changes)))
 
 
 def remove(tx: Transaction, name: str) -> None:
-    """Delete a room's row; raise `RoomInUse` unless the room is closed."""
+    """Delete the row of a room. Raises `RoomInUse` unless the room is closed."""
     require_closed(tx, name)
     tx.execute(delete(waiting_rooms).where(_c.name == name))
 
 
 def require_closed(tx: Transaction, name: str) -> None:
-    """Raise `RoomInUse` unless the room is closed, and keep it so until the commit."""
+    """Raise `RoomInUse` unless the room is closed, and lock its row until the commit."""
     if _locked(tx, name).state is not RoomState.CLOSED:
         raise RoomInUse(f"room {name!r} is open; close it before you delete it")
 
 
 def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int]:
-    """Make every admission void that is under way, and set `numbers` more aside; also the last that was before."""
+    """Raise the epoch, which voids all admissions in progress, and reserve `numbers` more arrival numbers.
+
+    Returns the room, and the last arrival number that was reserved before.
+    """
     room = _locked(tx, name)
     values = {"epoch": room.epoch + 1, "reserved": room.reserved + numbers}
     tx.execute(update(waiting_rooms).where(_c.name == name).values(values))
@@ -107,7 +112,7 @@ def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int
 
 
 def lock_shared(tx: Transaction, name: str) -> Room:
-    """The room, whose epoch stays what it is until the commit; others may hold it too."""
+    """Return a room and keep its epoch from changing until the commit. Other transactions may hold the same lock."""
     return _found(
         name, tx.execute(select(waiting_rooms).where(_c.name == name).with_for_update(read=True)).one_or_none()
     )
@@ -132,7 +137,7 @@ def _columns(plan: RoomPlan) -> dict[str, Any]:
         "log_length": plan.log_length,
         "title": plan.title or None,
         "entrance": plan.entrance,
-        "anybody": plan.anybody,
+        "anybody": plan.anonymous,
         "puzzle_bits": plan.puzzle_bits,
     }
 
@@ -154,7 +159,7 @@ def _room(row: Row[*tuple[Any, ...]]) -> Room:
         log_length=found.log_length,
         title=found.title or "",
         entrance=found.entrance,
-        anybody=bool(found.anybody),
+        anonymous=bool(found.anybody),
         puzzle_bits=found.puzzle_bits or 0,
     )
     return Room(

@@ -1,4 +1,8 @@
-"""The keys of a room: one unit, since every step of the line is atomic."""
+"""Keys of a room, and typed stubs of its Lua scripts.
+
+All keys of a room are in one unit, and each script is one atomic step on one room. The header of a `.lua` file is its
+contract.
+"""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
@@ -7,36 +11,37 @@ from tidegate.storage.valkey import Key, Valkey, lua_script
 
 
 class RoomKeys(TypedDict):
-    """Where one room lives."""
+    """The keys of one room."""
 
     book: Key
-    """hash: the room's rules as SQL has them, and its counters. Without an epoch in it the room is lost."""
+    """hash: the room's rules as SQL has them, and its counters. Without `epoch` the room is lost."""
     waiting: Key
     """zset: user scored by place."""
     entering: Key
-    """zset: user scored by when somebody else settles the admission, in ms."""
+    """zset: user scored by the time at which another process settles the admission, in ms."""
     entries: Key
-    """hash: user -> admission|place|last sign of life."""
+    """hash: user -> admission|place|last sign of life, of admissions in progress."""
     active: Key
     """zset: user scored by the end of the session, in ms."""
     admissions: Key
-    """hash: user -> admission, of those who are inside."""
+    """hash: user -> admission, of visitors inside."""
     guests: Key
-    """set: those inside or on the way who do not count against the capacity."""
+    """set: users inside, or being admitted, that do not count against the capacity."""
     seen: Key
-    """string: four bytes for each arrival number, the second in which its owner was last seen."""
+    """string: four bytes per arrival number, the second of the visitor's last sign of life."""
     chunks: Key
-    """zset: a thousand arrival numbers, scored by when the first of them can have been silent too long, in ms."""
+    """zset: blocks of 1,024 arrival numbers, scored by the time at which the first visitor in them can be overdue, in
+    ms."""
     log: Key
-    """stream: every step, where the room keeps a log."""
+    """stream: every step, if the room keeps a log."""
     moves: Key
-    """stream: the last steps by which the line got shorter; whoever follows it reads here."""
+    """stream: the last steps by which the line got shorter; watchers of the room read it."""
     wake: Key
-    """list: the wakeup of the room's keeper, at most one token."""
+    """list: wake-up of the room's worker, at most one token."""
 
 
 def room_keys(valkey: Valkey, room: str) -> RoomKeys:
-    """Those of the room with this name."""
+    """Return the keys of a room."""
     unit = valkey.unit(f"room:{room}")
     return RoomKeys(
         book=unit.key("book"),
@@ -55,37 +60,37 @@ def room_keys(valkey: Valkey, room: str) -> RoomKeys:
 
 
 def room_created_key(valkey: Valkey) -> Key:
-    """Where the leader hears that there is a new room."""
+    """Return the key of the wake-up that is sent when a room is created or deleted."""
     return valkey.unit("rooms").key("created")
 
 
 @lua_script("join.lua")
 async def join(valkey: Valkey, *, user: str, claim: str, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """Come to the line."""
+    """Add a visitor to the line, or find the visitor."""
     ...
 
 
 @lua_script("look.lua")
 async def look(valkey: Valkey, *, users: Sequence[str], now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """Where users stand."""
+    """Return where several visitors stand, and record a sign of life of each."""
     ...
 
 
 @lua_script("leave.lua")
 async def leave(valkey: Valkey, *, user: str, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """Leave the line."""
+    """Remove a visitor from the line."""
     ...
 
 
 @lua_script("sweep.lua")
 async def sweep(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """Drop who is gone."""
+    """Remove visitors without a sign of life from the line."""
     ...
 
 
 @lua_script("status.lua")
 async def status(valkey: Valkey, *, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """How many are where."""
+    """Count the visitors in each state."""
     ...
 
 
@@ -93,7 +98,7 @@ async def status(valkey: Valkey, *, now_ms: int | None, **keys: Unpack[RoomKeys]
 async def admit(
     valkey: Valkey, *, fence: int, most: int, settle_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
 ) -> list[Any]:
-    """Take those at the front out of the line."""
+    """Take visitors out of the front of the line: the first step of their admission."""
     ...
 
 
@@ -101,7 +106,7 @@ async def admit(
 async def invite(
     valkey: Valkey, *, users: Sequence[str], settle_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
 ) -> list[Any]:
-    """Take named users in, beside the capacity."""
+    """Begin the admission of named users, beside the capacity."""
     ...
 
 
@@ -109,7 +114,7 @@ async def invite(
 async def activate(
     valkey: Valkey, *, sessions: Sequence[tuple[str, int, int]], now_ms: int | None, **keys: Unpack[RoomKeys]
 ) -> int:
-    """Tell who is inside, and for how long."""
+    """Record which visitors are inside, and the end of their sessions."""
     ...
 
 
@@ -122,25 +127,25 @@ async def restore(
     now_ms: int | None,
     **keys: Unpack[RoomKeys],
 ) -> int:
-    """Give old places back."""
+    """Return visitors of reverted admissions to their previous places."""
     ...
 
 
 @lua_script("release.lua")
 async def release(valkey: Valkey, *, sessions: Sequence[tuple[str, int]], what: str, **keys: Unpack[RoomKeys]) -> int:
-    """Free places inside."""
+    """Free the places of ended sessions."""
     ...
 
 
 @lua_script("due.lua")
 async def due(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """Whose time is up."""
+    """Return admissions and sessions that are over."""
     ...
 
 
 @lua_script("pace.lua")
 async def pace(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """In which steps people were let in lately."""
+    """Return the recent steps in which visitors were admitted."""
     ...
 
 
@@ -148,7 +153,7 @@ async def pace(valkey: Valkey, *, most: int, now_ms: int | None, **keys: Unpack[
 async def pause(
     valkey: Valkey, *, token: str, fence: int, lasts_ms: int, now_ms: int | None, **keys: Unpack[RoomKeys]
 ) -> list[Any]:
-    """Let nobody in while somebody installs the room; tells what the server knows."""
+    """Pause admissions while the caller installs the room; return what the server knows."""
     ...
 
 
@@ -168,5 +173,5 @@ async def install(
     now_ms: int | None,
     **keys: Unpack[RoomKeys],
 ) -> bytes:
-    """Make the room what SQL says."""
+    """Write the state of the room according to SQL."""
     ...

@@ -1,4 +1,4 @@
-"""All rooms of an installation: made, opened, closed, and found by name."""
+"""All rooms of an installation: create, open, close, change, delete, and find them by name."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,14 +23,14 @@ from tidegate.systems.waiting_room.worker import RoomWorker, RoomWorkers
 
 log = get_logger(__name__)
 _REMOVED_AT_ONCE = 1000
-"""Rows: short transactions, between which others write."""
+"""Rows per transaction: short ones, so that other writers are not delayed."""
 
 
 class WaitingRooms:
-    """The rooms of one installation. What changes a room is written to SQL, and then installed on the server.
+    """The rooms of an installation. A change is written to SQL, and then installed on the server.
 
-    Whoever dies in between leaves the old rules on the server; the next admission finds that out, and so does whoever
-    begins to lead, or the same command again.
+    If a process dies in between, the server keeps the old rules until the next admission, the next leader, or a
+    repetition of the call installs the room.
     """
 
     def __init__(
@@ -40,13 +40,14 @@ class WaitingRooms:
         open_signer: Callable[[], Awaitable[PassSigner]],
         settings: WaitingRoomSettings | None = None,
     ) -> None:
-        """`open_signer` is awaited when the first room is asked for: it may make a key, which others need not."""
+        """`open_signer` is awaited when the first room is used, since it may create a key."""
         self.valkey, self._database, self._open_signer = valkey, database, open_signer
         self._settings = settings or WaitingRoomSettings()
         self._known: dict[str, WaitingRoom] = {}
 
     async def room(self, name: str) -> WaitingRoom:
-        """A room by its name; raise `NotFound`. It is read once, so that people can wait while the database is away."""
+        """Return a room. Raises `NotFound`. It is read once, so that visitors can wait while the database is
+        unavailable."""
         found = self._known.get(name)
         if found is None or found.is_deleted:
             self._known.pop(name, None)
@@ -55,43 +56,45 @@ class WaitingRooms:
         return found
 
     async def everything(self) -> list[Room]:
-        """All rooms, by name."""
+        """Return all rooms, ordered by name."""
         return await self._database.read(room_store.list_rooms)
 
     async def create(self, name: str, plan: RoomPlan) -> WaitingRoom:
-        """Make a room, closed; raise `RoomExists`."""
+        """Create a closed room. Raises `RoomExists`."""
         await self._database.transaction(room_store.create, name, plan)
         room = await self._installed(name)
         await Wakeup(self.valkey, room_created_key(self.valkey)).notify()
         return room
 
     async def open(self, name: str, opens_at: datetime | None = None) -> WaitingRoom:
-        """Let people come. Until `opens_at` (by default now) places are drawn, and nobody is let in."""
+        """Open a room. Visitors that join before `opens_at` (default: now) take part in a draw, and are not admitted
+        before it."""
         if opens_at is not None and opens_at.tzinfo is None:
-            raise InvalidArgument("opens_at", opens_at.isoformat(), "must say its time zone")
+            raise InvalidArgument("opens_at", opens_at.isoformat(), "must have a time zone")
         await self._database.transaction(room_store.open_, name, opens_at)
         return await self._installed(name)
 
     async def close(self, name: str) -> WaitingRoom:
-        """Let nobody come, and nobody in. Who waits keeps his place, with signs of life; who is inside stays."""
+        """Close a room: visitors cannot join and are not admitted. Places with signs of life, and sessions, are
+        kept."""
         await self._database.transaction(room_store.close, name)
         return await self._installed(name)
 
     async def alter(self, name: str, plan: RoomPlan) -> WaitingRoom:
-        """Give a room another plan; a smaller capacity sends nobody out."""
+        """Replace the plan of a room. A smaller capacity ends no session."""
         await self._database.transaction(room_store.alter, name, plan)
         return await self._installed(name)
 
     async def amend(self, name: str, changes: Mapping[str, Any]) -> WaitingRoom:
-        """Change some fields of a room's plan; the others stay what they are, also where somebody changes them now."""
+        """Change some fields of the plan of a room. Concurrent changes of other fields are kept."""
         await self._database.transaction(room_store.amend, name, changes)
         return await self._installed(name)
 
     async def delete(self, name: str, *, force: bool = False) -> None:
-        """Delete a room with its line and the records of its admissions; raise `NotFound` or `RoomInUse`.
+        """Delete a room with its line and the records of its admissions. Raises `NotFound` or `RoomInUse`.
 
-        The room must be closed and, without `force`, empty. Safe to repeat: a call that was cut off leaves a closed
-        room with a part of its records, or keys on the server, which the same call removes.
+        The room must be closed and, without `force`, empty. Safe to repeat: an interrupted call leaves a closed room
+        with a part of its records, or keys on the server, which the same call removes.
         """
         if not force:
             await self._database.read(session_store.require_empty, name)
@@ -99,7 +102,7 @@ class WaitingRooms:
             while await self._database.transaction(_remove_records, name):
                 pass
             await self._database.transaction(_remove_room, name)
-        finally:  # also where the row is gone already, and a former call was cut off here
+        finally:  # also when the row is deleted already and an earlier call was interrupted here
             if not await self._database.read(_exists, name):
                 await self.valkey.execute("UNLINK", *room_keys(self.valkey, name).values())
         self._known.pop(name, None)
@@ -107,10 +110,10 @@ class WaitingRooms:
         log.info("room.deleted", room=name)
 
     async def status(self, name: str) -> RoomStatus:
-        """How a room is."""
+        """Return the state of a room, with counts of visitors."""
         room, waiting_room = await self._database.read(room_store.get, name), await self.room(name)
         census = await waiting_room.census()
-        # By both clocks: that of the server decides who is drawn.
+        # By both clocks, since the clock of the server decides which visitors take part in the draw.
         seed = None if census.opens_in_ms > 0 else room.shown_seed(self._database.clock.now())
         return RoomStatus(
             name=room.name,
@@ -123,7 +126,7 @@ class WaitingRooms:
         )
 
     async def censuses(self, names: Sequence[str]) -> list[RoomCensus | None]:
-        """How many are where, in each of these rooms; None where that cannot be found out now."""
+        """Count the visitors of several rooms; None for a room that cannot be reached."""
         return list(await asyncio.gather(*(self._census(name) for name in names)))
 
     async def _census(self, name: str) -> RoomCensus | None:
@@ -133,11 +136,11 @@ class WaitingRooms:
             return None
 
     def workers(self) -> RoomWorkers:
-        """The duty of the leader that keeps all rooms."""
+        """Return the leader's service that runs all rooms."""
         return RoomWorkers(self.valkey, self._database, self.worker)
 
     def worker(self, name: str, fence: int = 0) -> RoomWorker:
-        """The keeper of one room, for the leader with this fencing number."""
+        """Return the worker of one room, for the leader with this fencing number."""
         line = WaitingLine(self.valkey, name, self._database.clock)
         admitter = Admitter(self.valkey, self._database, name, self._settings, fence=fence)
         return RoomWorker(self.valkey, line, admitter, RoomInstaller(self.valkey, self._database, admitter))
@@ -160,7 +163,7 @@ def _remove_records(tx: Transaction, name: str) -> int:
 
 
 def _remove_room(tx: Transaction, name: str) -> None:
-    """With the rows that were written meanwhile: the lock of the room's row keeps further ones out."""
+    """Delete the room, and rows that were written meanwhile; the lock on the room's row prevents further ones."""
     room_store.remove(tx, name)
     while session_store.remove(tx, name, _REMOVED_AT_ONCE):
         pass

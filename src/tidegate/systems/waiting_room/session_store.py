@@ -1,8 +1,8 @@
-"""Who is inside: the token rows. SQL decides; every function works in the caller's transaction.
+"""Admissions and sessions in SQL, which decides which visitors are inside.
 
-An admission has one row, and the first who writes it decides what it is: ACTIVE by whoever admits, ROLLED_BACK by
-whoever settles an admission that nobody finished. So a slow process can never let somebody in whose place was given
-back.
+Every function works in the caller's transaction. An admission has one row, and the first transaction that writes it
+decides its state: ACTIVE when the admission succeeds, ROLLED_BACK when another process settles it first. A slow process
+can therefore not admit a visitor after the place was given back.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +37,10 @@ _USED = (AdmissionState.ACTIVE, *_OVER)
 def admit(
     tx: Transaction, room: str, epoch: int, entries: Sequence[VisitorAdmission], is_guest: bool = False
 ) -> AdmissionResults:
-    """Let them in; raise `VoidEpoch` where they were taken from a line that is no more.
+    """Admit visitors; return what became of each admission.
 
-    Not let in are those whose admission somebody settled before, and those who are inside by another one.
+    Admissions that another process settled are left out, and so are visitors that are inside by another admission.
+    Raises `VoidEpoch` if the room was installed again since they were taken out of the line.
     """
     current = lock_shared(tx, room)
     if current.epoch != epoch:
@@ -53,16 +54,16 @@ def admit(
 def settle(
     tx: Transaction, room: str, entries: Sequence[VisitorAdmission], unless_active: AdmissionState
 ) -> AdmissionResults:
-    """Write that these admissions came to nothing, unless a row says what they came to."""
+    """Write `unless_active` for admissions that have no row yet; return what became of each."""
     times = {"expires_at": tx.now, "ends_at": tx.now}
     _write(tx, room, entries, unless_active, {**times, "is_guest": False})
     return results_of(tx, room, entries)
 
 
 def expire(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> AdmissionResults:
-    """End those of these sessions whose time is over; of the others it is told how long they last.
+    """End the sessions that are over; return what became of each.
 
-    Whoever is buying in this moment is passed over: nobody waits for him.
+    A session that a purchase has locked is left for the next call.
     """
     ended = select(_c.admission).where(_c.room == room, _c.admission.in_([each.admission for each in entries]))
     free = tx.execute(ended.where(_c.expires_at <= tx.now).with_for_update(skip_locked=True)).scalars().all()
@@ -71,13 +72,13 @@ def expire(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> A
 
 
 def leave(tx: Transaction, room: str, entry: VisitorAdmission) -> None:
-    """End one session, or one admission that is under way."""
+    """End a session, or an admission that is in progress."""
     _end(tx, room, [entry], AdmissionState.LEFT)
     settle(tx, room, [entry], AdmissionState.LEFT)
 
 
 def renew(tx: Transaction, room: str, user: str) -> Session:
-    """Prolong a session of which less than half is left, up to its very end; raise `NotActive`."""
+    """Extend a session of which less than half is left, at most until `ends_at`. Raises `NotActive`."""
     session = get(tx, room).plan.session
     present = require_active(tx, room, user)
     if present.expires_at - tx.now >= session / 2 or present.expires_at >= present.ends_at:
@@ -90,9 +91,10 @@ def renew(tx: Transaction, room: str, user: str) -> Session:
 
 
 def require_active(tx: Transaction, room: str, user: str) -> Session:
-    """The binding check: call it in the transaction that reserves or pays. Raise `NotActive`.
+    """Return the active session of a user, and lock it until the commit. Raises `NotActive`.
 
-    Until its commit the session cannot be ended by anybody else: what was bought was bought by somebody inside.
+    This is the binding check: call it in the transaction that reserves or pays. No other transaction can end the
+    session before the commit.
     """
     user = require_user(user)
     those = _SESSION.where(_c.room == room, _c.active_user == user, _c.state == AdmissionState.ACTIVE)
@@ -103,7 +105,7 @@ def require_active(tx: Transaction, room: str, user: str) -> Session:
 
 
 def find_active(tx: Transaction, room: str, user: str) -> Session:
-    """The same for one who only wants to know."""
+    """Return the active session of a user without locking it. Raises `NotActive`."""
     row = tx.execute(_SESSION.where(_c.room == room, _c.active_user == require_user(user))).one_or_none()
     if row is None or row.expires_at <= tx.now:
         raise NotActive(room, user)
@@ -111,20 +113,20 @@ def find_active(tx: Transaction, room: str, user: str) -> Session:
 
 
 def active_sessions(tx: Transaction, room: str) -> list[Session]:
-    """All sessions that have not been ended, also those whose time is over: their places are not free yet."""
+    """Return all sessions that were not ended, including those that are over: their places are not free yet."""
     rows = tx.execute(_SESSION.where(_c.room == room, _c.active_user.is_not(None)).order_by(_c.admission))
     return [_session(row) for row in rows]
 
 
 def require_empty(tx: Transaction, room: str) -> None:
-    """Raise `RoomInUse` where somebody is inside."""
+    """Raise `RoomInUse` if visitors are inside."""
     inside = select(func.count()).where(_c.room == room, _c.active_user.is_not(None), _c.expires_at > tx.now)
     if count := tx.execute(inside).scalar_one():
-        raise RoomInUse(f"{count} visitor(s) are inside room {room!r}; wait until their sessions end, or force it")
+        raise RoomInUse(f"{count} visitor(s) are inside room {room!r}; wait until their sessions end, or use force")
 
 
 def remove(tx: Transaction, room: str, most: int) -> int:
-    """Delete up to `most` rows of a room; how many there were."""
+    """Delete up to `most` rows of a room; return the number of deleted rows."""
     oldest = tx.execute(select(_c.admission).where(_c.room == room).order_by(_c.admission).limit(most)).scalars().all()
     if oldest:
         tx.execute(delete(room_tokens).where(_c.room == room, _c.admission <= oldest[-1]))
@@ -132,12 +134,12 @@ def remove(tx: Transaction, room: str, most: int) -> int:
 
 
 def highest_admission(tx: Transaction, room: str) -> int:
-    """The greatest number that an admission has in SQL; 0 where there is none."""
+    """Return the highest admission number in SQL; 0 if there is none."""
     return tx.execute(select(func.max(_c.admission)).where(_c.room == room)).scalar_one() or 0
 
 
 def results_of(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> AdmissionResults:
-    """What has become of admissions by now."""
+    """Return what became of admissions so far."""
     numbers = [each.admission for each in entries]
     those = _SESSION.add_columns(_c.state).where(_c.room == room, _c.admission.in_(numbers)).order_by(_c.admission)
     rows = {(row.user_id, row.admission): row for row in tx.execute(those)}
@@ -150,14 +152,14 @@ def results_of(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) 
 
 
 def ended_since(tx: Transaction, room: str, admission: int) -> list[VisitorAdmission]:
-    """Those who were let in from the line by a later admission than this one, and are gone already."""
+    """Return visitors from the line with an admission later than `admission` that has ended."""
     those = select(_c.user_id, _c.admission, _c.place).where(_c.room == room, _c.admission > admission)
     rows = tx.execute(those.where(_c.place.is_not(None), _c.state.in_(_OVER)))
     return [VisitorAdmission(row.user_id, row.admission, row.place) for row in rows]
 
 
 def is_place_used(tx: Transaction, room: str, place: int) -> bool:
-    """Whether somebody was let in from this place."""
+    """Return whether the visitor with this place was admitted."""
     those = select(_c.admission).where(_c.room == room, _c.place == place, _c.state.in_(_USED)).limit(1)
     return tx.execute(those).first() is not None
 
@@ -201,10 +203,10 @@ def _session(row: Any) -> Session:
 
 
 def retention_rules(database: Database, tokens_kept: timedelta) -> list[RetentionRule]:
-    """Admissions that are over.
+    """Return the rule that deletes records of admissions that ended long ago.
 
-    They tell that a place of the line was used, which matters while a pass of its owner can be valid: some minutes. The
-    last admission of a room stays, so that numbers of admissions go on from it.
+    A record proves that a place was used, which matters for the minutes in which a pass for it is valid. The last
+    admission of a room is kept, since later admissions are numbered from it.
     """
     token, other = room_tokens.c, room_tokens.alias("other")
     last = select(func.max(other.c.admission)).where(other.c.room == token.room).scalar_subquery()

@@ -1,4 +1,4 @@
-"""How rooms are kept, and what a room is made of."""
+"""Settings of the waiting room system. The settings of each room are in the database (`RoomPlan`)."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -10,12 +10,12 @@ from tidegate.systems.waiting_room.model import SECOND
 
 
 class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How rooms are kept; what each room is like stands in the database."""
+    """Settings of the waiting room system."""
 
     admitted_at_once: int = Field(default=100, ge=1, le=100)
-    """How many are taken out of the line and written to the database together."""
+    """Number of visitors that are taken out of the line and written to the database together."""
     settle_after: Annotated[timedelta, Ge(SECOND), Le(timedelta(minutes=5))] = timedelta(seconds=10)
-    """An invitation in progress for so long is completed or reverted by the leader: its process may be dead. Other
-    admissions in progress are settled when the next leader takes the room over."""
+    """The leader completes or reverts an invitation that is in progress for this long, since its process may be dead.
+    Other admissions in progress are settled when the next leader takes the room over."""
     tokens_kept: Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))] = timedelta(days=90)
-    """For how long the record of an admission is kept after it ended."""
+    """How long the record of an admission is kept after it ended."""

@@ -1,9 +1,8 @@
--- How the room is.
---
+-- Count the visitors of the room in each state.
 ---@keyset keys
 ---@arg now_ms    time
 ---@include room
--- Reply: {'room', waiting, on the way, inside, guests, ms until the opening} | {'unknown'}
+-- Reply: {'room', waiting, being admitted, inside, guests, ms until the start} | {'unknown'}
 
 local room = read_room(keys)
 if not room then return {'unknown'} end

@@ -1,12 +1,11 @@
--- Drop those who wait and have given no sign of life for too long, wherever in the line they are.
---
+-- Remove waiting visitors without a sign of life, wherever they are in the line.
 ---@keyset keys
----@arg most      int     so many are dropped in this step; if there are more, they are due at once
+---@arg most      int     visitors that are removed in this step; if there are more, they are due at once
 ---@arg now_ms    time
 ---@include signs
 ---@include log_step
--- Reply: {'swept', how many were dropped, ms until the next can be too old | -1} | {'unknown'}
--- A chunk is looked at when the oldest sign in it, as it was last time, is too old: nothing is read for nothing.
+-- Reply: {'swept', how many were removed, ms until the next can be overdue | -1} | {'unknown'}
+-- A chunk is only read when its oldest sign of life, as of the last check, is overdue.
 
 local MOST_CHUNKS = 4
 

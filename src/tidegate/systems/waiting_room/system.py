@@ -27,7 +27,8 @@ class WaitingRoomSystem(System):
     sections = {"waiting_room": "tidegate.systems.waiting_room.settings:WaitingRoomSettings"}
     commands = {
         "room": Command(
-            "tidegate.systems.waiting_room.commands:app", "Make, open and close waiting rooms, and see who waits."
+            "tidegate.systems.waiting_room.commands:app",
+            "Create, open and close waiting rooms, and show how many visitors wait.",
         )
     }
     kept_tables = {"waiting_rooms": "deleted by `tidegate room delete`"}

@@ -1,4 +1,4 @@
-"""Rooms, and who was let in."""
+"""Tables of rooms and admissions."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, UniqueConstraint
 
@@ -20,13 +20,13 @@ waiting_rooms = Table(
     Column("abandon_ms", Integer, nullable=False),
     Column("log_length", Integer, nullable=False),
     Column("seed", exact_text(64), nullable=False),
-    # Grows whenever the room is installed on the server: an admission that began under an older one is void.
+    # Raised each time the room is installed on the server; voids admissions that began under an older epoch.
     Column("epoch", BigInteger, nullable=False),
-    # No arrival number above this one was ever given.
+    # The last arrival number that was reserved; no higher number was ever given.
     Column("reserved", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
-    # NULL in these is the default: rooms are older than they are.
+    # NULL in these columns means the default.
     Column("title", exact_text(LONGEST_TITLE)),
     Column("entrance", exact_text(LONGEST_ENTRANCE)),
     Column("anybody", Boolean),
@@ -34,14 +34,14 @@ waiting_rooms = Table(
     Column("puzzle_bits", Integer),
     **TABLE_OPTIONS,
 )
-"""One row for each room."""
+"""One row per room."""
 room_tokens = Table(
     "room_tokens",
     metadata,
     Column("room", exact_text(LONGEST_ROOM), primary_key=True),
     Column("admission", BigInteger, primary_key=True, autoincrement=False),
     Column("user_id", exact_text(LONGEST_USER), nullable=False),
-    # The user while the token is active, else NULL: so nobody can be inside twice.
+    # The user while the session is active, else NULL. With the constraint below, a user cannot be inside twice.
     Column("active_user", exact_text(LONGEST_USER)),
     Column("place", BigInteger),
     Column("is_guest", Boolean, nullable=False),
@@ -49,13 +49,13 @@ room_tokens = Table(
     Column("admitted_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     Column("ends_at", UtcDateTime, nullable=False),
-    # When the place became free; NULL while the token is active. The capacity limits the overlap of admitted_at to
-    # ended_at, so that it can be audited from these rows alone.
+    # When the place became free; NULL while the session is active. The capacity limits the overlap of admitted_at to
+    # ended_at, so that it can be audited from these rows.
     Column("ended_at", UtcDateTime),
     UniqueConstraint("room", "active_user"),
     Index(None, "room", "place"),
-    # By which those are found that ended long ago.
+    # For the retention rule.
     Index(None, "ended_at"),
     **TABLE_OPTIONS,
 )
-"""One row for each admission, whatever became of it: SQL decides who is inside."""
+"""One row per admission. SQL decides which visitors are inside."""

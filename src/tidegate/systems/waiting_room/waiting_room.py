@@ -1,7 +1,7 @@
-"""Questions to the server of a line, which may hang: nobody waits long for it, and not everybody waits.
+"""One waiting room: visitors join, wait, are admitted, and leave.
 
-A server that refuses connections says so at once. One that hangs says nothing, and without a limit everybody who asks
-would wait for as long as the client tries.
+A server that refuses connections reports that at once; one that hangs does not reply at all. `ReplyDeadline` bounds how
+long callers wait for a server that hangs.
 """
 
 import asyncio
@@ -57,35 +57,36 @@ from tidegate.systems.waiting_room.passes import PassRefused, PassSigner, Visito
 
 Result = TypeVar("Result")
 CHECK_DEADLINE_S = 1.0
-"""So long a silence is waited out where SQL knows as well: the check at the door is quick."""
+"""Longest wait of the quick check, which can ask SQL instead."""
 DEADLINE_S = 3.0
-"""And so long where nobody else knows: whoever is refused has to come again."""
+"""Longest wait where only the server knows the answer."""
 _REMEMBERED = CircuitBreakerSettings(window=1, failure_rate=1.0, open_for=timedelta(seconds=3), trials=1)
-"""One silence is enough. Then one caller in so many seconds finds out whether it is over; the others do not wait."""
+"""After one unanswered call, one caller in 3 s tests the server; the others are refused at once."""
 
 
 class ReplyDeadline:
-    """Asks the server about one room. In a cluster one room may hang, and the next one answer."""
+    """Bounds how long calls about one room wait for the server. In a cluster, the server of one room may hang while
+    others reply."""
 
     def __init__(self, room: str, *, elapsed_ms: Callable[[], float] = monotonic_ms) -> None:
         self._room, self._heard_at = room, 0.0
-        # Only a silence counts. Whatever is told at once, also that the connection is refused, keeps nobody waiting.
+        # Only missing replies count. An error that is reported at once, such as a refused connection, delays no caller.
         self._hanging = CircuitBreaker("waiting_room", _REMEMBERED, failures=(TimeoutError,), elapsed_ms=elapsed_ms)
 
     async def call(self, step: Callable[[], Awaitable[Result]], within_s: float = DEADLINE_S) -> Result:
-        """Do a step; raise `ValkeyUnavailable` where the server has told nobody anything for `within_s` seconds.
+        """Run a step. Raises `ValkeyUnavailable` if the server has answered no caller for `within_s` seconds.
 
-        As long as others are answered a caller has to wait for his turn only, however many they are. A step that was
-        given up may still be done when the server goes on.
+        While the server answers other callers, this one waits for its turn. A step that was given up may still take
+        effect.
         """
         try:
             with self._hanging.attempt():
                 async with patience(within_s, heard_at=lambda: self._heard_at):
                     reply = await step()
         except TimeoutError as error:
-            raise ValkeyUnavailable(f"room {self._room!r}: the server said nothing for {within_s:g} s") from error
+            raise ValkeyUnavailable(f"room {self._room!r}: the server did not reply within {within_s:g} s") from error
         except CircuitOpen as error:
-            raise ValkeyUnavailable(f"room {self._room!r}: the server hung a moment ago") from error
+            raise ValkeyUnavailable(f"room {self._room!r}: the server did not reply recently") from error
         self._heard_at = asyncio.get_running_loop().time()
         return reply
 
@@ -94,13 +95,13 @@ Result = TypeVar("Result")
 _TRIES = 4
 _VISITOR_LASTS = timedelta(days=1)
 _PAUSE_S = 1.0
-"""So long one caller waits for the database, where the room was changed; the others go on meanwhile."""
+"""Longest wait for the database when the room was changed; other callers continue with the known rules."""
 
 
 class WaitingRoom:
     """One waiting room. Visitors show the pass that they were given last.
 
-    Where the server is away, or hangs, the methods that need it raise `ValkeyUnavailable` within seconds.
+    Methods that need the Valkey server raise `ValkeyUnavailable` within seconds while it is unavailable or hangs.
     """
 
     def __init__(
@@ -123,23 +124,23 @@ class WaitingRoom:
         self.deadline = ReplyDeadline(room.name)
         self._not_before = 0.0
         self.is_deleted = False
-        """Whether the room was found to be gone from SQL: what is known here is of no use any more."""
+        """Whether the room was found to be deleted; this object must be replaced."""
 
     @property
     def name(self) -> str:
-        """The room's name."""
+        """Name of the room."""
         return self.room.name
 
     async def join(self, user: str, token: str | None = None) -> VisitorStatus:
-        """Come to the line, or be told where one stands already; raise `RoomClosed`.
+        """Add a visitor to the line, or return where the visitor already stands. Raises `RoomClosed`.
 
-        Who shows a pass for the line and is not in it any more, because the server lost it, has his old place again,
-        unless he was let in from there.
+        `token` is the last pass of the visitor. If the server lost the visitor, the pass restores the previous place,
+        unless the visitor was admitted from it.
         """
         user = require_user(user)
         claim = self._claim(user, token)
         standing = await self._with_deadline(lambda: self.line.join(user, has_claim=claim is not None))
-        while isinstance(standing, UnverifiedClaim):  # again only where the room was installed meanwhile
+        while isinstance(standing, UnverifiedClaim):  # repeated only if the room was installed meanwhile
             standing = await self._come_back(user, claim, standing.sql_epoch)
         if isinstance(standing, LineClosed):
             raise RoomClosed(self.name)
@@ -151,23 +152,23 @@ class WaitingRoom:
         return await self._with_deadline(lambda: self.line.join(user, place, sql_epoch=sql_epoch))
 
     async def look(self, token: str) -> VisitorStatus:
-        """Where the owner of a pass stands, with a new one; to ask is a sign of life."""
+        """Return where the owner of a pass stands, with a new pass. The request counts as a sign of life."""
         shown = self.read(token)
         crowd = await self.look_at([shown.user])
         return self.answer(shown.user, crowd.standings[0], crowd.waiting)
 
     async def present(self) -> Room:
-        """The room as it is now, whoever changed it; as it was, while the server or the database is away."""
+        """Return the current state of the room; the last known state while a server is unavailable."""
         with suppress(ValkeyUnavailable):
             await self.look_at([])
         return self.room
 
     async def look_at(self, users: Sequence[str]) -> LineView:
-        """Where many stand: for a process that holds their connections."""
+        """Return where several visitors stand, for a process that holds their connections."""
         return await self._with_deadline(lambda: self.line.look_at(users))
 
     async def leave(self, token: str) -> None:
-        """Give up the place in line, or inside; whoever is nowhere stays there."""
+        """Leave the line or the room. Has no effect on a visitor that is in neither."""
         shown = self.read(token)
         standing = await self._with_deadline(lambda: self.line.leave(shown.user))
         if isinstance(standing, (Entering, Inside)):
@@ -178,10 +179,10 @@ class WaitingRoom:
             await self.deadline.call(lambda: self.admitter.release([entry], "left"))
 
     async def check(self, token: str) -> VisitorStatus:
-        """The check at the door, quick and not binding; raise `NotActive` or `PassRefused`.
+        """Check a pass quickly; the result is not binding. Raises `NotActive` or `PassRefused`.
 
-        SQL decides while Valkey is away or hangs, and where Valkey believes that the time is over: the session may have
-        been prolonged in SQL alone, and a leader that would correct Valkey may not exist at the moment.
+        SQL decides while Valkey is unavailable or hangs, and where the session is over according to Valkey: the session
+        may have been renewed in SQL only, and there may be no leader at the moment to correct Valkey.
         """
         shown = self.read(token)
         if shown.kind != "inside":
@@ -202,40 +203,44 @@ class WaitingRoom:
         return Inside(session.admission, session.left_ms(self._now()))
 
     def require_active(self, tx: Transaction, user: str) -> Session:
-        """The binding check, in the transaction that reserves or pays; raise `NotActive`."""
+        """Return the active session of a user, and lock it until the commit. Raises `NotActive`.
+
+        This is the binding check: call it in the transaction that reserves or pays.
+        """
         return session_store.require_active(tx, self.name, user)
 
     async def renew(self, token: str) -> VisitorStatus:
-        """Something was done inside: prolong the session if less than half of it is left, up to its longest."""
+        """Extend the session after activity, if less than half of it is left, up to its maximum. Raises `NotActive`."""
         shown = self.read(token)
         if shown.kind != "inside":
             raise NotActive(self.name, shown.user)
         session = await self._database.transaction(session_store.renew, self.name, shown.user)
         now = self._now()
-        with suppress(ValkeyUnavailable):  # the server is told when it believes that the session is over
+        with suppress(ValkeyUnavailable):  # the server checks SQL when the old end is reached
             await self.deadline.call(lambda: self.admitter.activate(AdmissionResults([session])), CHECK_DEADLINE_S)
         return self.answer(shown.user, Inside(session.admission, session.left_ms(now)))
 
     async def invite(self, users: Sequence[str]) -> int:
-        """Let named users in at once, beside the capacity; how many of them were not inside."""
-        await self.look_at([])  # whether the server answers: what follows is not given up, for it also writes to SQL
+        """Admit named users at once, beside the capacity; return how many were not inside before."""
+        await self.look_at([])  # fails if the server does not reply; the next step has no deadline
         return await self._installed(lambda: self.admitter.invite(users))
 
     async def census(self) -> RoomCensus:
-        """How many are where."""
+        """Count the visitors in each state."""
         return await self._with_deadline(self.line.census)
 
     async def estimate(self, ahead: int) -> Estimate | None:
-        """How long one probably waits who has `ahead` before him; None while nobody knows."""
+        """Estimate the wait of a visitor with `ahead` visitors before them; None if the speed is not known yet."""
         pace = await self.pace()
         return None if pace is None else pace.wait(ahead)
 
     async def pace(self) -> Pace | None:
-        """How fast the line moves; None while nobody knows."""
+        """Return the speed of the line; None if it is not known yet."""
         return measure_pace(*await self.deadline.call(self.line.moves))
 
     async def _with_deadline(self, step: Callable[[], Awaitable[Result]], within_s: float = DEADLINE_S) -> Result:
-        """Do a step; where the server does not have the room, or an older one, install it first."""
+        """Run a step with a deadline. If the server does not have the room, or an older version, install the room
+        first."""
         done = await self._installed(lambda: self.deadline.call(step, within_s))
         if self.line.epoch > self.room.epoch:
             await self._catch_up()
@@ -255,9 +260,10 @@ class WaitingRoom:
         raise ValkeyUnavailable(f"room {self.name!r} is lost as soon as it is installed")
 
     async def _catch_up(self) -> None:
-        """Somebody changed the room, in this process or another: read it again.
+        """Read the room again after another caller or process changed it.
 
-        One at a time, and not for long: people can wait while the database is away, by the rules that we know.
+        One caller at a time, and for a second at most: visitors can wait by the known rules while the database is
+        unavailable.
         """
         if time.monotonic() < self._not_before:
             return
@@ -268,7 +274,7 @@ class WaitingRoom:
             self._not_before = 0.0
 
     def _claim(self, user: str, token: str | None) -> int | None:
-        """The place that a pass shows; a pass that is none is as good as no pass."""
+        """Return the place of a valid pass of this user, else None."""
         try:
             shown = None if token is None else self.read(token)
         except PassRefused:
@@ -276,21 +282,21 @@ class WaitingRoom:
         return shown.place if shown is not None and shown.user == user else None
 
     def new_visitor(self) -> str:
-        """A signed text with a new user id, for an anonymous visitor: the same browser joins once."""
+        """Return a signed text with a new user id for an anonymous visitor, so that one browser joins once."""
         return self._pass("visitor", f"visitor-{secrets.token_hex(16)}", _VISITOR_LASTS)
 
     def read_visitor(self, token: str) -> str:
-        """The user id of a visitor's text; raise `PassRefused`."""
+        """Return the user id of an anonymous visitor's text. Raises `PassRefused`."""
         shown = self._read(token)
         if shown.kind != "visitor":
-            raise PassRefused("that is no visitor")
+            raise PassRefused("the value is not a visitor id")
         return shown.user
 
     def read(self, token: str) -> VisitorPass:
-        """What a pass for this room says; raise `PassRefused`."""
+        """Return the contents of a pass for this room. Raises `PassRefused`."""
         shown = self._read(token)
         if shown.kind == "visitor":
-            raise PassRefused("that is no pass")
+            raise PassRefused("the value is not a pass")
         return msgspec.structs.replace(shown, place=self._place_of(shown.place))
 
     def _read(self, token: str) -> VisitorPass:
@@ -300,13 +306,13 @@ class WaitingRoom:
         return shown
 
     def answer(self, user: str, standing: Standing, waiting: int | None = None) -> VisitorStatus:
-        """What somebody is told who stands there, with a new pass."""
+        """Return the status of a visitor, with a new pass."""
         return VisitorStatus(user, standing, self._pass_for(user, standing), waiting)
 
     def _pass_for(self, user: str, standing: Standing) -> str | None:
         match standing:
             case InLine(place=place):
-                # As long as a place is kept without a sign of life: who was dropped has no pass for it.
+                # Valid as long as a place is kept without a sign of life: a visitor that was removed has no valid pass.
                 return self._pass("waiting", user, self.room.plan.abandon_after, place=place)
             case Inside(admission):
                 return self._pass("inside", user, self.room.plan.longest_session, admission=admission)
@@ -325,7 +331,8 @@ class WaitingRoom:
         admission: int | None = None,
     ) -> str:
         until_ms = to_ms(self._now() + lasts)
-        # Anybody can read his pass. Who knew his lot before the start would leave, and come again for a better one.
+        # Visitors can read their passes. A visitor that knew its drawn place before the start could leave and join
+        # again for a better one.
         told = place if place is None or place >= 0 else -number_of(place)
         return self._signer.issue(VisitorPass(kind, self.name, self.room.line, user, until_ms, told, admission))
 
@@ -333,7 +340,7 @@ class WaitingRoom:
         return told if told is None or told >= 0 else drawn_place(self.room.seed, -told)
 
     def now_ms(self) -> int:
-        """By the clock of this process, which also decides whether a pass is good."""
+        """Return the time of this process, by which the validity of passes is decided."""
         return to_ms(self._now())
 
     def _now(self) -> datetime:

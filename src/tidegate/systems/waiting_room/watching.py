@@ -1,8 +1,11 @@
-"""Shows many people where they stand, as it changes: one follower for each room that somebody here watches.
+"""Shows watching visitors where they stand: one follower per room that is watched in this process.
 
-The follower sleeps until the room moves. Then it looks at all who watch, in batches that do not hold the server up, and
-shows each his standing. To look is a sign of life, so it also looks when the line stands still: whoever watches is
-never taken for gone. However fast the room moves, between two looks there is a rest.
+`MoveReader` reads the streams of moves of all watched rooms with one blocking read. Every step that changes a position
+adds an entry; its contents are not used, so a lost or additional wake-up costs one query and never a wrong result.
+
+A follower waits until its room moves. Then it reads the positions of all watchers, in batches that do not block the
+server for long. Reading counts as a sign of life, so it also reads while the line stands still. However fast the line
+moves, the follower pauses between two reads.
 """
 
 import asyncio
@@ -30,10 +33,10 @@ from tidegate.systems.waiting_room.waiting_room import WaitingRoom
 
 log = get_logger(__name__)
 _LISTEN_S = 60.0
-"""How long one blocking read lasts; after each in vain, the reader makes sure that it is where the streams are."""
+"""Duration of one blocking read. After one without entries, the reader checks its position in the streams."""
 _MOVES_PER_READ = 500
 _READ_PAUSES = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=2), jitter=0.5)
-"""Shorter than those of other services: visitors watch."""
+"""Shorter than those of other services, since visitors are watching."""
 
 
 class _WatchedRoom:
@@ -42,11 +45,11 @@ class _WatchedRoom:
     def __init__(self, group: str, key: Key, wake: Callable[[], None]) -> None:
         self.group, self.key, self.wake = group, key, wake
         self.position = ""
-        """The last entry that was seen; empty: somebody has to look where the stream is."""
+        """Id of the last entry that was read; empty if the position in the stream has to be read first."""
 
 
 class MoveReader:
-    """The moves of all rooms that somebody in this process watches."""
+    """Follows the moves of all rooms that are watched in this process."""
 
     def __init__(self, valkey: Valkey) -> None:
         self._valkey = valkey
@@ -56,11 +59,11 @@ class MoveReader:
 
     @asynccontextmanager
     async def watch(self, room: str, wake: Callable[[], None]) -> AsyncGenerator[None]:
-        """Have `wake` called whenever this room moved, for the length of a block.
+        """Call `wake` whenever this room moves, for the duration of the block.
 
-        It is called once at the beginning, from when on nothing is missed.
+        `wake` is called once at the beginning; no later move is missed.
         """
-        # Rooms of a group can be read by one command; in a cluster each lives somewhere else.
+        # One command can read the streams of one group; in a cluster, each room is a group of its own.
         group = room if self._valkey.is_cluster else ""
         followed = _WatchedRoom(group, room_keys(self._valkey, room)["moves"], wake)
         self._followed.append(followed)
@@ -72,14 +75,14 @@ class MoveReader:
             await self._read_anew(group)
 
     async def _read_anew(self, group: str) -> None:
-        """Begin the blocking read again, with the rooms that are watched now."""
+        """Restart the blocking read with the rooms that are watched now."""
         if (reading := self._readers.pop(group, None)) is not None:
             await end(reading)
         if group not in self._readers and any(each.group == group for each in self._followed):
             self._readers[group] = asyncio.create_task(self._read(group), name="read the moves of rooms")
 
     async def _read(self, group: str) -> None:
-        """Follow the streams until cancelled, whatever happens to the connection."""
+        """Follow the streams until cancelled; failures are retried."""
         rooms = [each for each in self._followed if each.group == group]
         failures = 0
 
@@ -95,18 +98,18 @@ class MoveReader:
                     self._outage.over()
                     while await reader.wait(_MOVES_PER_READ, _LISTEN_S):
                         pass
-            except Exception as error:  # watchers wait for news, whatever the error is
+            except Exception as error:  # watchers wait for updates, so no error may end the reader
                 failures += 1
                 for followed in rooms:
                     followed.position = ""  # watchers are woken when the server is back
                 if isinstance(error, Unavailable):
                     await self._outage.pause(error, failures)
                 else:
-                    log.warning("room.moves_unread", tries=failures, exc_info=error)
+                    log.warning("room.read_failed", tries=failures, exc_info=error)
                     await asyncio.sleep(_READ_PAUSES.delay(failures).total_seconds())
 
     async def _catch_up(self, rooms: Sequence[_WatchedRoom]) -> None:
-        """Go to the ends of the streams; where one is not where we were, something may have been missed."""
+        """Go to the ends of the streams, and wake watchers of streams that have moved since the last read."""
         for followed in rooms:
             newest: Any = await self._valkey.execute("XREVRANGE", followed.key, "+", "-", "COUNT", 1)
             position = newest[0][0].decode() if newest else "0-0"
@@ -132,31 +135,31 @@ class MoveReader:
 
 _BATCH = 1000
 _GAP_S = 0.5
-"""The least time from the beginning of a look at all to that of the next."""
+"""Least time between the beginnings of two reads of all watchers."""
 _REST = 1.5
-"""After a look at all there is a rest of so many times the CPU time that it took: two fifths of one core at most."""
+"""Pause after a read of all watchers, as a multiple of its CPU time: at most two fifths of one core are used."""
 _MOST_EACH = 6
-"""So often one user may watch at once, in several windows: the place of others is not his."""
+"""Most connections with which one user may watch."""
 _SIGNS = 3
-"""Signs of life that somebody who watches gives in the time after which he would be taken for gone."""
+"""Signs of life that a watching visitor gives within the time after which they would be removed."""
 _OVER_S = 0.002
-"""So much later than told the start is looked for, that it surely has come."""
+"""Added to the announced start, so that it has passed when the room is read."""
 _FOLLOW_PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2), jitter=0.5)
-"""Shorter than those of other services: visitors watch."""
+"""Shorter than those of other services, since visitors are watching."""
 
 
 class PlaceWatcher(Protocol):
-    """Somebody who watches; a user may watch several times over."""
+    """A connection that shows one visitor's place. A user may have several."""
 
     user: str
 
     def show(self, standing: Standing, crowd: LineView, pace: Pace | None) -> None:
-        """Here is where the user stands. Must not raise, and not wait."""
+        """Show where the visitor stands. Must not raise and must not block."""
         ...
 
 
 class RoomWatchers:
-    """All who watch one room in this process."""
+    """All watchers of one room in this process."""
 
     def __init__(self, room: WaitingRoom, moves: MoveReader) -> None:
         self.room = room
@@ -171,7 +174,7 @@ class RoomWatchers:
         self._outage = Outage("room.watch", pauses=_FOLLOW_PAUSES)
 
     def join(self, watcher: PlaceWatcher) -> None:
-        """Be shown where one stands, soon and from then on; raise `TooManyWaiting`."""
+        """Add a watcher, which is shown its place soon and after each change. Raises `TooManyWaiting`."""
         if self._users[watcher.user] >= _MOST_EACH:
             raise TooManyWaiting("the place of one user", most=_MOST_EACH)
         self._users[watcher.user] += 1
@@ -180,26 +183,26 @@ class RoomWatchers:
         self._stir.set()
 
     def leave(self, watcher: PlaceWatcher) -> None:
-        """Watch no more."""
+        """Stop showing updates to a watcher."""
         self.watchers.remove(watcher)
         self._users[watcher.user] -= 1
         if not self._users[watcher.user]:
             del self._users[watcher.user]
 
     async def follow(self) -> None:
-        """Until cancelled, whatever becomes of the servers."""
+        """Update the watchers until cancelled; failures are retried."""
         async with self._moves.watch(self.room.name, self._move):
             while True:
                 try:
                     with only_our_cancellation():
                         await self._look_on()
-                except Exception as error:  # visitors watch, whatever the error is
+                except Exception as error:  # visitors are watching, so no error may end the follower
                     self._has_moved = True
                     self._failures += 1
                     if isinstance(error, Unavailable):
                         await self._outage.pause(error, self._failures)
                     else:
-                        log.warning("room.unseen", room=self.room.name, tries=self._failures, exc_info=error)
+                        log.warning("room.watch_failed", room=self.room.name, tries=self._failures, exc_info=error)
                         await asyncio.sleep(_FOLLOW_PAUSES.delay(self._failures).total_seconds())
 
     def _move(self) -> None:
@@ -218,14 +221,14 @@ class RoomWatchers:
                 rest_s = _REST * (time.thread_time() - busy_s)
                 not_before = max(now + _GAP_S, loop.time() + rest_s)
             elif self._new:
-                newcomers, self._new = self._new, []  # those who come meanwhile are looked at together
+                newcomers, self._new = self._new, []  # watchers that come meanwhile are read together
                 await self._look_at(newcomers)
             else:
                 until = not_before if self._has_moved else max(due, not_before)
                 await occurs(self._stir, within_s=max(until - now, _OVER_S))
 
     async def _look_at_all(self) -> float:
-        """Look, and say in how many seconds somebody must look again, also if nothing moves."""
+        """Show all watchers their places; return after how many seconds to read again if nothing moves."""
         self._new.clear()
         self._pace = await self.room.pace()
         opens_in_ms = await self._look_at(list(self.watchers))
@@ -233,7 +236,7 @@ class RoomWatchers:
         return min(patience_s, opens_in_ms / 1000 + _OVER_S) if opens_in_ms else patience_s
 
     async def _look_at(self, watchers: Sequence[PlaceWatcher]) -> int:
-        """Show each his standing; the ms until the start."""
+        """Show watchers their places; return the ms until the start."""
         opens_in_ms = 0
         for at in range(0, len(watchers), _BATCH):
             part = watchers[at : at + _BATCH]
@@ -247,10 +250,10 @@ class RoomWatchers:
 
 
 class WatcherRegistry:
-    """All who watch rooms in this process."""
+    """All watchers of rooms in this process."""
 
     def __init__(self, valkey: Valkey, *, most: int) -> None:
-        """`most` may watch at once."""
+        """At most `most` watchers at the same time."""
         require_positive("most", most)
         self._moves, self._most, self._count = MoveReader(valkey), most, 0
         self._audiences: dict[str, tuple[RoomWatchers, asyncio.Task[None]]] = {}
@@ -259,7 +262,7 @@ class WatcherRegistry:
         return self._count
 
     def join(self, room: WaitingRoom, watcher: PlaceWatcher) -> None:
-        """Be shown where one stands; raise `TooManyWaiting`. Whoever joined must leave."""
+        """Add a watcher. Raises `TooManyWaiting`. Every watcher must be removed with `leave`."""
         if self._count >= self._most:
             raise TooManyWaiting("places", most=self._most)
         if room.name not in self._audiences:
@@ -269,7 +272,7 @@ class WatcherRegistry:
         self._change(room, 1)
 
     async def leave(self, room: WaitingRoom, watcher: PlaceWatcher) -> None:
-        """Watch no more; nobody looks at a room that nobody watches."""
+        """Remove a watcher; a room without watchers is not followed."""
         audience, following = self._audiences[room.name]
         audience.leave(watcher)
         self._change(room, -1)

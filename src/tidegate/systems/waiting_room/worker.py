@@ -1,6 +1,7 @@
-"""What the leader does for rooms: lets people in, ends sessions, drops who is gone. Nothing happens by a period.
+"""Services of the leader for rooms: admit visitors, end sessions, remove visitors without a sign of life.
 
-Each room has a wakeup, which everything rings that can let somebody in; and each step tells when the next is due.
+Event-driven; there is no polling interval. Each room has a wake-up, which is sent whenever a visitor may be admitted,
+and each step returns when the next one is due.
 """
 
 import asyncio
@@ -28,39 +29,39 @@ _LISTEN_S = 120.0
 
 
 class RoomWorker:
-    """Keeps one room: a source for a timekeeper at the room's wakeup."""
+    """Runs one room: a due source for a timekeeper that waits for the room's wake-up."""
 
     def __init__(self, valkey: Valkey, line: WaitingLine, admitter: Admitter, installer: RoomInstaller) -> None:
         self._valkey, self._line, self._admitter, self._installer = valkey, line, admitter, installer
         self._installed_at_loss: int | None = None
-        """Losses of the server when the room was last known to be installed; None: an admission may be in progress."""
-        ROOM_ENDED.labels(line.room, "rolled_back")  # told as 0 at first: an alert sees an increase
+        """`Valkey.losses` when the room was last known to be installed; None: an admission may be in progress."""
+        ROOM_ENDED.labels(line.room, "rolled_back")  # exported as 0 first, so that an alert sees the increase
 
     @property
     def wake(self) -> Key:
-        """The wakeup at which its timekeeper waits."""
+        """Key of the wake-up for which the timekeeper waits."""
         return self._line.keys["wake"]
 
     def begin(self) -> None:
-        """Install the room before anything else: a previous leader may have died in the middle of an admission."""
+        """Install the room first, since a previous leader may have died during an admission."""
         self._installed_at_loss = None
 
     async def fire(self) -> int | None:
-        """Do what can be done now; say in how many ms there is more, None where that depends on a ring."""
+        """Do what is due; return after how many ms more is due, or None if that depends on a wake-up."""
         losses = self._valkey.losses
         try:
             if self._installed_at_loss != losses:
-                # A server that was away may have come back without its last moments: SQL knows who is inside.
+                # The server may have lost its last writes while it was unavailable; SQL knows the sessions.
                 await self._installer.install()
-            self._installed_at_loss = None  # a turn that fails may leave an admission in progress: install again
+            self._installed_at_loss = None  # a failed step may leave an admission in progress: install again
             next_in_ms = await self._turn()
         except (UnknownRoom, VoidEpoch):
             return 0
         except NotFound:
-            return None  # the room was deleted; whoever keeps all rooms is told, and ends this
+            return None  # the room was deleted; `RoomWorkers` is woken and ends this worker
         except LeaderReplaced as error:
-            # Another process leads. This one hears of it soon, and is told to stop.
-            log.warning("room.keeper_deposed", room=error.room, fence=error.fence)
+            # Another process leads. This process is told to stop when its leadership ends.
+            log.warning("room.leader_replaced", room=error.room, fence=error.fence)
             return None
         self._installed_at_loss = losses
         return next_in_ms
@@ -78,7 +79,7 @@ class RoomWorker:
         if admitted.needs_numbers:
             await self._installer.install()
         if due.overdue or due.ended:
-            return 0  # what was prolonged is due at a time that nobody has looked at yet
+            return 0  # renewed sessions have a new end, which is not known here yet
         return min((ms for ms in (silent_in_ms, due.next_in_ms, admitted.next_in_ms) if ms is not None), default=None)
 
     def __repr__(self) -> str:
@@ -86,15 +87,15 @@ class RoomWorker:
 
 
 class RoomWorkers:
-    """Keeps every room, also those that are made meanwhile; a duty of the leader."""
+    """Runs a worker for every room, including rooms that are created later; a service of the leader."""
 
     def __init__(self, valkey: Valkey, database: Database, make: Callable[[str, int], RoomWorker]) -> None:
-        """`make` builds the keeper of a room for the leader with a fencing number."""
+        """`make` builds the worker of a room for the leader with a fencing number."""
         self._valkey, self._database, self._make = valkey, database, make
         self._wakeup = Wakeup(valkey, room_created_key(valkey))
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Keep them until told to stop."""
+        """Run the workers until `stopping` is set."""
         kept: dict[str, asyncio.Task[bool]] = {}
         await self._wakeup.claim()
         try:
@@ -109,7 +110,7 @@ class RoomWorkers:
             await asyncio.gather(*kept.values())
         finally:
             await end(*kept.values())
-            forget(ROOM_WAITING)  # from now on it is another process that sees the lines
+            forget(ROOM_WAITING)  # from now on another process exports these gauges
 
     def _keep(self, room: str, stopping: asyncio.Event) -> asyncio.Task[bool]:
         keeper = self._make(room, leader_fence())

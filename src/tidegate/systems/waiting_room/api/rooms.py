@@ -60,7 +60,7 @@ class Plan(Given, frozen=True, kw_only=True):
     """What people see; the room's name where it is empty."""
     entrance: Address | None = None
     """Where those go who were let in: an absolute http(s) address, or a path that begins with one slash."""
-    anybody: bool = False
+    anonymous: bool = False
     """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
     puzzle_bits: PuzzleBits = 0
     """Difficulty of the hash puzzle that the page's script solves before such a visitor may join; 0: none."""
@@ -76,7 +76,7 @@ class Plan(Given, frozen=True, kw_only=True):
             log_length=self.log_length,
             title=self.title,
             entrance=self.entrance,
-            anybody=self.anybody,
+            anonymous=self.anonymous,
             puzzle_bits=self.puzzle_bits,
         )
 
@@ -92,7 +92,7 @@ class Plan(Given, frozen=True, kw_only=True):
             log_length=plan.log_length,
             title=plan.title,
             entrance=plan.entrance,
-            anybody=plan.anybody,
+            anonymous=plan.anonymous,
             puzzle_bits=plan.puzzle_bits,
         )
 
@@ -110,7 +110,7 @@ class PlanChange(Given, frozen=True, kw_only=True):
     title: Title | UnsetType = UNSET
     entrance: Address | UnsetType | None = UNSET
     """Null takes it away."""
-    anybody: bool | UnsetType = UNSET
+    anonymous: bool | UnsetType = UNSET
     puzzle_bits: PuzzleBits | UnsetType = UNSET
 
     def read(self) -> dict[str, Any]:
@@ -309,7 +309,7 @@ class RoomRoutes:
     async def open_room(self, room: RoomName, body: Opening = Opening()) -> RoomView:  # noqa: B008 - it is frozen
         """Let people come; and in, from the start on. A start that has come stays."""
         if body.opens_at is not None and body.opens_at.tzinfo is None:
-            raise Trouble(ProblemType.INVALID, "opens_at: it must say its time zone", field="opens_at")
+            raise Trouble(ProblemType.INVALID, "opens_at: it must have a time zone", field="opens_at")
         await self._reception.open(room, body.opens_at)
         return await self._view(room)
 

@@ -113,9 +113,9 @@ export function PlanFields({ plan = {} }) {
     />
     <${Field}
       label="Take in whoever comes to the page"
-      name="anybody"
+      name="anonymous"
       kind="check"
-      defaultChecked=${plan.anybody ?? false}
+      defaultChecked=${plan.anonymous ?? false}
       hint="Else only those whom the shop's server brings."
     />`;
 }

@@ -57,7 +57,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_join(self) -> bool:
         """Whether a place can be had: by anybody, or by somebody whom the shop has brought."""
-        return self.room.state is RoomState.OPEN and (self.room.plan.anybody or self.is_good)
+        return self.room.state is RoomState.OPEN and (self.room.plan.anonymous or self.is_good)
 
     @property
     def joins_as_visitor(self) -> bool:

@@ -166,7 +166,7 @@ class PageRoutes:
             user = None
         if user is None:
             plan, visitor = (await room.present()).plan, _visitor(room, request)
-            if not plan.anybody or not _has_solved(visitor, proof, plan.puzzle_bits):
+            if not plan.anonymous or not _has_solved(visitor, proof, plan.puzzle_bits):
                 return response
             visitor = visitor or room.new_visitor()
             user = room.read_visitor(visitor)
