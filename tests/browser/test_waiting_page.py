@@ -168,7 +168,7 @@ async def test_in_korean_from_the_draw_to_the_line(site: RoomSite, visitors: Vis
 
     await site.pass_time(timedelta(minutes=2))
     waits = page.get_by_role("heading", name="현재 대기 중입니다")
-    await room.recovery.install()  # the process looks at the room when it moves: our clock, which it waits by, jumped
+    await room.installer.install()  # the process looks at the room when it moves: our clock, which it waits by, jumped
     await expect(waits).to_be_visible()
     await expect(page.locator("#place")).to_have_text("1")
     await expect(page.locator("#first")).to_have_text("다음 차례입니다.")
