@@ -31,7 +31,7 @@ def told(result: Result) -> dict[str, object]:
     return json.loads(result.stdout)
 
 
-def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
+def test_a_room_is_created_opened_entered_shown_and_closed(tidegate: Tidegate):
     assert "There are no rooms" in tidegate("status").stdout
     made = told(tidegate("create", "sale", "--capacity", "5", "--rate", "2", "--json"))
     assert (made["state"], made["seed"]) == ("closed", None)
@@ -42,7 +42,7 @@ def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
     assert opened["commitment"] == made["commitment"]
     assert opened["seed"] is not None
     assert told(tidegate("admit", "sale", "ada", "bob", "--json")) == {"admitted": 2}
-    assert "0 users let in" in tidegate("admit", "sale", "ada").stdout
+    assert "0 users admitted" in tidegate("admit", "sale", "ada").stdout
 
     shown = tidegate("status").stdout
 
@@ -54,13 +54,15 @@ def test_a_room_is_made_opened_entered_looked_at_and_closed(tidegate: Tidegate):
     assert "There are no rooms" in tidegate("status").stdout
 
 
-def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidegate):
+def test_a_change_keeps_the_options_that_are_not_given(tidegate: Tidegate):
     made = told(
         tidegate("create", "sale", "--capacity", "5", "--rate", "2", "--entrance", "/in", "--anonymous", "--json")
     )
 
     more = told(tidegate("alter", "sale", "--capacity", "9", "--title", "Spring", "--json"))
-    less = told(tidegate("alter", "sale", "--rate", "0", "--entrance", "", "--nobody", "--session", "60", "--json"))
+    less = told(
+        tidegate("alter", "sale", "--rate", "0", "--entrance", "", "--no-anonymous", "--session", "60", "--json")
+    )
 
     assert isinstance(made["plan"], dict)
     assert more["plan"] == {**made["plan"], "capacity": 9, "title": "Spring"}
@@ -69,9 +71,9 @@ def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(tidegate: Tidega
     assert less["plan"] == {**more["plan"], **changed}
 
 
-def test_whoever_names_nothing_to_change_is_told_what_can_be_changed(tidegate: Tidegate):
+def test_a_change_without_options_lists_the_options(tidegate: Tidegate):
     said = tidegate("alter", "sale")
-    told = _options(said.output.partition("name at least one of")[2])
+    told = _options(said.output.partition("give at least one of")[2])
     offered = _options(tidegate("alter", "--help").output)
 
     assert said.exit_code == 2
@@ -91,7 +93,7 @@ def test_rooms_are_listed_with_their_starts_by_the_clock_of_the_reader(
             time.tzset()
             said = tidegate("list").stdout
         time.tzset()
-        assert said.splitlines() == ["evening: closed", f"sale: people may come; it opens at {start}"]
+        assert said.splitlines() == ["evening: closed", f"sale: visitors can join; starts at {start}"]
     assert [each["name"] for each in json.loads(tidegate("list", "--json").stdout)] == ["evening", "sale"]
 
 

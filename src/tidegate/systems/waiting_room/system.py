@@ -28,7 +28,7 @@ class WaitingRoomSystem(System):
     commands = {
         "room": Command(
             "tidegate.systems.waiting_room.commands:app",
-            "Create, open and close waiting rooms, and show how many visitors wait.",
+            "Create, open and close waiting rooms, and show them.",
         )
     }
     kept_tables = {"waiting_rooms": "deleted by `tidegate room delete`"}

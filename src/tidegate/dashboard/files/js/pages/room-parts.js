@@ -103,20 +103,20 @@ export function PlanFields({ plan = {} }) {
       step="any"
       defaultValue=${plan.longest_session_s ?? 1800}
     />
-    <${Field} label="Title" name="title" defaultValue=${plan.title ?? ""} hint="What people see." />
+    <${Field} label="Title" name="title" defaultValue=${plan.title ?? ""} hint="Title on the waiting page." />
     <${Field}
       label="Entrance"
       name="entrance"
       defaultValue=${plan.entrance ?? ""}
       placeholder="/shop"
-      hint="Where those go who were let in."
+      hint="Where admitted visitors are sent."
     />
     <${Field}
-      label="Take in whoever comes to the page"
+      label="Anonymous visitors"
       name="anonymous"
       kind="check"
       defaultChecked=${plan.anonymous ?? false}
-      hint="Else only those whom the shop's server brings."
+      hint="They may join on the waiting page; otherwise only visitors that the shop's server brings."
     />`;
 }
 
@@ -128,7 +128,7 @@ export const toPlan = (fields) => ({
   longest_session_s: toNumber(fields.longest_session_s),
   title: fields.title,
   entrance: fields.entrance || null,
-  anybody: fields.anybody === "on",
+  anonymous: fields.anonymous === "on",
 });
 
 /** Only what differs from the plan as it was. */

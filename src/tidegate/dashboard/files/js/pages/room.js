@@ -113,7 +113,7 @@ function Plan({ of: { name, plan } }) {
       ["Longest session", duration(plan.longest_session_s * 1000)],
       ["Given up after", duration(plan.abandon_after_s * 1000), "without a sign of life in line"],
       ["Entrance", plan.entrance ? html`<code>${plan.entrance}</code>` : "none"],
-      ["Comes in", plan.anonymous ? "whoever comes to the page" : "whom the shop's server brings"],
+      ["Visitors", plan.anonymous ? "anonymous visitors may join" : "only those that the shop's server brings"],
       ["Waiting page", html`<a href=${page} rel="noreferrer">${page}</a>`],
     ]} />
   <//>`;
