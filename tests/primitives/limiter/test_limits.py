@@ -292,7 +292,7 @@ async def test_an_unknown_priority_is_refused(new_limiter: NewLimiter):
         ({"limits": (), "rates": ()}, "no rule binds high"),
         ({"limits": (TEN, TEN), "rates": ()}, "two rules have one name"),
         ({"limits": (TEN.model_copy(update={"priorities": LOW_ONLY}),), "rates": ()}, "no rule binds high"),
-        ({"rates": (Rate(name="r", per_second=1000, burst=50),)}, "take 90"),
+        ({"rates": (Rate(name="r", per_second=1000, burst=50),)}, "use 90"),
         ({"use_by": timedelta(0)}, "use_by"),
         ({"low_floor": 0.9}, "low_floor"),
         ({"speed": 3}, "speed"),

@@ -282,7 +282,7 @@ async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Membershi
     assert not await us.declare_dead("them")
     assert not await us.declare_dead("stranger")
     assert await us.known_dead() == []
-    with pytest.raises(InvalidArgument, match="ourselves"):
+    with pytest.raises(InvalidArgument, match="this process"):
         await us.declare_dead("us")
 
 

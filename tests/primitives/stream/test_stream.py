@@ -274,7 +274,7 @@ async def test_what_stalls_three_times_is_a_dead_letter(stream: Stream):
         assert len(await stream.consumer(life).read(1, 0)) == 1
         await stream.sweep_idle(timedelta(0))
     [letter] = (await stream.dead_letters.page()).letters
-    assert (letter.deliveries, letter.reason) == (3, "nobody acknowledged it in time")
+    assert (letter.deliveries, letter.reason) == (3, "it was not acknowledged in time")
 
 
 # nonsense

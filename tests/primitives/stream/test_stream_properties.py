@@ -125,7 +125,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.run(self.stream.sweep_idle(timedelta(0)))
         everything = [(each, name) for name in NAMES for each in self.held[name]]
         for each, holder in sorted(everything, key=lambda pair: as_pair(pair[0])):
-            self.hand_on(holder, each, "nobody acknowledged it in time", most=MAX_DELIVERIES)
+            self.hand_on(holder, each, "it was not acknowledged in time", most=MAX_DELIVERIES)
 
     @rule()
     def sweep_in_vain(self) -> None:

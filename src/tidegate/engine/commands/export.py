@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidegate.core.clock import Clock
     from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
-    from tidegate.storage.documents.export import Column, Manifest, Progress, Wish
+    from tidegate.storage.documents.export import Column, ExportRequest, Manifest, Progress
 
 _KNOWN = ", ".join(COLUMNS)
 _STANDARD_OUTPUT = "-"
@@ -57,7 +57,7 @@ def export(
     The files get their names when all of them are whole. An export that is there already is replaced. On standard
     output there is no manifest, and what was written before an error stays written.
     """
-    from tidegate.storage.documents.export import Wish
+    from tidegate.storage.documents.export import ExportRequest
 
     if as_json and str(output) == _STANDARD_OUTPUT:
         raise typer.BadParameter("with --output - documents go to standard output, so the manifest cannot: omit --json")
@@ -65,11 +65,11 @@ def export(
     shows = sys.stderr.isatty() and not (no_progress or as_json)
     require_format(format, with_body=not no_body)
 
-    def wish(kinds: Mapping[str, Sequence[Column]]) -> Wish:
+    def request(kinds: Mapping[str, Sequence[Column]]) -> ExportRequest:
         owners = _owners(source, login) if login else None
-        return Wish(format=format, kinds=kinds, owners=owners, with_gone=with_gone, with_body=not no_body)
+        return ExportRequest(format=format, kinds=kinds, owners=owners, with_gone=with_gone, with_body=not no_body)
 
-    order = _Order(source, tuple(dict.fromkeys(kind)), wish)
+    order = _Order(source, tuple(dict.fromkeys(kind)), request)
     why = _why_nothing(settings, is_narrowed=bool(login or kind))
     with _shown(shows=shows) as on_progress:
         if str(output) != _STANDARD_OUTPUT:
@@ -86,7 +86,7 @@ class _Order(NamedTuple):
 
     source: str
     kinds: Sequence[str]
-    wish: Callable[[Mapping[str, Sequence[Column]]], Wish]
+    request: Callable[[Mapping[str, Sequence[Column]]], ExportRequest]
 
 
 def _columns(settings: Settings, source: str) -> Mapping[str, Sequence[Column]]:
@@ -113,19 +113,19 @@ async def _export(
 ) -> Manifest:
     from tidegate.storage.documents.export import export as write_export
 
-    async with _documents(settings, order) as (documents, clock, wish):
-        return await write_export(documents, folder, wish, force=force, clock=clock, on_progress=on_progress)
+    async with _documents(settings, order) as (documents, clock, request):
+        return await write_export(documents, folder, request, force=force, clock=clock, on_progress=on_progress)
 
 
 async def _print(settings: Settings, order: _Order, on_progress: Callable[[Progress], None]) -> int:
     from tidegate.storage.documents.export import export_stream
 
-    async with _documents(settings, order) as (documents, _, wish):
-        return await export_stream(documents, typer.get_binary_stream("stdout"), wish, on_progress=on_progress)
+    async with _documents(settings, order) as (documents, _, request):
+        return await export_stream(documents, typer.get_binary_stream("stdout"), request, on_progress=on_progress)
 
 
 @asynccontextmanager
-async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[DocumentStore, Clock, Wish]]:
+async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[DocumentStore, Clock, ExportRequest]]:
     """The documents of a source, the clock of their database and what to export, for the length of a block."""
     from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents
@@ -134,7 +134,7 @@ async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[
         documents = await open_documents(settings.documents, database)
         try:
             store = documents.of(order.source)
-            yield store, database.clock, order.wish(await _kinds(store, order, _columns(settings, order.source)))
+            yield store, database.clock, order.request(await _kinds(store, order, _columns(settings, order.source)))
         finally:
             await documents.close()
 

@@ -1,4 +1,4 @@
-"""Spare a server that fails, and those who wait for it."""
+"""Stops calls to a server that keeps failing."""
 
 from typing import TYPE_CHECKING
 

@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 
 class CircuitBreakerState(StrEnum):
-    """What happens to the next call."""
+    """State of a circuit breaker, which decides what happens to the next call."""
 
     CLOSED = "closed"  # passes
     OPEN = "open"  # refused
@@ -48,11 +48,11 @@ _GAUGE_VALUES = {CircuitBreakerState.CLOSED: 0, CircuitBreakerState.TRYING: 1, C
 
 
 class CircuitBreaker:
-    """Refuses calls to a server that keeps failing, and finds out gently whether it is back.
+    """Refuses calls to a server that keeps failing, and makes trial calls to find out whether it is back.
 
-    `failures` are the errors that speak against the server. Any other error means that it answered, which is a success.
-    A call that was cancelled, or refused by a breaker further in, says nothing; so a timeout belongs inside the
-    breaker, not around it. A result counts only for the state in which its call began, so stragglers change nothing.
+    `failures` are the errors that count as failures of the server. Any other error means that the server answered, and
+    counts as a success. A call that was cancelled, or refused by an inner breaker, is not counted; so a timeout belongs
+    inside the breaker, not around it. A result counts only for the state in which its call began.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitBreakerState:
-        """The present state; one that is open stays so until the first call after its pause."""
+        """The current state. An open breaker stays open until the first call after its pause."""
         return self._state
 
     @property
     def wanted(self) -> int:
-        """How many calls would decide the state: trials that are missing, or 1 where no trials are needed."""
+        """Number of calls that would decide the state: missing trials, or 1 if no trials are needed."""
         if self._state is CircuitBreakerState.CLOSED:
             return 1
         if self._state is CircuitBreakerState.OPEN:
@@ -91,7 +91,7 @@ class CircuitBreaker:
 
     @property
     def pause_left_s(self) -> float:
-        """For how much longer calls are refused; 0 where it is not open."""
+        """How much longer calls are refused; 0 unless the breaker is open."""
         return max(0.0, self._pause_left_ms / 1000) if self._state is CircuitBreakerState.OPEN else 0.0
 
     @property
@@ -105,19 +105,19 @@ class CircuitBreaker:
 
     @contextmanager
     def attempt(self) -> Generator[None]:
-        """A scope around one call: raises `CircuitOpen` at its start, learns from how it ends."""
+        """Wrap one call in a block: raises `CircuitOpen` at its start, and counts its result."""
         self._admit()
         began_in = self._round
         try:
             yield
         except BaseException as error:
-            self._conclude(began_in, failed=self._speaks_against(error))
+            self._conclude(began_in, failed=self._is_failure(error))
             raise
         else:
             self._conclude(began_in, failed=False)
 
-    def _speaks_against(self, error: BaseException) -> bool | None:
-        """Whether an error shows that the server fails (True) or that it answers (False), if it shows anything."""
+    def _is_failure(self, error: BaseException) -> bool | None:
+        """Whether an error is a failure of the server (True) or an answer of it (False); None if it is neither."""
         if isinstance(error, CircuitOpen) or not isinstance(error, Exception):
             return None
         return isinstance(error, self._failures) and not isinstance(error, ServerRefused)
@@ -131,19 +131,19 @@ class CircuitBreaker:
             self._enter(CircuitBreakerState.TRYING)
             log.info("breaker.tried", breaker=self.name, trials=self.settings.trials)
         elif not self._is_trial_free() and pause_left_ms <= 0:
-            # Trials that hang would otherwise keep all calls out forever; as many again may follow them.
+            # Trials that hang would otherwise block all calls forever, so a new series of trials begins.
             self._begin_round()
         if self._state is CircuitBreakerState.OPEN or not self._is_trial_free():
             metrics.CIRCUIT_BREAKER_REFUSED.labels(self.name).inc()
             raise CircuitOpen(self.name, retry_at_ms=to_ms(self._clock.now()) + math.ceil(pause_left_ms))
         self._under_way += 1
-        self._began_ms = self._elapsed_ms()  # trials that began a moment ago do not hang, however old their round is
+        self._began_ms = self._elapsed_ms()  # recent trials do not hang, however old their series is
 
     def _is_trial_free(self) -> bool:
         return self._under_way + len(self._outcomes) < self.settings.trials
 
     def _conclude(self, began_in: int, *, failed: bool | None) -> None:
-        """Book how a call ended (None: it says nothing) and move on where that decides something."""
+        """Count the result of a call (None: not counted) and change the state if it decides."""
         if began_in != self._round:
             return
         if self._state is CircuitBreakerState.TRYING:
@@ -162,7 +162,7 @@ class CircuitBreaker:
             self._open()
 
     def _judge_trials(self) -> None:
-        """Decide as soon as the trials still missing could not change the result."""
+        """Decide as soon as the missing trials cannot change the result."""
         size, failed = self.settings.trials, sum(self._outcomes)
         missing = size - len(self._outcomes)
         if failed / size >= self.settings.failure_rate:
@@ -189,7 +189,7 @@ class CircuitBreaker:
         self._show_state()
 
     def _begin_round(self) -> None:
-        """Forget all outcomes, and disown the calls still under way."""
+        """Forget all results, and ignore those of calls in progress."""
         self._round += 1
         self._began_ms = self._elapsed_ms()
         self._under_way = 0

@@ -11,10 +11,10 @@ class CircuitBreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribu
     """When a breaker opens, and how it closes again."""
 
     window: int = Field(default=10, ge=1)
-    """How many of the last calls are judged; it stays closed until there were that many."""
+    """Number of last calls that are evaluated; the breaker stays closed until there were that many."""
     failure_rate: float = Field(default=0.5, gt=0, le=1)
-    """The share of failures among them from which it opens."""
+    """Share of failures among them from which the breaker opens."""
     open_for: Annotated[timedelta, Gt(timedelta(0))] = timedelta(seconds=30)
-    """How long calls are refused before it is tried again."""
+    """How long calls are refused before trial calls are made."""
     trials: int = Field(default=5, ge=1)
-    """How many calls are let through to try; the same share of failures among them opens it again."""
+    """Number of trial calls; the same share of failures among them opens the breaker again."""

@@ -1,4 +1,4 @@
-"""One piece of work per subject at a time, however many ask for it."""
+"""Merges concurrent requests for the same work: one piece of work per subject at a time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _HIGHEST_VERSION = 2**52
 """Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""
 _READ_AT_ONCE = 1000
 _PUBLISHED_AT_ONCE = 100
-"""Subjects per script: a long one holds up everybody else."""
+"""Subjects per script call: a long script blocks the server."""
 
 
 @lua_script("request.lua")
@@ -61,7 +61,7 @@ async def _confirm(valkey: Valkey, *, work: Key, version: int) -> int: ...
 
 @dataclass(frozen=True)
 class Draft:
-    """A request whose message is added to a stream in the same step, if it is granted."""
+    """A request and its message, which is added to a stream in the same step if the request is granted."""
 
     subject: str
     priority: Priority
@@ -74,7 +74,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Published:
-    """The work is the caller's to publish, under this version."""
+    """The caller must publish the work, under this version."""
 
     version: int
     token: str
@@ -82,7 +82,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The same, and it takes the place of less urgent work, whose older version is obsolete once this is confirmed."""
+    """Like `Published`; it replaces less urgent work, whose version becomes obsolete when this one is confirmed."""
 
     version: int
     token: str
@@ -90,7 +90,7 @@ class Upgraded:
 
 @dataclass(frozen=True)
 class AlreadyProcessing:
-    """Somebody else does it, under this version; there is nothing to publish."""
+    """The work is in progress under this version; there is nothing to publish."""
 
     version: int
 
@@ -101,14 +101,14 @@ Outcome = Published | Upgraded | AlreadyProcessing
 class Coalescer:
     """Locks and versions of subjects, all in the unit `name`.
 
-    Whoever is told `Published` or `Upgraded` by `request` must publish the work and then `confirm` it, or `release` it;
-    `publish_many` does all of it in one step, where messages go to a stream of the same unit. The versions of a subject
-    only ever grow: after they were forgotten, when clocks differ or are set back, and, if callers pass the version they
-    know of, even when the server lost its data.
+    A caller that receives `Published` or `Upgraded` from `request` must publish the work and then `confirm` it, or
+    `release` it; `publish_many` does both in one step if the messages go to a stream of the same unit. Versions of a
+    subject only grow: after they expired, when clocks differ or are set back, and, if callers pass the version that
+    they know, even after the server lost its data.
 
-    A version makes older ones obsolete when it is confirmed, and not when it is given: a caller that cannot publish, or
-    dies before it does, takes nothing from those whose events are queued. Where a confirmation is lost, an older event
-    is done once more than needed.
+    A version makes older ones obsolete when it is confirmed, not when it is granted. So a caller that cannot publish,
+    or dies before it does, does not invalidate queued events. If a confirmation is lost, an older event is processed
+    without need.
     """
 
     def __init__(
@@ -125,29 +125,29 @@ class Coalescer:
     async def request(
         self, subject: str, priority: Priority, *, known_version: int = 0, token: str | None = None
     ) -> Outcome:
-        """Ask to do the work now.
+        """Request to do the work now.
 
-        `known_version`: the highest version of this subject the caller knows, as from SQL; the new one is higher.
-        `token`: the name of this request. Whoever got no answer asks again with the same one, and gets the same.
+        `known_version`: the highest version of this subject that the caller knows, e.g. from SQL; the new one is
+        higher. `token`: id of this request. A repetition with the same token gets the same answer.
         """
         token = new_id() if token is None else require_name("token", token)
         question = self._question(subject, priority, known_version, token)
         return _counted(_outcome(await _request(self._valkey, **question), token))
 
     async def request_many(self, wanted: Sequence[tuple[str, Priority, int]]) -> list[Outcome]:
-        """The same for many, each a subject, its priority and its known version, in one round trip.
+        """Like `request` for many (subject, priority, known version), in one round trip.
 
-        Raises where one of them cannot be, before anything is asked; and where the server is away: then locks may be
-        held that nobody knows of, which end by themselves.
+        Raises `InvalidArgument` before anything is sent if one is invalid. If the server is unavailable, locks may have
+        been taken whose owner does not know it; they expire.
         """
         questions = [self._question(*each, token=new_id()) for each in wanted]
         replies = await run_together(self._valkey, [_request.bind(**each) for each in questions])
         return [_counted(_outcome(reply, each["token"])) for reply, each in zip(replies, questions, strict=True)]
 
     async def publish_many(self, stream: Key, drafts: Sequence[Draft]) -> list[Outcome]:
-        """The same, and the messages of those that are granted are added to `stream`, which is of the same unit.
+        """Like `request_many`, and add the messages of granted requests to `stream`, which is in the same unit.
 
-        One round trip. Nothing has to be confirmed: a lock is only taken together with its message.
+        One round trip. No confirmation is needed: a lock is only taken together with its message.
         """
         asked = [(self._question(each.subject, each.priority, each.known_version, new_id()), each) for each in drafts]
         calls = [
@@ -165,47 +165,47 @@ class Coalescer:
         return [_counted(_outcome(reply, each["token"])) for reply, (each, _) in zip(replies, asked, strict=True)]
 
     async def confirm(self, subject: str, version: int) -> bool:
-        """Say that the work of this version was published, which makes older ones obsolete; True where that was news.
+        """Record that the work of this version was published, which makes older versions obsolete.
 
-        False: newer work was confirmed before, or this was, or nothing is known of it any more.
+        Returns False if it or newer work was confirmed before, or the version is no longer known.
         """
         (confirmed,) = await self.confirm_many([(subject, version)])
         return confirmed
 
     async def confirm_many(self, works: Sequence[tuple[str, int]]) -> list[bool]:
-        """The same for many, each a subject and its version, in one round trip."""
+        """Like `confirm` for many (subject, version), in one round trip."""
         return [bool(reply) for reply in await self._run_on(works, _confirm)]
 
     async def release(self, subject: str, version: int) -> bool:
-        """End the work of this version early; True for the one call that did.
+        """End the work of this version early; True for the one call that released the lock.
 
-        False: its lock had been taken over, taken anew after it lapsed, or released before.
+        Returns False if the lock was taken over, expired and taken again, or released before.
         """
         (released,) = await self.release_many([(subject, version)])
         return released
 
     async def release_many(self, works: Sequence[tuple[str, int]]) -> list[bool]:
-        """The same for many, each a subject and its version, in one round trip."""
+        """Like `release` for many (subject, version), in one round trip."""
         released = [bool(reply) for reply in await self._run_on(works, _release)]
         DEDUP_LOCK_CONFLICT.inc(released.count(False))
         return released
 
     async def current_version(self, subject: str) -> int | None:
-        """The newest version of this subject, published or not; None when it was never asked for, or too long ago."""
+        """The newest version of this subject, published or not; None if it was never requested, or is forgotten."""
         (version,) = await self.current_versions([subject])
         return version
 
     async def current_versions(self, subjects: Iterable[str]) -> list[int | None]:
-        """The newest version of each, in the order of the subjects; many in one round trip."""
+        """Like `current_version` for many subjects, in their order, with few round trips."""
         return await self._read("version", subjects)
 
     async def is_obsolete(self, subject: str, version: int) -> bool:
-        """Whether newer work on this subject was confirmed to be published; False when nothing is known of it."""
+        """Whether newer work on this subject was confirmed; False if the subject is not known."""
         (obsolete,) = await self.are_obsolete([(subject, version)])
         return obsolete
 
     async def are_obsolete(self, events: Sequence[tuple[str, int]]) -> list[bool]:
-        """The same for many events, each a subject and its version, in one round trip."""
+        """Like `is_obsolete` for many (subject, version), with few round trips."""
         for _, version in events:
             require_positive("version", version)
         published = await self._read("published", (subject for subject, _ in events))

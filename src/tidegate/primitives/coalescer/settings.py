@@ -13,11 +13,11 @@ class CoalescerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_do
     """How long work is locked, and its version remembered."""
 
     high_lock: Span = timedelta(seconds=30)
-    """How long urgent work may take before somebody else may begin it anew."""
+    """How long HIGH work is locked; afterwards it may be requested again."""
     low_lock: Span = timedelta(seconds=60)
-    """The same for work that nobody waits for."""
+    """How long LOW work is locked."""
     keep_version: Span = timedelta(minutes=45)
-    """How long a subject's version is remembered; an event that waited for longer is no longer known to be obsolete."""
+    """How long the version of a subject is kept. An event that waited longer cannot be recognised as obsolete."""
 
     @model_validator(mode="after")
     def _version_outlives_its_lock(self) -> Self:

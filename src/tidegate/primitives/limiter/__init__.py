@@ -1,4 +1,4 @@
-"""Permits for calls to a rationed upstream: several limits at once, each exact in any window."""
+"""Permits for calls to a rate-limited upstream: several limits at once, each exact in any window."""
 
 from typing import TYPE_CHECKING
 

@@ -2,5 +2,5 @@
 ---@key state    hash    clock, paused_until, spent|<rule>
 ---@key counts   hash    <rule>|<slot> -> units granted in that slot of time
 ---@key leaving  zset    <rule>|<slot> scored by the moment when it has left every window of its rule
----@key waiting  hash    <priority>|<owner> -> units|promised|due
+---@key waiting  hash    <priority>|<owner> -> units|reserved|due
 ---@key memory   string  since when the server remembers what this limiter granted, in ms

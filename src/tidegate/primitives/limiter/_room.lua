@@ -22,15 +22,15 @@ local function private_room(book, plan, priority)
   return math.max(0, lesser_left(book, plan.rules, function(binds) return binds[priority] and not binds[3 - priority] end))
 end
 
--- HIGH leaves LOW its floor; LOW leaves HIGH all that HIGH still waits for, but not the floor. Whoever did not wait
--- leaves what is promised to those of its own priority who do.
+-- HIGH leaves LOW its floor; LOW leaves HIGH all that HIGH waits for, but not the floor. A process that was not waiting
+-- leaves what is reserved for waiting processes of its priority.
 local function usable(book, plan, lines, priority)
   local all, mine, other = room(book, plan, priority), lines[priority], lines[3 - priority]
   local kept = math.min(other.units + other.own, private_room(book, plan, 3 - priority))
   local floor = left_of(book, plan.floor)
   local allowed = all - math.min(kept, floor)
   if priority == LOW then allowed = math.max(all - kept, math.min(all, floor)) end
-  if mine.own == 0 then allowed = allowed - mine.promised end
+  if mine.own == 0 then allowed = allowed - mine.reserved end
   return math.max(0, allowed)
 end
 
@@ -51,7 +51,7 @@ local function wait_for_window(keys, book, rule, missing)
   return wait
 end
 
--- In how many ms all rules allow `need` units, if nobody else takes any.
+-- In how many ms all rules allow `need` units, if no other process takes any.
 local function wait_for_room(keys, book, plan, priority, need)
   local wait = math.max(0, (book.paused_until or 0) - book.clock)
   for _, rule in ipairs(plan.rules) do

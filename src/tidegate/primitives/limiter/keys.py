@@ -14,12 +14,12 @@ class LimiterKeys:
     def __init__(self, unit: Unit, key: str = "") -> None:
         which = blake2b(key.encode(), digest_size=16).hexdigest() if key else "all"
         self.state: Key = unit.key(f"state:{which}")
-        """hash: the clock's high-water mark, the end of the pause, what is spent of each rule."""
+        """hash: highest server time seen, end of the pause, units spent per rule."""
         self.counts: Key = unit.key(f"counts:{which}")
-        """hash: `rule|slot` -> units granted in that slot of time."""
+        """hash: `rule|slot` -> units granted in that time slot."""
         self.leaving: Key = unit.key(f"leaving:{which}")
-        """zset: `rule|slot` scored by the moment when it has left every window of its rule."""
+        """zset: `rule|slot` scored by the time at which it has left every window of its rule."""
         self.waiting: Key = unit.key(f"waiting:{which}")
-        """hash: `priority|owner` -> units still wanted, units promised, when the owner comes back."""
+        """hash: `priority|owner` -> units requested, units reserved, time at which the owner asks again."""
         self.memory: Key = unit.key("memory")
-        """string: since when the server remembers what the limiter granted; the same for all its keys."""
+        """string: since when the server has recorded grants; shared by all keys of the limiter."""

@@ -1,4 +1,4 @@
-"""The server's side of a limiter: every step is one script."""
+"""Server side of the limiter: each step is one script."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ async def _status(
 
 @dataclass(frozen=True)
 class Demand:
-    """What the callers of one priority ask for, in their order."""
+    """Units that the callers of one priority request, in their order."""
 
     priority: Priority
     costs: Sequence[int]
@@ -71,20 +71,20 @@ class Demand:
 
 @dataclass(frozen=True)
 class Answer:
-    """How many of the requests were granted, from the first on, and when to ask again for the others."""
+    """How many requests were granted, starting with the first, and when to ask again for the rest."""
 
     granted: int
     units: int
     wait_ms: int
     ends_at_ms: float
-    """When the permits end, on the monotonic clock of this process."""
+    """When the permits expire, on the monotonic clock of this process."""
     granted_at_ms: int
-    """When they were granted, by the server's clock, in ms since the epoch."""
+    """Server time of the grant, in ms since the epoch."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What counts at present against one rule."""
+    """Units that currently count against one rule."""
 
     name: str
     used: int
@@ -93,7 +93,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class LimiterStatus:
-    """Every rule's usage, units that processes wait for, and for how much longer nobody gets a permit."""
+    """Usage of every rule, units that processes wait for, and the rest of a pause."""
 
     usage: tuple[Usage, ...]
     waiting: dict[Priority, int]
@@ -101,7 +101,7 @@ class LimiterStatus:
 
 
 class Ledger:
-    """Asks the server; knows nothing of the callers in this process."""
+    """Calls the scripts of one key; independent of the callers in this process."""
 
     def __init__(
         self, valkey: Valkey, keys: LimiterKeys, clock: Clock, plan: Plan, stopwatch: Callable[[], float]
@@ -110,8 +110,8 @@ class Ledger:
         self._plan, self._owner = plan, new_owner()
 
     async def take(self, demands: Sequence[Demand]) -> list[Answer]:
-        """One answer for each demand; HIGH must come first."""
-        # From before the question: however long the answer takes, the permit ends in time.
+        """Request permits; one answer per demand. HIGH must come first."""
+        # Counted from before the request, so the permit expires in time however long the answer takes.
         ends_at_ms = self._stopwatch() + self._plan.use_by_ms
         replies = await _take(
             self._valkey,
@@ -126,14 +126,14 @@ class Ledger:
         ]
 
     async def pause(self, span: timedelta) -> timedelta:
-        """Grant nothing for `span`; returns how long that is, an earlier pause included."""
+        """Grant nothing for `span`. Returns the length of the pause, which an earlier one may extend."""
         paused_ms = await _pause(
             self._valkey, **self._common(), pause_ms=milliseconds(span), now_ms=self._clock.pinned_ms
         )
         return timedelta(milliseconds=paused_ms)
 
     async def status(self) -> LimiterStatus:
-        """How things stand now."""
+        """Read the current usage."""
         used, high, low, paused_ms = await _status(self._valkey, **self._common(), now_ms=self._clock.pinned_ms)
         rules = self._plan.packed["rules"]
         return LimiterStatus(

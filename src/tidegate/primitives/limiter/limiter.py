@@ -32,21 +32,21 @@ _MOST_AT_ONCE = 10_000
 _LONGEST_PAUSE = timedelta(days=7)
 _LONGEST_KEY = 500
 _IDLE_KEYS_KEPT = 1_000
-"""Keys whose queue is kept in memory although no caller waits."""
+"""Number of queues kept in memory for keys without waiting callers."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Permits that were there, and how long to wait for more: nothing if all were given."""
+    """Granted permits, and how long to wait for more: zero if all were granted."""
 
     grants: tuple[Grant, ...]
     wait: timedelta
 
 
 class Limiter:
-    """Gives permits, HIGH before LOW. A permit is valid for a short time; a call may not be made without one.
+    """Grants permits, HIGH before LOW. A permit is valid for a short time; each call needs one.
 
-    Callers without a key share the limits. Each key has the limits to itself:
+    Callers without a key share the limits. Each key has its own set of the limits:
 
         (await limiter.acquire("user:42")).use()
     """
@@ -81,15 +81,15 @@ class Limiter:
         return await call()
 
     async def acquire(self, key: str = "", *, priority: Priority = Priority.HIGH, units: int = 1) -> Grant:
-        """Wait for a permit that is valid at this moment; `use` it right before the call.
+        """Wait for a permit. Call its `use` right before the request.
 
-        Raises `ValkeyUnavailable` when the server cannot be asked: no permit, no call.
+        Raises `ValkeyUnavailable` if the server cannot be asked: no permit, no call.
         """
         priority = _known(priority)
         return await self._queue(key).acquire(priority, self._affordable(priority, units))
 
     async def take(self, most: int, key: str = "", *, priority: Priority = Priority.HIGH) -> Batch:
-        """As many permits as there are now, up to `most`, without waiting."""
+        """Take the permits that are available now, at most `most`, without waiting."""
         require_positive("most", most)
         require_at_most("most", most, _MOST_AT_ONCE)
         queue = self._queue(key)
@@ -99,9 +99,9 @@ class Limiter:
         return Batch(grants, timedelta(milliseconds=answer.wait_ms))
 
     async def pause(self, span: timedelta, key: str = "") -> None:
-        """Give no permits for `span`: the upstream said "too many". The longest of several pauses counts.
+        """Grant no permits for `span`, because the upstream answered "too many requests". The longest pause counts.
 
-        Permits already given stay valid for what is left of their short life.
+        Permits granted before stay valid until they expire.
         """
         require_positive("span", span.total_seconds())
         require_at_most("span", span.total_seconds(), _LONGEST_PAUSE.total_seconds())
@@ -109,7 +109,7 @@ class Limiter:
         log.warning("limiter.paused", limiter=self._unit.name, paused_ms=milliseconds(paused_for))
 
     async def status(self, key: str = "") -> LimiterStatus:
-        """What is used of every rule, how many units are waited for, and how long a pause still lasts."""
+        """Usage of every rule, units that callers wait for, and the rest of a pause."""
         return await self._queue(key).ledger.status()
 
     def _queue(self, key: str) -> PermitQueue:

@@ -1,4 +1,4 @@
-"""The settings as the scripts need them: spans in ms, what flows through, what one turn is worth."""
+"""Limiter settings in the form that the scripts need: spans in ms, throughput, and the size of one turn."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,29 +8,29 @@ from tidegate.core.priority import Priority
 from tidegate.primitives.limiter.settings import Limit, LimiterSettings, Rate, binding
 
 SLOTS_PER_WINDOW = 1000
-"""Grants of one slot leave the window together, so this costs at most a thousandth of the limit."""
+"""Grants of one slot leave the window together, which costs at most a thousandth of the limit."""
 BRISK_MS = 10_000
-"""A rule that renews itself within this time decides how fast those who wait are served."""
+"""Rules that renew within this time determine how fast waiting callers are served."""
 GRACE_MS = 250
-"""How long after its time a process that was told to come back keeps its place."""
+"""How long a process keeps its place in the queue after the time at which it should have asked again."""
 LONGEST_LINE_MS = 1000
-"""Nobody is sent away for longer because of others who wait: they may vanish, and LOW has its floor to fetch."""
+"""Upper bound of the wait that is caused by other waiting processes: they may vanish, and LOW must use its floor."""
 KEPT_MS = 60_000
-"""How much longer than its longest window an unused limiter is remembered: then all it granted has left the windows."""
+"""How much longer than its longest window an unused limiter is kept: then all its grants have left the windows."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What goes to the scripts with every call, and what a single request may ask for."""
+    """Parameters that every script call needs, and the largest request of each priority."""
 
     packed: dict[str, Any]
     most_units: dict[Priority, int]
     use_by_ms: int
-    """How long after it was asked for a permit may be used."""
+    """How long a permit is valid, counted from its request."""
 
 
 def make_plan(settings: LimiterSettings) -> Plan:
-    """Work out once what is the same for every call."""
+    """Compute the parameters that are the same for every call."""
     flow = {priority: _flow(settings, priority) for priority in Priority}
     pace_ms = milliseconds(settings.pace)
     spans = [_span_ms(rule, settings) for rule in settings.rules]

@@ -1,6 +1,6 @@
-"""Callers of one process that wait for permits of one key, and the task that asks the server for all of them.
+"""Callers of one process that wait for permits of one key, and the task that requests permits for all of them.
 
-The server is asked as long as callers wait, not more often than `pace`, and not before the time that it named.
+While callers wait, the server is asked at most once per `pace`, and not before the time that its last answer named.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ from tidegate.primitives.limiter.settings import LimiterSettings
 log = get_logger(__name__)
 
 _LONGEST_SLEEP_MS = 60_000.0
-"""A long refusal is confirmed now and then while callers wait, since the server may have been given new rules."""
+"""A long refusal is confirmed at this interval while callers wait, because the rules may have changed."""
 _TRIES = 5
-"""How often in a row permits may end before they could be used, until that counts as an outage."""
+"""How often in a row permits may expire unused before it counts as an outage."""
 _MOST_PER_QUESTION = 1000
 
 
 @dataclass(eq=False)
 class Waiter:
-    """One caller, and what it asks for."""
+    """One caller and the units that it requests."""
 
     units: int
     is_overdue: bool = False
-    """Whether the request has left already: its permit comes before those of all others."""
+    """Whether the request was sent already; its permit then comes first."""
     granted: asyncio.Future[Grant] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Line:
-    """First come, first served."""
+    """Waiting callers of one priority, served in the order of arrival."""
 
     def __init__(
         self, priority: Priority, stopwatch: Callable[[], float], on_late: Callable[[Grant], None] | None = None
@@ -55,11 +55,11 @@ class Line:
 
     @property
     def waiting(self) -> Iterator[Waiter]:
-        """Those who wait, the first at the head."""
+        """Waiting callers, the first one first."""
         return iter(self._waiters)
 
     def join(self, waiter: Waiter, *, in_front: bool) -> None:
-        """Stand at the end; in front whoever was served before and could not use it."""
+        """Add a caller at the end, or in front if its last permit expired before it could be used."""
         if waiter.is_overdue:
             self._waiters.appendleft(waiter)
         elif in_front:
@@ -69,15 +69,15 @@ class Line:
             self._waiters.append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Go away unserved; whoever was served is no longer here."""
+        """Remove a caller that was not served; no effect for others."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
 
     def demand(self) -> Demand:
-        """What to ask the server for.
+        """The units to request from the server.
 
-        Permits that end unused are lost to all processes. So a process that is short of CPU asks for no more than it
-        used in time of the last ones, and for twice as many when it used them all.
+        Permits that expire unused are lost for all processes. So a process that is short of CPU requests only as many
+        as it used in time of the last ones, and twice as many after it used all of them.
         """
         if self._last.void:
             self._most = max(1, self._last.used)
@@ -87,11 +87,11 @@ class Line:
         return Demand(self.priority, [waiter.units for waiter in islice(self._waiters, self._most)])
 
     def hand_out(self, answer: Answer) -> None:
-        """Serve from the front as far as the permits reach, which may be further than asked: some may have left."""
+        """Serve callers from the front as far as the permits reach; callers may have left since the request."""
         left, self._last = answer.units, Tally()
         while self._waiters and self._waiters[0].units <= left:
             waiter = self._waiters.popleft()
-            if not waiter.granted.done():  # else it was cancelled, and had no time yet to leave
+            if not waiter.granted.done():  # otherwise it was cancelled and has not been removed yet
                 left -= waiter.units
                 grant = Grant(
                     self.priority,
@@ -105,7 +105,7 @@ class Line:
                 waiter.granted.set_result(grant)
 
     def refuse_all(self, error: Exception) -> None:
-        """Nobody is served; each learns why."""
+        """Raise `error` in all waiting callers."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():
@@ -114,13 +114,13 @@ class Line:
 
 @dataclass(eq=False)
 class WaitingCount:
-    """How many callers wait, over all keys of a limiter in this process."""
+    """Number of waiting callers of all keys of a limiter in this process."""
 
     callers: int = 0
 
 
 class PermitQueue:
-    """Permits of one key, HIGH before LOW, in the order of the callers."""
+    """Grants permits of one key, HIGH before LOW, in the order of the callers."""
 
     def __init__(
         self,
@@ -137,22 +137,22 @@ class PermitQueue:
         self._dispatcher: asyncio.Task[None] | None = None
         self._lapsed_in_a_row = 0
         self._uncounted: list[Grant] = []
-        """Permits whose requests left late, while the server could not be asked to count them again."""
+        """Permits of requests that were sent late and are not counted again yet: the server was unavailable."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether no caller waits, no request is still to be counted, and the task that asks the server has ended."""
+        """Whether no caller waits, no request is left to count, and the requesting task has ended."""
         is_asking = self._dispatcher is not None and not self._dispatcher.done()
         return not any(self._lines) and not self._uncounted and not is_asking
 
     async def acquire(self, priority: Priority, units: int) -> Grant:
-        """Wait for a permit that is valid at this moment."""
+        """Wait for a valid permit."""
         for attempt in range(_TRIES):
             grant = await self._wait_in_line(priority, Waiter(units), in_front=attempt > 0)
             if grant.is_alive:
                 return grant
             grant.tally.void += 1
-        raise GrantVoid(f"{_TRIES} permits of {self._name!r} ended before this process came to use them")
+        raise GrantVoid(f"{_TRIES} permits of {self._name!r} expired before this process used them")
 
     async def _wait_in_line(self, priority: Priority, waiter: Waiter, *, in_front: bool) -> Grant:
         line = self._line_of(priority)
@@ -177,7 +177,7 @@ class PermitQueue:
         if len(line) == 1:
             self._changed.set()
         if self._dispatcher is None or self._dispatcher.done():
-            # In a context of its own: it serves all callers, and its log lines belong to none of them.
+            # In its own context: the task serves all callers, so its log lines must not carry the fields of one.
             dispatch = self._dispatch()
             self._dispatcher = asyncio.create_task(dispatch, name=f"limiter {self._name}", context=Context())
 
@@ -185,13 +185,13 @@ class PermitQueue:
         return next(line for line in self._lines if line.priority is priority)
 
     def count_again(self, late: Grant) -> None:
-        """A request left after its permit ended, in a window in which it is not counted. Take another permit for it,
-        before those of all callers that wait, and use it for nothing."""
+        """Take another permit for a request that was sent after its permit expired, and thus in a window that does not
+        count it. The permit is taken before those of all waiting callers, and discarded."""
         log.warning("limiter.sent_late", limiter=self._name, units=late.units)
         self._join(self._line_of(late.priority), self._discarding(late), in_front=True)
 
     def _discarding(self, late: Grant) -> Waiter:
-        """A place in the line whose permit is not used. Where the server cannot be asked, the next caller brings it."""
+        """A waiter whose permit is discarded. If the server is unavailable, the next caller requests it again."""
 
         def ended(granted: asyncio.Future[Grant]) -> None:
             if granted.cancelled() or granted.exception() is not None:
@@ -202,7 +202,7 @@ class PermitQueue:
         return waiter
 
     async def _dispatch(self) -> None:
-        """Ask the server for all callers that wait, until there are none."""
+        """Request permits for all waiting callers until there are none."""
         try:
             while any(self._lines):
                 if await self._is_time():
@@ -227,7 +227,7 @@ class PermitQueue:
 
     async def _ask(self) -> None:
         asked_at_ms = self._stopwatch()
-        # A line that may ask soon asks now: one request instead of two.
+        # A priority that may ask soon is included now: one request instead of two.
         asking = [line for line in self._lines if line and line.may_ask_at_ms <= asked_at_ms + self._pace_ms / 2]
         answers = await self.ledger.take([line.demand() for line in asking])
         for line, answer in zip(asking, answers, strict=True):
@@ -237,7 +237,7 @@ class PermitQueue:
                 line.hand_out(answer)
 
     def _is_in_time(self, answer: Answer) -> bool:
-        """Whether the permits still live. If the server is too slow time after time, it counts as away."""
+        """Whether the permits are still valid. A server that is too slow repeatedly counts as unavailable."""
         if answer.units == 0:
             return False
         if self._stopwatch() < answer.ends_at_ms:
@@ -247,5 +247,5 @@ class PermitQueue:
         log.warning("limiter.permits_lapsed", limiter=self._name, units=answer.units)
         if self._lapsed_in_a_row >= _TRIES:
             self._lapsed_in_a_row = 0
-            raise ValkeyUnavailable(f"the server's answers take longer than permits of {self._name!r} live")
+            raise ValkeyUnavailable(f"the server answers later than permits of {self._name!r} are valid")
         return False

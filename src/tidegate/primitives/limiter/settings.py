@@ -22,26 +22,26 @@ class Limit(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
     """At most `permits` units in ANY window of this length, as the upstream sees it."""
 
     name: RuleName
-    """What status and settings call it."""
+    """Name of the rule in settings and status."""
     permits: int = Field(ge=1, le=10**12)
-    """Units in one window."""
+    """Units per window."""
     window: Span
-    """The length of the window."""
+    """Length of the window."""
     priorities: frozenset[Priority] = Field(default=ALL, min_length=1)
-    """Whose calls count, and are bound."""
+    """Priorities whose calls are counted and limited."""
 
 
 class Rate(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """On the long run `per_second` units, and never more than `burst` ahead of that pace."""
+    """A token bucket: `per_second` units on average, and at most `burst` more than that at any time."""
 
     name: RuleName
-    """What status and settings call it."""
+    """Name of the rule in settings and status."""
     per_second: float = Field(gt=0, le=10**9, allow_inf_nan=False)
-    """The pace."""
+    """Units per second on average."""
     burst: int = Field(ge=1, le=10**9)
-    """What may gather while nobody asks."""
+    """Units that accumulate while there are no calls."""
     priorities: frozenset[Priority] = Field(default=ALL, min_length=1)
-    """Whose calls count, and are bound."""
+    """Priorities whose calls are counted and limited."""
 
 
 def _default_limits() -> tuple[Limit, ...]:
@@ -54,25 +54,25 @@ def _default_limits() -> tuple[Limit, ...]:
 
 
 class LimiterSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """Limits and rates that all hold at once, and how permits are handed out."""
+    """Limits and rates, which all apply at once, and how permits are granted."""
 
     limits: tuple[Limit, ...] = Field(default_factory=_default_limits, max_length=16)
-    """Hold in any window."""
+    """Limits that hold in any window."""
     rates: tuple[Rate, ...] = Field(default=(Rate(name="sustained", per_second=450, burst=50),), max_length=16)
-    """Hold on the long run; they spread the calls within the windows."""
+    """Average rates; they spread the calls within the windows."""
     use_by: Brief = timedelta(milliseconds=50)
-    """How long after it was asked for a permit may be used. Every window is longer by this, so it costs throughput."""
+    """How long a permit is valid, counted from its request. Every window is longer by this, which costs throughput."""
     guard: Brief = timedelta(milliseconds=20)
-    """How much longer one call may be under way to the upstream than another. Also added to every window."""
+    """How much longer one call may travel to the upstream than another. Also added to every window."""
     pace: Brief = timedelta(milliseconds=60)
-    """The least time between two questions of one process to the server: those who come meanwhile ask together."""
+    """Minimum time between two requests of one process to the server; callers that arrive meanwhile are combined."""
     low_floor: float = Field(default=0.05, ge=0, le=0.5)
-    """The share of LOW's own rate that HIGH leaves to it, however much HIGH wants."""
+    """Share of LOW's own rate that HIGH never uses."""
     quiet_start: timedelta = Field(default=timedelta(milliseconds=1100), ge=timedelta(0), le=timedelta(hours=1))
-    """How long a server without memory (new, or its data was lost) grants nothing: windows up to this length, `use_by`
-    and `guard` included, hold even then."""
+    """How long a server without records (new, or after a loss of data) grants nothing. Windows up to this length,
+    including `use_by` and `guard`, hold even then."""
     most_waiting: int = Field(default=100_000, ge=1)
-    """How many may wait in one process; more are refused at once."""
+    """How many callers may wait in one process; more are refused at once."""
 
     @property
     def rules(self) -> tuple[Limit | Rate, ...]:
@@ -95,12 +95,12 @@ class LimiterSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
 
     @model_validator(mode="after")
     def _bursts_outlast_the_pace(self) -> Self:
-        """A bucket that runs over between two questions loses permits for good."""
+        """A bucket that overflows between two requests loses permits."""
         for rate in self.rates:
             least = rate.per_second * self.pace.total_seconds() * 1.5
             if rate.burst < least:
                 raise ValueError(
-                    f"rate {rate.name!r}: a burst of {rate.burst} runs over within the pace; take {math.ceil(least)}"
+                    f"rate {rate.name!r}: a burst of {rate.burst} overflows within the pace; use {math.ceil(least)}"
                 )
         return self
 

@@ -1,4 +1,4 @@
--- How much of each rule is spent, who waits, and for how long all are paused.
+-- Units spent of each rule, units that processes wait for, and the rest of a pause.
 --
 ---@keyset keys
 ---@arg plan     packed

@@ -1,4 +1,4 @@
--- Take permits for those who wait in one process, under every rule at once, HIGH before LOW.
+-- Take permits for the waiting callers of one process, under all rules at once, HIGH before LOW.
 --
 ---@keyset keys
 ---@arg plan     packed  rules, floor, shares, and how long things are kept
@@ -10,20 +10,20 @@
 -- first on; in how many ms to come back for the rest; and the time, which never goes back while the server has its data.
 -- A repeated call spends again what it spends, so a lost reply costs permits and never grants too many.
 
--- Who was told to come back, and has not been away for too long.
+-- Units that processes wait for, per priority. A process that did not ask again in time is removed.
 local function read_lines(book)
-  local lines = {{units = 0, promised = 0, latest = 0, own = 0}, {units = 0, promised = 0, latest = 0, own = 0}}
+  local lines = {{units = 0, reserved = 0, latest = 0, own = 0}, {units = 0, reserved = 0, latest = 0, own = 0}}
   local flat = redis.call('HGETALL', keys.waiting)
   for i = 1, #flat, 2 do
-    local priority, who = string.match(flat[i], '^(%d)|(.*)$')
-    local units, promised, due = string.match(flat[i + 1], '^(%d+)|(%d+)|(%d+)$')
+    local priority, waiting_owner = string.match(flat[i], '^(%d)|(.*)$')
+    local units, reserved, due = string.match(flat[i + 1], '^(%d+)|(%d+)|(%d+)$')
     local line = lines[tonumber(priority)]
     if due + plan.grace_ms < book.clock then
       redis.call('HDEL', keys.waiting, flat[i])
-    elseif who == owner then
+    elseif waiting_owner == owner then
       line.own = tonumber(units)
     else
-      line.units, line.promised = line.units + units, line.promised + promised
+      line.units, line.reserved = line.units + units, line.reserved + reserved
       line.latest = math.max(line.latest, due)
     end
   end
@@ -42,8 +42,8 @@ local function longest_prefix(costs, allowed)
   return count, taken, unmet
 end
 
--- When to come back: as soon as there is room, and behind the turns of those who were sent away before us. Turns follow
--- on turns, not on the moment of asking, so lateness does not add up and each finds a batch.
+-- When to ask again: as soon as there is room, after the turns of the processes that were refused before. A turn starts
+-- where the previous one ends, not at the time of the request, so lateness does not add up.
 local function wait_in_line(book, lines, priority, need)
   local turn = math.max(0, lines[priority].latest - book.clock) + need / plan.flow[priority]
   if priority == LOW then turn = turn + (lines[HIGH].units + lines[HIGH].own) / plan.flow[HIGH] end

@@ -1,4 +1,4 @@
-"""Which processes are alive, and which one of them leads."""
+"""Which processes are alive, and which one is the leader."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""One leader among the processes of a unit.
+"""Leader election among the processes of a unit.
 
-The lead is valid while the leader's membership lasts, so it needs no heartbeat of its own. Followers sleep until that
-membership can have ended, or until the leader resigns, whichever comes first.
+Leadership is valid as long as the leader's membership, so it needs no heartbeat of its own. Followers sleep until that
+membership may have ended or the leader resigns.
 """
 
 from dataclasses import dataclass
@@ -37,22 +37,22 @@ async def _resign(valkey: Valkey, *, leader: Key, wake: Key, owner: str) -> int:
 
 @dataclass(frozen=True)
 class Elected:
-    """We lead, for as long as our membership is unbroken."""
+    """This process leads, as long as its membership is unbroken."""
 
     fence: int
-    """Greater than that of every leader before; the same when we stand again and still lead."""
+    """Greater than the token of any earlier leader; unchanged when the leader stands again."""
 
 
 @dataclass(frozen=True)
 class Following:
-    """Another leads."""
+    """Another process is the leader."""
 
     remaining_ms: int
-    """For how long its membership lasts at the least: nobody needs to stand before, unless it resigns."""
+    """Minimum time for which its membership lasts. Standing before is useless unless it resigns."""
 
 
 class Election:
-    """One process's part in it; that process must be present in the same unit."""
+    """Candidacy of one process, which must be a member of the same unit."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Election:
         self._vacancy = Wakeup(valkey, self._keys.vacancy)
 
     async def stand(self) -> Elected | Following:
-        """Become the leader if there is none. Raises `LeaseLost` where our own membership has ended."""
+        """Become the leader if there is none. Raises `LeaseLost` if the own membership has ended."""
         reply = await _stand(
             self._valkey,
             membership=self._keys.membership,
@@ -90,14 +90,14 @@ class Election:
                 raise AssertionError(f"stand.lua replied {reply!r}")
 
     async def leader(self) -> str | None:
-        """Who was last elected and did not resign; it leads for as long as it is among the living members."""
+        """The process that was elected last and did not resign. It leads as long as it is a living member."""
         owner: bytes | None = await self._valkey.execute("HGET", self._keys.leader, "owner")
         return None if owner is None else owner.decode()
 
     async def resign(self) -> bool:
-        """Give the lead up; one that waits for a vacancy wakes at once. False when we did not lead."""
+        """Resign as leader; one process that waits for a vacancy wakes at once. False if this process did not lead."""
         return await _resign(self._valkey, leader=self._keys.leader, wake=self._keys.vacancy, owner=self.owner) == 1
 
     async def wait_for_vacancy(self, within_s: float) -> bool:
-        """Block until the leader resigned (True) or `within_s` seconds passed (False); then stand in either case."""
+        """Block until the leader resigned (True) or `within_s` seconds passed (False). Stand in either case."""
         return await self._vacancy.wait(within_s)

@@ -1,4 +1,4 @@
--- Declare processes dead whose lease has ended, though they could have renewed it.
+-- Declare processes dead if their lease has ended although they could have renewed it.
 --
 ---@key membership  zset  owner scored by the ms at which its lease ends
 ---@key dead      set   owners whose messages are to be taken over

@@ -1,23 +1,23 @@
-"""The keys of a community of processes."""
+"""Keys of the membership of processes and of their leader."""
 
 from tidegate.storage.valkey import Key, Unit
 
 
 class MembershipKeys:
-    """Where the processes of one unit are registered, and their leader."""
+    """Keys of the registered processes of one unit."""
 
     def __init__(self, unit: Unit) -> None:
         self.membership: Key = unit.key("membership")
         """zset: owner scored by the ms at which its lease ends."""
         self.leader: Key = unit.key("leader")
-        """hash: owner, fence; valid while that owner's lease has not ended."""
+        """hash: owner, fence; valid until the lease of that owner ends."""
         self.fence: Key = unit.key("fence")
-        """string: the greatest fence that was given in this unit."""
+        """string: the greatest fencing token that was issued in this unit."""
         self.vacancy: Key = unit.key("vacancy")
-        """list: at most one token, put there by a leader that resigned, or by a process that saw it die."""
+        """list: at most one token, added by a leader that resigned or by a process that reported its death."""
         self.dead: Key = unit.key("dead")
-        """set: owners that were declared dead, until their messages were taken over."""
+        """set: owners that were declared dead, until their messages are taken over."""
         self.accepted_writes: Key = unit.key("accepted_writes")
-        """hash: since, last: since when the server accepted writes of those who watch the leases, without a break."""
+        """hash: since, last: since when the server has accepted writes without a break."""
         self.wake: Key = unit.key("wake")
-        """list: the wakeup of the unit's timekeeper, at most one token."""
+        """list: the wake-up of the unit's timekeeper, at most one token."""

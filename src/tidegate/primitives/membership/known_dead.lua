@@ -1,4 +1,4 @@
--- Processes that were declared dead, and whose messages were not taken over yet.
+-- Processes that were declared dead, until their messages are taken over.
 --
 ---@key membership  zset  owner scored by the ms at which its lease ends
 ---@key dead      set   owners whose messages are to be taken over

@@ -1,4 +1,4 @@
--- All processes that are registered, the one whose lease ends first at the head.
+-- All registered processes, ordered by the end of their leases.
 --
 ---@key membership  zset  owner scored by the ms at which its lease ends
 ---@arg now_ms    time

@@ -1,7 +1,7 @@
-"""The life of a process as others see it: a lease that it renews for as long as it lives.
+"""Membership of processes: each holds a lease and renews it while it lives.
 
-One small heartbeat carries everything that depends on it: that its messages are its own, and, if it is the leader, that
-it still leads. Members that do not beat are found by `expire`, which also says when to ask again.
+Everything that a process holds depends on this lease: its messages and, for the leader, its leadership. `expire` finds
+members that did not renew it, and says when to check again.
 """
 
 import asyncio
@@ -67,25 +67,25 @@ async def _members(valkey: Valkey, *, membership: Key, now_ms: int | None) -> li
 
 @dataclass(frozen=True)
 class Member:
-    """A registered process."""
+    """A registered process and its lease."""
 
     owner: str
     remaining_ms: int
-    """Until its lease ends; 0 or less when it has."""
+    """Time until the lease ends; 0 or less if it has ended."""
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """What `expire` found."""
+    """Dead processes that `Membership.expire` found, and when to call it again."""
 
     owners: list[str]
-    """Those that are declared dead by it; never the asking one."""
+    """Processes that were declared dead by this call; never the caller."""
     next_in_ms: int | None
-    """When to ask again; None when there is no other process, and `join` will ring."""
+    """When to call again; None if there is no other process, since `join` sends a wake-up."""
 
 
 class Membership:
-    """One process among the others of its unit."""
+    """Membership of one process in its unit."""
 
     def __init__(
         self,
@@ -97,30 +97,30 @@ class Membership:
         *,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:
-        """`stopwatch` measures, in ms, how far the server's clock should have moved. By default it is the monotonic
-        clock of this process, or `clock` where that one pins the time of scripts."""
+        """`stopwatch` measures, in ms, how far the server's clock should have moved. Default: the monotonic clock of
+        this process, or `clock` if that one sets the time of scripts."""
         self.owner, self.settings = require_name("owner", owner), settings or MembershipSettings()
         self._valkey, self._keys, self._clock = valkey, MembershipKeys(unit), clock or SystemClock()
         self._ttl_ms = milliseconds(self.settings.lease)
         self._known_ms = 0
         self._began_ms, self._ends_ms = math.inf, 0.0
         self._was_refused = False
-        """Whether the last `expire` failed: the server may have refused the others as well."""
+        """Whether the last `expire` failed: the server may have refused other processes as well."""
         self._stopwatch = stopwatch or _stopwatch_of(self._clock)
         self._server_offset_ms: float | None = None
-        """The server's time less that of the stopwatch, at the last reply that said it."""
+        """Server time minus stopwatch at the last reply that contained the server time."""
 
     @property
     def remaining_ms(self) -> float:
-        """For how long we certainly count as alive, unless this process was suspended; 0 when that may have ended."""
+        """How long the lease is certainly valid, unless the process was suspended; 0 if it may have ended."""
         return max(self._ends_ms - monotonic_ms(), 0)
 
     def lasted_since(self, moment_ms: float) -> bool:
-        """Whether our lease has certainly lasted without a break since this moment of the monotonic clock."""
+        """Whether the lease was certainly unbroken since this time of the monotonic clock."""
         return self._began_ms <= moment_ms and monotonic_ms() < self._ends_ms
 
     async def join(self) -> None:
-        """Begin to live, or begin anew, and tell the unit's timekeeper that there is one more to watch."""
+        """Register this process, or register it again, and wake the timekeeper, which watches the leases."""
         asked_ms, self._known_ms = await self._ask(
             _join.bind(
                 membership=self._keys.membership,
@@ -134,10 +134,10 @@ class Membership:
         self._began_ms, self._ends_ms = monotonic_ms(), asked_ms + self._ttl_ms
 
     async def renew(self) -> bool:
-        """Live on. False when the lease had ended in between: what we held may be with others, so look before acting
-        on it (a leader stands again, which tells whether it still leads).
+        """Renew the lease. Returns False if it had ended in between: what the process held may have been taken over,
+        so check before using it (a leader stands again to learn whether it still leads).
 
-        Raises `LeaseLost` when we were counted as dead and removed: what we held *is* with others.
+        Raises `LeaseLost` if the process was declared dead: what it held *was* taken over.
         """
         asked_ms, reply = await self._ask(
             _renew.bind(
@@ -162,15 +162,15 @@ class Membership:
                 raise AssertionError(f"renew.lua replied {reply!r}")
 
     async def leave(self) -> None:
-        """End in good order: nobody will look for us. To be called when nothing is held any more."""
+        """End the membership. Call it when the process holds nothing any more: no recovery follows."""
         await self._valkey.execute("ZREM", self._keys.membership, self.owner)
         self._known_ms, self._ends_ms = 0, 0.0
 
     async def expire(self) -> Expiry:
-        """Declare the other processes dead whose lease has ended, and say when to look again.
+        """Declare other processes dead if their lease has ended, and return when to check again.
 
-        A lease does not end merely because it could not be renewed: the server must have accepted writes for
-        `settings.proof` without a break, in which a living process would have renewed it.
+        A lease does not end merely because it could not be renewed. The server must have accepted writes without a
+        break for `settings.proof`, a time in which a living process would have renewed it.
         """
         settings, anew = self.settings, self._was_refused
         self._was_refused = True  # unless the reply says otherwise
@@ -193,13 +193,13 @@ class Membership:
         return Expiry([owner.decode() for owner in owners], next_in_ms if next_in_ms >= 0 else None)
 
     async def declare_dead(self, owner: str) -> bool:
-        """Report that another process is dead, as its operating system knows: its lease need not end first.
+        """Report that another process is dead, known from the operating system, before its lease ends.
 
-        The leader is woken to take its messages over; if it was the leader, a follower is woken. False where it is not
-        registered: it left, or was reported before.
+        The leader is woken to take over its messages; if it was the leader, a follower is woken. Returns False if the
+        process is not registered: it left, or was reported before.
         """
         if require_name("owner", owner) == self.owner:
-            raise InvalidArgument("owner", owner, "is ourselves; use leave")
+            raise InvalidArgument("owner", owner, "is this process; use leave")
         reply = await _declare_dead(
             self._valkey,
             membership=self._keys.membership,
@@ -212,27 +212,27 @@ class Membership:
         return reply == 1
 
     async def known_dead(self) -> list[str]:
-        """Processes that were declared dead, and not forgotten since; never one that has joined again."""
+        """Processes that were declared dead and not forgotten since, without those that joined again."""
         owners = await _known_dead(
             self._valkey, membership=self._keys.membership, dead=self._keys.dead, limit=_MOST_LAPSED
         )
         return [owner.decode() for owner in owners]
 
     async def forget_dead(self, owner: str) -> None:
-        """Strike a process from the list of the dead, once what it held is safe."""
+        """Remove a process from the list of dead processes, after its messages were taken over."""
         await self._valkey.execute("SREM", self._keys.dead, owner)
 
     async def members(self) -> list[Member]:
-        """Everybody who is registered, the one whose lease ends first at the head."""
+        """All registered processes, ordered by the end of their leases."""
         found = await _members(self._valkey, membership=self._keys.membership, now_ms=self._clock.pinned_ms)
         return [Member(owner.decode(), remaining_ms) for owner, remaining_ms in found]
 
     async def _ask(self, call: ScriptCall) -> tuple[float, Any]:
-        """Send a sign of life; return when it was sent and the reply.
+        """Send a join or renewal; return when it was sent, and the reply.
 
-        It waits for no other command of this process, and is sent again on another connection while there is no reply:
-        a connection whose packets were lost stays silent for seconds after the network is back. The scripts may run
-        twice; the later run only makes the lease longer.
+        It does not queue behind other commands of this process, and is sent again on another connection while there is
+        no reply, because a connection with lost packets stays silent for seconds after the network is back. The script
+        may run twice; the later run only extends the lease.
         """
 
         async def attempt() -> tuple[float, Any]:
@@ -252,9 +252,9 @@ def _stopwatch_of(clock: Clock) -> Callable[[], float]:
 
 
 async def _first_result(attempt: Callable[[], Awaitable[T]], *, every_s: float) -> T:
-    """Start `attempt`, and once more every `every_s` seconds while none has ended; return the first result.
+    """Start `attempt`, and again every `every_s` seconds while none has ended; return the first result.
 
-    Raises the error of the last attempt where all that were started have failed. The others are cancelled at the end.
+    Raises the error of the last attempt if all have failed. Attempts in progress are cancelled at the end.
     """
     loop, running, failed = asyncio.get_running_loop(), set[asyncio.Future[T]](), list[BaseException]()
     try:

@@ -6,7 +6,7 @@
 ---@arg ttl_ms       int
 ---@arg now_ms       time
 -- Reply: {'renewed' | 'resumed', the ms at which it ends now} | {'removed'}
--- 'resumed': it had ended, and nobody has removed the owner; but others may have acted as if it were dead.
+-- 'resumed': the lease had ended and the owner was not removed yet; other processes may have treated it as dead.
 
 local until_ms = now_ms + ttl_ms
 if redis.call('ZADD', membership, 'XX', 'CH', until_ms, owner) == 0 and not redis.call('ZSCORE', membership, owner) then

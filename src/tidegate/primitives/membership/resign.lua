@@ -4,7 +4,7 @@
 ---@key wake    list  the vacancy's token
 ---@arg owner   str
 ---@include send_wakeup
--- Reply: 1 | 0 where somebody else leads, or nobody
+-- Reply: 1 | 0 if the owner is not the leader
 
 if redis.call('HGET', leader, 'owner') ~= owner then return 0 end
 redis.call('DEL', leader)

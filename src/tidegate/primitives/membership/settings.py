@@ -1,4 +1,4 @@
-"""How soon a silent process counts as dead."""
+"""When a process that does not renew its lease counts as dead."""
 
 from datetime import timedelta
 from typing import Annotated, Self
@@ -10,28 +10,27 @@ Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31)
 
 
 class MembershipSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How soon a silent process counts as dead. The same for all processes of a deployment."""
+    """When a process that does not renew its lease counts as dead. The same for all processes of a deployment."""
 
     lease: Span = timedelta(seconds=10)
-    """How long a process may be silent."""
+    """Length of a lease."""
     renew_every: Span = timedelta(seconds=7)
-    """How often it gives a sign of life; what is left of the lease is the time to try again. A deployment takes no less
-    than 100 ms."""
+    """Interval of renewals; the rest of the lease is left for retries. At least 100 ms in a deployment."""
 
     @property
     def proof(self) -> timedelta:
-        """For how long the server must have accepted writes before a lease counts as ended: half of the time in which a
-        renewal can be tried again."""
+        """How long the server must have accepted writes before a lease counts as ended: half of the time that is left
+        for retries of a renewal."""
         return (self.lease - self.renew_every) / 2
 
     @property
     def gap(self) -> timedelta:
-        """How far apart two writes may be that prove this; no less than a second, or a busy machine proves nothing."""
+        """Maximum time between two writes that prove it; at least a second, for busy machines."""
         return max(self.proof, timedelta(seconds=1))
 
     @property
     def retry(self) -> timedelta:
-        """How soon a renewal that failed is tried again, at the latest: several times within `proof`."""
+        """Longest pause before a failed renewal is retried: several retries fit into `proof`."""
         return self.proof / 3
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
--- Stand for election: whoever comes first when nobody leads is the leader, and stays it while its lease lasts.
+-- Stand for election: the first candidate without a living leader becomes the leader, as long as its lease lasts.
 --
 ---@key membership  zset    owner scored by the ms at which its lease ends
 ---@key leader    hash    owner, fence
@@ -11,13 +11,13 @@
 ---@include next_fence
 ---@include record_accepted_write
 -- Reply: {'elected', fence} | {'following', ms for which the leader's lease still lasts} | {'absent'}
--- The leader who stands again is told the same fence.
+-- A leader that stands again gets the same fence.
 
 local function lasts(who)
   return tonumber(redis.call('ZSCORE', membership, who) or 0) - now_ms
 end
 
--- Followers stand more often when the leader is late, so whoever follows it knows at once that it could have renewed.
+-- Followers stand more often when the leader is late, so its successor knows at once that it could have renewed.
 record_accepted_write(accepted_writes, gap_ms, false, now_ms)
 if lasts(owner) <= 0 then return {'absent'} end
 local holder, held_fence = unpack(redis.call('HMGET', leader, 'owner', 'fence'))

@@ -1,4 +1,4 @@
-"""Work handed out to a group of consumers: each message to one of them, none lost, none pending for ever."""
+"""Messages for a group of consumers: each goes to one of them, none is lost, none stays pending forever."""
 
 from typing import TYPE_CHECKING
 

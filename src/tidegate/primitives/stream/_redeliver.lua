@@ -30,23 +30,24 @@ local function add_again(stream, fields, deliveries)
   redis.call('XADD', stream, '*', unpack(fields))
 end
 
--- `why` is {reason = text, most = deliveries after which it is buried}; without `most` the delivery does not count.
+-- `why` is {reason = text, most = deliveries after which it becomes a dead letter}; without `most` the
+-- delivery does not count.
 -- Returns how many were redelivered and how many became dead letters.
 local function redeliver(stream, dead, group, ids, why, now_ms)
-  local given, buried = 0, 0
+  local redelivered, dead_lettered = 0, 0
   for _, id in ipairs(ids) do
     local entry = redis.call('XRANGE', stream, id, id)[1]
     if entry then
       local fields, deliveries = open_entry(entry)
       if why.most and deliveries >= why.most then
         add_dead_letter(dead, id, fields, deliveries, why.reason, now_ms)
-        buried = buried + 1
+        dead_lettered = dead_lettered + 1
       else
         add_again(stream, fields, why.most and deliveries + 1 or deliveries)
-        given = given + 1
+        redelivered = redelivered + 1
       end
     end
   end
   acknowledge_and_delete(stream, group, ids)
-  return given, buried
+  return redelivered, dead_lettered
 end

@@ -1,4 +1,4 @@
-"""Nothing goes to the server in pieces of unlimited size: a long script holds up everybody else."""
+"""Splits commands into batches of bounded size, because a long script blocks the server."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +15,13 @@ _ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 
 
 def in_batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The same items in the same order, at most `BATCH` at a time."""
+    """Split items into batches of at most `BATCH`, in order."""
     for start in range(0, len(items), BATCH):
         yield items[start : start + BATCH]
 
 
 def id_batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    """The same ids, each once, at most `BATCH` at a time; refuses what no stream has given out."""
+    """Split ids into batches of at most `BATCH`, without duplicates. Raises `InvalidArgument` for invalid ids."""
     unique = list(dict.fromkeys(ids))
     for one in unique:
         require_id("id", one)
@@ -30,7 +30,7 @@ def id_batches(ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def require_id(name: str, value: str) -> str:
-    """An id as streams give them: milliseconds, a hyphen, a number."""
+    """Require an id of a stream entry: milliseconds, a hyphen, a number."""
     if not _ID.fullmatch(value):
         raise InvalidArgument(name, value, "is not the id of a message")
     return value

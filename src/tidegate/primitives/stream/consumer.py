@@ -1,9 +1,9 @@
-"""One reader of a stream.
+"""A consumer of a stream.
 
-The server notes a message as delivered when it sends the reply, not when we get it. A reply can be lost: the connection
-breaks, or the task that waits is cancelled. So after every read that did not end well, and before its first one, a
-consumer asks for all that is noted as its own, and returns what it has not seen yet. Nothing that was delivered to it
-stays unseen, and nothing that it already has is returned twice.
+The server records a message as delivered when it sends the reply, not when the reply is received. A reply can be lost:
+the connection breaks, or the waiting task is cancelled. So before its first read and after every failed read, a
+consumer requests all messages that are recorded as its own, and returns those that it has not returned before. No
+delivered message is missed, and none is returned twice.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _LONGEST_WAIT_S = 3600
 
 
 class Consumer:
-    """Reads messages, and holds each until it is acknowledged, refused or given back.
+    """Reads messages, and holds each until it is acknowledged, refused or released.
 
-    At any time there is one object per name, and one `read` under way on it.
+    There may be one object per name at a time, and one `read` in progress on it.
     """
 
     def __init__(self, valkey: Valkey, stream: "Stream", name: str) -> None:
@@ -36,7 +36,7 @@ class Consumer:
         self._valkey, self._stream = valkey, stream
         self._held: set[str] = set()
         self._unsure_after: str | None = "0"
-        """What was delivered to us behind this id we may not have seen; None: we have seen all."""
+        """Messages delivered after this id may not have been received; None: all were received."""
         blocking = stream.settings.blocking
         can_block = valkey.info.can_block if blocking is None else blocking
         pause_s = stream.settings.poll_interval.total_seconds()
@@ -44,13 +44,13 @@ class Consumer:
 
     @property
     def held(self) -> frozenset[str]:
-        """The ids of the messages that were read and not yet acknowledged, refused or given back."""
+        """Ids of messages that were read and not yet acknowledged, refused or released."""
         return frozenset(self._held)
 
     async def read(self, count: int, within_s: float) -> list[Message]:
-        """At most `count` messages as soon as there are some; none when `within_s` seconds passed without any.
+        """Wait for messages and return at most `count`; an empty list after `within_s` seconds without any.
 
-        Makes the group where it is missing. Raises `ValkeyUnavailable` where the server is: simply call it again.
+        Creates the group if it is missing. Raises `ValkeyUnavailable`; call it again then.
         """
         require_positive("count", count)
         require_at_most("count", count, _LARGEST_READ)
@@ -63,55 +63,55 @@ class Consumer:
             raise
 
     async def ack(self, ids: Iterable[str]) -> int:
-        """These are done and their effects are safe. How many there were: others have gone to somebody else."""
+        """Acknowledge messages whose effects are committed. Returns how many this consumer still held."""
         ids = list(ids)
         done = await self._stream.ack(ids)
         self.settled(ids)
         return done
 
     async def retry(self, ids: Iterable[str], reason: str) -> int:
-        """Let somebody try these again, at once, unless it was the last try. How many were still ours."""
+        """Redeliver messages at once, or make them dead letters after the last attempt. Returns how many were held."""
         ids = list(ids)
         refused = await self._stream.retry(self.name, ids, reason)
         self.settled(ids)
         return refused
 
     async def fail(self, message: Message, reason: str) -> bool:
-        """Nobody can handle this one: make it a dead letter. False when it was no longer ours."""
-        buried = await self._stream.fail(self.name, [message.id], reason)
+        """Make a message a dead letter, because no consumer can process it. False if it was no longer held."""
+        dead_lettered = await self._stream.fail(self.name, [message.id], reason)
         self.settled([message.id])
-        return buried == 1
+        return dead_lettered == 1
 
     async def still_held(self, ids: Iterable[str]) -> set[str]:
-        """Which of these are ours, and were not given to another consumer.
+        """The ids that this consumer still holds, i.e. that were not given to another one.
 
-        Where the server lost its data, all are: they were given to none.
+        If the server lost its data, all of them are held: they were not given to another consumer.
         """
         return await self._stream.held_by(self.name, ids)
 
     def settled(self, ids: Iterable[str]) -> None:
-        """These were acknowledged by a script of the caller's own; forget them."""
+        """Forget messages that a script of the caller acknowledged."""
         self._held.difference_update(ids)
 
     async def leave(self, *, counts: bool = False) -> int:
-        """Give back what was read and not acknowledged, at once and uncounted, unless it `counts`; leave the group.
+        """Release all held messages for redelivery and leave the group. Returns how many there were.
 
-        No `read` may be under way; one that was cancelled is fine, as it closed its connection and the server serves
-        it no more. Returns how many messages that were.
+        With `counts`, the delivery counts as an attempt. No `read` may be in progress; a cancelled one is no problem,
+        because it closed its connection.
         """
         released = await self._stream.release(self.name, counts=counts)
         self._held.clear()
         return released
 
     async def _read_unseen(self, count: int) -> list[Message]:
-        """What was delivered to us in a reply that we never got."""
+        """Messages that were delivered in a reply that was not received."""
         while self._unsure_after is not None:
             try:
                 entries = await self._fetch(count, None, self._unsure_after)
             except ResponseError as error:
                 await self._stream.restore_group(error)
                 entries = []
-            # An entry without fields was deleted while it was pending, by somebody who knew nothing of groups.
+            # An entry without fields was deleted while it was pending, by a command that does not know groups.
             if deleted := [entry_id.decode() for entry_id, fields in entries if not fields]:
                 await self._stream.ack(deleted)
             self._unsure_after = entries[-1][0].decode() if len(entries) == count else None
@@ -132,7 +132,7 @@ class Consumer:
         return await self._fetch(count, block_ms, ">")
 
     async def _fetch(self, count: int, block_ms: int | None, start: str) -> list[Entry]:
-        """Ask once. Never through `execute`, which would ask again after an error and so skip what was lost."""
+        """Read once. Not through `execute`, which repeats a command after an error and would skip lost messages."""
         key = self._stream.keys.stream
         command: list[Any] = ["XREADGROUP", "GROUP", self._stream.settings.group, self.name, "COUNT", count]
         if block_ms is not None:
@@ -141,7 +141,7 @@ class Consumer:
         return reply[key.encode()] if reply else []
 
     def _take(self, entries: list[Entry]) -> list[Message]:
-        """Those that we do not have in hand; a group that was lost and made again delivers even those once more."""
+        """Messages that are not held yet. A group that was lost and created again delivers held ones once more."""
         messages = [to_message(entry) for entry in entries if entry[1]]
         unseen = [message for message in messages if message.id not in self._held]
         self._held.update(message.id for message in unseen)

@@ -1,4 +1,4 @@
-"""What nobody could handle: to be looked at, then replayed or removed by somebody who knows why."""
+"""Dead letters of a stream: messages that failed permanently, to be inspected and then replayed or removed."""
 
 from collections.abc import Iterable
 
@@ -23,11 +23,11 @@ class DeadLetters:
         self._valkey, self._keys = valkey, keys
 
     async def count(self) -> int:
-        """How many there are."""
+        """Number of dead letters."""
         return await self._valkey.execute("XLEN", self._keys.dead)
 
     async def page(self, *, after: str | None = None, limit: int = 100) -> DeadLetterPage:
-        """The oldest `limit` of those buried after the letter `after`, or of all."""
+        """The oldest `limit` dead letters, or those after the letter `after`."""
         require_positive("limit", limit)
         require_at_most("limit", limit, _LARGEST_PAGE)
         start = "-" if after is None else f"({require_id('after', after)}"
@@ -36,7 +36,7 @@ class DeadLetters:
         return DeadLetterPage(letters, letters[-1].id if len(letters) == limit else None)
 
     async def get(self, letter_id: str) -> DeadLetter:
-        """One of them, or raise `NotFound`."""
+        """One dead letter. Raises `NotFound`."""
         require_id("letter_id", letter_id)
         entries = await self._valkey.execute("XRANGE", self._keys.dead, letter_id, letter_id)
         if not entries:
@@ -44,7 +44,7 @@ class DeadLetters:
         return to_dead_letter(entries[0])
 
     async def ids(self) -> list[str]:
-        """All that are there now, the oldest first; letters that come meanwhile are not among them."""
+        """Ids of all dead letters, the oldest first."""
         found = list[str]()
         after: str | None = None
         while True:
@@ -55,11 +55,11 @@ class DeadLetters:
                 return found
 
     async def replay(self, letter_ids: Iterable[str]) -> int:
-        """Make them messages again, counted from the first delivery; how many there were. Each is replayed once."""
+        """Turn dead letters into new messages, with a new count of deliveries. Returns how many; each once."""
         keys = self._keys
         batches = id_batches(letter_ids)
         return sum([await _replay(self._valkey, stream=keys.stream, dead=keys.dead, ids=batch) for batch in batches])
 
     async def remove(self, letter_ids: Iterable[str]) -> int:
-        """Give them up for good; how many there were."""
+        """Delete dead letters. Returns how many there were."""
         return sum([await self._valkey.execute("XDEL", self._keys.dead, *batch) for batch in id_batches(letter_ids)])

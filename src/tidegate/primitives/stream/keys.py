@@ -5,7 +5,7 @@ from tidegate.storage.valkey import Key, Unit
 
 
 class StreamKeys:
-    """Where one stream lives; all in one unit, since messages move between them in one atomic step."""
+    """Keys of one stream, all in one unit, because messages move between them in one atomic step."""
 
     def __init__(self, unit: Unit, name: str) -> None:
         self._unit, self._name = unit, require_name("stream", name)

@@ -1,4 +1,4 @@
-"""What a stream carries, and what it tells about itself."""
+"""Messages, dead letters and status of a stream, and their encoding."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,24 +12,24 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.storage.valkey.packing import text_header
 
 DELIVERIES = b"deliveries"
-"""The field that counts them; absent at the first."""
+"""Field with the number of deliveries; absent at the first one."""
 DEAD_PREFIX = b"dead."
-"""Fields of a dead letter that are not its message's own."""
+"""Prefix of the fields that are added to a dead letter."""
 
 _MOST_FIELDS = 500
 
 
 class Message(NamedTuple):
-    """Something to do, as one consumer received it."""
+    """A message as a consumer received it."""
 
     id: str
     fields: dict[bytes, bytes]
     deliveries: int
-    """The how-maniest delivery this is: more than 1 when an earlier consumer gave it back, stalled or died."""
+    """Delivery number, starting at 1; greater if an earlier consumer released the message, stalled or died."""
 
 
 class DeadLetter(NamedTuple):
-    """A message that nobody could handle, and why."""
+    """A message that failed permanently, and the reason."""
 
     id: str
     message_id: str
@@ -40,33 +40,33 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetterPage(NamedTuple):
-    """Some dead letters, the oldest first."""
+    """A page of dead letters, the oldest first."""
 
     letters: list[DeadLetter]
     next_after: str | None
-    """Pass this as `after` for the next page; None when there is none."""
+    """Value of `after` for the next page; None if there is none."""
 
 
 class ConsumerStatus(NamedTuple):
-    """One member of the group."""
+    """Status of one consumer of the group."""
 
     name: str
     pending: int
     idle_ms: int
-    """Since it last asked for messages."""
+    """Time since its last read."""
 
 
 class StreamStatus(NamedTuple):
-    """How a stream stands at one moment."""
+    """Status of a stream at one point in time."""
 
     depth: int
-    """Messages that are not done."""
+    """Messages that are not acknowledged."""
     pending: int
-    """Of these, delivered to a consumer."""
+    """Those of them that were delivered to a consumer."""
     lag: int
-    """Of these, not delivered to anybody yet."""
+    """Those of them that were not delivered yet."""
     dead: int
-    """Dead letters; not part of the depth."""
+    """Dead letters; not part of `depth`."""
     consumers: list[ConsumerStatus]
 
 
@@ -75,13 +75,13 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 
 
 def to_message(entry: Entry) -> Message:
-    """Take our own bookkeeping out of the fields."""
+    """Convert an entry of the server; the delivery count is removed from the fields."""
     entry_id, fields = entry
     return Message(entry_id.decode(), fields, int(fields.pop(DELIVERIES, 1)))
 
 
 def to_dead_letter(entry: Entry) -> DeadLetter:
-    """Tell the message's own fields from those that were added when it was buried."""
+    """Convert an entry of the server; fields of the message are separated from those of the dead letter."""
     entry_id, fields = entry
     added = {name: fields.pop(name) for name in list(fields) if name.startswith(DEAD_PREFIX)}
     return DeadLetter(
@@ -95,7 +95,7 @@ def to_dead_letter(entry: Entry) -> DeadLetter:
 
 
 def pack_messages(messages: Sequence[Mapping[bytes, bytes]]) -> msgspec.Raw:
-    """A batch in msgpack, with every name and value as a string."""
+    """Encode a batch in msgpack, with every name and value as a string."""
     parts = [_array(len(messages))]
     for fields in messages:
         _check(fields)

@@ -1,13 +1,13 @@
--- One page of what stands in the name of one consumer: which of it has stood there for long?
+-- One page of the messages that are pending for one consumer, filtered by the time since their delivery.
 --
 ---@key stream    stream  messages
 ---@arg group     str
 ---@arg consumer  str
 ---@arg after     str     the last id of the page before; empty at first
 ---@arg limit     int
----@arg idle_ms   int     how long is long
+---@arg idle_ms   int     time after which a message is overdue
 ---@include pending
--- Reply: {{{id, times it was sent}, ...}, the last id seen or '' at the end, ms until the first of the others is overdue}
+-- Reply: {{{id, times it was sent}, ...}, last id of the page or '' at the end, ms until the next message is overdue}
 
 local page = pending(stream, group, after == '' and '-' or '(' .. after, '+', limit, consumer)
 local overdue, soonest = {}, idle_ms

@@ -1,11 +1,11 @@
--- Messages pass from the name of one consumer to that of another, or stay in it: in both cases they count as just given.
+-- Move messages from one consumer to another, or to the same one. Their idle time restarts.
 --
 ---@key stream  stream  messages
 ---@arg group   str
 ---@arg giver   str
 ---@arg taker   str
 ---@arg ids     packed  list of message ids
----@arg counts  int     1: it was sent once more
+---@arg counts  int     1: the ticket was sent again
 ---@include pending
 -- Reply: the ids of those that were the giver's
 

@@ -1,16 +1,16 @@
-"""The way of messages that reach their workers by another queue, which may lose, repeat and reorder what it carries.
+"""Delivery of messages through another queue, such as SQS, which may lose, repeat and reorder what it carries.
 
-That queue carries tickets: the ids of messages. The messages stay in the stream, and each stands in one name always:
+The other queue carries tickets: ids of messages. The messages stay in the stream. Each message is pending for one name:
 
-    nobody's          not read yet                           a sender reads it
-    `owner/onward`    a sender has read it and sends it      the sender, or whoever takes over from it
-    `onward`          its ticket was sent                    whoever looks after what is overdue
-    `owner`           a worker has taken it                  the worker, or whoever takes over from it
+    name              state                                  next step by
+    (none)            not read yet                           a sender
+    `owner/onward`    read by a sender, being sent           the sender, or the process that takes over from it
+    `onward`          its ticket was sent                    a worker with the ticket, or the check for overdue tickets
+    `owner`           taken by a worker                      the worker, or the process that takes over from it
 
-Whoever has a ticket asks for the message, and gets it only while it stands in one of the two names in the middle, which
-is decided by the server in one step. So of two tickets for the same message one is worth something, and a ticket for
-what is done, or has become a new entry, nothing. A ticket that was lost is sent again: each time the pause is about
-twice as long as before, since most often it is not lost, and there are too few workers.
+A worker with a ticket takes the message only if it is pending for one of the two names in the middle; the server
+decides this in one step. So only one of several tickets for a message is valid, and tickets for finished messages are
+void. An overdue ticket is sent again after pauses that double, because usually it is not lost: workers are busy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,54 +43,54 @@ async def _overdue(
 
 
 class Intake(Protocol):
-    """Where a worker gets its messages: from the stream itself (`Consumer`), or by another queue."""
+    """Source of a worker's messages: the stream itself (`Consumer`), or another queue."""
 
     async def read(self, count: int, within_s: float) -> list[Message]:
-        """At most `count` messages as soon as there are some; none when `within_s` seconds passed without any."""
+        """Wait for messages and return at most `count`; an empty list after `within_s` seconds without any."""
         ...
 
     def settled(self, ids: Iterable[str]) -> None:
-        """These were acknowledged, or somebody else will see to them; forget them."""
+        """Forget messages that were acknowledged or are handled elsewhere."""
         ...
 
     async def leave(self, *, counts: bool = False) -> int:
-        """Give back what was read and not acknowledged, uncounted or not; how many messages that were."""
+        """Release all held messages; with `counts`, the delivery counts. Returns how many there were."""
         ...
 
 
 class Overdue(NamedTuple):
-    """Messages whose tickets nobody has used for long."""
+    """Messages whose tickets were not used for long."""
 
     lost: list[str]
-    """Those whose ticket it is time to send again."""
+    """Messages whose tickets are to be sent again now."""
     waiting: list[str]
-    """The others; their tickets are probably only waiting, like their workers' attention."""
+    """The other ones; their tickets probably wait for a worker."""
     next_in_ms: int
-    """Until then no other can be overdue."""
+    """Time until another message can become overdue."""
 
 
 class Passage:
-    """The way from one stream by another queue. Every method may be called from any process."""
+    """Delivers the messages of a stream through another queue. Methods may be called from any process."""
 
     def __init__(self, valkey: Valkey, stream: Stream) -> None:
         self.stream = stream
         self._valkey = valkey
 
     def sender(self, owner: str) -> Consumer:
-        """The reader that sends, in the process `owner`."""
+        """The consumer that reads messages to send their tickets, in the process `owner`."""
         return self.stream.consumer(owner, WAYPOINT)
 
     async def sent(self, sender: Consumer, ids: Sequence[str]) -> None:
-        """The tickets of these are in the queue. Those that a worker has taken meanwhile stay with it."""
+        """Record that tickets were sent. Messages that a worker has taken meanwhile stay with it."""
         await self._pass(sender.name, WAYPOINT, ids)
         sender.settled(ids)
 
     async def keep(self, sender: Consumer, ids: Iterable[str]) -> list[str]:
-        """These cannot be sent yet; the sender is not to be held for dead because of it. Those that are still its."""
+        """Keep messages that cannot be sent yet, so that they do not count as stalled. Returns those still held."""
         return await self._pass(sender.name, sender.name, ids)
 
     async def take(self, consumer: str, ids: Iterable[str]) -> list[Message]:
-        """Those of these messages that nobody has in hand, for `consumer`, and what it has already."""
+        """Take messages by their tickets. Returns those that were not taken by another worker."""
         require_name("consumer", consumer)
         taken: list[Message] = []
         for batch in id_batches(ids):
@@ -99,11 +99,11 @@ class Passage:
         return taken
 
     async def release(self, consumer: str, *, counts: bool = False) -> int:
-        """Give back all that `consumer` has taken, uncounted or not; how many messages that were."""
+        """Release all messages of `consumer`; with `counts`, the delivery counts. Returns how many there were."""
         return await self.stream.release(consumer, counts=counts)
 
     async def overdue(self, after: timedelta) -> Overdue:
-        """What has stood in the queue's name for so long, since it was sent or last looked after."""
+        """Find messages whose tickets were sent, or last checked, longer than `after` ago."""
         idle_ms = milliseconds(after)
         require_positive("after", idle_ms)
         lost, waiting, last, soonest_ms = list[str](), list[str](), "", idle_ms
@@ -118,7 +118,7 @@ class Passage:
                 return Overdue(lost, waiting, soonest_ms)
 
     async def looked_after(self, ids: Iterable[str], *, counts: bool) -> None:
-        """These are overdue no more. `counts`: it was one of the times after which the pause grows."""
+        """Restart the time after which tickets are overdue. With `counts`, the ticket was sent again."""
         await self._pass(WAYPOINT, WAYPOINT, ids, counts=int(counts))
 
     async def _pass(self, giver: str, taker: str, ids: Iterable[str], counts: int = 0) -> list[str]:

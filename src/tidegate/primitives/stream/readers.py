@@ -1,4 +1,4 @@
-"""Two ways to wait for new messages: on the server, and, where it forbids that, between looks that grow rarer."""
+"""Two ways to wait for new messages: blocking reads, and reads with growing pauses where blocking is not allowed."""
 
 import asyncio
 import math
@@ -8,34 +8,34 @@ from typing import Protocol
 from tidegate.primitives.stream.message import Entry
 
 Fetch = Callable[[int, int | None], Awaitable[list[Entry]]]
-"""Ask the server for `count` new messages; it may wait for `block_ms`, or not at all where that is None."""
+"""Reads up to `count` new messages; blocks up to `block_ms`, or not at all if that is None."""
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 
 
 class Reader(Protocol):
-    """Waits for new messages."""
+    """A way to wait for new messages."""
 
     async def wait(self, count: int, within_s: float) -> list[Entry]:
-        """At most `count` of them as soon as there are some; none when `within_s` seconds have passed."""
+        """Wait for messages and return at most `count`; an empty list after `within_s` seconds."""
         ...
 
 
 class BlockingReader:
-    """One command that the server answers when there is something to say."""
+    """Waits with one blocking command."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
     async def wait(self, count: int, within_s: float) -> list[Entry]:
         """See `Reader`."""
-        # To the server, a block of 0 means for ever.
+        # For the server, a block of 0 means forever.
         return await self._fetch(count, math.ceil(within_s * 1000) if within_s > 0 else None)
 
 
 class PausingReader:
-    """Looks, and pauses longer each time in vain; the pause outlives one call, and ends with the first message."""
+    """Reads repeatedly, with pauses that grow while there is no message. The pause is kept between calls."""
 
     def __init__(self, fetch: Fetch, first_pause_s: float = FIRST_PAUSE_S) -> None:
         self._fetch, self._first_pause_s = fetch, first_pause_s

@@ -1,17 +1,17 @@
--- A consumer could not handle messages that it holds: give them again, or bury them.
+-- A consumer failed to process messages that it holds: redeliver or dead-letter them.
 --
 ---@key stream    stream  messages
 ---@key dead      stream  dead letters
 ---@arg group     str
 ---@arg consumer  str
 ---@arg ids       packed  list of message ids
----@arg most      int     deliveries after which a message is buried; 1 buries at once
+---@arg most      int     deliveries after which a message becomes a dead letter; 1: at once
 ---@arg reason    str
 ---@arg now_ms    time
 ---@include pending
 ---@include redeliver
--- Reply: {given again, buried}
--- Messages that the consumer does not hold (any more) are left alone.
+-- Reply: {redelivered, dead letters}
+-- Messages that the consumer does not hold are unchanged.
 
 local held = {}
 for _, id in ipairs(ids) do

@@ -13,18 +13,18 @@ GroupName = Annotated[str, AfterValidator(lambda name: require_name("group", nam
 
 
 class StreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """The same for all processes that use one stream."""
+    """Settings of a stream; the same for all its processes."""
 
     group: GroupName = "workers"
-    """The consumer group. There is one per stream, since a message is deleted when it is acknowledged."""
+    """The consumer group. There is one per stream, because a message is deleted when it is acknowledged."""
     max_deliveries: int = Field(default=5, ge=1, le=10**9)
-    """A message given back after this many deliveries becomes a dead letter."""
+    """A message that was delivered this often without success becomes a dead letter."""
     idle_limit: Span = timedelta(minutes=5)
-    """A message held longer than this without an acknowledgement goes to others, whatever became of its consumer.
-    A deployment takes no less than a second."""
+    """A message that is held longer without an acknowledgement is given to another consumer. At least a second in a
+    deployment."""
     blocking: bool | None = None
-    """Whether reads wait on the server; unset: wherever the server allows it."""
+    """Whether reads block on the server; unset: if the server allows it."""
     poll_interval: Span = timedelta(milliseconds=100)
-    """The first pause after a read in vain, where reads do not wait on the server; it grows to a second."""
+    """First pause after an empty read if reads do not block; it grows to a second."""
     remember_adds_for: Span = timedelta(minutes=1)
-    """How long adding the same batch again adds nothing; longer than a client goes on trying."""
+    """How long a repeated batch is recognised; longer than a client retries."""

@@ -1,4 +1,4 @@
--- A worker takes messages of which it heard by another queue, as far as nobody has them in hand.
+-- A worker takes messages whose tickets it received, unless another worker has them.
 --
 ---@key stream    stream  messages
 ---@arg group     str
@@ -6,9 +6,9 @@
 ---@arg ids       packed  list of message ids
 ---@include pending
 ---@include waypoint
--- Reply: those that are now with `consumer`: {{id, {field, value, ...}}, ...}
--- Another worker's, and what is done or has become a new entry, is left alone. What is with `consumer` already it gets
--- again: the answer may have been lost.
+-- Reply: the messages that `consumer` holds now: {{id, {field, value, ...}}, ...}
+-- Messages of other workers and finished ones are unchanged. Those that `consumer` holds already are returned again,
+-- because the earlier reply may have been lost.
 
 local free = {}
 for _, id in ipairs(ids) do

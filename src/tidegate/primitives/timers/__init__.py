@@ -1,4 +1,4 @@
-"""Things to do later: each timer becomes a message in a stream when its time has come, never before."""
+"""Timers: each becomes a message in a stream when it is due, never before."""
 
 from typing import TYPE_CHECKING
 

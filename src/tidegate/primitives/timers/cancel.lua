@@ -4,7 +4,7 @@
 ---@key payloads  hash  timer id -> payload
 ---@arg timer_ids packed  list of ids
 -- Reply: how many of them there were
--- Needs no ring: whoever sleeps until the due time of a cancelled timer wakes for nothing, once.
+-- Sends no wake-up: a process that sleeps until the due time of a cancelled timer wakes once without need.
 
 local removed = 0
 for _, timer_id in ipairs(timer_ids) do

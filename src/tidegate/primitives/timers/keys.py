@@ -4,12 +4,12 @@ from tidegate.storage.valkey import Key, Unit
 
 
 class TimerKeys:
-    """Where one set of timers lives."""
+    """Keys of one set of timers."""
 
     def __init__(self, unit: Unit, name: str) -> None:
         self.due: Key = unit.key(f"{name}:due")
         """zset: timer id scored by its due time in ms."""
         self.payloads: Key = unit.key(f"{name}:payloads")
-        """hash: timer id -> what its message will carry."""
+        """hash: timer id -> payload of its message."""
         self.wake: Key = unit.key("wake")
-        """list: the unit's wakeup, at most one token."""
+        """list: the wake-up of the unit, at most one token."""

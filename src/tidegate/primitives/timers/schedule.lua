@@ -8,7 +8,7 @@
 ---@include send_wakeup
 ---@include earliest
 -- Reply: how many of them are new
--- Rings when the earliest due time moved forward: whoever sleeps until the former one would sleep too long.
+-- Sends a wake-up if the earliest due time became earlier: the timekeeper would sleep too long.
 -- The same batch again sets the same timers; delays then count from the repetition, so nothing is ever early.
 
 local before = earliest(due)

@@ -1,9 +1,8 @@
-"""Set, move and cancel timers; promote those that are due.
+"""Schedules, moves and cancels timers, and promotes those that are due.
 
-A due time is a delay (`timedelta`) or a moment (`datetime`), and in both cases the server's clock decides when it has
-come: a delay counts from when the server hears of it, a moment is compared with the server's own time. So the clocks of
-the processes never matter, and nothing is early. A moment in the past is due at once (what a retry after a long outage
-wants); a negative delay is refused.
+A due time is a delay (`timedelta`) or a point in time (`datetime`). Both are evaluated by the server's clock: a delay
+starts when the server receives it. So the clocks of the processes do not matter, and no timer is early. A time in the
+past is due at once, as a retry after a long outage needs it; a negative delay is refused.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from tidegate.storage.valkey.packing import as_text
 log = get_logger(__name__)
 
 Due = timedelta | datetime
-"""After this long, or at this moment (aware of its time zone)."""
+"""A delay, or a timezone-aware time."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_MS = timedelta(milliseconds=1)
@@ -36,7 +35,7 @@ _LARGEST_BATCH = 10_000
 
 @dataclass(frozen=True)
 class Timer:
-    """Something to be done later."""
+    """A timer to schedule."""
 
     timer_id: str
     due: Due
@@ -50,7 +49,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class TimersStatus:
-    """How many timers wait, and when the first of them is due."""
+    """Number of waiting timers, and when the first one is due."""
 
     count: int
     earliest: datetime | None
@@ -85,9 +84,9 @@ async def _status(valkey: Valkey, *, due: Key) -> tuple[int, int]: ...
 class Timers:
     """A set of timers that feeds one stream of the same unit.
 
-    Everybody sets and cancels; the timekeeper fires. Each timer becomes one message `{timer, due_ms, payload}`. Whoever
-    handles it should be idempotent by timer id: after a broken connection a `schedule` is sent again, and its first
-    sending may have been carried out by then.
+    Any process schedules and cancels; the timekeeper fires. Each timer becomes one message `{timer, due_ms, payload}`.
+    Its handler should be idempotent by timer id: after a broken connection `schedule` is sent again, although the timer
+    may have fired meanwhile.
     """
 
     def __init__(
@@ -112,11 +111,11 @@ class Timers:
         return f"Timers({self.keys.due!r})"
 
     async def schedule(self, timer_id: str, due: Due, payload: bytes = b"") -> None:
-        """Set a timer; one with the same id is replaced."""
+        """Schedule a timer; a timer with the same id is replaced."""
         await self.schedule_many([Timer(timer_id, due, payload)])
 
     async def schedule_many(self, timers: Sequence[Timer]) -> int:
-        """Set all of them in one atomic step, and return how many are new; of two with one id the last one counts."""
+        """Schedule timers in one atomic step. Returns how many are new; of two with the same id, the last counts."""
         require_at_most("len(timers)", len(timers), _LARGEST_BATCH)
         if not timers:
             return 0
@@ -132,7 +131,7 @@ class Timers:
         )
 
     async def reschedule(self, timer_id: str, due: Due) -> bool:
-        """Move an existing timer; False (and nothing set) where there is none: fired, cancelled or never set."""
+        """Move an existing timer. Returns False if there is none: it fired, was cancelled or never existed."""
         require_name("timer_id", timer_id)
         _require_due(due)
         kind, ms = self._encode(due)
@@ -149,7 +148,7 @@ class Timers:
         return bool(moved)
 
     async def cancel(self, *timer_ids: str) -> int:
-        """Take timers away, and return how many of them still waited; the others have fired or never were."""
+        """Cancel timers. Returns how many were waiting; the others have fired or never existed."""
         require_at_most("len(timer_ids)", len(timer_ids), _LARGEST_BATCH)
         ids = [require_name("timer_id", timer_id) for timer_id in timer_ids]
         if not ids:
@@ -157,9 +156,9 @@ class Timers:
         return await _cancel(self._valkey, due=self.keys.due, payloads=self.keys.payloads, timer_ids=ids)
 
     async def fire(self) -> int | None:
-        """Promote what is due, a bounded batch of it; return in how many ms to come back, None where nothing waits.
+        """Promote a bounded batch of due timers. Returns in how many ms to call again, None if no timer waits.
 
-        0 means that more is due already. Any number of processes may call this at any time.
+        0 means that more timers are due. Any number of processes may call it at any time.
         """
         keys = self.keys
         lateness, wait_ms, left = await _fire(
@@ -170,23 +169,23 @@ class Timers:
             most=self._settings.promoted_at_once,
             now_ms=self._clock.pinned_ms,
         )
-        self._book(lateness, left)
+        self._record(lateness, left)
         return None if wait_ms < 0 else wait_ms
 
     async def status(self) -> TimersStatus:
-        """How many wait, and when the first is due."""
+        """Number of waiting timers, and when the first one is due."""
         count, earliest_ms = await _status(self._valkey, due=self.keys.due)
         return TimersStatus(count, None if earliest_ms < 0 else from_ms(earliest_ms))
 
     def _encode(self, due: Due) -> tuple[str, int]:
-        """Whole milliseconds, rounded up: a timer may be late by a part of one, never early."""
+        """Whole milliseconds, rounded up: a timer may be late by a fraction of one, never early."""
         if isinstance(due, datetime):
             return "at", _whole_ms(due - _EPOCH)
-        # The server's "now" is cut to whole milliseconds; a delay counted from there could end a part of one too soon.
+        # The server's time is truncated to whole milliseconds; a delay from there could end a fraction too early.
         cut = 1 if due and self._clock.pinned_ms is None else 0
         return "in", _whole_ms(due) + cut
 
-    def _book(self, lateness: list[int], left: int) -> None:
+    def _record(self, lateness: list[int], left: int) -> None:
         DELAYED_QUEUE_SIZE.labels(self.name).set(left)
         if not lateness:
             return

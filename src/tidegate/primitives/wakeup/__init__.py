@@ -1,4 +1,4 @@
-"""A bell on the server: whoever waits at it wakes at once, and a ring in an empty house is heard later."""
+"""Wake-up signal. A signal that is sent while no process waits is kept for the next one that waits."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
--- Wake whoever waits at the wakeup, now or later.
+-- Wake the waiting process, or the next one that waits.
 --
 ---@key wake  list  at most one token
 ---@include send_wakeup
 -- Reply: nothing
--- Ringing again before anybody came changes nothing.
+-- Sending again before the signal is taken changes nothing.
 
 send_wakeup(wake)

@@ -18,7 +18,7 @@ def to_bson(text: str) -> dict[str, Any]:
     """The field for a body, `body` or `body_json`; the other one is None."""
     try:
         body = msgspec.json.decode(text)
-    except (ValueError, RecursionError):  # the upstream's own bytes, which nobody has read so far
+    except (ValueError, RecursionError):  # bytes of the upstream that were not decoded before
         return {"body": None, "body_json": text}
     fits = _fits(body, _DEEPEST) and (len(text) < _MAY_GROW or len(bson.encode(body)) <= _LARGEST)
     return {"body": body, "body_json": None} if fits else {"body": None, "body_json": text}

@@ -52,11 +52,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     ) -> "Document":
         """The document `id` among those of its `kind`, or `InvalidArgument` if no store could take it.
 
-        `owner` is for whom it was collected, `resource` the list it stands in (`repo:octocat/hello`); both follow the
-        newest write. `body` is JSON: a mapping, or the bytes of the upstream themselves as `msgspec.Raw`, which saves
-        writing them anew. `version` is what the upstream calls newer: a number, or a text that sorts, like a time in
-        UTC; an older one never replaces a newer. `sweep` is the number of the run that saw it, higher for later ones;
-        see `Listing`.
+        `owner` is the user for which it was collected, `resource` the list that contains it (`repo:octocat/hello`);
+        both follow the newest write. `body` is JSON: a mapping, or the bytes of the upstream as `msgspec.Raw`, which
+        are not encoded again. `version` orders versions of a document: a number, or a text that sorts, like a time in
+        UTC; an older version never replaces a newer one. `sweep` is the number of the run that saw the document, higher
+        for later runs; see `Listing`.
         """
         require_kind(kind)
         for name, value in (("id", id), ("owner", owner), ("resource", resource)):

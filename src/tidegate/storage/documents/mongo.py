@@ -1,8 +1,8 @@
 """Documents in MongoDB: written before the transaction that ends their jobs, in a way that may be repeated.
 
-A write reads what is there, decides by `store.is_taken`, and replaces only what is still as it was read (`rev`); what
-somebody else changed meanwhile is read and decided again. Only plain operations and types are used (times are numbers
-of milliseconds), which also the servers that stand in for MongoDB know.
+A write reads the present documents, decides by `store.is_taken`, and replaces only documents that are unchanged since
+(`rev`); changed ones are read and decided again. Only basic operations and types are used (times are numbers of
+milliseconds), which servers compatible with MongoDB support too.
 """
 
 from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ class MongoDocuments:
         return MongoDocumentStore(self._collection, self.name, self._clock, source)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the server."""
         await self._client.close()
 
 
@@ -212,10 +212,10 @@ class MongoDocumentStore:
             done = (await self._collection.bulk_write(operations, ordered=False)).bulk_api_result
         except BulkWriteError as error:
             done: Mapping[str, Any] = error.details or {}
-            # Two who insert the same at the same time: the other was faster.
+            # Another writer inserted the same document first.
             if {each.get("code") for each in done.get("writeErrors", [{}])} != {_DUPLICATE_KEY}:
                 raise
-        # An insert that found somebody else's document matches it and changes nothing.
+        # An insert that found the document of another writer matches it and changes nothing.
         return int(done["nUpserted"]) + int(done["nModified"])
 
     async def _mark_missing(self, listing: Listing) -> int:

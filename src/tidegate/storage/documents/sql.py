@@ -37,7 +37,7 @@ class SqlDocuments:
 
     @property
     def name(self) -> str:
-        """The database's name."""
+        """The name of the database."""
         return self._database.name
 
     def of(self, source: str) -> "SqlDocumentStore":

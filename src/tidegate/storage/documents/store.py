@@ -1,4 +1,4 @@
-"""What a store of documents promises, whichever it is.
+"""Interface of document stores.
 
 Documents are namespaced by source: `Documents.of("github")` is the store of one source, and nothing that is done there
 touches the documents of another one. A write is planned around the transaction that ends its jobs:
@@ -7,9 +7,9 @@ touches the documents of another one. A write is planned around the transaction 
     staged = await store.stage(given, completed=[Listing(...)])       # before it
     await database.transaction(lambda tx: staged.apply(tx))           # in it, with everything else
 
-The SQL store does all its work in `apply`: documents and jobs are committed together. MongoDB cannot take part, so it
-does all its work in `stage`: if the transaction then fails, the same documents are written again by whoever repeats the
-job, and change nothing.
+The SQL store writes in `apply`: documents and jobs are committed together. MongoDB cannot take part in the transaction,
+so it writes in `stage`. If the transaction then fails, the job is repeated and writes the same documents again, which
+changes nothing.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -84,7 +84,7 @@ class DocumentStore(Protocol):
 
     @property
     def source(self) -> str:
-        """Whose documents these are."""
+        """The source of the documents."""
         ...
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
@@ -110,9 +110,9 @@ class DocumentStore(Protocol):
     async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
         """How many documents of an owner last changed at each moment; those that are gone are left out.
 
-        Whoever keeps this beside a copy finds what the copy lacks, and what it has too much, by comparing: a document
-        that came, changed, went or passed to another owner changes the number at some moment, also where the writer's
-        clock was behind or its commit late. The moments that differ are then read with `iterate`.
+        Compare it with the counts stored beside a copy to find what the copy lacks or has too much. A document that was
+        added, changed, marked as gone or moved to another owner changes the count of some time, even if the writer's
+        clock was behind or its commit was late. Read the times that differ with `iterate`.
         """
         ...
 
@@ -144,12 +144,12 @@ class Present(msgspec.Struct, frozen=True):
 
 
 def is_taken(old: Present, new: Document) -> bool:
-    """Whether `new` replaces `old`. The SQL of some servers says the same in its own words.
+    """Whether `new` replaces `old`. The SQL statements of some servers implement the same rule.
 
-    An older version never does. What is the same changes nothing. What was found missing comes back only by a write
-    outside of any run, of a later run than the one that missed it, or for another owner: numbers tell the order of the
-    runs of one owner, who has one at a time. Runs of two owners overlap, and an item that passed from one to the other
-    may be missed by the later run of the first before the earlier run of the second finds it.
+    An older version never replaces a newer one, and equal content changes nothing. A document that was marked as gone
+    comes back only by a write outside of runs, by a later run than the one that missed it, or for another owner. Run
+    numbers order the runs of one owner, which has one at a time. Runs of two owners overlap: an item that moved from
+    one owner to the other may be missed by the later run of the first before the earlier run of the second finds it.
     """
     if is_older(new.version, old.version):
         return False
@@ -159,7 +159,7 @@ def is_taken(old: Present, new: Document) -> bool:
 
 
 def is_older(version: str | None, than: str | None) -> bool:
-    """Where one of them says nothing, neither is older."""
+    """Whether a version is older. Without a version on either side, neither is."""
     return version is not None and than is not None and version < than
 
 

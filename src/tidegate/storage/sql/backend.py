@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Attempt(Generic[Result]):
-    """A function to run in one transaction, and whom to tell how it ended."""
+    """A function to run in one transaction, and the future that receives its result."""
 
     work: Callable[[Transaction], Result]
     now: datetime

@@ -57,7 +57,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return moment if dialect.name == "postgresql" else moment.replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Aware again."""
+        """Attach the time zone UTC."""
         del dialect
         if value is None:
             return None

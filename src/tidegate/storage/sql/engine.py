@@ -258,7 +258,7 @@ def _call(work: Callable[[Transaction, *Args], Result], args: tuple[*Args], tx: 
 
 
 def _call_safely(callback: Listener) -> None:
-    """The commit stands, so whoever waits for it must not take a callback's error for its failure."""
+    """Log errors of a callback: the commit succeeded, so its caller must not see a failure."""
     try:
         callback()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Bring the schema up to date, one process at a time."""
+"""Schema migrations, applied by one process at a time."""
 
 import asyncio
 from collections.abc import Generator
@@ -25,10 +25,10 @@ _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 
 
 async def migrate(database: Database) -> list[str]:
-    """Apply what is missing, and return it. Any number of processes may call this at once: one works, the others wait.
+    """Apply missing migrations and return them. Any number of processes may call it at once; one works, others wait.
 
-    A process that dies in the middle leaves nothing behind on SQLite and PostgreSQL, and on MySQL and MariaDB nothing
-    that running it again does not complete.
+    If the process dies in the middle, SQLite and PostgreSQL roll back; on MySQL and MariaDB, running it again completes
+    the rest.
     """
     # Alembic keeps the migration that runs in a global variable.
     async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
@@ -44,7 +44,7 @@ async def pending_migrations(database: Database) -> list[str]:
 
 
 async def require_current(database: Database) -> None:
-    """Raise `ServerRefused` unless the schema is the one this program was written for."""
+    """Raise `ServerRefused` unless the schema is current."""
     if missing := await pending_migrations(database):
         raise ServerRefused(
             database.name,
@@ -112,7 +112,7 @@ def _is_current(tx: Transaction) -> bool:
 
 @contextmanager
 def _alone(tx: Transaction, name: str) -> Generator[None]:
-    """Nobody else migrates this database meanwhile."""
+    """Exclude other processes that migrate this database."""
     match tx.dialect:
         case "sqlite":
             yield  # a transaction that writes is alone already

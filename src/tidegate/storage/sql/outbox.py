@@ -1,16 +1,16 @@
-"""Events written in the caller's transaction and delivered after it: both happen, or neither.
+"""Transactional outbox: events are written in the caller's transaction and delivered after its commit.
 
     def complete(tx, run_id):
         tx.execute(...)                                             # the run is complete
-        outbox.add(tx, Event("run.completed", key=run_id, payload={}))  # and that will be told
+        outbox.add(tx, Event("run.completed", key=run_id, payload={}))  # delivered after the commit
 
-A row is PENDING until it was handled and is then removed, or until it failed for good and is DEAD, where it stays
-until somebody replays it. Between any two steps the process may die:
+A row is PENDING until its event was handled, and is then removed. An event that failed permanently is DEAD until it is
+replayed. The process may die between any two steps:
 
-| it dies                                      | what is there                 | who repairs                         |
+| it dies                                      | state                         | repaired by                         |
 | -------------------------------------------- | ----------------------------- | ----------------------------------- |
 | before the commit                            | nothing                       | nothing to repair                   |
-| after the commit, before the relay was rung  | a pending row, nobody knows   | any later ring, or the next relay   |
+| after the commit, before the wake-up         | a pending row, no wake-up     | any later wake-up, or the next relay|
 | while a handler runs, or before the removal  | a pending row, maybe handled  | the next relay delivers it again;   |
 |                                              |                               | `once` makes that harmless          |
 
@@ -52,7 +52,7 @@ log = get_logger(__name__)
 
 
 class EventState(StrEnum):
-    """Where an event is on its way."""
+    """State of an event in the outbox."""
 
     PENDING = "pending"  # committed, not yet handled; removed when it is
     DEAD = "dead"  # failed for good: the dead letter
@@ -83,7 +83,7 @@ class Event:
 
 @dataclass(frozen=True)
 class StoredEvent:
-    """An event as its row has it; the payload is read when it is needed, so that a bad one harms nobody else."""
+    """An event as stored. The payload is decoded on demand, so that a malformed one affects only its own event."""
 
     id: int
     event_id: str
@@ -95,7 +95,7 @@ class StoredEvent:
     last_error: str | None
 
     def event(self) -> Event:
-        """The event that was added. Raises `ValueError` when somebody spoilt its payload."""
+        """The event that was added. Raises `ValueError` if its payload is malformed."""
         return Event(self.kind, self.key, msgspec.json.decode(self.payload_json), self.event_id, self.created_at)
 
 

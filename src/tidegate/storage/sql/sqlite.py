@@ -102,7 +102,7 @@ class _Errand(Generic[Result]):
         self._engine, self._attempt, self._shown = engine, attempt, shown
         self._loop = asyncio.get_running_loop()
         self.withdrawn = False
-        """Set by the event loop when nobody waits for the result any more; read once, just before the commit."""
+        """Set by the event loop when no task waits for the result any more; read once, right before the commit."""
 
     def run(self) -> Result:
         attempt = self._attempt
@@ -132,7 +132,7 @@ class _Errand(Generic[Result]):
             raise ConnectionBroken from error
 
     def _tell(self, listener: Callable[[Transaction], None], tx: Transaction) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with suppress(RuntimeError):  # the loop is closed: no listener is left
             self._loop.call_soon_threadsafe(listener, tx)
 
 

@@ -1,4 +1,4 @@
-"""What a unit of work sees of the database."""
+"""Transactions: the interface that a unit of work uses."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +23,8 @@ _Columns = TypeVarTuple("_Columns")
 class Transaction:
     """One attempt at a unit of work: statements that are committed together or not at all.
 
-    It lives as long as the function it was given to. That function may be run again after a conflict, each time
-    with a new `Transaction`, so it must have no effect but through this object.
+    It is valid until the function that received it returns. The function may be called again after a conflict, with a
+    new `Transaction`, so it must have no effects except through this object.
     """
 
     def __init__(self, connection: Connection, dialect: Dialect, *, now: datetime, read_only: bool) -> None:
@@ -33,13 +33,13 @@ class Transaction:
         self._topics: list[str] = []
         self._read_only = read_only
         self.dialect: Dialect = dialect
-        """For the few statements that cannot be written in one way for all."""
+        """For statements that differ between servers."""
         self.now = now
-        """The moment of this attempt, aware, in UTC: one for all rows that it writes."""
+        """Time of this attempt, in UTC; the same for all rows that it writes."""
 
     @property
     def connection(self) -> Connection:
-        """SQLAlchemy's own connection, for what this class does not offer."""
+        """The SQLAlchemy connection, for features that this class does not offer."""
         if self._connection is None:
             raise ContractBroken("a transaction was used after its function had returned")
         return self._connection
@@ -56,15 +56,15 @@ class Transaction:
         """Run one statement, or, with a sequence of parameters, the same statement for each of them."""
         if self._read_only and isinstance(statement, UpdateBase):
             raise ContractBroken("a read tried to write; use `transaction` instead of `read`")
-        with _errors_told():
+        with _errors_translated():
             return self.connection.execute(statement, parameters)
 
     def execute_sql(self, sql: str, parameters: Sequence[Any] | Row | None = None) -> CursorResult[*tuple[Any, ...]]:
-        """Run SQL in the dialect's own words, with its driver's own placeholders: for the hottest statements.
+        """Run SQL of the dialect, with the placeholders of its driver, for the most frequent statements.
 
         A sequence of tuples runs the statement once for each.
         """
-        with _errors_told():
+        with _errors_translated():
             return self.connection.exec_driver_sql(sql, parameters)  # pyright: ignore[reportArgumentType]
 
     def insert_many(self, table: Table, rows: Sequence[Row], *, skip_existing: bool = False) -> None:
@@ -121,7 +121,7 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
-        """What fails inside is undone alone; the transaction goes on if the error is caught outside."""
+        """Undo only this block if it raises; the transaction continues if the error is caught outside."""
         with self.connection.begin_nested():
             yield
 
@@ -133,10 +133,10 @@ class Transaction:
         self._callbacks.append(callback)
 
     def announce(self, topic: str) -> None:
-        """Tell those who `subscribe`d to `topic` that there is something to see, once per transaction.
+        """Notify the subscribers of `topic` after the commit, once per transaction.
 
-        They are also told when the connection broke during the commit and nobody knows whether it happened: so an
-        announcement is a reason to look, not a fact.
+        They are also notified if the connection broke during the commit and its outcome is unknown. So a notification
+        means that something may have changed.
         """
         require_name("topic", topic)
         if topic not in self._topics:
@@ -144,22 +144,22 @@ class Transaction:
 
     @property
     def callbacks(self) -> Sequence[Callable[[], object]]:
-        """What `after_commit` was given."""
+        """The callbacks that were passed to `after_commit`."""
         return self._callbacks
 
     @property
     def topics(self) -> Sequence[str]:
-        """What was `announce`d."""
+        """The topics that were passed to `announce`."""
         return self._topics
 
     def end(self) -> None:
-        """Called by the engine when the function has returned; whoever kept the transaction cannot use it."""
+        """Called by the engine after the function returned; the transaction cannot be used any more."""
         self._connection = None
 
 
 @contextmanager
-def _errors_told() -> Generator[None]:
-    """Errors of ours come out as they are; what the network raised under a driver becomes `ConnectionBroken`."""
+def _errors_translated() -> Generator[None]:
+    """Unwrap errors of Tidegate; errors of the network below a driver become `ConnectionBroken`."""
     try:
         yield
     except StatementError as error:

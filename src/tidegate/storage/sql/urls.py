@@ -45,7 +45,7 @@ class Address:
 def parse_address(url: str) -> Address:
     """The address in `url`, its driver filled in.
 
-    Raises `InvalidArgument` for an address nobody can use, and `InvalidSettings` when the driver is not installed.
+    Raises `InvalidArgument` for an invalid address, and `InvalidSettings` when the driver is not installed.
     Neither shows a password, nor the options, which may hold one.
     """
     parsed = _parsed(url)
@@ -94,7 +94,7 @@ def _require_file(url: URL, shown: str) -> None:
 def _with_driver_options(url: URL) -> URL:
     match url.get_backend_name():
         case "postgresql" if "sslmode" in url.query:
-            # What everybody writes for libpq; asyncpg takes the same values under another name.
+            # The usual parameter of libpq; asyncpg takes the same values under another name.
             mode = str(url.query["sslmode"])
             return url.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
         case "mysql":

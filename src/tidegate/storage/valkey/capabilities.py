@@ -72,7 +72,7 @@ def _product(facts: dict[str, Any]) -> tuple[str, str]:
 
 
 async def _can_block(valkey: "Valkey") -> bool:
-    """Whether a blocking read is carried out; it finds something at once, so that nobody waits for the answer."""
+    """Whether the server allows blocking reads. The test read finds an entry at once, so it does not block."""
     key = valkey.unit("probe").key(new_id())
     replies = await valkey.pipeline([("RPUSH", key, "1"), ("PEXPIRE", key, 1000), ("BLPOP", key, 1), ("DEL", key)])
     if isinstance(replies[0], ServerRefused):

@@ -1,4 +1,4 @@
-"""One connection object for every kind of server, and one place where its errors get our names."""
+"""Connection to every kind of server, and translation of client errors to the error classes of Tidegate."""
 
 import asyncio
 import time
@@ -28,20 +28,20 @@ log = get_logger(__name__)
 
 _ANSWER_WITHIN_S = 5.0
 _GRACE_S = 10.0
-"""How much longer than asked a blocking command may take before the connection counts as dead."""
+"""How much longer than requested a blocking command may take before the connection counts as dead."""
 _AT_ONCE = 64
-"""Commands on their way at one moment, each on its own connection; the others wait their turn."""
+"""Commands in progress at one time, each on its own connection; further ones wait."""
 _KEPT_IDLE = 4
-"""Idle connections of each kind that stay open; others are closed when they were not needed for a while."""
+"""Idle connections of each kind that stay open; others are closed when they are not needed for a while."""
 _WAITING_AT_ONCE = 10_000
-"""Blocking commands are as many as there are readers; this bound only catches a leak."""
+"""Bound of blocking commands. There are as many as readers; the bound only catches a leak."""
 
 _TRANSIENT = (
     *(redis_errors.ConnectionError, redis_errors.TimeoutError, TimeoutError, OSError),
     *(redis_errors.ClusterError, redis_errors.TryAgainError, redis_errors.SlotNotCoveredError),
 )
 _TRANSIENT_CODES = frozenset({"BUSY", "UNBLOCKED"})
-"""Answers that the client has no class for: a script holds the server up; somebody ended a blocking read by hand."""
+"""Error codes without a class in the client: a script blocks the server; `CLIENT UNBLOCK` ended a blocking read."""
 _REFUSALS = {
     "MISCONF": ("the server cannot save to its disk, and takes no writes", "Its log says why"),
     "NOREPLICAS": ("the server lacks replicas, and takes no writes", "Start them, or lower its min-replicas-to-write"),
@@ -50,11 +50,11 @@ _NO_SPACE = "No space left on device"
 
 
 class Valkey:
-    """A server, or a cluster of them, shared by everything in this process.
+    """A server or a cluster, shared by all parts of this process.
 
-    Ordinary commands answer within seconds or fail; a broken connection is tried again a few times. Blocking commands
-    have connections of their own, on which a long silence is no error, and are never retried here: only the reader
-    knows what a lost reply means.
+    Ordinary commands are answered within seconds or fail; broken connections are retried a few times. Blocking commands
+    use separate connections, on which a long silence is no error. They are not retried here, because only the reader
+    knows how to handle a lost reply.
     """
 
     def __init__(self, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> None:
@@ -62,7 +62,7 @@ class Valkey:
         self.url, self.prefix = url, require_name("prefix", prefix)
         self.address = without_password(url)
         self._disk = disk or Disk(self.address)
-        # The client opens as many connections as there are commands at once, and fails where they become too many.
+        # The client opens one connection per concurrent command, and fails if they become too many.
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
         self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
@@ -70,22 +70,22 @@ class Valkey:
         self._idle = IdleConnections(self._client, keep=_KEPT_IDLE), IdleConnections(self._waiting, keep=_KEPT_IDLE)
         self._info: ServerInfo | None = None
         self.on_unavailable: Callable[[], None] = lambda: None
-        """Called whenever the server could not be reached, in case somebody can do something about it."""
+        """Called whenever the server could not be reached."""
         self.losses = 0
-        """How often it could not be reached so far: what it knew may have changed behind our back."""
+        """How often the server could not be reached. Its data may have been lost or changed since."""
         self.queued_until_s = 0.0
-        """When, by the clock of the event loop, a command of this process last had to wait for its turn."""
+        """When, by the clock of the event loop, a command of this process last had to wait for a connection."""
 
     @classmethod
     async def connect(cls, url: str, *, prefix: str = "tidegate", disk: Disk | None = None) -> Self:
-        """Open, and raise `ServerRefused` at once where the server cannot serve us.
+        """Connect. Raises `ServerRefused` if the server does not meet the requirements.
 
-        `disk` is where an embedded server writes; it is named when it is full.
+        `disk` is the disk of an embedded server, which is named when it is full.
         """
         valkey = cls(url, prefix=prefix, disk=disk)
         try:
             valkey._info = await examine(valkey)
-            if valkey.is_cluster:  # several first commands at once would each find it half made
+            if valkey.is_cluster:  # concurrent first commands would each find a half-initialised client
                 with valkey._our_errors():
                     await valkey._waiting.initialize()
         except BaseException:
@@ -96,16 +96,16 @@ class Valkey:
 
     @property
     def info(self) -> ServerInfo:
-        """What was found at the other end when we connected."""
+        """Product, version and features of the server, determined when connecting."""
         assert self._info is not None, "use Valkey.connect"
         return self._info
 
     def unit(self, name: str) -> Unit:
-        """The family of keys called `name`, under this connection's prefix."""
+        """The key family `name`, under the prefix of this connection."""
         return Unit(self.prefix, name)
 
     async def execute(self, *command: Any) -> Any:
-        """One command, one reply."""
+        """Run one command and return its reply."""
         with self._our_errors():
             async with self._in_flight.command(), self._turn():
                 began = time.perf_counter()
@@ -117,12 +117,12 @@ class Valkey:
         return reply
 
     async def execute_blocking(self, *command: Any, within_s: float) -> Any:
-        """One command that may stay silent for `within_s` seconds by its own design."""
+        """Run one blocking command, which the server may answer only after `within_s` seconds."""
         require_not_negative("within_s", within_s)
         return await self.execute_apart(*command, within_s=within_s + _GRACE_S)
 
     async def execute_apart(self, *command: Any, within_s: float) -> Any:
-        """One command on a connection of its own: it waits for no other command of this process, and is not retried."""
+        """Run one command on a separate connection: it waits for no other command, and is not retried."""
         with self._our_errors():
             async with self._in_flight.command(), asyncio.timeout(within_s):
                 try:
@@ -131,7 +131,7 @@ class Valkey:
                     self._idle[1].note()
 
     async def pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Many commands in one round trip, not one transaction; an error stands in the place of its reply."""
+        """Run many commands in one round trip, not as a transaction. A failed command has its error as reply."""
         if not commands:
             return []
         with self._our_errors():
@@ -148,7 +148,7 @@ class Valkey:
         return [self._our_name(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]
 
     async def ping(self) -> None:
-        """See that the server answers, each primary of a cluster, whatever else this process has under way."""
+        """Check that the server (each primary of a cluster) answers, independently of other commands."""
         nodes = {"target_nodes": RedisCluster.PRIMARIES} if self.is_cluster else {}
         with self._our_errors():
             async with self._in_flight.command():
@@ -172,7 +172,7 @@ class Valkey:
             raise
 
     async def _close(self) -> None:
-        async with AsyncExitStack() as stack:  # a failure does not keep the others open
+        async with AsyncExitStack() as stack:  # the failure of one does not leave the others open
             stack.push_async_callback(_close_client, self._waiting)
             stack.push_async_callback(_close_client, self._client)
             for idle in self._idle:
@@ -195,7 +195,7 @@ class Valkey:
             raise
 
     def _our_name(self, error: Exception) -> TidegateError | None:
-        """What an error of the client means to our callers; None for what only a defect can cause."""
+        """Translate an error of the client; None for errors that only a defect can cause."""
         if isinstance(error, redis_errors.RedisClusterException) and isinstance(error.__cause__, Exception):
             if "mode is not enabled" in str(error.__cause__):
                 return self._refusal("the server is no cluster", "Use redis:// (or rediss://) in TIDEGATE_VALKEY_URL")
@@ -225,8 +225,8 @@ class Valkey:
 def _cancellation_kept() -> Generator[None]:
     """Raise a cancellation that the client lost.
 
-    It sends with `asyncio.wait_for`, which before Python 3.12 forgets one that comes in the very moment in which the
-    command is sent. Whoever was cancelled would then go on to its next wait, and wait there.
+    The client sends with `asyncio.wait_for`, which before Python 3.12 loses a cancellation that arrives exactly when
+    the command is sent. The cancelled task would then continue and block in its next wait.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
@@ -239,7 +239,7 @@ def _cancellation_kept() -> Generator[None]:
 
 @asynccontextmanager
 async def connected(url: str, *, prefix: str = "tidegate") -> AsyncGenerator[Valkey]:
-    """A connection for the length of a block."""
+    """Connect for the length of a block."""
     valkey = await Valkey.connect(url, prefix=prefix)
     try:
         yield valkey
@@ -249,7 +249,7 @@ async def connected(url: str, *, prefix: str = "tidegate") -> AsyncGenerator[Val
 
 async def _close_client(client: Redis | RedisCluster) -> None:
     await client.aclose()
-    if isinstance(client, RedisCluster):  # after a broken connection it means to look for its nodes, and closes nothing
+    if isinstance(client, RedisCluster):  # after a broken connection it would search its nodes and close nothing
         await client.nodes_manager.aclose()
         await client.nodes_manager.aclose("startup_nodes")
 

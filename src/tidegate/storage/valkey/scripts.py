@@ -27,7 +27,7 @@ constants in capitals, and nothing else. It stands before the locals of the scri
 only as parameters. It may include others. A script is addressed by the SHA of its assembled text, so two releases can
 run side by side, and is sent in full when the server does not know it.
 
-Every script must be safe to repeat: when a connection breaks, nobody knows whether it ran.
+Every script must be safe to repeat, because after a broken connection it is unknown whether it ran.
 """
 
 import hashlib

@@ -19,9 +19,9 @@ def without_password(url: str) -> str:
 
 
 def require_url(url: str) -> SplitResult:
-    """The parts of an address we can use; raise `InvalidArgument` for any other.
+    """Parse a supported address. Raises `InvalidArgument` for any other.
 
-    What cannot be taken apart is not shown: who knows where in it the password stands.
+    An address that cannot be parsed is not shown, because it may contain a password anywhere.
     """
     scheme = url.partition(":")[0]
     if scheme not in SCHEMES:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tidegate.storage.documents import DocumentStore, StoredDocument
-from tidegate.storage.documents.export import Format, Wish, export
+from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import text, whole
 
 COUNT = 60_000
@@ -47,7 +47,7 @@ def peak_mb() -> float:
 
 
 async def main(form: Format) -> None:
-    wish = Wish(format=form, kinds={"issue": [text("title"), whole("number")]})
+    wish = ExportRequest(format=form, kinds={"issue": [text("title"), whole("number")]})
     before = peak_mb()
     with tempfile.TemporaryDirectory() as folder:
         manifest = await export(cast("DocumentStore", Spring()), Path(folder) / "out", wish)

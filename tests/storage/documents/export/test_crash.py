@@ -14,7 +14,7 @@ from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import manifest_of, verify
 from tests.storage.documents.shelf import issue
 from tidegate.storage.documents import SqlDocuments
-from tidegate.storage.documents.export import Format, Wish, export
+from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.sql import SqlDocumentStore
 from tidegate.storage.sql import Database
 from tidegate.systems.github.kinds import COLUMNS
@@ -70,7 +70,7 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_none_and_the_next_cleans
     assert whole(tmp_path / "out") == []
     assert len(list((tmp_path / "out").iterdir())) == 1, "the file that was being written"
 
-    await export(documents, tmp_path / "out", Wish(format=form, kinds={"issue": COLUMNS["issue"]}))
+    await export(documents, tmp_path / "out", ExportRequest(format=form, kinds={"issue": COLUMNS["issue"]}))
 
     assert verify(tmp_path / "out")["documents"] == DOCUMENTS
 
@@ -78,7 +78,9 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_none_and_the_next_cleans
 async def test_killed_in_the_middle_of_a_file_it_leaves_an_older_export_as_it_was(
     documents: SqlDocumentStore, tmp_path: Path
 ):
-    before = await export(documents, tmp_path / "out", Wish(format=Format.CSV, kinds={"issue": (), "commit": ()}))
+    before = await export(
+        documents, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={"issue": (), "commit": ()})
+    )
     process = await started(tmp_path, "file", Format.CSV)
     process.kill()
     await process.communicate()
@@ -92,7 +94,7 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_an_older_export_as_it_wa
 async def test_killed_between_two_names_every_file_is_whole_and_the_manifest_says_that_not_all_are_there(
     documents: SqlDocumentStore, tmp_path: Path
 ):
-    old = await export(documents, tmp_path / "out", Wish(format=Format.CSV, kinds={"issue": (), "event": ()}))
+    old = await export(documents, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={"issue": (), "event": ()}))
     process = await started(tmp_path, "names", Format.JSONL)
     process.kill()
     await process.communicate()
@@ -104,7 +106,7 @@ async def test_killed_between_two_names_every_file_is_whole_and_the_manifest_say
     assert (tmp_path / "out" / "issue.jsonl").stat().st_size == manifest["files"][0]["bytes"]
     assert (tmp_path / "out" / "issue.csv").stat().st_size == old.files[0].bytes
 
-    await export(documents, tmp_path / "out", Wish(format=Format.PARQUET, kinds={"issue": ()}))
+    await export(documents, tmp_path / "out", ExportRequest(format=Format.PARQUET, kinds={"issue": ()}))
 
     verify(tmp_path / "out")  # nothing of the older ones is left
 

@@ -12,7 +12,7 @@ from tests.storage.documents.export.reading import entry_of, read_rows, verify
 from tests.storage.documents.shelf import Shelf, issue
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import Document, Listing
-from tidegate.storage.documents.export import Column, Format, Progress, Wish, export
+from tidegate.storage.documents.export import Column, ExportRequest, Format, Progress, export
 from tidegate.storage.documents.export.columns import EACH, number_in_link, present, text, texts, time, truth, whole
 
 FORMATS = list(Format)
@@ -28,9 +28,9 @@ FIELDS: list[Column] = [
 ]
 
 
-def wish(form: Format, **changes: Any) -> Wish:
+def wish(form: Format, **changes: Any) -> ExportRequest:
     options: dict[str, Any] = {"format": form, "kinds": {"issue": FIELDS, "pull": ()}, **changes}
-    return Wish(**options)
+    return ExportRequest(**options)
 
 
 def document(number: str, /, *, kind: str = "issue", owner: str = "ada", **body: Any) -> Document:

@@ -8,10 +8,10 @@ import pytest
 
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.shelf import Shelf, issue
-from tidegate.storage.documents.export import ExportFailed, ExportRefused, Format, Progress, Wish, export
+from tidegate.storage.documents.export import ExportFailed, ExportRefused, ExportRequest, Format, Progress, export
 
-CSV = Wish(format=Format.CSV, kinds={"issue": (), "pull": ()})
-JSONL = Wish(format=Format.JSONL, kinds={"issue": ()})
+CSV = ExportRequest(format=Format.CSV, kinds={"issue": (), "pull": ()})
+JSONL = ExportRequest(format=Format.JSONL, kinds={"issue": ()})
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_what_a_manifest_names_outside_of_its_folder_is_not_touched(filled
 @pytest.mark.parametrize("kind", ["a/b", "..", "a b", "ä"])
 async def test_a_kind_that_cannot_be_a_name_of_a_file_is_refused(filled: Shelf, tmp_path: Path, kind: str):
     with pytest.raises(ExportRefused, match="cannot be the name of a file"):
-        await export(filled.store, tmp_path / "out", Wish(format=Format.CSV, kinds={kind: ()}))
+        await export(filled.store, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={kind: ()}))
 
     assert not (tmp_path / "out").exists()
 
@@ -110,12 +110,12 @@ async def test_one_that_fails_leaves_nothing_behind(filled: Shelf, tmp_path: Pat
             raise LookupError
 
     with pytest.raises(LookupError):
-        await export(filled.store, tmp_path / "new", Wish(format=form, kinds={"issue": ()}), on_progress=fail)
+        await export(filled.store, tmp_path / "new", ExportRequest(format=form, kinds={"issue": ()}), on_progress=fail)
     assert not (tmp_path / "new").exists()
 
     await export(filled.store, tmp_path / "old", CSV)
     with pytest.raises(LookupError):
-        await export(filled.store, tmp_path / "old", Wish(format=form, kinds={"issue": ()}), on_progress=fail)
+        await export(filled.store, tmp_path / "old", ExportRequest(format=form, kinds={"issue": ()}), on_progress=fail)
     assert verify(tmp_path / "old")["format"] == "csv"
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.shelf import Shelf
 from tidegate.storage.documents import Document
-from tidegate.storage.documents.export import Format, Wish, export
+from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.systems.github import kinds
 from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
@@ -67,7 +67,7 @@ def test_every_kind_of_document_has_columns():
 async def test_the_columns_find_what_github_says(
     local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path, form: Format
 ):
-    await export(local.store, tmp_path / "out", Wish(format=form, kinds=COLUMNS))
+    await export(local.store, tmp_path / "out", ExportRequest(format=form, kinds=COLUMNS))
 
     manifest = verify(tmp_path / "out")
     assert {each["kind"]: each["documents"] for each in manifest["files"]} == {k: len(v) for k, v in world.items()}
@@ -79,7 +79,7 @@ async def test_the_columns_find_what_github_says(
 
 
 async def test_some_values_by_hand(local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path):
-    await export(local.store, tmp_path / "out", Wish(format=Format.PARQUET, kinds=COLUMNS))
+    await export(local.store, tmp_path / "out", ExportRequest(format=Format.PARQUET, kinds=COLUMNS))
 
     def by_id(kind: str) -> dict[str, dict[str, Any]]:
         return {row["id"]: row for row in read_rows(tmp_path / "out", kind)}

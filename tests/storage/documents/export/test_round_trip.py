@@ -14,7 +14,7 @@ from tests.examples import examples
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.shelf import Shelf, open_shelf
 from tidegate.storage.documents import Document
-from tidegate.storage.documents.export import Format, Wish, export
+from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import EACH, Column, text, texts, truth, whole
 from tidegate.storage.documents.tables import documents as table
 
@@ -41,7 +41,7 @@ async def exported(shelf: Shelf, folder: Path, found: dict[str, dict[str, Any]])
     await shelf.database.transaction(lambda tx: tx.execute(delete(table)))
     await shelf.write(*(Document.of("item", id_, owner="o", resource="r", body=body) for id_, body in found.items()))
     for form in Format:
-        await export(shelf.store, folder / form, Wish(format=form, kinds={"item": FIELDS}))
+        await export(shelf.store, folder / form, ExportRequest(format=form, kinds={"item": FIELDS}))
 
 
 @pytest.mark.timeout(120)

@@ -6,7 +6,7 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.storage.documents.export.columns import Column
-    from tidegate.storage.documents.export.exporter import ExportFailed, Progress, Wish, export, export_stream
+    from tidegate.storage.documents.export.exporter import ExportFailed, ExportRequest, Progress, export, export_stream
     from tidegate.storage.documents.export.folder import ExportRefused
     from tidegate.storage.documents.export.formats import Format, installed_formats
     from tidegate.storage.documents.export.manifest import FileEntry, Manifest
@@ -15,11 +15,11 @@ __all__ = [
     "Column",
     "ExportFailed",
     "ExportRefused",
+    "ExportRequest",
     "FileEntry",
     "Format",
     "Manifest",
     "Progress",
-    "Wish",
     "export",
     "export_stream",
     "installed_formats",
@@ -29,7 +29,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.storage.documents.export.columns": "Column",
-        "tidegate.storage.documents.export.exporter": "ExportFailed Progress Wish export export_stream",
+        "tidegate.storage.documents.export.exporter": "ExportFailed Progress ExportRequest export export_stream",
         "tidegate.storage.documents.export.folder": "ExportRefused",
         "tidegate.storage.documents.export.formats": "Format installed_formats",
         "tidegate.storage.documents.export.manifest": "FileEntry Manifest",

@@ -54,22 +54,22 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def text(name: str, *path: str) -> Column:
-    """A text."""
+    """A column of text."""
     return Column(name, Type.TEXT, path or (name,), _as_text)
 
 
 def whole(name: str, *path: str) -> Column:
-    """A whole number of at most 64 bits."""
+    """A column of whole numbers of at most 64 bits."""
     return Column(name, Type.WHOLE, path or (name,), _as_whole)
 
 
 def truth(name: str, *path: str) -> Column:
-    """True or false."""
+    """A column of booleans."""
     return Column(name, Type.TRUTH, path or (name,), _as_truth)
 
 
 def time(name: str, *path: str) -> Column:
-    """A moment, written as RFC 3339 with its zone."""
+    """A column of times, written as RFC 3339 with time zone."""
     return Column(name, Type.TIME, path or (name,), _as_time)
 
 
@@ -173,7 +173,7 @@ def _as_text(value: object) -> str | Misfit | None:
 def _as_whole(value: object) -> int | Misfit | None:
     if value is None:
         return None
-    # A truth value is a number to Python, and to nobody else.
+    # In Python, a boolean is an int.
     return value if type(value) is int and -_LARGEST <= value <= _LARGEST else MISFIT
 
 

@@ -15,7 +15,7 @@ from tidegate.storage.documents.export.columns import Shape, Value
 
 
 class CsvWriter:
-    """A `Writer`."""
+    """Writes documents as CSV; see `Writer`."""
 
     def __init__(self, file: BinaryIO, shape: Shape) -> None:
         self._shape, self._file = shape, file

@@ -28,7 +28,7 @@ _ADVICE = {
     errno.ENOTDIR: f"A part of the path is no folder. {_ELSEWHERE}",
     errno.EACCES: f"This user may not write there. {_ELSEWHERE}",
     errno.EPERM: f"This user may not write there. {_ELSEWHERE}",
-    errno.EROFS: f"Nobody may write there. {_ELSEWHERE}",
+    errno.EROFS: f"The file system is read-only. {_ELSEWHERE}",
     errno.ENOSPC: "Make room, name a folder on a larger disk, or leave something out (--kind, --no-body)",
     errno.EDQUOT: f"This user's share of the disk is used up. {_ELSEWHERE}",
 }
@@ -43,14 +43,14 @@ class ExportFailed(TidegateError):
         self.folder = folder
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to export, and how."""
 
     format: Format
     kinds: Mapping[str, Sequence[Column]]
     """The kinds of documents, a file for each, and their columns besides those that every document has."""
     owners: Sequence[str] | None = None
-    """Whose documents; None means everybody's."""
+    """Owners of the documents; None means all owners."""
     with_gone: bool = False
     """Also those that the upstream no longer has."""
     with_body: bool = True
@@ -70,20 +70,20 @@ class Progress(msgspec.Struct, frozen=True):
     """As counted before; while documents are being collected, more may come."""
 
 
-def _tell_nobody(_progress: Progress) -> None:
-    """For those who do not watch."""
+def _ignore_progress(_progress: Progress) -> None:
+    """Default for `on_progress`."""
 
 
 async def export(
     store: DocumentStore,
     folder: Path,
-    wish: Wish,
+    request: ExportRequest,
     *,
     force: bool = False,
     clock: Clock | None = None,
-    on_progress: Callable[[Progress], None] = _tell_nobody,
+    on_progress: Callable[[Progress], None] = _ignore_progress,
 ) -> Manifest:
-    """Write what is wished for into `folder`, and return what its manifest says.
+    """Write what is requested into `folder`, and return what its manifest says.
 
     The order is that of owners, then of ids, so the same documents make the same files. Files get their names when all
     are whole; an older export in the folder is replaced, or stays as it was. Raises `ExportRefused` where the folder
@@ -93,41 +93,49 @@ async def export(
     try:
         with ExportFolder(folder, force=force) as placed:
             started_at = clock.now()
-            files = [await _export_kind(store, placed, wish, kind, on_progress) for kind in wish.kinds]
-            return placed.publish(_manifest(store, wish, files, started_at, clock.now()))
+            files = [await _export_kind(store, placed, request, kind, on_progress) for kind in request.kinds]
+            return placed.publish(_manifest(store, request, files, started_at, clock.now()))
     except OSError as error:
         raise ExportFailed(folder, error) from error
 
 
 async def export_stream(
-    store: DocumentStore, stream: BinaryIO, wish: Wish, *, on_progress: Callable[[Progress], None] = _tell_nobody
+    store: DocumentStore,
+    stream: BinaryIO,
+    request: ExportRequest,
+    *,
+    on_progress: Callable[[Progress], None] = _ignore_progress,
 ) -> int:
-    """Write what is wished for to an open stream, one kind after the other; returns the number of documents.
+    """Write what is requested to an open stream, one kind after the other; returns the number of documents.
 
     There is no manifest, and what was written before an error stays written. Raises `InvalidArgument` for Parquet, and
     for CSV with several kinds, since a stream of CSV has one head line.
     """
-    if wish.format is Format.PARQUET:
+    if request.format is Format.PARQUET:
         raise InvalidArgument(
-            "format", str(wish.format), "cannot be written to a stream: take jsonl or csv, or a folder"
+            "format", str(request.format), "cannot be written to a stream: take jsonl or csv, or a folder"
         )
-    if wish.format is Format.CSV and len(wish.kinds) > 1:
-        raise InvalidArgument("kinds", ", ".join(wish.kinds), "have different columns: name one kind, or take jsonl")
+    if request.format is Format.CSV and len(request.kinds) > 1:
+        raise InvalidArgument("kinds", ", ".join(request.kinds), "have different columns: name one kind, or take jsonl")
     written = 0
-    for kind in wish.kinds:
-        shape = shape_of(wish.format, wish.kinds[kind], with_body=wish.with_body)
-        written += await _write_kind(store, open_writer(wish.format, stream, shape), wish, kind, on_progress)
+    for kind in request.kinds:
+        shape = shape_of(request.format, request.kinds[kind], with_body=request.with_body)
+        written += await _write_kind(store, open_writer(request.format, stream, shape), request, kind, on_progress)
     stream.flush()
     return written
 
 
 async def _export_kind(
-    store: DocumentStore, folder: ExportFolder, wish: Wish, kind: str, on_progress: Callable[[Progress], None]
+    store: DocumentStore,
+    folder: ExportFolder,
+    request: ExportRequest,
+    kind: str,
+    on_progress: Callable[[Progress], None],
 ) -> FileEntry:
-    name = f"{kind}.{wish.format}"
-    path, shape = folder.partial(name), shape_of(wish.format, wish.kinds[kind], with_body=wish.with_body)
+    name = f"{kind}.{request.format}"
+    path, shape = folder.partial(name), shape_of(request.format, request.kinds[kind], with_body=request.with_body)
     with path.open("wb") as file:
-        written = await _write_kind(store, open_writer(wish.format, file, shape), wish, kind, on_progress)
+        written = await _write_kind(store, open_writer(request.format, file, shape), request, kind, on_progress)
         file.flush()
         os.fsync(file.fileno())
     return FileEntry(
@@ -143,15 +151,15 @@ async def _export_kind(
 
 
 async def _write_kind(
-    store: DocumentStore, writer: Writer, wish: Wish, kind: str, on_progress: Callable[[Progress], None]
+    store: DocumentStore, writer: Writer, request: ExportRequest, kind: str, on_progress: Callable[[Progress], None]
 ) -> int:
     """Write the documents of a kind; returns how many they are."""
-    owners, written = _owners(wish), 0
+    owners, written = _owners(request), 0
     try:
-        total = sum([await store.count(kind, owner, with_gone=wish.with_gone) for owner in owners])
+        total = sum([await store.count(kind, owner, with_gone=request.with_gone) for owner in owners])
         on_progress(Progress(kind, 0, total))
         for owner in owners:
-            async with aclosing(_batches(store, kind, owner, with_gone=wish.with_gone)) as batches:
+            async with aclosing(_batches(store, kind, owner, with_gone=request.with_gone)) as batches:
                 async for batch in batches:
                     writer.write(batch)
                     written += len(batch)
@@ -162,8 +170,8 @@ async def _write_kind(
     return written
 
 
-def _owners(wish: Wish) -> Sequence[str | None]:
-    return [None] if wish.owners is None else sorted(set(wish.owners))
+def _owners(request: ExportRequest) -> Sequence[str | None]:
+    return [None] if request.owners is None else sorted(set(request.owners))
 
 
 async def _batches(
@@ -180,17 +188,17 @@ async def _batches(
 
 
 def _manifest(
-    store: DocumentStore, wish: Wish, files: list[FileEntry], started_at: datetime, finished_at: datetime
+    store: DocumentStore, request: ExportRequest, files: list[FileEntry], started_at: datetime, finished_at: datetime
 ) -> Manifest:
     return Manifest(
         complete=True,
-        format=wish.format,
+        format=request.format,
         written_by=f"tidegate {__version__}",
         store=store.name,
         source=store.source,
-        owners=None if wish.owners is None else sorted(set(wish.owners)),
-        with_gone=wish.with_gone,
-        with_body=wish.with_body,
+        owners=None if request.owners is None else sorted(set(request.owners)),
+        with_gone=request.with_gone,
+        with_body=request.with_body,
         started_at=started_at,
         finished_at=finished_at,
         documents=sum(each.documents for each in files),

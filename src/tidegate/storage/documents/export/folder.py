@@ -23,7 +23,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class ExportRefused(TidegateError):
-    """The folder is somebody else's, or in use; nothing in it was touched."""
+    """The folder belongs to another export or is in use; nothing in it was changed."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         super().__init__(f"{folder}: {reason}")

@@ -11,7 +11,7 @@ from tidegate.storage.documents.export.columns import Shape
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One document."""
+    """One line: a document."""
 
     kind: str
     id: str
@@ -22,9 +22,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime
     gone_at: datetime | None
     body: msgspec.Raw
-    """Null where it is no JSON."""
+    """Null if it is not JSON."""
     unreadable: str | msgspec.UnsetType = msgspec.UNSET
-    """The body as a text, where it is no JSON."""
+    """The body as text if it is not JSON."""
 
 
 _NULL = msgspec.Raw(b"null")
@@ -33,7 +33,7 @@ _checker = msgspec.json.Decoder(msgspec.Raw)
 
 
 class JsonlWriter:
-    """A `Writer`."""
+    """Writes documents as JSON lines; see `Writer`."""
 
     def __init__(self, file: BinaryIO, shape: Shape) -> None:
         self._shape, self._file = shape, file

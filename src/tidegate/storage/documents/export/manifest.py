@@ -41,9 +41,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     written_by: str
     store: str
     source: str
-    """Whose documents: the name of the source that collected them."""
+    """Name of the source that collected the documents."""
     owners: list[str] | None
-    """Whose documents; null means everybody's."""
+    """Owners of the documents; null means all owners."""
     with_gone: bool
     with_body: bool
     started_at: datetime

@@ -25,7 +25,7 @@ _TYPES: dict[Type, Any] = {
 
 
 class ParquetWriter:
-    """A `Writer`."""
+    """Writes documents as Parquet; see `Writer`."""
 
     def __init__(self, file: BinaryIO, shape: Shape) -> None:
         self._shape = shape

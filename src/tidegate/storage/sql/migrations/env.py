@@ -1,4 +1,4 @@
-"""Called by Alembic; the connection is given, and its transaction belongs to whoever gave it."""
+"""Called by Alembic with an open connection; the caller owns its transaction."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
--- Who does the work on a subject: the first takes its lock; an urgent request takes over a lock that is not urgent.
+-- Decide which request does the work on a subject: the first one takes its lock; an urgent one takes over a LOW lock.
 -- `asked` is {token, urgent (1 or 0), lasts_ms, known_version}. Returns the answer, the version, and whether the question
 -- was repeated: the same token, while its lock holds, gets the same answer.
 local function coalesce(work, mark, asked, keep_ms, now_ms)
