@@ -17,12 +17,9 @@ from enum import StrEnum
 import msgspec
 
 from tidegate.core.arguments import require_positive
-from tidegate.systems.snapshots.prefetch.allocation import LearnedRates, PriceFinder
-from tidegate.systems.snapshots.prefetch.facts import Facts, Policy
-from tidegate.systems.snapshots.prefetch.rates import learn
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
-from tidegate.systems.snapshots.prefetch.tiers import FixedTiers
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.prefetch.policies import Facts, FixedTiers, LearnedRates, Policy, PriceFinder, learn
+from tidegate.systems.snapshots.settings import PrefetchSettings
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _DAY_S = 86_400.0

@@ -15,7 +15,7 @@ import uvloop
 
 from bench.reading import Pool, read_at_rate, request_for
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.news import News
+from tidegate.systems.snapshots.cache import News
 
 LINES = 50
 PATH = "/v1/snapshots/character/"

@@ -28,9 +28,9 @@ from tidegate.connections import open_database
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.kinds.game_character import GameCharacter
+from tidegate.systems.snapshots.kinds import GameCharacter
+from tidegate.systems.snapshots.model import Found, Subject
 from tidegate.systems.snapshots.store import Refreshed
-from tidegate.systems.snapshots.subject import Found, Subject
 from tidegate_simulators.game import WorldShape
 from tidegate_simulators.game.documents import Documents
 from tidegate_simulators.game.world import World

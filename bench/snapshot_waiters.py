@@ -25,7 +25,7 @@ from bench.wait_load import Crowd, Released
 from tidegate.connections import open_context
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
-from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
+from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
 READERS, SERVERS = 10_000, 4

@@ -23,8 +23,8 @@ from tidegate.core.telemetry import configure
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
 from tidegate.settings import Settings
-from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
-from tidegate.systems.snapshots.subject import Found, Missing, Unreadable
+from tidegate.systems.snapshots.model import Found, Missing, Unreadable
+from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 
 
 class Measured(msgspec.Struct):

@@ -19,10 +19,10 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Unit, Valkey
-from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
+from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.model import Subject
 from tidegate.systems.snapshots.requests import Wish
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 
 SUBJECT = Subject("character", "7")
 AT_ONCE = 20

@@ -23,12 +23,11 @@ from scenarios.stage import On, Stage
 from tidegate.connections import open_context
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.bodies import unpack
-from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
+from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.model import Subject, unpack
 from tidegate.systems.snapshots.requests import Wish
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.transport import GROUPS, topic_for
+from tidegate.systems.snapshots.service import Snapshots, open_snapshots
+from tidegate.systems.snapshots.transports.protocol import GROUPS, topic_for
 
 KIND = "character"
 _AT_ONCE = 500

@@ -8,7 +8,7 @@ from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
 from tidegate.core.priority import Priority
 from tidegate.primitives.limiter import LimiterSettings
-from tidegate.systems.snapshots.transport import GROUPS, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
 
 _LOW_CAP, _SUSTAINED, _MOST = 350, 450, 500
 _BURST = LimiterSettings().rates[0].burst

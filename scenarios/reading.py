@@ -11,7 +11,7 @@ from scenarios.servers import Wire
 from scenarios.stage import On, Stage
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.tables import snapshot_history
-from tidegate.systems.snapshots.transport import GROUPS, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
 
 _TTL_S = 1.0
 _BRIEF = {"snapshots": {"game": {"ttl": f"{_TTL_S}s"}, "archive": {"keep_history": "true"}}}

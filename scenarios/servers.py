@@ -13,7 +13,7 @@ from tests.servers.sql import sql_server
 from tests.servers.valkey import Cluster
 
 from scenarios.stage import On
-from tidegate.systems.snapshots.transport.kafka import KafkaSettings
+from tidegate.systems.snapshots.settings import KafkaSettings
 
 _SESSION_S = 10
 

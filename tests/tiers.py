@@ -40,11 +40,11 @@ SERVER_ARGUMENTS = (
 
 STORAGE_AND_PRIMITIVES = ("primitives/*", "storage/*", "servers/*")
 """Their tests run on every server: each server keeps the same promises to them."""
-CONFORMANCE = (*STORAGE_AND_PRIMITIVES, "systems/snapshots/transport/*", "systems/snapshots/archive/*")
+CONFORMANCE = (*STORAGE_AND_PRIMITIVES, "systems/snapshots/transports/*", "systems/snapshots/archive/*")
 
 FULL_PLACES = (
     *("engine/sqs/*", "browser/*", "faults/*", "scenarios/*", "whole/*"),
-    *("http/test_fuzzing.py", "systems/snapshots/transport/test_kafka*.py"),
+    *("http/test_fuzzing.py", "systems/snapshots/transports/test_kafka*.py"),
 )
 """The quick tier runs only what is marked `smoke` in these files, and does not import files without such a test."""
 

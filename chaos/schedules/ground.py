@@ -9,8 +9,8 @@ import msgspec
 from chaos.schedules.server import SimulatedServer, at_once
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer, CoalescerSettings, Outcome
-from tidegate.systems.snapshots import precedence
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots import versions
+from tidegate.systems.snapshots.model import Subject
 
 SETTINGS = CoalescerSettings()
 SUBJECTS = (Subject("character", "a"), Subject("character", "b"))
@@ -29,7 +29,7 @@ class Brought(msgspec.Struct, frozen=True):
 
     @property
     def hash(self) -> str | None:
-        """See `precedence.Result`."""
+        """See `versions.Result`."""
         return str(self.state)
 
 
@@ -42,7 +42,7 @@ class Line(msgspec.Struct):
 
     @property
     def current_hash(self) -> str | None:
-        """See `precedence.Row`."""
+        """See `versions.Row`."""
         return str(self.state) if self.version else None
 
 
@@ -139,15 +139,15 @@ class InMemory:
 
     def write(self, results: Sequence[Brought]) -> list[bool]:
         """What `settling` has done in one transaction: successes first, then the failures."""
-        newest = precedence.newest(each for each in results if each.state is not None)
-        taken = {id(each) for each in newest.values() if precedence.counts(each, self._lines[each.subject])}
+        newest = versions.newest(each for each in results if each.state is not None)
+        taken = {id(each) for each in newest.values() if versions.counts(each, self._lines[each.subject])}
         for each in newest.values():
             if id(each) in taken:
                 line = self._lines[each.subject]
                 line.version, line.state, line.has_failed = each.version, each.state or 0, False
         for each in results:
             line = self._lines[each.subject]
-            if each.state is None and precedence.failure_counts(each.version, line.version):
+            if each.state is None and versions.failure_counts(each.version, line.version):
                 line.has_failed = True
                 taken.add(id(each))
         return [id(each) in taken for each in results]

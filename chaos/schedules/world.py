@@ -21,7 +21,7 @@ from chaos.schedules.plan import Deed, Step
 from tidegate.core.clock import milliseconds
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import AlreadyProcessing, Upgraded
-from tidegate.systems.snapshots.precedence import version_of_result
+from tidegate.systems.snapshots.versions import version_of_result
 
 LASTS_MS = {Priority.HIGH: milliseconds(SETTINGS.high_lock), Priority.LOW: milliseconds(SETTINGS.low_lock)}
 WORKERS = 3

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from tidegate.system import Api, Command, Context, OpenSystem, System, Topic
     from tidegate.systems.campaigns.campaigns import Campaigns
     from tidegate.systems.ranking.ranking import Ranking
-    from tidegate.systems.snapshots.opening import Snapshots
-    from tidegate.systems.snapshots.subject import SnapshotKind
+    from tidegate.systems.snapshots.model import SnapshotKind
+    from tidegate.systems.snapshots.service import Snapshots
     from tidegate.systems.waiting_room import WaitingRoom
 
 __version__ = "0.1.0"
@@ -144,8 +144,8 @@ __getattr__ = lazy_exports(
         "tidegate.system": "Api Command Context OpenSystem System Topic",
         "tidegate.systems.campaigns.campaigns": "Campaigns",
         "tidegate.systems.ranking.ranking": "Ranking",
-        "tidegate.systems.snapshots.opening": "Snapshots",
-        "tidegate.systems.snapshots.subject": "SnapshotKind",
+        "tidegate.systems.snapshots.service": "Snapshots",
+        "tidegate.systems.snapshots.model": "SnapshotKind",
         "tidegate.systems.waiting_room": "WaitingRoom",
     },
 )

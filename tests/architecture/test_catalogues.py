@@ -15,7 +15,7 @@ LOGGERS = {"log", "_log"}
 TELEMETRY = "tidegate/core/telemetry/"
 QUIETS_LIBRARIES = {
     "tidegate/storage/sql/pooled.py": "a driver logs each remark of the server as a warning",
-    "tidegate/systems/snapshots/transport/kafka/connection.py": "a driver logs the password at the level debug",
+    "tidegate/systems/snapshots/transports/kafka/connection.py": "a driver logs the password at the level debug",
 }
 """Modules that touch the standard logging, to set a library's level only."""
 METRICS = {name for name, value in vars(metrics).items() if isinstance(value, MetricWrapperBase)}

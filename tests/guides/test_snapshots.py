@@ -26,8 +26,8 @@ from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.upstream import Answer
-from tidegate.systems.snapshots.configured_kinds import by_name, load_kind
-from tidegate.systems.snapshots.subject import Found, Missing, SnapshotKind, Unreadable
+from tidegate.systems.snapshots.kinds import by_name, load_kind
+from tidegate.systems.snapshots.model import Found, Missing, SnapshotKind, Unreadable
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 GUIDE = ROOT / "docs" / "guides" / "snapshots.md"

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from tests.servers.guarded import GuardedServer, free_port, new_folder
 from tests.servers.registry import record_used, skip_or_fail
-from tidegate.systems.snapshots.transport.kafka import KafkaSettings
+from tidegate.systems.snapshots.settings import KafkaSettings
 
 _NAME = "Kafka"
 _HERE = Path(__file__).parent

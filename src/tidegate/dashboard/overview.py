@@ -22,7 +22,7 @@ from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import CircuitBreakerState
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github.settings import GithubSettings
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.service import Snapshots
 
 _MOST_ACTIVE = 20
 _MOST_POOLS = 20

@@ -15,7 +15,7 @@ from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Depth
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.service import Snapshots
 
 _MOST_POOLS = 20
 

@@ -24,7 +24,7 @@ from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github.settings import POOL
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.topics import SnapshotsReader
 
 GAP = timedelta(seconds=5)

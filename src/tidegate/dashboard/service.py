@@ -11,7 +11,7 @@ from tidegate.dashboard.topics import Readers
 from tidegate.http.channel import Seats
 from tidegate.http.endpoints import Endpoint
 from tidegate.system import Context, OpenSystem
-from tidegate.systems.snapshots.opening import OpenSnapshots
+from tidegate.systems.snapshots.service import OpenSnapshots
 
 
 class Dashboard:

@@ -16,7 +16,7 @@ from tidegate.dashboard.sampler import GAP, Sampler
 from tidegate.http.quotas import PoolFilter, Quotas
 from tidegate.http.runs import RunFilter, run_page
 from tidegate.system import OpenSystem, Topic
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.service import Snapshots
 
 
 class TopicName(StrEnum):

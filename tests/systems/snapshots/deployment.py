@@ -22,10 +22,10 @@ from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.opening import Snapshots, open_snapshots
-from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
-from tidegate.systems.snapshots.subject import Subject
 from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners, Tempo, WorldShape
 
 CALM = WorldShape(

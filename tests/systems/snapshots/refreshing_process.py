@@ -17,7 +17,7 @@ from tidegate.primitives.membership.settings import MembershipSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.snapshots.opening import open_snapshots
+from tidegate.systems.snapshots.service import open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
 
 BRIEF_LIFE = MembershipSettings(lease=timedelta(seconds=1), renew_every=timedelta(milliseconds=300))

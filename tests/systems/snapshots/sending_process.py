@@ -21,9 +21,9 @@ from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Limiter, LimiterSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.calls import Caller, CallOutcome, Calls, Waiting
-from tidegate.systems.snapshots.event import Reason, UpdateEvent
+from tidegate.systems.snapshots.events import Reason, UpdateEvent
+from tidegate.systems.snapshots.model import Found, Subject
 from tidegate.systems.snapshots.store import Refreshed
-from tidegate.systems.snapshots.subject import Found, Subject
 
 
 class Item:

@@ -15,10 +15,10 @@ from tests.systems.snapshots.refreshing_process import settings_for
 from tidegate.connections import open_context
 from tidegate.core.priority import Priority
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.opening import open_snapshots
+from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.model import Subject
 from tidegate.systems.snapshots.requests import Wish
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.service import open_snapshots
 from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
 
 EVENTS = 200

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from tests.http.asgi import ask as ask_in_process
 from tests.systems.snapshots.deployment import Deployment
-from tests.systems.snapshots.serving import serve_snapshots
+from tests.systems.snapshots.http_service import serve_snapshots
 from tests.waiting import patience, simulated_delay
 from tidegate.http import Binding
 from tidegate.http.access import Access

@@ -14,21 +14,20 @@ from tests.servers.migrated import migrated_folder
 from tests.systems.snapshots.deployment import CALM, Deployment, deployed, until
 from tests.systems.snapshots.refreshing_process import settings_for
 from tests.systems.snapshots.test_crash import worker
-from tests.systems.snapshots.test_refreshing import wish
+from tests.systems.snapshots.test_refresh_worker import wish
 from tidegate.connections import open_context
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots import committer
 from tidegate.systems.snapshots import lookup as looking
-from tidegate.systems.snapshots import settling
-from tidegate.systems.snapshots.bodies import unpack
+from tidegate.systems.snapshots.cache import Shelf, Written
 from tidegate.systems.snapshots.cached_snapshot import Kept
-from tidegate.systems.snapshots.opening import open_snapshots
-from tidegate.systems.snapshots.query import Freshness, Queued, SnapshotAnswer
+from tidegate.systems.snapshots.model import Subject, unpack
+from tidegate.systems.snapshots.reads import Freshness, Queued, SnapshotAnswer
+from tidegate.systems.snapshots.service import open_snapshots
 from tidegate.systems.snapshots.settings import SnapshotSettings
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.valkey_cache import Shelf, Written
 from tidegate_simulators.game import FaultKind, GameConfig, GameSimulator, Manners
 
 WITHIN_S = 60.0
@@ -167,7 +166,7 @@ async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     """Something newer may have come and gone; SQL knows."""
-    monkeypatch.setattr(settling, "MARKED_FOR_S", 0.0)
+    monkeypatch.setattr(committer, "MARKED_FOR_S", 0.0)
     await deployment.snapshots.requests.ask(wish(SUBJECT))
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.serving import Client, Event
 from tests.systems.snapshots.deployment import Deployment, deployed, until
-from tests.systems.snapshots.serving import serve_snapshots
+from tests.systems.snapshots.http_service import serve_snapshots
 from tests.waiting import patience
 from tidegate.core.priority import Priority
 from tidegate.http import Binding

@@ -11,10 +11,9 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import lookup as looking
-from tidegate.systems.snapshots.local import LocalCache
+from tidegate.systems.snapshots.cache import LocalCache, Shelf
 from tidegate.systems.snapshots.lookup import Lookup
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.valkey_cache import Shelf
+from tidegate.systems.snapshots.model import Subject
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
 

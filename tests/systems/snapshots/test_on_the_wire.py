@@ -21,7 +21,7 @@ from tests.waiting import simulated_delay, until
 from tidegate.primitives.limiter import Limit, LimiterSettings, Priority
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.calls import Failed
-from tidegate.systems.snapshots.event import DeathReason
+from tidegate.systems.snapshots.events import DeathReason
 from tidegate.systems.snapshots.store import Refreshed
 
 SECOND = timedelta(seconds=1)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.systems.snapshots.deployment import Deployment, until
-from tests.systems.snapshots.serving import serve_snapshots
+from tests.systems.snapshots.http_service import serve_snapshots
 from tests.systems.snapshots.test_fast_read import ask, comparable
 from tests.waiting import patience
 from tidegate.http import Binding

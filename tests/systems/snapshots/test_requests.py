@@ -14,11 +14,11 @@ from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Published
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.snapshots.event import Reason, UpdateEvent
+from tidegate.systems.snapshots.events import Reason, UpdateEvent
+from tidegate.systems.snapshots.model import Subject
 from tidegate.systems.snapshots.requests import UpdateRequests, Wish
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.transport import GROUPS, Topic
-from tidegate.systems.snapshots.transport.streams import StreamTransport
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.transports.streams import StreamTransport
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
 

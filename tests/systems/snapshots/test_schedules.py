@@ -12,7 +12,7 @@ from chaos.schedules.ground import InMemory
 from chaos.schedules.plan import Deed, plan, shrunk
 from chaos.schedules.world import World
 
-from tests.systems.snapshots.real_ground import RealGround
+from tests.systems.snapshots.dependencies import RealGround
 
 SEED = 7
 

@@ -15,10 +15,10 @@ from tidegate.core.priority import Priority
 from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots import lookup
-from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.requests import Wish
-from tidegate.systems.snapshots.subject import Subject
 from tidegate_simulators.game import GameSimulator
 
 WITHIN_S = 60.0

@@ -15,10 +15,9 @@ from sqlalchemy import Engine, event
 from tests.systems.snapshots.deployment import Deployment
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.bodies import unpack
-from tidegate.systems.snapshots.sample import freshness_mix
+from tidegate.systems.snapshots.model import Subject, unpack
 from tidegate.systems.snapshots.store import Refreshed
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.topics import freshness_mix
 
 HERO, MAGE = Subject("character", "hero"), Subject("character", "mage")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -12,11 +12,10 @@ from tidegate.primitives.limiter import LimiterSettings
 from tidegate.primitives.limiter.settings import Limit, Rate
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.opening import OpenSnapshots
-from tidegate.systems.snapshots.sample import FreshnessMix, freshness_mix
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.service import OpenSnapshots
 from tidegate.systems.snapshots.store import Refreshed
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
+from tidegate.systems.snapshots.topics import FreshnessMix, SnapshotsOverview, SnapshotsReader, freshness_mix
 
 _TTL = timedelta(minutes=15)
 

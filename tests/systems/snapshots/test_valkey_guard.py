@@ -23,8 +23,8 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSettings, CircuitBreakerState
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.snapshots.query import Freshness
-from tidegate.systems.snapshots.transport import GROUPS, Topic
+from tidegate.systems.snapshots.reads import Freshness
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
 from tidegate.systems.snapshots.valkey_guard import ServerBusy, Standing, ValkeyGuard
 from tidegate_simulators.game import GameSimulator
 

@@ -68,7 +68,7 @@ async def kafka(settings: Settings) -> AsyncIterator[Finding]:
     """Kafka and its topics, where events travel on it."""
     if not settings.section(SnapshotSettings).uses_kafka:
         return
-    from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+    from tidegate.systems.snapshots.transports.opening import open_kafka
 
     servers = settings.section(SnapshotSettings).kafka.servers
     try:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tidegate.core.clock import to_ms
-from tidegate.systems.snapshots.bodies import unpack
+from tidegate.systems.snapshots.model import unpack
 from tidegate.systems.snapshots.store import Snapshot, Trouble
 
 _BEGIN = b'{"snapshot":'

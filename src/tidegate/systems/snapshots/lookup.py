@@ -20,11 +20,10 @@ from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.runtime.waiting import patience
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.cache import MARKED_FOR_S, LocalCache, Place, Shelf
 from tidegate.systems.snapshots.cached_snapshot import UNKNOWN, Failed, Kept
-from tidegate.systems.snapshots.local import LocalCache, Place
+from tidegate.systems.snapshots.model import Subject
 from tidegate.systems.snapshots.store import Known
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.valkey_cache import MARKED_FOR_S, Shelf
 from tidegate.systems.snapshots.valkey_guard import Standing, ValkeyGuard
 
 log = get_logger(__name__)

@@ -13,12 +13,9 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, case, delete, fals
 
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.columns import UtcDateTime
-from tidegate.systems.snapshots import precedence
-from tidegate.systems.snapshots.bodies import digest, pack
-from tidegate.systems.snapshots.prefetch.facts import fraction
-from tidegate.systems.snapshots.prefetch.rates import learn
-from tidegate.systems.snapshots.prefetch.tiers import TIER_NUMBERS, Tier
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots import versions
+from tidegate.systems.snapshots.model import Subject, digest, pack
+from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, Tier, fraction, learn
 from tidegate.systems.snapshots.tables import snapshot_history, snapshot_status, snapshots
 
 _c = snapshots.c
@@ -51,7 +48,7 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: Subject
     version: int
-    """See `precedence.version_of_result`."""
+    """See `versions.version_of_result`."""
     checked_at: datetime
     """When the request was sent, by the server's clock."""
     body: bytes | None
@@ -112,9 +109,9 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
 
     `keeps_history`: what changed is remembered beside what it changed to.
     """
-    newest = precedence.newest(results)
+    newest = versions.newest(results)
     present = _locked(tx, sorted(newest))
-    taken = [newest[each] for each in sorted(newest) if precedence.counts(newest[each], present[each])]
+    taken = [newest[each] for each in sorted(newest) if versions.counts(newest[each], present[each])]
     # What went missing keeps its last body, for those who want to see what it was.
     changed = {each.subject for each in taken if each.body is not None and present[each.subject].hash != each.hash}
     _write(tx, [each for each in taken if each.subject in changed], present)
@@ -167,7 +164,7 @@ def note_failures(tx: Transaction, failures: Sequence[Failure]) -> list[Failure]
     counted = [
         each
         for each in failures
-        if each.version is None or precedence.failure_counts(each.version, present[each.subject].version)
+        if each.version is None or versions.failure_counts(each.version, present[each.subject].version)
     ]
     for each in counted:
         _note(tx, each)

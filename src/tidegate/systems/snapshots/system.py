@@ -30,9 +30,9 @@ class SnapshotSystem(System):
 
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
         """Kinds and transport."""
-        from tidegate.systems.snapshots.configured_kinds import by_name, configured_kinds
+        from tidegate.systems.snapshots.kinds import by_name, configured_kinds
         from tidegate.systems.snapshots.settings import SnapshotSettings
-        from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+        from tidegate.systems.snapshots.transports.opening import open_kafka
 
         ours = settings.section(SnapshotSettings)
 
@@ -45,8 +45,8 @@ class SnapshotSystem(System):
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Snapshots, for the length of a block."""
-        from tidegate.systems.snapshots.configured_kinds import configured_kinds
-        from tidegate.systems.snapshots.opening import OpenSnapshots, open_snapshots
+        from tidegate.systems.snapshots.kinds import configured_kinds
+        from tidegate.systems.snapshots.service import OpenSnapshots, open_snapshots
 
         if not configured_kinds(context.settings):
             yield OpenSnapshots(context, None)

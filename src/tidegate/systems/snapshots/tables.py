@@ -1,11 +1,16 @@
-"""What is known of subjects."""
+"""What is known of subjects.
+
+Which files of the archive there are.
+
+What was asked for by the clock.
+"""
 
 from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
 from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.storage.sql.schema import metadata
-from tidegate.systems.snapshots.subject import LONGEST_KEY, LONGEST_UPSTREAM_ID
+from tidegate.systems.snapshots.model import LONGEST_KEY, LONGEST_UPSTREAM_ID
 
 LONGEST_KIND = 40
 HASH_LENGTH = 16
@@ -72,3 +77,32 @@ snapshot_status = Table(
     **TABLE_OPTIONS,
 )
 """Sparse: only subjects whose refresh is being tried again, or has failed. Success removes the row."""
+
+
+snapshot_archives = Table(
+    "snapshot_archives",
+    metadata,
+    Column("name", exact_text(255), primary_key=True),
+    Column("kind", exact_text(LONGEST_KIND), nullable=False),
+    Column("day", Date, nullable=False),
+    Column("first_key", exact_text(LONGEST_KEY), nullable=False),
+    Column("last_key", exact_text(LONGEST_KEY), nullable=False),
+    Column("entries", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("archived_at", UtcDateTime, nullable=False),
+    Index(None, "kind", "day"),
+    **TABLE_OPTIONS,
+)
+"""One row for each file, written in the step that removes what it holds from `snapshot_history`."""
+
+
+prefetch_hours = Table(
+    "prefetch_hours",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("hour", SmallInteger, primary_key=True, autoincrement=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("price", Float),
+    **TABLE_OPTIONS,
+)
+"""The calls of each hour, by the clocks of the settings' time zone; and the price of a call, when it last changed."""

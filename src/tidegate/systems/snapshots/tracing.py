@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import traces
-from tidegate.systems.snapshots.event import DeadUpdate, Reason, UpdateEvent
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.events import DeadUpdate, Reason, UpdateEvent
+from tidegate.systems.snapshots.model import Subject
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span

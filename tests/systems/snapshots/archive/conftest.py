@@ -7,8 +7,8 @@ import pytest
 
 from tests.servers.migrated import migrated_file
 from tests.servers.s3 import S3Server, s3_server
-from tests.systems.snapshots.archive.past import Past, past_at
-from tidegate.systems.snapshots.archive.objects import ObjectStorage
+from tests.systems.snapshots.archive.history_rows import Past, past_at
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import event
 
-from tests.systems.snapshots.archive.past import NOON, OLD
+from tests.systems.snapshots.archive.history_rows import NOON, OLD
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.snapshots.archive import mover
-from tidegate.systems.snapshots.archive.mover import Mover, Part
-from tidegate.systems.snapshots.archive.objects import ObjectStorage
+from tidegate.systems.snapshots.archive import archiver
+from tidegate.systems.snapshots.archive.archiver import Mover, Part
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
 STEPS = ("while writing", "written", "compared", "while deleting", "deleted")
 
@@ -51,7 +51,7 @@ class Dying:
 
 def die_while_deleting() -> None:
     """Within the transaction, when half of it was said."""
-    forget, calls = mover.forget, 0
+    forget, calls = archiver.forget, 0
 
     def dying(tx: Transaction, part: Part, name: str, size: int) -> None:
         nonlocal calls
@@ -60,7 +60,7 @@ def die_while_deleting() -> None:
             event.listen(tx.connection, "after_cursor_execute", lambda *_: die())
         forget(tx, part, name, size)
 
-    mover.forget = dying
+    archiver.forget = dying
 
 
 async def main(url: str, folder: str, step: str) -> None:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, refused_port
-from tests.systems.snapshots.archive.past import NOON, OLD, Past, body, past_at
+from tests.systems.snapshots.archive.history_rows import NOON, OLD, Past, body, past_at
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.systems.snapshots import store
+from tidegate.systems.snapshots.archive.archiver import Mover, NotAsWritten
 from tidegate.systems.snapshots.archive.history import History
-from tidegate.systems.snapshots.archive.mover import Mover, NotAsWritten
-from tidegate.systems.snapshots.archive.objects import ObjectStorage, StorageUnavailable
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage, StorageUnavailable
+from tidegate.systems.snapshots.model import Subject
 from tidegate.systems.snapshots.store import Refreshed
-from tidegate.systems.snapshots.subject import Subject
 
 HERO = Subject("character", "k 03")
 DAYS = [2, 29, 30, 31, 44, 45, 70]

@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.servers.migrated import migrated_file
-from tests.systems.snapshots.archive.past import body, past_at
+from tests.systems.snapshots.archive.history_rows import body, past_at
 from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.logs import configure
-from tidegate.systems.snapshots.archive.objects import ObjectStorage
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
+from tidegate.systems.snapshots.model import Subject
 
 Tidegate = Callable[..., Result]
 HERO = Subject("character", "k 03")

@@ -8,8 +8,8 @@ import pytest
 
 from tests.processes import start_warm
 from tests.systems.snapshots.archive.dying_process import STEPS
-from tests.systems.snapshots.archive.past import Past
-from tidegate.systems.snapshots.archive.objects import ObjectStorage
+from tests.systems.snapshots.archive.history_rows import Past
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,15 +10,15 @@ import pytest
 from pydantic import ValidationError
 
 from tests.servers.s3 import BUCKET
-from tests.systems.snapshots.archive.past import NOON, Past, body
-from tests.systems.snapshots.archive.test_nightly import fire_until_it_sleeps
+from tests.systems.snapshots.archive.history_rows import NOON, Past, body
+from tests.systems.snapshots.archive.test_archiver import fire_until_it_sleeps
 from tidegate.core.errors import ServerRefused
 from tidegate.systems.snapshots.archive import lifecycle as ageing
+from tidegate.systems.snapshots.archive.archiver import NightlyArchive
 from tidegate.systems.snapshots.archive.lifecycle import FolderLifecycle, S3Lifecycle, lifecycle_of
-from tidegate.systems.snapshots.archive.nightly import NightlyArchive
-from tidegate.systems.snapshots.archive.objects import ObjectStorage
-from tidegate.systems.snapshots.archive.settings import ArchiveSettings
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.settings import ArchiveSettings
 
 HERO = Subject("character", "k 01")
 TODAY = NOON.date()

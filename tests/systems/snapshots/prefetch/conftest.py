@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.snapshots.prefetch.planning import Planning, planning_at
+from tests.systems.snapshots.prefetch.planner_world import Planning, planning_at
 
 
 @pytest.fixture

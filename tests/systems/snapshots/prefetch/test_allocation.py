@@ -8,11 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.snapshots.prefetch.allocation import LearnedRates, PriceFinder, best_interval, worth_of_a_check
-from tidegate.systems.snapshots.prefetch.facts import Facts
-from tidegate.systems.snapshots.prefetch.rates import LEAST_RATE, MOST_RATE
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.prefetch.policies import (
+    LEAST_RATE,
+    MOST_RATE,
+    Facts,
+    LearnedRates,
+    PriceFinder,
+    best_interval,
+    worth_of_a_check,
+)
+from tidegate.systems.snapshots.settings import PrefetchSettings
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SETTINGS = PrefetchSettings()

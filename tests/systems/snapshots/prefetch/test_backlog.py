@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.systems.snapshots.prefetch.planning import NOON, Planning
-from tidegate.systems.snapshots.prefetch.backlog import Backlog
+from tests.systems.snapshots.prefetch.planner_world import NOON, Planning
+from tidegate.systems.snapshots.prefetch.budget import Backlog
 from tidegate.systems.snapshots.prefetch.planner import Prefetch
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
+from tidegate.systems.snapshots.settings import PrefetchSettings
 
 HALF_AN_HOUR_S = 1800
 

@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
-from tests.systems.snapshots.prefetch.planning import NOON, TODAY, Planning, planning_at
+from tests.systems.snapshots.prefetch.planner_world import NOON, TODAY, Planning, planning_at
 from tidegate.core.errors import ContractBroken, ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.prefetch import ledger
-from tidegate.systems.snapshots.prefetch.hours import Hours
-from tidegate.systems.snapshots.prefetch.lanes import Lanes
+from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.prefetch import queries
+from tidegate.systems.snapshots.prefetch.budget import Hours, Lanes
 from tidegate.systems.snapshots.prefetch.planner import Prefetch
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
+from tidegate.systems.snapshots.prefetch.policies import FixedTiers
 from tidegate.systems.snapshots.prefetch.status import prefetch_status
-from tidegate.systems.snapshots.prefetch.tiers import FixedTiers
 from tidegate.systems.snapshots.requests import Wish
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.settings import PrefetchSettings
 
 
 @pytest.mark.full
@@ -221,7 +220,7 @@ async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_eve
     policy, lanes, hours = FixedTiers(settings), Lanes(settings), Hours(settings)
 
     booked = await asyncio.gather(
-        *(planning.database.transaction(ledger.book, policy, lanes, hours, 10) for _ in range(6))
+        *(planning.database.transaction(queries.book, policy, lanes, hours, 10) for _ in range(6))
     )
 
     assert sorted(len(each.subjects) for each in booked) == [0, 0, 0, 5, 10, 10]
@@ -291,7 +290,7 @@ async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_pric
         return sum(wish.subject.key in keys for wish in planning.requests.published)
 
     assert asked(moving) > asked(still)
-    price = await planning.database.read(ledger.last_price)
+    price = await planning.database.read(queries.last_price)
     assert price is not None
     next_leader = planning.planner(policy="learned")
     await next_leader.fire()

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tidegate.systems.snapshots.prefetch.facts import Facts
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
-from tidegate.systems.snapshots.prefetch.tiers import FixedTiers, Tier, next_place, tier_of
-from tidegate.systems.snapshots.subject import Subject
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.prefetch.policies import Facts, FixedTiers, Tier, next_place, tier_of
+from tidegate.systems.snapshots.settings import PrefetchSettings
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SETTINGS = PrefetchSettings()

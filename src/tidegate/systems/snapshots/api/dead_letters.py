@@ -15,9 +15,9 @@ from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.systems.snapshots.api.snapshots import TAG
-from tidegate.systems.snapshots.dead import DeadLetter
-from tidegate.systems.snapshots.event import DeathReason
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.dead_letters import DeadLetter
+from tidegate.systems.snapshots.events import DeathReason
+from tidegate.systems.snapshots.service import Snapshots
 
 T = TypeVar("T")
 _AT_ONCE = 20

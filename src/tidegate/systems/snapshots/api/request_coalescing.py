@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.change_feed import Watch
-from tidegate.systems.snapshots.local import Place
-from tidegate.systems.snapshots.news import News
-from tidegate.systems.snapshots.query import SnapshotAnswer
+from tidegate.systems.snapshots.cache import News, Place
+from tidegate.systems.snapshots.reads import SnapshotAnswer
 
 log = get_logger(__name__)
 

@@ -8,7 +8,7 @@ from tidegate.systems.snapshots.api.dead_letters import DeadSnapshotRoutes
 from tidegate.systems.snapshots.api.fast_read import PREFIX, FastRead
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.topics import SnapshotsReader
 
 

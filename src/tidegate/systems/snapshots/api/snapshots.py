@@ -20,13 +20,13 @@ from tidegate.http.settings import HttpSettings
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.change_feed import Watch
 from tidegate.runtime.waiting import unless
+from tidegate.systems.snapshots.cache import News
 from tidegate.systems.snapshots.cached_snapshot import Failed
-from tidegate.systems.snapshots.news import News
-from tidegate.systems.snapshots.opening import Snapshots
+from tidegate.systems.snapshots.model import LONGEST_KEY
 from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_status
-from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer, SnapshotReader
+from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer, SnapshotReader
+from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.settings import SnapshotSettings
-from tidegate.systems.snapshots.subject import LONGEST_KEY
 from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
 
 TAG = "snapshots"

@@ -1,27 +1,51 @@
-"""What a subject was, newest first: from the database, and further back from the archive."""
+"""What a subject was, newest first: from the database, and further back from the archive.
+
+What a subject was.
+"""
 
 import asyncio
 from collections.abc import Callable
-from datetime import date
+from datetime import date, datetime
 from io import RawIOBase
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 from sqlalchemy import select
 
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.snapshots.archive.entry import Entry
-from tidegate.systems.snapshots.archive.mover import to_entry
-from tidegate.systems.snapshots.archive.tables import snapshot_archives
-from tidegate.systems.snapshots.subject import Subject
-from tidegate.systems.snapshots.tables import snapshot_history
+from tidegate.systems.snapshots.model import Subject, unpack
+from tidegate.systems.snapshots.tables import snapshot_archives, snapshot_history
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot as it was from `changed_at` on."""
+
+    key: str
+    version: int
+    changed_at: datetime
+    hash: str
+    body: bytes
+    """JSON, as it was kept."""
+    is_archived: bool = False
+
+    @property
+    def size(self) -> int:
+        """Of the body."""
+        return len(self.body)
+
 
 log = get_logger(__name__)
 
 _c, _files = snapshot_history.c, snapshot_archives.c
+
+
+def to_entry(row: Any) -> Entry:
+    """A row of the table."""
+    return Entry(key=row.key, version=row.version, changed_at=row.changed_at, hash=row.hash, body=unpack(row.body))
 
 
 class Readable(Protocol):
@@ -57,12 +81,12 @@ class History:
         return [found[version] for version in sorted(found, reverse=True)[:limit]]
 
     async def _archived(self, name: str, size: int, key: str) -> list[Entry]:
-        from tidegate.systems.snapshots.archive import parts  # here, since it needs the extra
-        from tidegate.systems.snapshots.archive.objects import FileCold, FileGone
+        from tidegate.systems.snapshots.archive import parquet  # here, since it needs the extra
+        from tidegate.systems.snapshots.archive.object_storage import FileCold, FileGone
 
         self._storage = self._storage or self._open_storage()
         try:
-            return await asyncio.to_thread(parts.read_subject, self._storage.open(name, size), key)
+            return await asyncio.to_thread(parquet.read_subject, self._storage.open(name, size), key)
         except FileGone:  # its time was over, and its row goes tonight; or it was removed by hand
             log.warning("archive.file_gone", file=name)
             return []

@@ -22,9 +22,9 @@ from tidegate.core.errors import InvalidSettings, ServerRefused
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.storage.sql import Transaction
-from tidegate.systems.snapshots.archive.objects import StorageUnavailable, folder_of, make_durable
-from tidegate.systems.snapshots.archive.settings import ArchiveSettings
-from tidegate.systems.snapshots.archive.tables import snapshot_archives
+from tidegate.systems.snapshots.archive.object_storage import StorageUnavailable, folder_of, make_durable
+from tidegate.systems.snapshots.settings import ArchiveSettings
+from tidegate.systems.snapshots.tables import snapshot_archives
 
 _FILES_AT_ONCE = 100
 _ROWS_AT_ONCE = 500

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.core.errors import InvalidSettings
-from tidegate.systems.snapshots.archive.settings import ArchiveSettings
+from tidegate.settings import Settings
+from tidegate.storage.sql import Database
+from tidegate.systems.snapshots.archive.archiver import NightlyArchive
+from tidegate.systems.snapshots.archive.history import History
+from tidegate.systems.snapshots.settings import ArchiveSettings, SnapshotSettings
 
 if TYPE_CHECKING:
     from tidegate.systems.snapshots.archive.lifecycle import Lifecycle
-    from tidegate.systems.snapshots.archive.objects import ObjectStorage
+    from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
 _NEEDED = ("obstore", "pyarrow")
 
@@ -29,7 +33,7 @@ def open_storage(settings: ArchiveSettings, data_dir: Path) -> "ObjectStorage":
     """The storage named by the settings, else the folder `archive` in the data folder."""
     require_packages()
     from tidegate.systems.snapshots.archive.lifecycle import cold_folder
-    from tidegate.systems.snapshots.archive.objects import ObjectStorage
+    from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
     url = address_of(settings, data_dir)
     return ObjectStorage(url, cold_folder(settings, url) if url.startswith("file:") else None)
@@ -45,3 +49,19 @@ def open_lifecycle(settings: ArchiveSettings, data_dir: Path) -> "Lifecycle | No
 def address_of(settings: ArchiveSettings, data_dir: Path) -> str:
     """Where the archive is."""
     return settings.url or (data_dir.absolute() / "archive").as_uri()
+
+
+def history_of_snapshots(settings: Settings, database: Database) -> History:
+    """What subjects were, from the database and from the archive of the settings."""
+    return History(database, lambda: open_storage(settings.section(SnapshotSettings).archive, settings.data_dir))
+
+
+def nightly_archive(settings: Settings, database: Database) -> NightlyArchive:
+    """Return the due source that moves old history to the archive of `settings`."""
+    archive = settings.section(SnapshotSettings).archive
+    return NightlyArchive(
+        database,
+        lambda: open_storage(archive, settings.data_dir),
+        archive,
+        lambda: open_lifecycle(archive, settings.data_dir),
+    )

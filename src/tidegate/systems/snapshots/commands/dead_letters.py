@@ -14,7 +14,7 @@ from tidegate.systems.snapshots.commands.opening import opened
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.dead import DeadLetter
+    from tidegate.systems.snapshots.dead_letters import DeadLetter
 
 dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)
 

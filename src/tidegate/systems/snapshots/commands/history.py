@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.archive.entry import Entry
-    from tidegate.systems.snapshots.subject import Subject
+    from tidegate.systems.snapshots.archive.history import Entry
+    from tidegate.systems.snapshots.model import Subject
 
 _SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
 
@@ -66,7 +66,7 @@ def _why_none(settings: Settings) -> str:
 
 async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
     from tidegate.connections import open_database
-    from tidegate.systems.snapshots.upkeep import history_of_snapshots
+    from tidegate.systems.snapshots.archive.opening import history_of_snapshots
 
     async with open_database(settings) as database:
         return await history_of_snapshots(settings, database).of(subject, limit=limit)

@@ -15,10 +15,10 @@ from tidegate.systems.snapshots.settings import SnapshotSettings
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.transport import Topic
 
     # It comes with the extra `kafka`.
-    from tidegate.systems.snapshots.transport.kafka.topics import TopicReport
+    from tidegate.systems.snapshots.transports.kafka.topics import TopicReport
+    from tidegate.systems.snapshots.transports.protocol import Topic
 
 _CREATE = typer.Option(False, "--create", help="Make those that are missing first. What is there stays as it is.")
 _NO_TOPICS = (
@@ -60,7 +60,7 @@ def topics(
 
 
 def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: bool) -> None:
-    from tidegate.systems.snapshots.transport import GROUPS
+    from tidegate.systems.snapshots.transports.protocol import GROUPS
 
     if settings.section(SnapshotSettings).transport != "kafka":
         raise typer.BadParameter("only Kafka keeps events that are done: on Redis Streams nothing can be read again")
@@ -80,8 +80,8 @@ def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: b
 async def _read_again(
     settings: Settings, topic: Topic, since: datetime | Mapping[int, int]
 ) -> tuple[dict[int, int], int]:
-    from tidegate.systems.snapshots.transport import GROUPS
-    from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+    from tidegate.systems.snapshots.transports.opening import open_kafka
+    from tidegate.systems.snapshots.transports.protocol import GROUPS
 
     kafka = open_kafka(settings.section(SnapshotSettings).kafka)
     try:
@@ -107,7 +107,7 @@ def _since(to: list[str]) -> datetime | dict[int, int]:
 
 
 async def _topics(settings: Settings, *, create: bool) -> tuple[list[str], list[TopicReport]]:
-    from tidegate.systems.snapshots.transport.kafka.opening import open_kafka
+    from tidegate.systems.snapshots.transports.opening import open_kafka
 
     kafka = open_kafka(settings.section(SnapshotSettings).kafka)
     try:

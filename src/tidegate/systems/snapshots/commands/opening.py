@@ -10,16 +10,16 @@ from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.opening import Snapshots
-    from tidegate.systems.snapshots.subject import Subject
+    from tidegate.systems.snapshots.model import Subject
+    from tidegate.systems.snapshots.service import Snapshots
 
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
     """The snapshots, for the length of a block. Raises `InvalidSettings` when no kind is configured."""
     from tidegate.connections import open_context
-    from tidegate.systems.snapshots.configured_kinds import require_kinds
-    from tidegate.systems.snapshots.opening import open_snapshots
+    from tidegate.systems.snapshots.kinds import require_kinds
+    from tidegate.systems.snapshots.service import open_snapshots
 
     kinds = require_kinds(settings)
     async with open_context(settings) as context, open_snapshots(context, kinds) as snapshots:
@@ -28,8 +28,8 @@ async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
 
 def parse_subject(settings: Settings, text: str) -> Subject:
     """Read a subject such as `character/4711`. Raises `InvalidArgument`, which names the configured kinds."""
-    from tidegate.systems.snapshots.configured_kinds import require_kinds
-    from tidegate.systems.snapshots.subject import Subject
+    from tidegate.systems.snapshots.kinds import require_kinds
+    from tidegate.systems.snapshots.model import Subject
 
     known = sorted(kind.name for kind in require_kinds(settings))
     kind, slash, key = text.partition("/")

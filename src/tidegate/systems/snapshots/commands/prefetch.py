@@ -35,7 +35,7 @@ def prefetch(
 
 async def _status(settings: Settings, *, counts_all: bool) -> PrefetchStatus:
     from tidegate.connections import open_database
-    from tidegate.systems.snapshots.configured_kinds import require_kinds
+    from tidegate.systems.snapshots.kinds import require_kinds
     from tidegate.systems.snapshots.prefetch.status import prefetch_status
 
     require_kinds(settings)

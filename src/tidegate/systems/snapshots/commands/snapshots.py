@@ -19,10 +19,10 @@ from tidegate.systems.snapshots.commands.prefetch import prefetch
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.opening import Snapshots
-    from tidegate.systems.snapshots.query import SnapshotAnswer
+    from tidegate.systems.snapshots.model import Subject
+    from tidegate.systems.snapshots.reads import SnapshotAnswer
+    from tidegate.systems.snapshots.service import Snapshots
     from tidegate.systems.snapshots.store import Trouble
-    from tidegate.systems.snapshots.subject import Subject
 
 app = typer.Typer(help="Read and refresh snapshots, and see what failed.", no_args_is_help=True)
 app.add_typer(dead, name="dead")
@@ -98,7 +98,7 @@ def watch(subject: str = _SUBJECT, *, as_json: bool = _JSON) -> None:
 
 
 async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAnswer, Situation]:
-    from tidegate.systems.snapshots.query import Freshness
+    from tidegate.systems.snapshots.reads import Freshness
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:

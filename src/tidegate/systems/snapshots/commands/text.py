@@ -8,8 +8,8 @@ import msgspec
 from tidegate.cli.wording import clock, number, span
 from tidegate.core.clock import from_ms
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
-from tidegate.systems.snapshots.dead import DeadLetter
-from tidegate.systems.snapshots.query import Freshness, SnapshotAnswer
+from tidegate.systems.snapshots.dead_letters import DeadLetter
+from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.store import Trouble
 
 NO_WORKER = "no worker is running: start `tidegate up`"

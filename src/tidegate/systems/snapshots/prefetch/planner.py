@@ -18,17 +18,13 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import PREFETCH_ASKED
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.storage.sql import Database
-from tidegate.systems.snapshots.event import Reason
-from tidegate.systems.snapshots.prefetch import ledger
-from tidegate.systems.snapshots.prefetch.allocation import LearnedRates, PriceFinder
-from tidegate.systems.snapshots.prefetch.backlog import Backlog
-from tidegate.systems.snapshots.prefetch.facts import Facts, Policy
-from tidegate.systems.snapshots.prefetch.hours import Hours
-from tidegate.systems.snapshots.prefetch.lanes import Lanes
-from tidegate.systems.snapshots.prefetch.ledger import Booked, Plan
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
-from tidegate.systems.snapshots.prefetch.tiers import FixedTiers
+from tidegate.systems.snapshots.events import Reason
+from tidegate.systems.snapshots.prefetch import queries
+from tidegate.systems.snapshots.prefetch.budget import Backlog, Hours, Lanes
+from tidegate.systems.snapshots.prefetch.policies import Facts, FixedTiers, LearnedRates, Policy, PriceFinder
+from tidegate.systems.snapshots.prefetch.queries import Booked, Plan
 from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.settings import PrefetchSettings
 
 log = get_logger(__name__)
 
@@ -65,14 +61,14 @@ class Prefetch:
     async def fire(self) -> int | None:
         """Ask for what is due, as much of it as the hour and the day allow; return in how many ms more will be."""
         await self._recall_price()
-        if await self._database.read(ledger.has_new):
-            await self._database.transaction(ledger.enrol, self._policy, self._lanes, _ENROL_AT_ONCE)
+        if await self._database.read(queries.has_new):
+            await self._database.transaction(queries.enrol, self._policy, self._lanes, _ENROL_AT_ONCE)
         now = self._database.clock.now()
-        next_at = await self._database.read(ledger.next_due_at)
+        next_at = await self._database.read(queries.next_due_at)
         if next_at is not None and next_at <= now:
             next_at = await self._ask_for_some(now)
         await self._adjust_price(now)
-        if await self._database.read(ledger.has_new):
+        if await self._database.read(queries.has_new):
             return 0
         return None if next_at is None else self._ms_until(max(next_at, self._free_at))
 
@@ -80,7 +76,7 @@ class Prefetch:
         """One batch, if its time has come; returns when there is more to do."""
         if now < self._free_at:
             return self._free_at
-        spent = await self._database.read(ledger.spent_on, self._hours.day_of(now))
+        spent = await self._database.read(queries.spent_on, self._hours.day_of(now))
         rate = self._hours.rate(now, spent)
         if rate <= 0:
             return self._hours.next_day(now)
@@ -89,13 +85,13 @@ class Prefetch:
             self._free_at = now + rest
             return self._free_at
         most = min(max(1, int(rate * _STRIDE_S)), _MOST_AT_ONCE)
-        booked = await self._database.transaction(ledger.book, self._policy, self._lanes, self._hours, most)
+        booked = await self._database.transaction(queries.book, self._policy, self._lanes, self._hours, most)
         if booked.split is not None:
             self._lanes.note(booked.split)
         if booked.subjects:
             self._free_at = now + timedelta(seconds=len(booked.subjects) / rate)
             await self._ask_for(booked)
-        return await self._database.read(ledger.next_due_at)
+        return await self._database.read(queries.next_due_at)
 
     async def _ask_for(self, booked: Booked) -> None:
         outcomes = await self._requests.ask_many([_wish(each) for each in booked.subjects])
@@ -104,7 +100,7 @@ class Prefetch:
         away = [outcome for _, outcome in results if isinstance(outcome, Unavailable)]
         planned = [self._plan(each) for each, outcome in results if not isinstance(outcome, Unavailable)]
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
-        await self._database.transaction(ledger.settle, booked, planned, unspent)
+        await self._database.transaction(queries.settle, booked, planned, unspent)
         if self._backlog is not None:
             self._backlog.add(len(outcomes) - unspent)
         for each, outcome in results:
@@ -121,7 +117,7 @@ class Prefetch:
 
     async def _recall_price(self) -> None:
         if self._learned is not None and not self._knows_price:
-            self._learned.price = await self._database.read(ledger.last_price) or self._learned.price
+            self._learned.price = await self._database.read(queries.last_price) or self._learned.price
             self._knows_price = True
 
     async def _adjust_price(self, now: datetime) -> None:
@@ -132,7 +128,7 @@ class Prefetch:
             return
         self._learned.price = price
         day, hour = self._hours.day_of(now), self._hours.hour_of(now)
-        await self._database.transaction(ledger.note_price, day, hour, price)
+        await self._database.transaction(queries.note_price, day, hour, price)
         log.info("prefetch.price_changed", price=round(price, 6))
 
     def _ms_until(self, moment: datetime) -> int:

@@ -6,10 +6,10 @@ import msgspec
 from sqlalchemy import ColumnElement, func, literal, select
 
 from tidegate.storage.sql import Transaction
-from tidegate.systems.snapshots.prefetch import ledger
-from tidegate.systems.snapshots.prefetch.hours import Hours
-from tidegate.systems.snapshots.prefetch.settings import PrefetchSettings
-from tidegate.systems.snapshots.prefetch.tiers import Tier
+from tidegate.systems.snapshots.prefetch import queries
+from tidegate.systems.snapshots.prefetch.budget import Hours
+from tidegate.systems.snapshots.prefetch.policies import Tier
+from tidegate.systems.snapshots.settings import PrefetchSettings
 from tidegate.systems.snapshots.tables import snapshots
 
 _c = snapshots.c
@@ -52,18 +52,18 @@ class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
 def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: bool = False) -> PrefetchStatus:
     """How prefetching stands now; with `counts_all` all subjects are counted, which goes through the whole table."""
     hours, now = Hours(settings), tx.now
-    spent = ledger.spent_on(tx, hours.day_of(now))
+    spent = queries.spent_on(tx, hours.day_of(now))
     return PrefetchStatus(
         enabled=settings.enabled,
         policy=settings.policy,
         due_now=_due_now(tx),
-        next_due_at=ledger.next_due_at(tx),
+        next_due_at=queries.next_due_at(tx),
         budget=settings.daily_budget,
         spent=spent,
         budget_renews_at=hours.next_day(now),
         calls_per_second=hours.rate(now, spent),
         target_per_second=hours.target(now),
-        price=ledger.last_price(tx),
+        price=queries.last_price(tx),
         census=_census(tx, settings) if counts_all else None,
     )
 

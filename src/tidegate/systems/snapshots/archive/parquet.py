@@ -1,0 +1,71 @@
+"""One file of the archive: Parquet, of one kind and one day, in the order of its keys. Needs the extra `archive`.
+
+`kind=character/day=2026-10-01/<digest>.parquet` is how most tools expect partitions, so they can query it as it stands.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, date
+from hashlib import sha256
+from io import RawIOBase
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.systems.snapshots.archive.history import Entry
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("changed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("hash", pa.string(), nullable=False),
+        pa.field("body", pa.binary(), nullable=False),
+    ]
+)
+_GROUP_ROWS = 500
+"""What a reader of one subject has to read at most, as far as its key is not spread over several groups."""
+_LONGEST_LABEL = 100
+
+
+def name_of(kind: str, day: date, entries: Sequence[Entry]) -> str:
+    """The name of the file of these entries: always the same for the same ones, and never for others."""
+    digest = sha256(repr([kind, [(each.key, each.version) for each in entries]]).encode()).hexdigest()[:24]
+    label = quote(kind, safe="")
+    shown = label if len(label) <= _LONGEST_LABEL else sha256(kind.encode()).hexdigest()[:24]
+    return f"kind={shown}/day={day:%Y-%m-%d}/{digest}.parquet"
+
+
+def encode(entries: Sequence[Entry]) -> bytes:
+    """The content of the file; bodies as they came from the upstream."""
+    columns = [[getattr(each, field.name) for each in entries] for field in _SCHEMA]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(arrays, schema=_SCHEMA),
+        sink,
+        row_group_size=_GROUP_ROWS,
+        compression="zstd",
+        use_dictionary=False,
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def read_subject(file: RawIOBase, key: str) -> list[Entry]:
+    """The entries of one subject; only the parts that can have them are read."""
+    parquet: Any = pq.ParquetFile(pa.PythonFile(file, mode="r"))
+    groups = [n for n in range(parquet.metadata.num_row_groups) if _may_hold(parquet.metadata.row_group(n), key)]
+    if not groups:
+        return []
+    rows: list[dict[str, Any]] = parquet.read_row_groups(groups, columns=_SCHEMA.names).to_pylist()
+    return [_entry(row) for row in rows if row["key"] == key]
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    return Entry(**row | {"changed_at": row["changed_at"].astimezone(UTC)}, is_archived=True)
+
+
+def _may_hold(group: Any, key: str) -> bool:
+    known = group.column(0).statistics
+    return known is None or not known.has_min_max or known.min <= key <= known.max

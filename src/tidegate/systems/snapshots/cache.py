@@ -1,0 +1,282 @@
+"""Snapshots on the Valkey server: what several processes read, without asking SQL each.
+
+It is a copy that may be lost at any time. An entry's version never goes back, so a reader that was slow does not put an
+old row over what a worker has just brought. Where no copy is kept of what a worker brought, its version is remembered
+for `MARKED_FOR_S`; a copy that was read or written longer ago than half of that is not put where nothing is known.
+
+Snapshots in this process's memory: the most recently read, up to so many bytes, each for a short time.
+
+What is read again late in its time is to be looked up behind the reader's back, so that what is read all the time never
+goes. Each at a moment of its own: those that came together would otherwise be looked up together, for ever.
+
+
+Tells readers that subjects were refreshed, in whatever process that was done: see `tidegate.runtime.change_feed`.
+"""
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+from tidegate.core.arguments import require_not_negative, require_positive
+from tidegate.core.clock import milliseconds, monotonic_ms, to_ms
+from tidegate.core.errors import UNDECODABLE
+from tidegate.runtime.change_feed import ChangeFeed
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
+from tidegate.storage.valkey.scripts import ScriptCall, run_together
+from tidegate.systems.snapshots.cached_snapshot import Failed, Kept
+from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
+
+MARKED_FOR_S = 30.0
+"""How long a version is remembered where there is no copy."""
+_UNITS = 1024
+"""Over so many units the subjects are spread, and with them a cluster's load."""
+Mode = Literal["whole", "checked", "missing"]
+
+
+@lua_script("put.lua")
+async def _put(
+    valkey: Valkey,
+    *,
+    entry: Key,
+    version: int,
+    facts: dict[str, str],
+    body: bytes,
+    mode: str,
+    keep_ms: int,
+    mark_ms: int,
+    only_known: int,
+) -> int: ...
+
+
+@lua_script("fail.lua")
+async def _fail(valkey: Valkey, *, entry: Key, version: int, failure: bytes) -> int: ...
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A result, and what became of it in the database."""
+
+    result: Refreshed
+    effect: Effect
+
+
+class Shelf:
+    """All entries of one installation."""
+
+    def __init__(self, valkey: Valkey, *, keep: timedelta) -> None:
+        self._valkey, self._keep_ms = valkey, milliseconds(keep)
+
+    def place(self, subject: Subject) -> Key:
+        """Where a subject's entry is."""
+        unit = self._valkey.unit(f"snapshots:{crc32(subject.id.encode()) % _UNITS}")
+        return unit.key(f"kept:{subject.id}")
+
+    async def get(self, subject: Subject) -> Kept | None:
+        """What is known; None: look in SQL."""
+        return (await self.get_many([subject])).get(subject)
+
+    async def get_many(self, subjects: Sequence[Subject]) -> dict[Subject, Kept]:
+        """Those that are here, in one round trip; the others are to be looked for in SQL."""
+        replies = await self._valkey.pipeline([("HGETALL", self.place(each)) for each in subjects])
+        found: dict[Subject, Kept] = {}
+        for subject, reply in zip(subjects, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
+            if b"checked_ms" in reply:  # else there is nothing, or a mark
+                with suppress(ValueError, KeyError, *UNDECODABLE):  # a damaged copy is none
+                    found[subject] = _kept(reply)
+        return found
+
+    async def put_row(self, row: Snapshot, failed: Failed | None = None) -> None:
+        """Copy what a reader found in SQL."""
+        await self.put_rows([(row, failed)])
+
+    async def put_rows(self, rows: Sequence[tuple[Snapshot, Failed | None]]) -> None:
+        """The same for many, each with its failure, in one round trip."""
+        await run_together(self._valkey, [self._row(row, failed) for row, failed in rows])
+
+    def _row(self, row: Snapshot, failed: Failed | None) -> ScriptCall:
+        facts = {
+            "hash": row.hash or "",
+            "updated_ms": "" if row.last_updated_at is None else str(to_ms(row.last_updated_at)),
+            "checked_ms": "" if row.last_checked_at is None else str(to_ms(row.last_checked_at)),
+            "missing_ms": "" if row.missing_since is None else str(to_ms(row.missing_since)),
+            "upstream_id": row.upstream_id or "",
+        }
+        if failed is not None:
+            facts["failure"] = msgspec.json.encode(failed).decode()
+        has_body = row.body is not None and row.missing_since is None
+        mode: Mode = "whole" if has_body else "missing"
+        return self._call(row.subject, row.version, facts, row.body or b"", mode)
+
+    async def put_written(self, written: Sequence[Written], *, only_known: bool) -> None:
+        """Keep what refreshes brought; `only_known`: where somebody has read it before."""
+        calls = [self._written(each, only_known=only_known) for each in written if each.effect.is_taken]
+        if calls:
+            await run_together(self._valkey, calls)
+
+    async def put_failed(self, failures: Sequence[tuple[Subject, int, Failed]]) -> None:
+        """Note refreshes that failed, each with its version, beside what is kept of the subject."""
+        calls = [
+            _fail.bind(entry=self.place(subject), version=version, failure=msgspec.json.encode(failed))
+            for subject, version, failed in failures
+        ]
+        if calls:
+            await run_together(self._valkey, calls)
+
+    async def forget(self, subjects: Sequence[Subject]) -> None:
+        """Drop the copies: SQL has something newer. Raises `ServerRefused` where the server takes no writes at all."""
+        for reply in await self._valkey.pipeline([("UNLINK", self.place(each)) for each in subjects]):
+            if isinstance(reply, Exception):
+                raise reply
+
+    def _written(self, each: Written, *, only_known: bool) -> ScriptCall:
+        result, checked = each.result, str(to_ms(each.result.checked_at))
+        if result.body is None:
+            facts, mode = {"missing_ms": checked, "checked_ms": checked}, "missing"
+        elif each.effect.is_changed:
+            facts = {"hash": result.hash or "", "updated_ms": checked, "checked_ms": checked, "missing_ms": ""}
+            facts["upstream_id"], mode = result.upstream_id or "", "whole"
+        else:
+            facts, mode = {"hash": result.hash or "", "checked_ms": checked, "missing_ms": ""}, "checked"
+        body = result.body or b"" if mode == "whole" else b""
+        return self._call(result.subject, result.version, facts, body, mode, only_known=only_known)
+
+    def _call(
+        self,
+        subject: Subject,
+        version: int,
+        facts: dict[str, str],
+        body: bytes,
+        mode: Mode | str,
+        *,
+        only_known: bool = False,
+    ) -> ScriptCall:
+        return _put.bind(
+            entry=self.place(subject),
+            version=version,
+            facts=facts,
+            body=body,
+            mode=mode,
+            keep_ms=self._keep_ms,
+            mark_ms=int(MARKED_FOR_S * 1000),
+            only_known=int(only_known),
+        )
+
+
+def _kept(entry: Mapping[bytes, bytes]) -> Kept:
+    failure = entry.get(b"failure")
+    return Kept.of(
+        version=int(entry[b"version"]),
+        hash_=_text(entry.get(b"hash")),
+        upstream_id=_text(entry.get(b"upstream_id")),
+        updated_ms=_number(entry.get(b"updated_ms")),
+        checked_ms=_number(entry.get(b"checked_ms")),
+        missing_ms=_number(entry.get(b"missing_ms")),
+        packed=entry.get(b"body"),
+        failed=msgspec.json.decode(failure, type=Failed) if failure else None,
+    )
+
+
+def _text(raw: bytes | None) -> str | None:
+    return raw.decode() if raw else None
+
+
+def _number(raw: bytes | None) -> int | None:
+    return int(raw) if raw else None
+
+
+Place = tuple[str, str]
+"""A kind and a key."""
+
+_RENEWED_FROM, _RENEWED_SPREAD = 0.4, 0.4
+"""Of its time: when an entry is to be looked up again, if it is read then."""
+
+
+class _LocalEntry:
+    __slots__ = ("kept", "renew_at_ms", "until_ms")
+
+    def __init__(self, kept: Kept, now_ms: float, keep_ms: float) -> None:
+        drawn = random.random()  # noqa: S311 - spreads load, guards nothing
+        self.kept, self.until_ms = kept, now_ms + keep_ms
+        self.renew_at_ms = now_ms + (_RENEWED_FROM + _RENEWED_SPREAD * drawn) * keep_ms
+
+
+class LocalCache:
+    """Least recently read goes first."""
+
+    def __init__(self, *, most_bytes: int, keep_ms: float, now_ms: Callable[[], float] = monotonic_ms) -> None:
+        require_not_negative("most_bytes", most_bytes)
+        require_positive("keep_ms", keep_ms)
+        self._most, self._keep_ms, self._now_ms = most_bytes, keep_ms, now_ms
+        self._entries: OrderedDict[Place, _LocalEntry] = OrderedDict()
+        self.bytes = 0
+        """What is held now."""
+        self.on_due: Callable[[Place], None] = _ignore_due
+        """Told once of an entry that was read late in its time."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, place: Place) -> Kept | None:
+        """What is held; None when nothing is, or for too long."""
+        entry = self._entries.get(place)
+        if entry is None:
+            return None
+        now_ms = self._now_ms()
+        if now_ms >= entry.renew_at_ms:
+            if now_ms >= entry.until_ms:
+                self.forget(place)
+                return None
+            entry.renew_at_ms = entry.until_ms
+            self.on_due(place)
+        self._entries.move_to_end(place)
+        return entry.kept
+
+    def peek(self, place: Place) -> Kept | None:
+        """The same, without counting as a read."""
+        entry = self._entries.get(place)
+        return None if entry is None or self._now_ms() >= entry.until_ms else entry.kept
+
+    def put(self, place: Place, kept: Kept, *, keep_ms: float | None = None) -> None:
+        """Hold this; what does not fit at all is not held."""
+        self.forget(place)
+        if kept.size > self._most:
+            return
+        self._entries[place] = _LocalEntry(kept, self._now_ms(), self._keep_ms if keep_ms is None else keep_ms)
+        self.bytes += kept.size
+        while self.bytes > self._most:
+            _, oldest = self._entries.popitem(last=False)
+            self.bytes -= oldest.kept.size
+
+    def forget(self, place: Place) -> None:
+        """Hold it no more."""
+        entry = self._entries.pop(place, None)
+        if entry is not None:
+            self.bytes -= entry.kept.size
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self._entries.clear()
+        self.bytes = 0
+
+
+def _ignore_due(_: Place) -> None:
+    """Nobody looks anything up."""
+
+
+_GAP = timedelta(milliseconds=2)
+"""Somebody waits. Each batch of refreshes is told at once; this is for those who tell one by one."""
+
+
+class News(ChangeFeed[str]):
+    """Which subjects were refreshed, by their ids."""
+
+    def __init__(self, valkey: Valkey, unit: Unit) -> None:
+        super().__init__(valkey, unit.key("refreshed"), str, field=b"subjects", gap=_GAP)

@@ -1,0 +1,126 @@
+"""Which kinds of snapshots an installation keeps: the built-in one, and those of one's own that the settings name.
+
+Characters of a game: 300 KB each, of which a twentieth is worth keeping.
+
+The answer is never turned into objects. The decoder walks over it once and hands out the kept fields as the bytes that
+they are, and these are joined to the snapshot; what is dropped is only walked over.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from tidegate.core.errors import UNDECODABLE, InvalidArgument, InvalidSettings
+from tidegate.engine.upstream import Answer, Request
+from tidegate.runtime.loading import load_part
+from tidegate.settings import Settings
+from tidegate.systems.snapshots.model import Found, Missing, SnapshotKind, Unreadable
+from tidegate.systems.snapshots.settings import SnapshotSettings
+
+KEPT_FIELDS = (
+    *("id", "name", "realm", "version", "profile", "stats"),
+    *("weapons", "armour", "jewellery", "skills", "titles", "cards"),
+)
+_LONGEST_ID = 10
+
+
+class _Kept(msgspec.Struct):
+    id: msgspec.Raw
+    name: msgspec.Raw
+    realm: msgspec.Raw
+    version: msgspec.Raw
+    profile: msgspec.Raw
+    stats: msgspec.Raw
+    weapons: msgspec.Raw
+    armour: msgspec.Raw
+    jewellery: msgspec.Raw
+    skills: msgspec.Raw
+    titles: msgspec.Raw
+    cards: msgspec.Raw
+
+
+_decoder = msgspec.json.Decoder(_Kept)
+
+
+class GameCharacter:
+    """A `SnapshotKind`. A character's key is its number."""
+
+    name = "character"
+
+    def __init__(self, url: str, *, api_key: str | None = None, ttl: timedelta = timedelta(minutes=15)) -> None:
+        self._url, self.ttl = url.rstrip("/"), ttl
+        self._headers = {} if api_key is None else {"X-Api-Key": api_key}
+
+    def request(self, key: str, upstream_id: str | None) -> Request:
+        """See `SnapshotKind`."""
+        del upstream_id  # it is the key
+        if not (key.isascii() and key.isdigit() and len(key) <= _LONGEST_ID and key[0] != "0"):
+            raise InvalidArgument("key", key[:32], "a character is known by its number")
+        return Request(url=f"{self._url}/v1/characters/{key}", purpose="game.character", headers=self._headers)
+
+    def read(self, key: str, answer: Answer) -> Found | Missing:
+        """See `SnapshotKind`."""
+        if answer.status == 404:
+            return Missing("the game has no such character")
+        try:
+            kept = _decoder.decode(answer.body)
+        except UNDECODABLE as error:
+            raise Unreadable(f"character {key}: {error}") from None
+        fields = [b'"%b":%b' % (name.encode(), getattr(kept, name)) for name in KEPT_FIELDS]
+        identity = bytes(kept.id).decode()  # a JSON number; anything else is no key
+        return Found(b"{" + b",".join(fields) + b"}", identity=identity, upstream_id=key)
+
+
+RESERVED = frozenset({"dead", "prefetch"})
+"""Addresses of ours, which no kind can have."""
+NO_KINDS = (
+    "this installation keeps no snapshots, since no kind of them is set up. For the characters of a game set "
+    "TIDEGATE_SNAPSHOTS__GAME__URL and TIDEGATE_SNAPSHOTS__GAME__API_KEY (`tidegate simulate game` is one to try, and "
+    "tells both); for a kind of your own set TIDEGATE_SNAPSHOTS__KINDS"
+)
+_VARIABLE = "TIDEGATE_SNAPSHOTS__KINDS"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
+def configured_kinds(settings: Settings) -> list[SnapshotKind]:
+    """The kinds that the settings speak of; raises `InvalidSettings` for one that cannot be had."""
+    ours = settings.section(SnapshotSettings)
+    kinds: list[SnapshotKind] = []
+    if ours.game.url is not None:
+        key = None if ours.game.api_key is None else ours.game.api_key.get_secret_value()
+        kinds.append(GameCharacter(ours.game.url, api_key=key, ttl=ours.game.ttl))
+    return kinds + [load_kind(place) for place in ours.kinds]
+
+
+def require_kinds(settings: Settings) -> list[SnapshotKind]:
+    """The same; raises `InvalidSettings` with what to do where there are none."""
+    kinds = configured_kinds(settings)
+    if not kinds:
+        raise InvalidSettings(NO_KINDS)
+    return kinds
+
+
+def load_kind(place: str) -> SnapshotKind:
+    """The kind at `module:name`; where that is a class or a function, what it makes without arguments."""
+    return load_part(
+        place,
+        variable=_VARIABLE,
+        what="kind of snapshots",
+        needs=("name", "ttl", "request", "read"),
+        is_made=lambda found: hasattr(found, "request") and not isinstance(found, type),
+    )
+
+
+def by_name(kinds: Sequence[SnapshotKind]) -> dict[str, SnapshotKind]:
+    """The kinds by what they are called; raises `InvalidSettings` where a name cannot be used."""
+    named = {kind.name: kind for kind in kinds}
+    for name in named:
+        if not _NAME.fullmatch(name):
+            raise InvalidSettings(f"a kind of snapshots cannot be called {name!r}: its name stands in addresses")
+        if name in RESERVED:
+            raise InvalidSettings(f"a kind of snapshots cannot be called {name!r}: that is an address of ours")
+    if len(named) != len(kinds):
+        raise InvalidSettings(f"two kinds of snapshots have one name: {', '.join(kind.name for kind in kinds)}")
+    return named

@@ -1,1 +1,0 @@
-"""Kinds of snapshots that come with the house."""

@@ -1,0 +1,1 @@
+"""Transports of refresh events: Redis Streams (default) and Kafka."""

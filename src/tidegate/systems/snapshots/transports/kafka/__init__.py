@@ -1,0 +1,1 @@
+"""Kafka as the transport of refresh events. Needs the extra `kafka`."""

@@ -1,0 +1,198 @@
+"""Events on Kafka: for those who have outgrown one machine, or want to replay.
+
+Nothing is connected before it is needed, so a process comes up and serves reads while Kafka is away.
+
+Where a group stands on a topic: how much waits for it, and setting it back to read again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import CommitFailedError
+
+from tidegate.core.errors import InvalidArgument, ServerRefused
+from tidegate.systems.snapshots.settings import KafkaSettings
+from tidegate.systems.snapshots.transports.kafka import topics
+from tidegate.systems.snapshots.transports.kafka.clients import Publisher, Reader
+from tidegate.systems.snapshots.transports.kafka.connection import (
+    Lazy,
+    client_options,
+    insist,
+    speaking,
+    stop_consumer,
+    stop_in_time,
+)
+from tidegate.systems.snapshots.transports.kafka.consumer import KafkaConsumer
+from tidegate.systems.snapshots.transports.kafka.dead_letters import DeadMessages
+from tidegate.systems.snapshots.transports.kafka.topics import HANDLED, TopicReport, topic_name
+from tidegate.systems.snapshots.transports.protocol import GROUPS, DeadEntry, Message, Topic
+
+if TYPE_CHECKING:
+    from tidegate.primitives.stream import Stream
+
+
+async def group_lag(admin: AIOKafkaAdminClient, reader: Reader, partitions: list[TopicPartition], group: str) -> int:
+    """How many messages the group has not committed. Those that its members have in hand are among them."""
+    spans = await reader.spans(partitions)
+    committed = await admin.list_consumer_group_offsets(group, partitions=partitions)
+    # A broker that has just heard of a topic leaves its partitions out: nobody has committed anything there.
+    done = {each: committed[each].offset for each in spans if each in committed}
+    return sum(end - max(begin, done.get(each, begin)) for each, (begin, end) in spans.items())
+
+
+async def reset_group(settings: KafkaSettings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Have the group go on from these offsets. Raises `ServerRefused` while it has members: they would not notice."""
+    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **client_options(settings))
+    try:
+        async with speaking(settings, f"to set {group} back"):
+            await consumer.start()
+            consumer.assign(list(offsets))
+            try:
+                await consumer.commit(dict(offsets))
+            except CommitFailedError:
+                raise ServerRefused(
+                    settings.address,
+                    f"the group {group} has members",
+                    remedy="Stop the workers first, and start them afterwards",
+                ) from None
+    finally:
+        await stop_in_time(stop_consumer(consumer))
+
+
+async def offsets_since(
+    reader: Reader, partitions: list[TopicPartition], since: datetime | Mapping[int, int]
+) -> dict[TopicPartition, int]:
+    """Where messages of a time begin, or the given offsets by partition; refuses what the topic does not have."""
+    if isinstance(since, datetime):
+        if since.tzinfo is None:
+            raise InvalidArgument("since", since, "must have a time zone")
+        return await reader.since(partitions, int(since.timestamp() * 1000))
+    spans = await reader.spans(partitions)
+    by_number = {each.partition: each for each in partitions}
+    for number, offset in since.items():
+        begin, end = spans.get(by_number.get(number, TopicPartition("", number)), (0, -1))
+        if not begin <= offset <= end:
+            raise InvalidArgument("since", {number: offset}, "the topic has no such place")
+    return {by_number[number]: offset for number, offset in since.items()}
+
+
+class KafkaTransport:
+    """See `Transport`."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._publisher, self._reader = Publisher(settings), Reader(settings)
+        self._admin = Lazy(settings, lambda: AIOKafkaAdminClient(**client_options(settings)), AIOKafkaAdminClient.close)
+        # Only those that somebody still uses: a worker that is started again takes a new one.
+        self._consumers: WeakSet[KafkaConsumer] = WeakSet()
+        self._dead = DeadMessages(
+            self._reader,
+            topic=self._name(Topic.DEAD),
+            notes=self._name(HANDLED),
+            partitions=self._partitions,
+            note=self._write_note,
+        )
+
+    async def start(self) -> None:
+        """Nothing to do: each part connects when it is needed."""
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        for consumer in list(self._consumers):
+            await consumer.leave()
+        await self._publisher.close()
+        await self._reader.close()
+        await self._admin.close()
+
+    async def create_topics(self) -> list[str]:
+        """See `Transport`. What is there stays as it is: see `topics` for what differs."""
+        admin = await self._admin.get()
+        wanted = topics.wanted_topics(self._settings)
+        made = await insist(self._settings, "to create topics", lambda: topics.create_missing(admin, wanted))
+        await insist(self._settings, "to have topics led", lambda: topics.require_ready(admin, wanted))
+        return made
+
+    async def topics(self) -> list[TopicReport]:
+        """How our topics are, and what is not as it should be."""
+        admin = await self._admin.get()
+        wanted = topics.wanted_topics(self._settings)
+        return await insist(self._settings, "to look at topics", lambda: topics.look_at(admin, wanted))
+
+    @property
+    def recoverable(self) -> "Sequence[Stream]":
+        """See `Transport`: Kafka notices by itself when a member died."""
+        return ()
+
+    async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
+        """See `Transport`."""
+        await self._publisher.publish(self._name(topic), messages)
+
+    def stream_of(self, topic: Topic) -> None:
+        """See `Transport`: events are not on the Valkey server."""
+        del topic
+
+    def consumer(self, topic: Topic, group: str) -> KafkaConsumer:
+        """See `Transport`."""
+        consumer = KafkaConsumer(self._settings, self._name(topic), self._group(topic, group))
+        self._consumers.add(consumer)
+        return consumer
+
+    async def lag(self, topic: Topic, group: str) -> int:
+        """See `Transport`. What is in hand counts too: Kafka knows only what was committed."""
+        name = self._group(topic, group)
+        partitions = await self._all_of(topic)
+        admin = await self._admin.get()
+        return await insist(self._settings, "how much waits", lambda: group_lag(admin, self._reader, partitions, name))
+
+    async def set_back(self, topic: Topic, group: str, since: datetime | Mapping[int, int]) -> dict[int, int]:
+        """Replay: have the group read again what came since a time, or from offsets by partition.
+
+        Where each partition goes on. Its workers must be stopped meanwhile: raises `ServerRefused` when they are not.
+        """
+        name = self._group(topic, group)
+        found = await offsets_since(self._reader, await self._all_of(topic), since)
+        await reset_group(self._settings, name, found)
+        return {each.partition: offset for each, offset in found.items()}
+
+    async def unfinished(self) -> int:
+        """See `Transport`."""
+        return sum([await self.lag(*each) for each in GROUPS.items()])
+
+    async def dead_count(self) -> int:
+        """See `Transport`."""
+        return await self._dead.count()
+
+    async def dead(self, *, after: str | None = None, limit: int = 50) -> list[DeadEntry]:
+        """See `Transport`."""
+        return await self._dead.page(after=after, limit=limit)
+
+    async def dead_one(self, entry_id: str) -> DeadEntry:
+        """See `Transport`."""
+        return await self._dead.get(entry_id)
+
+    async def drop(self, entry_id: str) -> bool:
+        """See `Transport`."""
+        return await self._dead.drop(entry_id)
+
+    async def _all_of(self, topic: Topic) -> list[TopicPartition]:
+        name = self._name(topic)
+        return [TopicPartition(name, each) for each in await self._partitions(name)]
+
+    async def _partitions(self, name: str) -> list[int]:
+        admin = await self._admin.get()
+        return await insist(self._settings, "to look at a topic", lambda: topics.partitions_of(admin, name))
+
+    async def _write_note(self, name: str, note: Message) -> None:
+        await self._publisher.publish(name, [note])
+
+    def _name(self, topic: Topic | str) -> str:
+        return topic_name(self._settings, topic)
+
+    def _group(self, topic: Topic, group: str) -> str:
+        if GROUPS.get(topic) != group:
+            raise InvalidArgument("group", group, f"{topic} is read by {GROUPS.get(topic, 'nobody')}")
+        return f"{self._settings.prefix}{group}"

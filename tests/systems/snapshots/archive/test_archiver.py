@@ -1,0 +1,120 @@
+"""When the archive is written."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tests.systems.snapshots.archive.history_rows import NOON, Past
+from tidegate.core.clock import ManualClock
+from tidegate.core.errors import InvalidSettings
+from tidegate.systems.snapshots.archive import opening
+from tidegate.systems.snapshots.archive.archiver import NightlyArchive, next_night
+from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
+from tidegate.systems.snapshots.archive.opening import open_storage
+from tidegate.systems.snapshots.settings import ArchiveSettings
+
+
+async def fire_until_it_sleeps(nightly: NightlyArchive) -> int:
+    while (wait_ms := await nightly.fire()) == 0:
+        pass
+    assert wait_ms is not None
+    return wait_ms
+
+
+async def test_old_history_is_moved_at_its_time_of_day_and_not_before(past: Past, in_folder: ObjectStorage):
+    clock = past.database.clock
+    assert isinstance(clock, ManualClock)
+    await past.fill(keys=2, days=[31, 3])
+    clock.advance(timedelta(hours=1))
+    nightly = NightlyArchive(past.database, lambda: in_folder, ArchiveSettings(after=timedelta(days=30)))
+
+    wait_ms = await fire_until_it_sleeps(nightly)
+    assert timedelta(milliseconds=wait_ms) == timedelta(hours=14, minutes=30)  # from 13:00 to 03:30
+    assert await past.rows() == 8
+
+    clock.advance(timedelta(milliseconds=wait_ms))
+    assert await fire_until_it_sleeps(nightly) == 24 * 3600 * 1000
+    assert await past.rows() == 4
+    assert len(await in_folder.names()) == 2
+
+
+async def test_a_night_in_which_nobody_was_there_is_made_up_for_at_once(past: Past, in_folder: ObjectStorage):
+    await past.fill(keys=2, days=[40, 3])
+
+    await fire_until_it_sleeps(NightlyArchive(past.database, lambda: in_folder, ArchiveSettings()))
+
+    assert await past.rows() == 4
+
+
+async def test_where_nothing_is_old_nobody_opens_the_archive(past: Past):
+    def nowhere() -> ObjectStorage:
+        raise AssertionError("nobody needs it")
+
+    clock = past.database.clock
+    assert isinstance(clock, ManualClock)
+    await past.fill(keys=1, days=[3])
+    nightly = NightlyArchive(past.database, nowhere, ArchiveSettings())
+    clock.advance(timedelta(milliseconds=await fire_until_it_sleeps(nightly)))
+
+    assert await fire_until_it_sleeps(nightly) == 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("timezone", "expected"),
+    [
+        ("UTC", datetime(2026, 11, 16, 3, 30, tzinfo=UTC)),
+        ("Asia/Seoul", datetime(2026, 11, 15, 18, 30, tzinfo=UTC)),
+        ("America/New_York", datetime(2026, 11, 16, 8, 30, tzinfo=UTC)),
+    ],
+)
+def test_the_time_of_day_is_that_of_the_time_zone(timezone: str, expected: datetime):
+    assert next_night(NOON, ArchiveSettings(timezone=timezone)) == expected
+
+
+@pytest.mark.parametrize("day", [datetime(2026, 3, 29, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)])
+def test_a_night_in_which_the_clocks_change_has_one_time(day: datetime):
+    settings = ArchiveSettings(timezone="Europe/Berlin", at="02:30")
+    first = next_night(day, settings)
+
+    assert day < first
+    assert timedelta(hours=22) < next_night(first, settings) - first < timedelta(hours=26)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "s3://key:secret@bucket/prefix"},
+        {"url": "s3://bucket/prefix?secret=1"},
+        {"url": "gopher://bucket"},
+        {"url": "s3://"},
+        {"url": "/a/folder"},
+        {"at": "25:00"},
+        {"at": "3 o'clock"},
+        {"timezone": "Mars/Olympus"},
+        {"after": timedelta(hours=1)},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]):
+    with pytest.raises(ValidationError):
+        ArchiveSettings.model_validate(wrong)
+
+
+def test_without_a_url_it_is_a_folder_in_the_data_folder(in_folder: ObjectStorage, tmp_path: Path):
+    folder = tmp_path / "data dir"
+
+    assert open_storage(ArchiveSettings(), folder).url == (folder / "archive").as_uri()
+    assert (folder / "archive").is_dir()
+    assert open_storage(ArchiveSettings(url=in_folder.url), folder).url == in_folder.url
+
+
+def no_package(name: str) -> None:
+    """As where `name` was not installed."""
+
+
+def test_where_the_packages_are_missing_it_is_told_how_to_get_them(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(opening, "find_spec", no_package)
+
+    with pytest.raises(InvalidSettings, match=r"tidegate\[archive\]"):
+        open_storage(ArchiveSettings(), Path("/nowhere"))

@@ -1,0 +1,71 @@
+"""A worker whose server refuses it: it goes on with what can be done, and stops when it is told to."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.systems.snapshots.deployment import Deployment, deployed, until
+from tests.systems.snapshots.test_refresh_worker import wish
+from tests.waiting import observe_absence, patience
+from tidegate.core.errors import ServerRefused, TidegateError, ValkeyUnavailable
+from tidegate.primitives.limiter import Limiter
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots import calls
+from tidegate.systems.snapshots.calls import CallOutcome, Calls
+from tidegate.systems.snapshots.events import UpdateEvent
+from tidegate.systems.snapshots.settings import LaneSettings
+from tidegate.systems.snapshots.transports.streams import StreamConsumer
+from tidegate_simulators.game import FaultKind, GameSimulator
+
+REFUSAL = ServerRefused("Valkey", "out of memory", remedy="Give it more.")
+
+
+async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
+    tmp_path: Path, embedded: Valkey, sim: GameSimulator, monkeypatch: pytest.MonkeyPatch
+):
+    refresh = Calls.refresh
+
+    async def crashing(self: Calls, event: UpdateEvent, **given: Any) -> CallOutcome:
+        if event.subject.key == "1":
+            raise REFUSAL
+        return await refresh(self, event, **given)
+
+    async def refused(*_: object) -> None:
+        raise REFUSAL
+
+    monkeypatch.setattr(Calls, "refresh", crashing)
+    monkeypatch.setattr(StreamConsumer, "retry", refused)
+    async with deployed(tmp_path, embedded, sim, high=LaneSettings(concurrency=1, batch=1)) as deployment:
+        await deployment.snapshots.requests.ask_many([wish(1), wish(2)])
+        with capture_logs() as logs:
+            async with deployment.working("refresh-high"):
+                await until(lambda: sim.calls_of(2))
+
+    assert logs[0]["event"] == "snapshots.refresh_crashed"
+
+
+@pytest.mark.parametrize("error", [ValkeyUnavailable("away"), REFUSAL])
+async def test_a_stop_does_not_wait_for_the_rest_that_the_upstream_wants(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, error: TidegateError
+):
+    """Where the others cannot be told of it, one worker keeps it alone, and it may last a day."""
+    is_told = asyncio.Event()
+
+    async def pause(*_: object) -> None:
+        is_told.set()
+        raise error
+
+    monkeypatch.setattr(Limiter, "pause", pause)
+    monkeypatch.setattr(calls, "_REST", timedelta(hours=1))
+    deployment.sim.faults.inject(FaultKind.REFUSED, times=9, subject=7)
+    await deployment.snapshots.requests.ask(wish(7))
+    async with patience(), deployment.working("refresh-high"):
+        await is_told.wait()
+        await observe_absence()
+
+    assert deployment.sim.calls_of(7) == 1
+    assert await deployment.pending() == 1

@@ -1,0 +1,176 @@
+"""Copies on the server: an older one never replaces a newer one, and a body that is not known is not invented."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.cache import Shelf, Written
+from tidegate.systems.snapshots.cached_snapshot import Failed
+from tidegate.systems.snapshots.model import Subject, digest, pack
+from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
+
+HERO = Subject("character", "hero")
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def shelf(valkey: Valkey) -> Shelf:
+    return Shelf(valkey, keep=timedelta(minutes=1))
+
+
+def brought(version: int, body: bytes | None, *, is_changed: bool = True, subject: Subject = HERO) -> Written:
+    checked = NOON + timedelta(seconds=version)
+    if body is None:
+        result = Refreshed(subject=subject, version=version, checked_at=checked, body=None)
+    else:
+        result = Refreshed.of(subject, version, checked_at=checked, body=body, upstream_id="u1")
+    return Written(result, Effect(subject, version, is_taken=True, is_changed=is_changed))
+
+
+def row(version: int, body: bytes | None, *, missing: bool = False) -> Snapshot:
+    return Snapshot(
+        subject=HERO,
+        version=version,
+        upstream_id=None,
+        body=None if body is None else pack(body),
+        hash=None if body is None else digest(body),
+        size=0,
+        last_updated_at=NOON,
+        last_checked_at=NOON,
+        missing_since=NOON if missing else None,
+        last_asked_at=None,
+    )
+
+
+async def test_what_a_refresh_brought_is_read_back(shelf: Shelf):
+    assert await shelf.get(HERO) is None
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+
+    kept = await shelf.get(HERO)
+
+    assert kept is not None
+    assert (kept.version, kept.body, kept.upstream_id, kept.missing_ms) == (5, b'{"level":1}', "u1", None)
+    assert kept.updated_ms == kept.checked_ms
+
+
+async def test_a_check_moves_the_time_and_keeps_the_body(shelf: Shelf):
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+    await shelf.put_written([brought(6, b'{"level":1}', is_changed=False)], only_known=True)
+
+    kept = await shelf.get(HERO)
+
+    assert kept is not None
+    assert (kept.version, kept.body) == (6, b'{"level":1}')
+    assert kept.updated_ms is not None
+    assert kept.checked_ms == kept.updated_ms + 1000
+
+
+async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fresh(shelf: Shelf):
+    """Whoever wrote the body of version 6 died before it was kept here; all later checks find it unchanged."""
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+    await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
+
+    assert await shelf.get(HERO) is None, "SQL has it"
+
+
+async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: Shelf):
+    failed = Failed(reason="UPSTREAM_5XX", message="503", failed_at=NOON)
+    await shelf.put_row(row(5, b"{}"))
+    await shelf.put_failed([(HERO, 6, failed)])
+    await shelf.put_row(row(5, b"{}"))
+    late = await shelf.get(HERO)
+    await shelf.put_row(row(7, b"{}"))
+    newer = await shelf.get(HERO)
+
+    assert late is not None
+    assert late.failed == failed
+    assert newer is not None
+    assert newer.failed is None, "a newer success has ended it"
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("is_changed", [True, False])
+async def test_a_success_ends_a_failure(shelf: Shelf, is_changed: bool):
+    await shelf.put_written([brought(5, b"{}")], only_known=False)
+    await shelf.put_failed([(HERO, 6, Failed(reason="UPSTREAM_5XX", message="503", failed_at=NOON))])
+    await shelf.put_written([brought(7, b"{}", is_changed=is_changed)], only_known=False)
+
+    kept = await shelf.get(HERO)
+
+    assert kept is not None
+    assert (kept.version, kept.failed) == (7, None)
+
+
+async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_is_asked(shelf: Shelf):
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+    await shelf.put_written([brought(6, None, is_changed=False)], only_known=True)
+    gone = await shelf.get(HERO)
+    await shelf.put_written([brought(7, b'{"level":1}', is_changed=False)], only_known=False)
+
+    assert gone is not None
+    assert (gone.body, gone.missing_ms is not None) == (None, True)
+    assert await shelf.get(HERO) is None
+    await shelf.put_row(row(7, b'{"level":1}'))
+    back = await shelf.get(HERO)
+    assert back is not None
+    assert back.body == b'{"level":1}'
+
+
+async def test_what_nobody_has_read_is_not_kept_for_the_background(shelf: Shelf):
+    await shelf.put_written([brought(5, b"{}")], only_known=True)
+
+    assert await shelf.get(HERO) is None
+
+
+@pytest.mark.every_server
+async def test_in_whatever_order_they_come_the_newest_stays(shelf: Shelf):
+    chance = random.Random(7)
+    for turn in range(10):
+        subject = Subject("character", f"hero {turn}")
+        versions = list(range(1, 9))
+        chance.shuffle(versions)
+        for version in versions:
+            await shelf.put_written([brought(version, b'{"v":%d}' % version, subject=subject)], only_known=False)
+            kept = await shelf.get(subject)
+            assert kept is not None
+            assert kept.version == max(versions[: versions.index(version) + 1])
+            assert kept.body == b'{"v":%d}' % kept.version
+
+
+async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: Shelf):
+    await shelf.put_written([brought(6, b'{"level":2}')], only_known=False)
+    await shelf.put_row(row(5, b'{"level":1}'))
+
+    kept = await shelf.get(HERO)
+
+    assert kept is not None
+    assert kept.body == b'{"level":2}'
+
+
+async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(shelf: Shelf):
+    """A reader of SQL was slow, and the background brought something newer meanwhile."""
+    await shelf.put_written([brought(6, b'{"level":2}')], only_known=True)
+    await shelf.put_row(row(5, b'{"level":1}'))
+
+    assert await shelf.get(HERO) is None
+    await shelf.put_row(row(6, b'{"level":2}'))
+    kept = await shelf.get(HERO)
+    assert kept is not None
+    assert kept.body == b'{"level":2}'
+
+
+async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: Shelf):
+    await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
+    await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
+    await shelf.put_row(row(5, b'{"level":1}'))
+
+    assert await shelf.get(HERO) is None
+
+
+@pytest.mark.every_server
+async def test_a_copy_ends_by_itself(shelf: Shelf, valkey: Valkey):
+    await shelf.put_row(row(5, b"{}"))
+
+    assert 0 < await valkey.execute("PTTL", shelf.place(HERO)) <= 60_000

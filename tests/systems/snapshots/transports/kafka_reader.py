@@ -1,0 +1,21 @@
+"""A process that takes messages and never says that they are done: `python -m … SETTINGS COUNT`."""
+
+import asyncio
+import sys
+
+from tidegate.systems.snapshots.settings import KafkaSettings
+from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+
+
+async def main(settings: KafkaSettings, wanted: int) -> None:
+    consumer = KafkaTransport(settings).consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    found = 0
+    while found < wanted:
+        found += len(await consumer.read(wanted, 30))
+    print("in hand", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(KafkaSettings.model_validate_json(sys.argv[1]), int(sys.argv[2])))
