@@ -17,8 +17,15 @@ from enum import StrEnum
 import msgspec
 
 from tidegate.core.arguments import require_positive
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.prefetch.policies import Facts, FixedTiers, LearnedRates, Policy, PriceFinder, learn
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.prefetch.policies import (
+    FixedTiers,
+    LearnedRates,
+    PrefetchPolicy,
+    PriceFinder,
+    SubjectFacts,
+    learn,
+)
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,7 +114,7 @@ class _Uniform:
     def __init__(self, every: timedelta) -> None:
         self._every = every
 
-    def due_at(self, facts: Facts, now: datetime) -> datetime:
+    def due_at(self, facts: SubjectFacts, now: datetime) -> datetime:
         return (facts.last_checked_at or now) + self._every
 
 
@@ -160,9 +167,9 @@ class _Run:
     def __init__(self, members: Sequence[Member], habit: Habit, seed: int, *, days: int, warm_up: int) -> None:
         self._members, self._habit, self._seed = members, habit, seed
         self._counts_from, self._ends = warm_up * _DAY_S, (warm_up + days) * _DAY_S
-        self._subjects = [Subject("simulated", str(n)) for n in range(len(members))]
+        self._subjects = [SnapshotSubject("simulated", str(n)) for n in range(len(members))]
 
-    def play(self, policy: Policy, *, calls_per_day: float) -> Outcome:
+    def play(self, policy: PrefetchPolicy, *, calls_per_day: float) -> Outcome:
         chance, pace = _chance(self._seed + 1), _Pace(calls_per_day)
         states = [_State(self._next_change(member, 0.0, chance)) for member in self._members]
         score = _Score(self._counts_from, self._ends)
@@ -202,8 +209,8 @@ class _Run:
         return (math.floor(after / period - place) + 1 + place) * period
 
 
-def _facts(subject: Subject, state: _State, now: datetime) -> Facts:
-    return Facts(
+def _facts(subject: SnapshotSubject, state: _State, now: datetime) -> SubjectFacts:
+    return SubjectFacts(
         subject=subject,
         version=round(state.checked),
         last_checked_at=now,

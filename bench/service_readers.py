@@ -15,7 +15,7 @@ import uvloop
 
 from bench.reading import Pool, read_at_rate, request_for
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.cache import News
+from tidegate.systems.snapshots.cache import RefreshFeed
 
 LINES = 50
 PATH = "/v1/snapshots/character/"
@@ -65,7 +65,7 @@ class Readers:
         """From the first read to the last refresh."""
         plan = self._plan
         valkey = await Valkey.connect(plan.valkey_url, prefix=plan.prefix)
-        news, pool = News(valkey, valkey.unit("snapshots")), Pool(self._answered)
+        news, pool = RefreshFeed(valkey, valkey.unit("snapshots")), Pool(self._answered)
         cpu = time.process_time()
         async with news.follow(self._hear):
             await pool.connect(plan.port, LINES)

@@ -29,7 +29,7 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.kinds import GameCharacter
-from tidegate.systems.snapshots.model import Found, Subject
+from tidegate.systems.snapshots.model import FoundSubject, SnapshotSubject
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate_simulators.game import WorldShape
 from tidegate_simulators.game.documents import Documents
@@ -160,7 +160,7 @@ def _bodies() -> list[bytes]:
         assert state is not None
         answer = msgspec.structs.replace(ANSWER, body=b"".join(documents.plain(state)[0]))
         found = kind.read(str(n), answer)
-        assert isinstance(found, Found)
+        assert isinstance(found, FoundSubject)
         bodies.append(found.body)
     return bodies
 
@@ -168,7 +168,7 @@ def _bodies() -> list[bytes]:
 def _fill(tx: Transaction, bodies: Sequence[bytes]) -> None:
     now = datetime.now(UTC)
     for n, body in enumerate(bodies, 1):
-        store.write_round(tx, [Refreshed.of(Subject("character", str(n)), 1, checked_at=now, body=body)])
+        store.write_round(tx, [Refreshed.of(SnapshotSubject("character", str(n)), 1, checked_at=now, body=body)])
 
 
 def _fill_peer(path: Path, bodies: Sequence[bytes]) -> None:

@@ -23,7 +23,7 @@ from tidegate.core.telemetry import configure
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.limiter import Limit, LimiterSettings, Rate
 from tidegate.settings import Settings
-from tidegate.systems.snapshots.model import Found, Missing, Unreadable
+from tidegate.systems.snapshots.model import FoundSubject, MissingSubject, UnreadableAnswer
 from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 
 
@@ -56,15 +56,15 @@ class WeatherStation:
         place = f"/stations/{upstream_id}" if upstream_id else f"/stations?name={key}"
         return Request(url=self._url + place, purpose="weather.station", headers=self._headers)
 
-    def read(self, key: str, answer: Answer) -> Found | Missing:
+    def read(self, key: str, answer: Answer) -> FoundSubject | MissingSubject:
         if answer.status == 404:
-            return Missing("the office has no such station")
+            return MissingSubject("the office has no such station")
         try:
             station = msgspec.json.decode(answer.body, type=Station)
         except msgspec.DecodeError as error:
-            raise Unreadable(f"station {key}: {error}") from None
+            raise UnreadableAnswer(f"station {key}: {error}") from None
         body = msgspec.json.encode(station.measured)
-        return Found(body, identity=station.name, upstream_id=str(station.number))
+        return FoundSubject(body, identity=station.name, upstream_id=str(station.number))
 
 
 def from_environment() -> WeatherStation:

@@ -20,11 +20,11 @@ from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer
 from tidegate.settings import Settings
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 
-SUBJECT = Subject("character", "7")
+SUBJECT = SnapshotSubject("character", "7")
 AT_ONCE = 20
 """What each process does at once."""
 TURNS = 20
@@ -44,7 +44,7 @@ async def at_the_start(valkey: Valkey) -> None:
 
 async def ask(snapshots: Snapshots, _clock: Clock) -> list[str]:
     """Ask for one subject, many times at once; the outcomes."""
-    wish = Wish(subject=SUBJECT, priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+    wish = RefreshRequest(subject=SUBJECT, priority=Priority.HIGH, reason=Reason.USER_REQUEST)
     outcomes = await asyncio.gather(*(snapshots.requests.ask(wish) for _ in range(AT_ONCE)))
     return [type(outcome).__name__ for outcome in outcomes]
 

@@ -24,8 +24,8 @@ from tidegate.connections import open_context
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject, unpack
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.model import SnapshotSubject, unpack
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 from tidegate.systems.snapshots.transports.protocol import GROUPS, topic_for
 
@@ -101,7 +101,7 @@ class Site:
     async def ask(self, subjects: Iterable[int], priority: Priority) -> int:
         """Ask for refreshes as the prefetch does, many at once; how many were published."""
         reason = Reason.PREFETCH if priority is Priority.LOW else Reason.USER_REQUEST
-        wishes = [Wish(subject=named(each), priority=priority, reason=reason) for each in subjects]
+        wishes = [RefreshRequest(subject=named(each), priority=priority, reason=reason) for each in subjects]
         published = 0
         for begin in range(0, len(wishes), _AT_ONCE):
             outcomes = await self.snapshots.requests.ask_many(wishes[begin : begin + _AT_ONCE])
@@ -128,7 +128,7 @@ class Site:
                     return asyncio.get_running_loop().time() - began
                 await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def row(self, subject: int) -> store.Snapshot | None:
+    async def row(self, subject: int) -> store.SnapshotRow | None:
         """What the database has of a subject."""
         return (await self.parts.database.read(store.get_many, [named(subject)])).get(named(subject))
 
@@ -164,9 +164,9 @@ class Site:
         return await start_tidegate(name, command, "--port", "0", choices=self.choices, log=log)
 
 
-def named(subject: int) -> Subject:
+def named(subject: int) -> SnapshotSubject:
     """A character of the game."""
-    return Subject(KIND, str(subject))
+    return SnapshotSubject(KIND, str(subject))
 
 
 def path_of(subject: int) -> str:

@@ -8,7 +8,7 @@ from scenarios.scenario import Check, Scenario
 from scenarios.stage import On, Stage
 from tidegate.core.priority import Priority
 from tidegate.primitives.limiter import LimiterSettings
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 
 _LOW_CAP, _SUSTAINED, _MOST = 350, 450, 500
 _BURST = LimiterSettings().rates[0].burst
@@ -126,7 +126,7 @@ async def low_flood(stage: Stage) -> list[Check]:
 
 
 async def _low_lag(site: Site) -> int:
-    return await site.snapshots.transport.lag(Topic.LOW, GROUPS[Topic.LOW])
+    return await site.snapshots.transport.lag(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW])
 
 
 SCENARIOS = (

@@ -11,7 +11,7 @@ from scenarios.servers import Wire
 from scenarios.stage import On, Stage
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.tables import snapshot_history
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 
 _TTL_S = 1.0
 _BRIEF = {"snapshots": {"game": {"ttl": f"{_TTL_S}s"}, "archive": {"keep_history": "true"}}}
@@ -30,7 +30,7 @@ async def ordinary_load(stage: Stage) -> list[Check]:
             load.prefetch(_LOW_PER_SECOND, stage.seconds),
             load.read_warm(200, stage.seconds),
         )
-        waiting = await site.snapshots.transport.lag(Topic.LOW, GROUPS[Topic.LOW])
+        waiting = await site.snapshots.transport.lag(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW])
         report = await site.game.report()
         return [
             load.reads.below("reads", 50),

@@ -10,10 +10,10 @@ from chaos.schedules.server import SimulatedServer, at_once
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer, CoalescerSettings, Outcome
 from tidegate.systems.snapshots import versions
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 
 SETTINGS = CoalescerSettings()
-SUBJECTS = (Subject("character", "a"), Subject("character", "b"))
+SUBJECTS = (SnapshotSubject("character", "a"), SnapshotSubject("character", "b"))
 IDS = tuple(each.id for each in SUBJECTS)
 BEGIN_MS = 1_800_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Brought(msgspec.Struct, frozen=True):
     """A result: the how-maniest state the upstream was in; None: the refresh failed for good."""
 
-    subject: Subject
+    subject: SnapshotSubject
     version: int
     checked_at: datetime
     state: int | None
@@ -108,7 +108,7 @@ class InMemory:
         self._clock = _Clock()
         self._server = SimulatedServer()
         self._coalescer = Coalescer(cast("Any", self._server), SETTINGS, self._clock)
-        self._lines: dict[Subject, Line] = {}
+        self._lines: dict[SnapshotSubject, Line] = {}
 
     def begin(self) -> None:
         """See `Ground`."""

@@ -27,7 +27,7 @@ from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.upstream import Answer
 from tidegate.systems.snapshots.kinds import by_name, load_kind
-from tidegate.systems.snapshots.model import Found, Missing, SnapshotKind, Unreadable
+from tidegate.systems.snapshots.model import FoundSubject, MissingSubject, SnapshotKind, UnreadableAnswer
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 GUIDE = ROOT / "docs" / "guides" / "snapshots.md"
@@ -87,9 +87,9 @@ def test_the_same_measurement_gives_the_same_bytes_whoever_served_it():
         for desk in ("a", "b")
     ]
 
-    assert found == [Found(b'{"celsius":1.5,"wind":3.0}', identity="harbour", upstream_id="101")] * 2
-    assert isinstance(STATION.read("harbour", answer({}, status=404)), Missing)
-    with pytest.raises(Unreadable, match="harbour"):
+    assert found == [FoundSubject(b'{"celsius":1.5,"wind":3.0}', identity="harbour", upstream_id="101")] * 2
+    assert isinstance(STATION.read("harbour", answer({}, status=404)), MissingSubject)
+    with pytest.raises(UnreadableAnswer, match="harbour"):
         STATION.read("harbour", answer([]))
 
 

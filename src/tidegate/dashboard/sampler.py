@@ -25,7 +25,7 @@ from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github.settings import POOL
 from tidegate.systems.snapshots.service import Snapshots
-from tidegate.systems.snapshots.topics import SnapshotsReader
+from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
 GAP = timedelta(seconds=5)
 _MOST_POOLS = 20
@@ -48,7 +48,7 @@ class Sampler:
         self._parts, self._bulletin = installation.parts, installation.bulletin
         self._streams, self._history, self._gap = streams, history, gap
         self._snapshots = snapshots
-        self._refreshes = None if snapshots is None else SnapshotsReader(snapshots)
+        self._refreshes = None if snapshots is None else SnapshotsOverviewReader(snapshots)
         self._job_rates, self._moved = JobRateMeter(), asyncio.Event()
         self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
         self._counted_ms = float("-inf")

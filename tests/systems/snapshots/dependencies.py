@@ -18,8 +18,8 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.committer import Done, write_all
-from tidegate.systems.snapshots.events import DeadUpdate, DeathReason
+from tidegate.systems.snapshots.committer import FinishedEvent, write_all
+from tidegate.systems.snapshots.events import FailedRefresh, FailureReason
 from tidegate.systems.snapshots.model import unpack
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.tables import snapshot_history, snapshot_status, snapshots
@@ -121,21 +121,21 @@ class RealGround:
         return self._runner.run(work)
 
 
-def _done(brought: Brought) -> Done:
+def _done(brought: Brought) -> FinishedEvent:
     delivery = Delivery(key=brought.subject.id, value=b"{}", handle="1-0")
     if brought.state is not None:
         body = b"%d" % brought.state
         refreshed = Refreshed.of(brought.subject, brought.version, checked_at=brought.checked_at, body=body)
-        return Done(delivery=delivery, received_at=0.0, refreshed=refreshed)
-    dead = DeadUpdate(
+        return FinishedEvent(delivery=delivery, received_at=0.0, refreshed=refreshed)
+    dead = FailedRefresh(
         event=msgspec.Raw(b"{}"),
         subject_id=brought.subject.id,
-        reason=DeathReason.UPSTREAM_5XX,
+        reason=FailureReason.UPSTREAM_5XX,
         message="it failed",
         failed_at=datetime.now(UTC),
         worker="w",
     )
-    return Done(delivery=delivery, received_at=0.0, dead=dead, version=brought.version)
+    return FinishedEvent(delivery=delivery, received_at=0.0, dead=dead, version=brought.version)
 
 
 def _empty(tx: Transaction) -> None:

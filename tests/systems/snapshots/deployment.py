@@ -22,7 +22,7 @@ from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
 from tidegate.systems.snapshots.service import Snapshots, open_snapshots
 from tidegate.systems.snapshots.settings import GameSettings, SnapshotSettings
@@ -73,11 +73,11 @@ class Deployment:
         assert answer.freshness is Freshness.FRESH, answer.freshness
         return answer
 
-    async def row(self, key: int | str) -> store.Snapshot | None:
-        subject = Subject("character", str(key))
+    async def row(self, key: int | str) -> store.SnapshotRow | None:
+        subject = SnapshotSubject("character", str(key))
         return (await self.database.read(store.get_many, [subject])).get(subject)
 
-    async def troubled(self) -> list[tuple[Subject, str, str, int]]:
+    async def troubled(self) -> list[tuple[SnapshotSubject, str, str, int]]:
         return await self.database.read(store.troubled)
 
     def is_true(self, key: int, answer: SnapshotAnswer) -> bool:

@@ -20,9 +20,9 @@ from tidegate.engine.upstream import Answer, Permit, Request, UpstreamClient
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Limiter, LimiterSettings
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.calls import Caller, CallOutcome, Calls, Waiting
-from tidegate.systems.snapshots.events import Reason, UpdateEvent
-from tidegate.systems.snapshots.model import Found, Subject
+from tidegate.systems.snapshots.calls import CallOutcome, CancellableWait, RefreshCalls, UpstreamCaller
+from tidegate.systems.snapshots.events import Reason, RefreshEvent
+from tidegate.systems.snapshots.model import FoundSubject, SnapshotSubject
 from tidegate.systems.snapshots.store import Refreshed
 
 
@@ -38,8 +38,8 @@ class Item:
         del upstream_id
         return Request(url=f"{self._url}/items/{key}", purpose="test.item", headers={"X-Api-Key": "secret"})
 
-    def read(self, key: str, answer: Answer) -> Found:
-        return Found(answer.body, identity=key)  # the test is about requests; its bodies name no subject
+    def read(self, key: str, answer: Answer) -> FoundSubject:
+        return FoundSubject(answer.body, identity=key)  # the test is about requests; its bodies name no subject
 
 
 class FreezingPermit:
@@ -76,12 +76,12 @@ async def refresh_all(
     keys: range,
     priority: Priority = Priority.LOW,
     *,
-    through: Callable[[UpstreamClient], Caller] = lambda client: client,
+    through: Callable[[UpstreamClient], UpstreamCaller] = lambda client: client,
 ) -> list[CallOutcome]:
     """Refresh every key, all at once; `through` wraps the client that sends."""
     clock = SystemClock()
     async with UpstreamClient(name="sending") as client:
-        calls = Calls(
+        calls = RefreshCalls(
             {Item.name: Item(url)},
             caller=through(client),
             limiter=Limiter(valkey, valkey.unit("sending"), clock, settings),
@@ -89,18 +89,18 @@ async def refresh_all(
             tries=3,
             pauses=Backoff(first=timedelta(milliseconds=10), most=timedelta(milliseconds=10)),
         )
-        wait = Waiting(set(), asyncio.Event())
+        wait = CancellableWait(set(), asyncio.Event())
         return await asyncio.gather(
             *(calls.refresh(_event(key, priority), wait=wait, troubled=_ignore) for key in keys)
         )
 
 
-def _ignore(subject: Subject, version: int, message: str, tries: int) -> None:
+def _ignore(subject: SnapshotSubject, version: int, message: str, tries: int) -> None:
     del subject, version, message, tries
 
 
-def _event(key: int, priority: Priority) -> UpdateEvent:
-    return UpdateEvent(
+def _event(key: int, priority: Priority) -> RefreshEvent:
+    return RefreshEvent(
         event_id=f"e{key}",
         subject_id=f"item/{key}",
         priority=priority,

@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tidegate.systems.snapshots.calls import Dead, dead_update
-from tidegate.systems.snapshots.events import DeadUpdate, DeathReason
+from tidegate.systems.snapshots.calls import PermanentFailure, dead_update
+from tidegate.systems.snapshots.events import FailedRefresh, FailureReason
 
 KAFKA_TAKES = 1_000_000
 
 
-def letter(event: bytes, *, subject_id: str = "character/7", text: str = "no") -> DeadUpdate:
-    dead = Dead(reason=DeathReason.PARSE_ERROR, message=text, trace=text)
+def letter(event: bytes, *, subject_id: str = "character/7", text: str = "no") -> FailedRefresh:
+    dead = PermanentFailure(reason=FailureReason.PARSE_ERROR, message=text, trace=text)
     failed_at = datetime(2026, 11, 15, tzinfo=UTC)
     written = dead_update(event=event, subject_id=subject_id, dead=dead, retries=0, failed_at=failed_at, worker="w")
-    return DeadUpdate.decode(written.encode())
+    return FailedRefresh.decode(written.encode())
 
 
 @pytest.mark.parametrize(

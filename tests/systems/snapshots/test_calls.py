@@ -15,9 +15,9 @@ from tidegate.core.errors import ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.primitives.limiter import Limiter
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import calls
-from tidegate.systems.snapshots.calls import CallOutcome, Calls
-from tidegate.systems.snapshots.events import UpdateEvent
-from tidegate.systems.snapshots.settings import LaneSettings
+from tidegate.systems.snapshots.calls import CallOutcome, RefreshCalls
+from tidegate.systems.snapshots.events import RefreshEvent
+from tidegate.systems.snapshots.settings import WorkerSettings
 from tidegate.systems.snapshots.transports.streams import StreamConsumer
 from tidegate_simulators.game import FaultKind, GameSimulator
 
@@ -27,9 +27,9 @@ REFUSAL = ServerRefused("Valkey", "out of memory", remedy="Give it more.")
 async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator, monkeypatch: pytest.MonkeyPatch
 ):
-    refresh = Calls.refresh
+    refresh = RefreshCalls.refresh
 
-    async def crashing(self: Calls, event: UpdateEvent, **given: Any) -> CallOutcome:
+    async def crashing(self: RefreshCalls, event: RefreshEvent, **given: Any) -> CallOutcome:
         if event.subject.key == "1":
             raise REFUSAL
         return await refresh(self, event, **given)
@@ -37,9 +37,9 @@ async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
     async def refused(*_: object) -> None:
         raise REFUSAL
 
-    monkeypatch.setattr(Calls, "refresh", crashing)
+    monkeypatch.setattr(RefreshCalls, "refresh", crashing)
     monkeypatch.setattr(StreamConsumer, "retry", refused)
-    async with deployed(tmp_path, embedded, sim, high=LaneSettings(concurrency=1, batch=1)) as deployment:
+    async with deployed(tmp_path, embedded, sim, high=WorkerSettings(concurrency=1, batch=1)) as deployment:
         await deployment.snapshots.requests.ask_many([wish(1), wish(2)])
         with capture_logs() as logs:
             async with deployment.working("refresh-high"):

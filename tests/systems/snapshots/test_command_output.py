@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tidegate.engine.upstream import ConnectFailed, Request, TooLarge
-from tidegate.systems.snapshots.cached_snapshot import Failed
+from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
 from tidegate.systems.snapshots.calls import judge_failure
-from tidegate.systems.snapshots.store import FAILED, Trouble
+from tidegate.systems.snapshots.store import FAILED, RefreshStatus
 
 INTERNAL = "http://game.internal:8080/v1/characters/7"
 
@@ -20,20 +20,20 @@ def test_a_call_that_failed_is_told_without_its_address(kind: type[ConnectFailed
 
 
 def test_an_address_in_the_words_of_an_upstream_is_left_out():
-    trouble = Trouble(
+    trouble = RefreshStatus(
         state=FAILED,
         reason="UPSTREAM_4XX",
         message=f"the upstream answered 400: see {INTERNAL} or 'redis://10.0.0.1:6379/0'",
         tries=3,
         changed_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
-    told = Failed.of(trouble)
+    told = RefreshFailure.of(trouble)
 
     assert told is not None
     assert told.message == "the upstream answered 400: see (address) or '(address)'"
 
 
 def test_the_copy_that_readers_are_answered_from_has_no_address_either():
-    told = Failed.shown("UPSTREAM_4XX", f"moved to {INTERNAL}", datetime(2026, 1, 1, tzinfo=UTC))
+    told = RefreshFailure.shown("UPSTREAM_4XX", f"moved to {INTERNAL}", datetime(2026, 1, 1, tzinfo=UTC))
 
     assert told.message == "moved to (address)"

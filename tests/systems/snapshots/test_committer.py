@@ -12,10 +12,10 @@ from tidegate.core.telemetry import metrics
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.cache import Shelf, Written
-from tidegate.systems.snapshots.committer import Done, Note, write_all
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.settings import LaneSettings
+from tidegate.systems.snapshots.cache import SnapshotCache, WrittenResult
+from tidegate.systems.snapshots.committer import FinishedEvent, RetryNote, write_all
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.settings import WorkerSettings
 from tidegate.systems.snapshots.transports.protocol import Delivery
 from tidegate_simulators.game import GameSimulator
 
@@ -28,7 +28,7 @@ def transactions() -> float:
 async def test_results_that_come_soon_after_each_other_are_written_together(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
-    lane = LaneSettings(batch=2, gather=timedelta(seconds=1))
+    lane = WorkerSettings(batch=2, gather=timedelta(seconds=1))
     async with deployed(tmp_path, embedded, sim, high=lane) as deployment:
         before = transactions()
         async with deployment.working("refresh-high"):
@@ -40,7 +40,7 @@ async def test_results_that_come_soon_after_each_other_are_written_together(
 
 
 async def test_a_stop_does_not_wait_for_others_to_come_along(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
-    lane = LaneSettings(batch=10, gather=timedelta(seconds=1))
+    lane = WorkerSettings(batch=10, gather=timedelta(seconds=1))
     async with deployed(tmp_path, embedded, sim, high=lane) as deployment:
         await deployment.snapshots.requests.ask(wish(7))
         async with deployment.working("refresh-high"):
@@ -54,13 +54,13 @@ async def test_a_stop_does_not_wait_for_others_to_come_along(tmp_path: Path, emb
 async def test_the_lock_lasts_until_others_find_the_result(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
     """Who read the old copy after the lock was released would have it called for once more."""
     meanwhile: list[Outcome] = []
-    put_written = Shelf.put_written
+    put_written = SnapshotCache.put_written
 
-    async def watched(self: Shelf, written: Sequence[Written], *, only_known: bool) -> None:
+    async def watched(self: SnapshotCache, written: Sequence[WrittenResult], *, only_known: bool) -> None:
         meanwhile.append(await deployment.snapshots.requests.ask(wish(7)))
         await put_written(self, written, only_known=only_known)
 
-    monkeypatch.setattr(Shelf, "put_written", watched)
+    monkeypatch.setattr(SnapshotCache, "put_written", watched)
     async with deployment.working("refresh-high"):
         asked = await deployment.snapshots.requests.ask(wish(7))
         await until(lambda: meanwhile)
@@ -72,11 +72,11 @@ async def test_the_lock_lasts_until_others_find_the_result(deployment: Deploymen
 
 async def test_a_note_of_trouble_counts_only_until_something_as_new_has_succeeded(deployment: Deployment):
     """HIGH overtook LOW, which was just being tried again."""
-    hero, mage = Subject("character", "hero"), Subject("character", "mage")
+    hero, mage = SnapshotSubject("character", "hero"), SnapshotSubject("character", "mage")
     delivery = Delivery(value=b"", key=hero.id, deliveries=1, handle="1")
     success = store.Refreshed.of(hero, 5, checked_at=datetime.now(UTC), body=b"{}")
-    notes = [Note(hero, 4, "503", 1), Note(mage, 4, "503", 1)]
-    done = Done(delivery=delivery, received_at=0.0, refreshed=success)
+    notes = [RetryNote(hero, 4, "503", 1), RetryNote(mage, 4, "503", 1)]
+    done = FinishedEvent(delivery=delivery, received_at=0.0, refreshed=success)
 
     await deployment.database.transaction(write_all, [done, *notes], True)
     assert await deployment.troubled() == [(mage, "RETRYING", "UPSTREAM_5XX", 1)]

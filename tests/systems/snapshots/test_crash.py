@@ -16,8 +16,8 @@ from tidegate.connections import open_context
 from tidegate.core.priority import Priority
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.service import open_snapshots
 from tidegate_simulators.game import GameConfig, GameSimulator, LimitSettings, Manners
 
@@ -70,8 +70,10 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
         assert sim.report().broken == 0
 
 
-def _wish(key: int) -> Wish:
-    return Wish(subject=Subject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+def _wish(key: int) -> RefreshRequest:
+    return RefreshRequest(
+        subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
+    )
 
 
 async def _is_done(deployment: Deployment) -> bool:

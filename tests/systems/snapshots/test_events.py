@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.priority import Priority
-from tidegate.systems.snapshots.events import Reason, UnknownSchema, UpdateEvent
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.events import Reason, RefreshEvent, UnknownSchema
+from tidegate.systems.snapshots.model import SnapshotSubject
 
-EVENT = UpdateEvent(
+EVENT = RefreshEvent(
     event_id="e1",
     subject_id="character/maple/hero",
     priority=Priority.HIGH,
@@ -43,15 +43,15 @@ def test_an_event_is_written_with_the_names_of_the_contract():
 
 
 def test_an_event_comes_back_as_it_was():
-    assert UpdateEvent.decode(EVENT.encode()) == EVENT
-    assert EVENT.subject == Subject("character", "maple/hero")
+    assert RefreshEvent.decode(EVENT.encode()) == EVENT
+    assert EVENT.subject == SnapshotSubject("character", "maple/hero")
 
 
 @given(st.dictionaries(st.text(min_size=1).map(lambda name: f"x{name}"), json_values, max_size=4))
 def test_fields_of_a_newer_minor_version_are_kept_and_passed_on(unknown: dict[str, Any]):
     newer = msgspec.json.decode(EVENT.encode()) | unknown | {"schemaVersion": "1.9"}
 
-    event = UpdateEvent.decode(msgspec.json.encode(newer))
+    event = RefreshEvent.decode(msgspec.json.encode(newer))
 
     assert msgspec.json.decode(event.encode()) == newer
 
@@ -77,7 +77,7 @@ def test_fields_of_a_newer_minor_version_are_kept_and_passed_on(unknown: dict[st
 )
 def test_what_cannot_be_understood_is_refused(encoded: bytes):
     with pytest.raises(UnknownSchema):
-        UpdateEvent.decode(encoded)
+        RefreshEvent.decode(encoded)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_what_cannot_be_understood_is_refused(encoded: bytes):
 )
 def test_a_subject_without_a_proper_name_is_refused(kind: str, key: str):
     with pytest.raises(InvalidArgument):
-        Subject(kind, key)
+        SnapshotSubject(kind, key)

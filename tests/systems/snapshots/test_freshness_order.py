@@ -22,9 +22,9 @@ from tidegate.primitives.coalescer import Coalescer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import committer
 from tidegate.systems.snapshots import lookup as looking
-from tidegate.systems.snapshots.cache import Shelf, Written
-from tidegate.systems.snapshots.cached_snapshot import Kept
-from tidegate.systems.snapshots.model import Subject, unpack
+from tidegate.systems.snapshots.cache import SnapshotCache, WrittenResult
+from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot
+from tidegate.systems.snapshots.model import SnapshotSubject, unpack
 from tidegate.systems.snapshots.reads import Freshness, Queued, SnapshotAnswer
 from tidegate.systems.snapshots.service import open_snapshots
 from tidegate.systems.snapshots.settings import SnapshotSettings
@@ -121,15 +121,15 @@ async def test_an_event_is_acknowledged_when_its_copy_is_up_to_date(
 ):
     """Whoever dies before leaves the event to others, and nobody an old copy."""
     pending: list[int] = []
-    put = Shelf.put_written
+    put = SnapshotCache.put_written
 
-    async def failing_once(self: Shelf, written: Sequence[Written], *, only_known: bool) -> None:
+    async def failing_once(self: SnapshotCache, written: Sequence[WrittenResult], *, only_known: bool) -> None:
         pending.append(await deployment.pending())
         if len(pending) == 1:
             raise ValkeyUnavailable("away")
         await put(self, written, only_known=only_known)
 
-    monkeypatch.setattr(Shelf, "put_written", failing_once)
+    monkeypatch.setattr(SnapshotCache, "put_written", failing_once)
     await deployment.snapshots.requests.ask(wish(SUBJECT))
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
@@ -147,15 +147,15 @@ async def test_a_server_that_takes_no_copy_drops_the_old_one(deployment: Deploym
         async def refused(*_: object, **__: object) -> None:
             raise ServerRefused("Valkey", "out of memory", remedy="Give it more.")
 
-        monkeypatch.setattr(Shelf, "put_written", refused)
+        monkeypatch.setattr(SnapshotCache, "put_written", refused)
         await deployment.snapshots.refresh("character", str(SUBJECT))
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
-    subject = Subject("character", str(SUBJECT))
+    subject = SnapshotSubject("character", str(SUBJECT))
     assert (
-        await Shelf(deployment.parts.valkey, keep=deployment.parts.settings.section(SnapshotSettings).cache_for).get(
-            subject
-        )
+        await SnapshotCache(
+            deployment.parts.valkey, keep=deployment.parts.settings.section(SnapshotSettings).cache_for
+        ).get(subject)
         is None
     )
     answer = await until(lambda: _changed(deployment, new), within_s=WITHIN_S)
@@ -171,12 +171,12 @@ async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
-    subject = Subject("character", str(SUBJECT))
+    subject = SnapshotSubject("character", str(SUBJECT))
     assert await deployment.row(SUBJECT) is not None
     assert (
-        await Shelf(deployment.parts.valkey, keep=deployment.parts.settings.section(SnapshotSettings).cache_for).get(
-            subject
-        )
+        await SnapshotCache(
+            deployment.parts.valkey, keep=deployment.parts.settings.section(SnapshotSettings).cache_for
+        ).get(subject)
         is None
     )
 
@@ -187,10 +187,12 @@ async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_befo
     """And the look that began before does not put the old one over the new."""
     async with deployment.working("refresh-high"):
         old = (await deployment.until_fresh(SUBJECT)).kept
-        subject, lookup = Subject("character", str(SUBJECT)), deployment.snapshots.reader._lookup  # pyright: ignore[reportPrivateUsage]
-        get_many, began, go_on = Shelf.get_many, asyncio.Event(), asyncio.Event()
+        subject, lookup = SnapshotSubject("character", str(SUBJECT)), deployment.snapshots.reader._lookup  # pyright: ignore[reportPrivateUsage]
+        get_many, began, go_on = SnapshotCache.get_many, asyncio.Event(), asyncio.Event()
 
-        async def slowly(self: Shelf, subjects: Sequence[Subject]) -> dict[Subject, Kept]:
+        async def slowly(
+            self: SnapshotCache, subjects: Sequence[SnapshotSubject]
+        ) -> dict[SnapshotSubject, CachedSnapshot]:
             found = await get_many(self, subjects)
             began.set()
             await go_on.wait()
@@ -202,7 +204,7 @@ async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_befo
         monkeypatch.setattr(looking, "_PATIENCE_S", WITHIN_S)
         monkeypatch.setattr(looking, "_SERVER_WITHIN_S", WITHIN_S)
         with monkeypatch.context() as patch:
-            patch.setattr(Shelf, "get_many", slowly)
+            patch.setattr(SnapshotCache, "get_many", slowly)
             early = asyncio.create_task(lookup.find(subject))
             await began.wait()
         deployment.sim.change(SUBJECT)

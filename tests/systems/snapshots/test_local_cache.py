@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.systems.snapshots.cache import LocalCache, Place
-from tidegate.systems.snapshots.cached_snapshot import Kept
+from tidegate.systems.snapshots.cache import CacheKey, LocalCache
+from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot
 
 KEYS = st.sampled_from([("k", name) for name in "abcde"])
 STEPS = st.lists(
@@ -22,8 +22,8 @@ STEPS = st.lists(
 MOST, KEEP_MS = 5_000, 100
 
 
-def entry(size: int) -> Kept:
-    return Kept(
+def entry(size: int) -> CachedSnapshot:
+    return CachedSnapshot(
         version=1,
         hash=None,
         upstream_id=None,
@@ -36,10 +36,10 @@ def entry(size: int) -> Kept:
 
 
 @given(STEPS)
-def test_it_holds_what_was_read_last_within_its_bytes_and_its_time(steps: list[tuple[str, Place, int]]):
+def test_it_holds_what_was_read_last_within_its_bytes_and_its_time(steps: list[tuple[str, CacheKey, int]]):
     now = [0.0]
     cache = LocalCache(most_bytes=MOST, keep_ms=KEEP_MS, now_ms=lambda: now[0])
-    model: dict[Place, tuple[Kept, float]] = {}  # the least recently read first
+    model: dict[CacheKey, tuple[CachedSnapshot, float]] = {}  # the least recently read first
     for step, place, number in steps:
         match step:
             case "put":
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_not_held():
 def test_what_is_read_late_in_its_time_is_told_once_and_what_is_not_read_never():
     now = [0.0]
     cache = LocalCache(most_bytes=10_000, keep_ms=100, now_ms=lambda: now[0])
-    due: list[Place] = []
+    due: list[CacheKey] = []
     cache.on_due = due.append
     cache.put(("k", "read"), entry(10))
     cache.put(("k", "left"), entry(10))
@@ -95,7 +95,7 @@ def test_what_is_read_late_in_its_time_is_told_once_and_what_is_not_read_never()
 def test_those_that_came_together_are_renewed_one_after_the_other():
     now = [0.0]
     cache = LocalCache(most_bytes=100_000, keep_ms=100, now_ms=lambda: now[0])
-    due: list[Place] = []
+    due: list[CacheKey] = []
     cache.on_due = due.append
     places = [("k", str(n)) for n in range(100)]
     for place in places:

@@ -11,9 +11,9 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import lookup as looking
-from tidegate.systems.snapshots.cache import LocalCache, Shelf
-from tidegate.systems.snapshots.lookup import Lookup
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.cache import LocalCache, SnapshotCache
+from tidegate.systems.snapshots.lookup import SnapshotLookup
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
 
@@ -29,14 +29,14 @@ async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(d
     async with deployment.working():
         first = (await deployment.until_fresh(7)).kept
     now = [0.0]
-    lookup = Lookup(
+    lookup = SnapshotLookup(
         LocalCache(most_bytes=10**6, keep_ms=1000, now_ms=lambda: now[0]),
-        Shelf(deployment.parts.valkey, keep=timedelta(hours=1)),
+        SnapshotCache(deployment.parts.valkey, keep=timedelta(hours=1)),
         deployment.database,
         server=guard(deployment.parts.valkey),
         sql_breaker=CircuitBreaker("database"),
     )
-    await lookup.find(Subject("character", "7"))
+    await lookup.find(SnapshotSubject("character", "7"))
     for now[0] in (900.0, 1800.0, 2700.0):
         held = lookup.held(("character", "7"))
         assert held is not None
@@ -67,14 +67,16 @@ async def test_a_damaged_copy_costs_no_reader_its_answer(deployment: Deployment)
     """Looks of one moment go to the server together: one that cannot be read must not leave the others waiting."""
     async with deployment.working():
         await asyncio.gather(deployment.until_fresh(7), deployment.until_fresh(8))
-    valkey, subject = deployment.parts.valkey, Subject("character", "7")
-    shelf = Shelf(valkey, keep=timedelta(hours=1))
+    valkey, subject = deployment.parts.valkey, SnapshotSubject("character", "7")
+    shelf = SnapshotCache(valkey, keep=timedelta(hours=1))
     await valkey.execute("HSET", shelf.place(subject), "version", "none", "checked_ms", "none")
     local = LocalCache(most_bytes=10**6, keep_ms=1000)
-    lookup = Lookup(local, shelf, deployment.database, server=guard(valkey), sql_breaker=CircuitBreaker("database"))
+    lookup = SnapshotLookup(
+        local, shelf, deployment.database, server=guard(valkey), sql_breaker=CircuitBreaker("database")
+    )
 
     async with asyncio.timeout(60):
-        found = await asyncio.gather(*(lookup.find(Subject("character", key)) for key in "78"))
+        found = await asyncio.gather(*(lookup.find(SnapshotSubject("character", key)) for key in "78"))
     await lookup.close()
 
     assert all(each.body_size for each in found)

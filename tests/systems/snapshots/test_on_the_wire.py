@@ -20,8 +20,8 @@ from tests.systems.snapshots.sending_process import refresh_all
 from tests.waiting import simulated_delay, until
 from tidegate.primitives.limiter import Limit, LimiterSettings, Priority
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.calls import Failed
-from tidegate.systems.snapshots.events import DeathReason
+from tidegate.systems.snapshots.calls import FailedCall
+from tidegate.systems.snapshots.events import FailureReason
 from tidegate.systems.snapshots.store import Refreshed
 
 SECOND = timedelta(seconds=1)
@@ -95,9 +95,9 @@ async def test_a_loop_of_redirects_ends(embedded: Valkey):
     async with asyncio.timeout(WITHIN_S), wire.listening() as url:
         [outcome] = await refresh_all(embedded, url, SETTINGS, range(1))
 
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, FailedCall)
     assert (outcome.dead.reason, outcome.dead.message) == (
-        DeathReason.PARSE_ERROR,
+        FailureReason.PARSE_ERROR,
         "the upstream redirected more than 5 times",
     )
     assert len(wire.asked) == 6

@@ -15,9 +15,9 @@ from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate_simulators.game import GameSimulator
 
 TTL = timedelta(seconds=1.5)
@@ -202,9 +202,11 @@ def _count(counter: Counter) -> float:
     return family.samples[0].value
 
 
-def _wish(key: int, *, known_version: int = 0) -> Wish:
-    subject = Subject("character", str(key))
-    return Wish(subject=subject, priority=Priority.HIGH, reason=Reason.USER_REQUEST, known_version=known_version)
+def _wish(key: int, *, known_version: int = 0) -> RefreshRequest:
+    subject = SnapshotSubject("character", str(key))
+    return RefreshRequest(
+        subject=subject, priority=Priority.HIGH, reason=Reason.USER_REQUEST, known_version=known_version
+    )
 
 
 async def _stale(deployment: Deployment, key: int) -> SnapshotAnswer | None:

@@ -19,29 +19,29 @@ from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.api.dead_letters import view
-from tidegate.systems.snapshots.calls import Dead, dead_update
-from tidegate.systems.snapshots.dead_letters import DeadLetter
-from tidegate.systems.snapshots.events import DeathReason, Reason, UpdateEvent
+from tidegate.systems.snapshots.calls import PermanentFailure, dead_update
+from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
+from tidegate.systems.snapshots.events import FailureReason, Reason, RefreshEvent
 from tidegate.systems.snapshots.kinds import GameCharacter
-from tidegate.systems.snapshots.model import Found, Subject
+from tidegate.systems.snapshots.model import FoundSubject, SnapshotSubject
 from tidegate.systems.snapshots.reads import Freshness
-from tidegate.systems.snapshots.requests import Wish
-from tidegate.systems.snapshots.transports.protocol import Topic
+from tidegate.systems.snapshots.requests import RefreshRequest
+from tidegate.systems.snapshots.transports.protocol import RefreshTopic
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 
-def wish(key: int | str, priority: Priority = Priority.HIGH, known_version: int = 0) -> Wish:
+def wish(key: int | str, priority: Priority = Priority.HIGH, known_version: int = 0) -> RefreshRequest:
     reason = Reason.USER_REQUEST if priority is Priority.HIGH else Reason.PREFETCH
-    subject = Subject("character", str(key))
-    return Wish(subject=subject, priority=priority, reason=reason, known_version=known_version)
+    subject = SnapshotSubject("character", str(key))
+    return RefreshRequest(subject=subject, priority=priority, reason=reason, known_version=known_version)
 
 
-async def first_dead(deployment: Deployment) -> DeadLetter:
+async def first_dead(deployment: Deployment) -> RefreshDeadLetter:
     letters = await until(deployment.snapshots.dead.list)
     return letters[0]
 
 
-async def _letters(deployment: Deployment, count: int) -> list[DeadLetter] | None:
+async def _letters(deployment: Deployment, count: int) -> list[RefreshDeadLetter] | None:
     letters = await deployment.snapshots.dead.list()
     return letters if len(letters) == count else None
 
@@ -67,11 +67,11 @@ async def test_a_refusal_of_the_upstream_is_a_dead_letter_at_once(deployment: De
         await until(lambda: _is_done(deployment))
 
     dead = letter.update
-    assert (dead.reason, dead.retries, dead.subject_id) == (DeathReason.UPSTREAM_4XX, 0, "character/7")
+    assert (dead.reason, dead.retries, dead.subject_id) == (FailureReason.UPSTREAM_4XX, 0, "character/7")
     assert dead.worker == deployment.parts.owner
-    assert UpdateEvent.decode(bytes(dead.event)).reason is Reason.USER_REQUEST
+    assert RefreshEvent.decode(bytes(dead.event)).reason is Reason.USER_REQUEST
     assert deployment.sim.calls_of(7) == 1
-    assert await deployment.troubled() == [(Subject("character", "7"), "FAILED", "UPSTREAM_4XX", 1)]
+    assert await deployment.troubled() == [(SnapshotSubject("character", "7"), "FAILED", "UPSTREAM_4XX", 1)]
 
 
 async def test_an_upstream_that_fails_is_tried_again(deployment: Deployment):
@@ -105,9 +105,9 @@ async def test_three_failures_in_a_row_are_a_dead_letter(deployment: Deployment)
         await deployment.snapshots.requests.ask(wish(7))
         letter = await first_dead(deployment)
 
-    assert (letter.update.reason, letter.update.retries) == (DeathReason.UPSTREAM_5XX, 2)
+    assert (letter.update.reason, letter.update.retries) == (FailureReason.UPSTREAM_5XX, 2)
     assert deployment.sim.calls_of(7) == 3
-    assert await deployment.troubled() == [(Subject("character", "7"), "FAILED", "UPSTREAM_5XX", 3)]
+    assert await deployment.troubled() == [(SnapshotSubject("character", "7"), "FAILED", "UPSTREAM_5XX", 3)]
 
 
 async def test_an_answer_that_cannot_be_read_is_a_dead_letter_with_a_trace(deployment: Deployment):
@@ -116,7 +116,7 @@ async def test_an_answer_that_cannot_be_read_is_a_dead_letter_with_a_trace(deplo
         await deployment.snapshots.requests.ask(wish(7))
         letter = await first_dead(deployment)
 
-    assert (letter.update.reason, letter.update.retries) == (DeathReason.PARSE_ERROR, 0)
+    assert (letter.update.reason, letter.update.retries) == (FailureReason.PARSE_ERROR, 0)
     assert "Unreadable" in (letter.update.trace or "")
     assert deployment.sim.api_key not in str(letter)
 
@@ -130,7 +130,7 @@ async def test_an_answer_for_another_subject_is_a_dead_letter_and_nothing_is_sto
         letters = await until(lambda: _letters(deployment, 2))
         rows = [await deployment.row(key) for key in (7, 8)]
 
-    assert {each.update.reason for each in letters} == {DeathReason.WRONG_SUBJECT}
+    assert {each.update.reason for each in letters} == {FailureReason.WRONG_SUBJECT}
     assert {each.update.message for each in letters} == {
         "the subject '7' was asked for, and the answer is for '8'",
         "the subject '8' was asked for, and the answer is for '9'",
@@ -146,12 +146,12 @@ async def test_an_answer_for_another_subject_is_a_dead_letter_and_nothing_is_sto
 async def test_an_answer_names_the_key_or_the_id_that_it_was_asked_for_with(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, identity: str, upstream_id: str | None, is_ours: bool
 ):
-    def read(*_: object) -> Found:
-        return Found(b"{}", identity)
+    def read(*_: object) -> FoundSubject:
+        return FoundSubject(b"{}", identity)
 
     monkeypatch.setattr(GameCharacter, "read", read)
-    subject = Subject("character", "7")
-    asked = Wish(subject=subject, priority=Priority.HIGH, reason=Reason.USER_REQUEST, upstream_id=upstream_id)
+    subject = SnapshotSubject("character", "7")
+    asked = RefreshRequest(subject=subject, priority=Priority.HIGH, reason=Reason.USER_REQUEST, upstream_id=upstream_id)
     async with deployment.working():
         await deployment.snapshots.requests.ask(asked)
         await until(lambda: _is_done(deployment))
@@ -164,12 +164,12 @@ async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_let
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     brought = {
-        "7": Found(b'{\r\n  "name": "Ann Lee"\n}\n', "7", "7"),
-        "8": Found(b"name: Ann", "8"),
-        "9": Found(b'{"name": "\xff"}', "9"),
-        "10": Found(b"[" * 100_000 + b"]" * 100_000, "10"),
-        "11": Found(b"{}", "11", "x" * 201),
-        "12": Found(b"{}", "12", "\0"),
+        "7": FoundSubject(b'{\r\n  "name": "Ann Lee"\n}\n', "7", "7"),
+        "8": FoundSubject(b"name: Ann", "8"),
+        "9": FoundSubject(b'{"name": "\xff"}', "9"),
+        "10": FoundSubject(b"[" * 100_000 + b"]" * 100_000, "10"),
+        "11": FoundSubject(b"{}", "11", "x" * 201),
+        "12": FoundSubject(b"{}", "12", "\0"),
     }
     monkeypatch.setattr(GameCharacter, "read", lambda _self, key, _answer: brought[key])  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     async with deployment.working():
@@ -179,7 +179,7 @@ async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_let
         answer = await deployment.until_fresh(7)
 
     assert answer.body == b'{"name":"Ann Lee"}'
-    assert {letter.update.reason for letter in letters} == {DeathReason.PARSE_ERROR}
+    assert {letter.update.reason for letter in letters} == {FailureReason.PARSE_ERROR}
     assert [deployment.sim.calls_of(int(key)) for key in brought] == [1] * 6
 
 
@@ -205,12 +205,12 @@ async def test_what_nobody_understands_is_a_dead_letter_and_holds_nobody_up(depl
         b'{"schemaVersion": "1.1", "note": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         _event("pirate/7", 5),
     ]
-    await deployment.snapshots.transport.publish(Topic.HIGH, [("character/7", each) for each in strange])
+    await deployment.snapshots.transport.publish(RefreshTopic.HIGH, [("character/7", each) for each in strange])
     async with deployment.working():
         await deployment.until_fresh(8)
         letters = await until(lambda: _dead(deployment, len(strange)))
 
-    assert {letter.update.reason for letter in letters} == {DeathReason.UNKNOWN_SCHEMA}
+    assert {letter.update.reason for letter in letters} == {FailureReason.UNKNOWN_SCHEMA}
     assert await deployment.pending() == 0
     with pytest.raises(InvalidArgument, match="cannot be replayed"):
         await deployment.snapshots.dead.replay(letters[0].id)
@@ -220,7 +220,7 @@ async def test_a_letter_that_cannot_be_read_is_shown_as_such_among_the_others(de
     letter = dead_update(
         event=_event("character/7", 5),
         subject_id="character/7",
-        dead=Dead(reason=DeathReason.UPSTREAM_4XX, message="no"),
+        dead=PermanentFailure(reason=FailureReason.UPSTREAM_4XX, message="no"),
         retries=0,
         failed_at=datetime(2026, 11, 15, tzinfo=UTC),
         worker="w",
@@ -231,11 +231,11 @@ async def test_a_letter_that_cannot_be_read_is_shown_as_such_among_the_others(de
         letter.replace(b'"e"', b'"\xff"'),
         letter,
     ]
-    await deployment.snapshots.transport.publish(Topic.DEAD, [("character/7", each) for each in values])
+    await deployment.snapshots.transport.publish(RefreshTopic.DEAD, [("character/7", each) for each in values])
 
     letters = await deployment.snapshots.dead.list()
 
-    assert [each.update.reason for each in letters] == [DeathReason.UNKNOWN_SCHEMA] * 3 + [DeathReason.UPSTREAM_4XX]
+    assert [each.update.reason for each in letters] == [FailureReason.UNKNOWN_SCHEMA] * 3 + [FailureReason.UPSTREAM_4XX]
     assert {each.update.subject_id for each in letters} == {"character/7"}
     assert view(letters[0]).event == "foreign \\xff"
     with pytest.raises(InvalidArgument, match="cannot be replayed"):
@@ -366,13 +366,13 @@ async def test_an_event_that_nobody_survives_becomes_a_dead_letter(
     async with deployed(tmp_path, embedded, sim, most_deliveries=2) as deployment:
         await deployment.snapshots.requests.ask(wish(7))
         for _ in range(2):
-            doomed = deployment.snapshots.transport.consumer(Topic.HIGH, "high-worker")
+            doomed = deployment.snapshots.transport.consumer(RefreshTopic.HIGH, "high-worker")
             [delivery] = await doomed.read(1, 5)
             await doomed.retry([delivery], "it died")
         async with deployment.working():
             letter = await first_dead(deployment)
 
-    assert letter.update.reason is DeathReason.WORKER_CRASHED
+    assert letter.update.reason is FailureReason.WORKER_CRASHED
     assert sim.calls_of(7) == 0
 
 
@@ -474,7 +474,7 @@ async def _nothing_waits(deployment: Deployment) -> bool:
     return all([(await stream.status()).lag == 0 for stream in deployment.snapshots.recoverable])
 
 
-async def _dead(deployment: Deployment, count: int) -> list[DeadLetter] | None:
+async def _dead(deployment: Deployment, count: int) -> list[RefreshDeadLetter] | None:
     letters = await deployment.snapshots.dead.list()
     return letters if len(letters) == count else None
 
@@ -484,7 +484,7 @@ async def _newer(deployment: Deployment, key: int, than: int) -> object:
     return row if row is not None and row.version > than else None
 
 
-async def _published(deployment: Deployment, wanted: Wish) -> object:
+async def _published(deployment: Deployment, wanted: RefreshRequest) -> object:
     outcome = await deployment.snapshots.requests.ask(wanted)
     return outcome if isinstance(outcome, Published) else None
 

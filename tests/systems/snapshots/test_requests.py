@@ -14,10 +14,10 @@ from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Published
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.snapshots.events import Reason, UpdateEvent
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.requests import UpdateRequests, Wish
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.events import Reason, RefreshEvent
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.requests import RefreshPublisher, RefreshRequest
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
@@ -25,13 +25,13 @@ from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 class Apart(StreamTransport):
     """Has events published in a step of their own, as a transport has to that is not on the Valkey server."""
 
-    def stream_of(self, topic: Topic) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def stream_of(self, topic: RefreshTopic) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         del topic
 
 
-def wish(key: int, priority: Priority = Priority.HIGH) -> Wish:
-    subject = Subject("character", str(key))
-    return Wish(subject=subject, priority=priority, reason=Reason.STALE, upstream_id="u", correlation_id="c")
+def wish(key: int, priority: Priority = Priority.HIGH) -> RefreshRequest:
+    subject = SnapshotSubject("character", str(key))
+    return RefreshRequest(subject=subject, priority=priority, reason=Reason.STALE, upstream_id="u", correlation_id="c")
 
 
 async def test_of_many_who_ask_one_publishes(deployment: Deployment):
@@ -39,9 +39,9 @@ async def test_of_many_who_ask_one_publishes(deployment: Deployment):
 
     assert sum(isinstance(outcome, Published) for outcome in outcomes) == 1
     assert len({outcome.version for outcome in outcomes}) == 1
-    consumer = deployment.snapshots.transport.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    consumer = deployment.snapshots.transport.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
     [delivery] = await consumer.read(10, 1)
-    event = UpdateEvent.decode(delivery.value)
+    event = RefreshEvent.decode(delivery.value)
     assert (delivery.key, event.subject_id, event.version) == ("character/7", "character/7", outcomes[0].version)
     assert (event.priority, event.reason, event.upstream_id, event.correlation_id) == (
         *(Priority.HIGH, Reason.STALE),
@@ -69,8 +69,8 @@ async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsole
         ):
             coalescer, unit = Coalescer(direct), direct.unit("snapshots")
             server = ValkeyGuard(direct, CircuitBreaker("valkey"), direct.unit("snapshots"))
-            broken = UpdateRequests(coalescer, Apart(through, unit, "ours"), server)
-            whole = UpdateRequests(coalescer, Apart(direct, unit, "ours"), server)
+            broken = RefreshPublisher(coalescer, Apart(through, unit, "ours"), server)
+            whole = RefreshPublisher(coalescer, Apart(direct, unit, "ours"), server)
             low = await whole.ask(wish(7, Priority.LOW))
             await proxy.refuse()
             with pytest.raises(Unavailable):
@@ -94,22 +94,22 @@ async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, m
     monkeypatch.setattr(Coalescer, "confirm_many", away)
     unit = embedded.unit("snapshots")
     transport, server = Apart(embedded, unit, "ours"), ValkeyGuard(embedded, CircuitBreaker("valkey"), unit)
-    outcome = await UpdateRequests(Coalescer(embedded), transport, server).ask(wish(7))
+    outcome = await RefreshPublisher(Coalescer(embedded), transport, server).ask(wish(7))
 
     assert isinstance(outcome, Published)
-    assert await transport.lag(Topic.HIGH, GROUPS[Topic.HIGH]) == 1
+    assert await transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]) == 1
 
 
 async def test_lock_and_event_are_one_step_and_the_event_is_whole(deployment: Deployment):
     """There is no moment in which a process could die with a lock and no event."""
     asked = msgspec.structs.replace(wish(7), upstream_id="seven", correlation_id="c")
     outcome = await deployment.snapshots.requests.ask(asked)
-    consumer = deployment.snapshots.transport.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    consumer = deployment.snapshots.transport.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
     [delivery] = await consumer.read(10, 1)
     await consumer.leave()
 
-    event = UpdateEvent.decode(delivery.value)
+    event = RefreshEvent.decode(delivery.value)
     assert isinstance(outcome, Published)
     assert (event.subject, event.version, event.priority) == (asked.subject, outcome.version, Priority.HIGH)
     assert (event.reason, event.upstream_id, event.correlation_id) == (asked.reason, "seven", "c")
-    assert UpdateEvent.decode(event.encode()) == event
+    assert RefreshEvent.decode(event.encode()) == event

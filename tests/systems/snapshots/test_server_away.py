@@ -16,9 +16,9 @@ from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots import lookup
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate_simulators.game import GameSimulator
 
 WITHIN_S = 60.0
@@ -110,8 +110,10 @@ def _ms(milliseconds: int) -> timedelta:
     return timedelta(milliseconds=milliseconds)
 
 
-def _wish(key: int) -> Wish:
-    return Wish(subject=Subject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+def _wish(key: int) -> RefreshRequest:
+    return RefreshRequest(
+        subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
+    )
 
 
 async def _fresh(deployment: Deployment, key: int) -> SnapshotAnswer | None:

@@ -6,31 +6,33 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.cache import Shelf, Written
-from tidegate.systems.snapshots.cached_snapshot import Failed
-from tidegate.systems.snapshots.model import Subject, digest, pack
-from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
+from tidegate.systems.snapshots.cache import SnapshotCache, WrittenResult
+from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
+from tidegate.systems.snapshots.model import SnapshotSubject, digest, pack
+from tidegate.systems.snapshots.store import Refreshed, SnapshotRow, WriteEffect
 
-HERO = Subject("character", "hero")
+HERO = SnapshotSubject("character", "hero")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def shelf(valkey: Valkey) -> Shelf:
-    return Shelf(valkey, keep=timedelta(minutes=1))
+def shelf(valkey: Valkey) -> SnapshotCache:
+    return SnapshotCache(valkey, keep=timedelta(minutes=1))
 
 
-def brought(version: int, body: bytes | None, *, is_changed: bool = True, subject: Subject = HERO) -> Written:
+def brought(
+    version: int, body: bytes | None, *, is_changed: bool = True, subject: SnapshotSubject = HERO
+) -> WrittenResult:
     checked = NOON + timedelta(seconds=version)
     if body is None:
         result = Refreshed(subject=subject, version=version, checked_at=checked, body=None)
     else:
         result = Refreshed.of(subject, version, checked_at=checked, body=body, upstream_id="u1")
-    return Written(result, Effect(subject, version, is_taken=True, is_changed=is_changed))
+    return WrittenResult(result, WriteEffect(subject, version, is_taken=True, is_changed=is_changed))
 
 
-def row(version: int, body: bytes | None, *, missing: bool = False) -> Snapshot:
-    return Snapshot(
+def row(version: int, body: bytes | None, *, missing: bool = False) -> SnapshotRow:
+    return SnapshotRow(
         subject=HERO,
         version=version,
         upstream_id=None,
@@ -44,7 +46,7 @@ def row(version: int, body: bytes | None, *, missing: bool = False) -> Snapshot:
     )
 
 
-async def test_what_a_refresh_brought_is_read_back(shelf: Shelf):
+async def test_what_a_refresh_brought_is_read_back(shelf: SnapshotCache):
     assert await shelf.get(HERO) is None
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
 
@@ -55,7 +57,7 @@ async def test_what_a_refresh_brought_is_read_back(shelf: Shelf):
     assert kept.updated_ms == kept.checked_ms
 
 
-async def test_a_check_moves_the_time_and_keeps_the_body(shelf: Shelf):
+async def test_a_check_moves_the_time_and_keeps_the_body(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(6, b'{"level":1}', is_changed=False)], only_known=True)
 
@@ -67,7 +69,7 @@ async def test_a_check_moves_the_time_and_keeps_the_body(shelf: Shelf):
     assert kept.checked_ms == kept.updated_ms + 1000
 
 
-async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fresh(shelf: Shelf):
+async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fresh(shelf: SnapshotCache):
     """Whoever wrote the body of version 6 died before it was kept here; all later checks find it unchanged."""
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
@@ -75,8 +77,8 @@ async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fres
     assert await shelf.get(HERO) is None, "SQL has it"
 
 
-async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: Shelf):
-    failed = Failed(reason="UPSTREAM_5XX", message="503", failed_at=NOON)
+async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: SnapshotCache):
+    failed = RefreshFailure(reason="UPSTREAM_5XX", message="503", failed_at=NOON)
     await shelf.put_row(row(5, b"{}"))
     await shelf.put_failed([(HERO, 6, failed)])
     await shelf.put_row(row(5, b"{}"))
@@ -92,9 +94,9 @@ async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: Shel
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("is_changed", [True, False])
-async def test_a_success_ends_a_failure(shelf: Shelf, is_changed: bool):
+async def test_a_success_ends_a_failure(shelf: SnapshotCache, is_changed: bool):
     await shelf.put_written([brought(5, b"{}")], only_known=False)
-    await shelf.put_failed([(HERO, 6, Failed(reason="UPSTREAM_5XX", message="503", failed_at=NOON))])
+    await shelf.put_failed([(HERO, 6, RefreshFailure(reason="UPSTREAM_5XX", message="503", failed_at=NOON))])
     await shelf.put_written([brought(7, b"{}", is_changed=is_changed)], only_known=False)
 
     kept = await shelf.get(HERO)
@@ -103,7 +105,7 @@ async def test_a_success_ends_a_failure(shelf: Shelf, is_changed: bool):
     assert (kept.version, kept.failed) == (7, None)
 
 
-async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_is_asked(shelf: Shelf):
+async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_is_asked(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(6, None, is_changed=False)], only_known=True)
     gone = await shelf.get(HERO)
@@ -118,17 +120,17 @@ async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_
     assert back.body == b'{"level":1}'
 
 
-async def test_what_nobody_has_read_is_not_kept_for_the_background(shelf: Shelf):
+async def test_what_nobody_has_read_is_not_kept_for_the_background(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b"{}")], only_known=True)
 
     assert await shelf.get(HERO) is None
 
 
 @pytest.mark.every_server
-async def test_in_whatever_order_they_come_the_newest_stays(shelf: Shelf):
+async def test_in_whatever_order_they_come_the_newest_stays(shelf: SnapshotCache):
     chance = random.Random(7)
     for turn in range(10):
-        subject = Subject("character", f"hero {turn}")
+        subject = SnapshotSubject("character", f"hero {turn}")
         versions = list(range(1, 9))
         chance.shuffle(versions)
         for version in versions:
@@ -139,7 +141,7 @@ async def test_in_whatever_order_they_come_the_newest_stays(shelf: Shelf):
             assert kept.body == b'{"v":%d}' % kept.version
 
 
-async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: Shelf):
+async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: SnapshotCache):
     await shelf.put_written([brought(6, b'{"level":2}')], only_known=False)
     await shelf.put_row(row(5, b'{"level":1}'))
 
@@ -149,7 +151,7 @@ async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: Shelf
     assert kept.body == b'{"level":2}'
 
 
-async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(shelf: Shelf):
+async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(shelf: SnapshotCache):
     """A reader of SQL was slow, and the background brought something newer meanwhile."""
     await shelf.put_written([brought(6, b'{"level":2}')], only_known=True)
     await shelf.put_row(row(5, b'{"level":1}'))
@@ -161,7 +163,7 @@ async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(she
     assert kept.body == b'{"level":2}'
 
 
-async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: Shelf):
+async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
     await shelf.put_row(row(5, b'{"level":1}'))
@@ -170,7 +172,7 @@ async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: S
 
 
 @pytest.mark.every_server
-async def test_a_copy_ends_by_itself(shelf: Shelf, valkey: Valkey):
+async def test_a_copy_ends_by_itself(shelf: SnapshotCache, valkey: Valkey):
     await shelf.put_row(row(5, b"{}"))
 
     assert 0 < await valkey.execute("PTTL", shelf.place(HERO)) <= 60_000

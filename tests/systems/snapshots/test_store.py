@@ -15,29 +15,31 @@ from sqlalchemy import Engine, event
 from tests.systems.snapshots.deployment import Deployment
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.model import Subject, unpack
+from tidegate.systems.snapshots.model import SnapshotSubject, unpack
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.topics import freshness_mix
 
-HERO, MAGE = Subject("character", "hero"), Subject("character", "mage")
+HERO, MAGE = SnapshotSubject("character", "hero"), SnapshotSubject("character", "mage")
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-def found(subject: Subject, version: int, body: bytes, minutes: int = 0) -> Refreshed:
+def found(subject: SnapshotSubject, version: int, body: bytes, minutes: int = 0) -> Refreshed:
     return Refreshed.of(subject, version, checked_at=NOON + timedelta(minutes=minutes), body=body, upstream_id="u1")
 
 
-def missing(subject: Subject, version: int, minutes: int = 0) -> Refreshed:
+def missing(subject: SnapshotSubject, version: int, minutes: int = 0) -> Refreshed:
     return Refreshed(subject=subject, version=version, checked_at=NOON + timedelta(minutes=minutes), body=None)
 
 
-def failed(subject: Subject, version: int | None, state: str = store.FAILED, tries: int = 3) -> store.Failure:
-    return store.Failure(
+def failed(
+    subject: SnapshotSubject, version: int | None, state: str = store.FAILED, tries: int = 3
+) -> store.FailedAttempt:
+    return store.FailedAttempt(
         subject=subject, state=state, version=version, reason="UPSTREAM_5XX", message="503", tries=tries
     )
 
 
-async def one(database: Database, subject: Subject) -> store.Snapshot:
+async def one(database: Database, subject: SnapshotSubject) -> store.SnapshotRow:
     return (await database.read(store.get_many, [subject]))[subject]
 
 
@@ -150,7 +152,7 @@ async def test_a_time_of_asking_never_goes_back(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
     for minutes in (5, 3):
         at = NOON + timedelta(minutes=minutes)
-        await database.transaction(store.touch_asked, {HERO: at, MAGE: at, Subject("character", "nobody"): at})
+        await database.transaction(store.touch_asked, {HERO: at, MAGE: at, SnapshotSubject("character", "nobody"): at})
 
     assert (await one(database, HERO)).last_asked_at == NOON + timedelta(minutes=5)
 
@@ -158,12 +160,12 @@ async def test_a_time_of_asking_never_goes_back(database: Database):
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_time(database: Database):
-    subjects = [Subject("character", f"c{n}") for n in range(20)]
+    subjects = [SnapshotSubject("character", f"c{n}") for n in range(20)]
 
-    async def fail(subject: Subject) -> None:
+    async def fail(subject: SnapshotSubject) -> None:
         await database.transaction(store.note_failures, [failed(subject, 1)])
 
-    async def write(subject: Subject) -> None:
+    async def write(subject: SnapshotSubject) -> None:
         await database.transaction(store.write_round, [found(subject, 2, b"{}")])
 
     await asyncio.gather(*(work(each) for each in subjects for work in (fail, write)))
@@ -175,7 +177,7 @@ async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_tim
 @pytest.mark.race
 async def test_many_writers_of_one_subject_leave_the_newest(database: Database, logged: StringIO):
     """They wait for each other, in one order of the rows: no server has to end a deadlock."""
-    subjects = [Subject("character", f"c{n}") for n in range(5)]
+    subjects = [SnapshotSubject("character", f"c{n}") for n in range(5)]
 
     async def write(version: int) -> None:
         some = subjects if version % 2 else subjects[::-1]

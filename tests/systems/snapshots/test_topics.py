@@ -12,17 +12,17 @@ from tidegate.primitives.limiter import LimiterSettings
 from tidegate.primitives.limiter.settings import Limit, Rate
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.service import OpenSnapshots
 from tidegate.systems.snapshots.store import Refreshed
-from tidegate.systems.snapshots.topics import FreshnessMix, SnapshotsOverview, SnapshotsReader, freshness_mix
+from tidegate.systems.snapshots.topics import FreshnessSample, SnapshotsOverview, SnapshotsOverviewReader, freshness_mix
 
 _TTL = timedelta(minutes=15)
 
 
 async def test_what_was_refreshed_is_fresh_and_what_waits_is_counted(tmp_path: Path, embedded: Valkey):
     async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
-        reader = SnapshotsReader(deployment.snapshots)
+        reader = SnapshotsOverviewReader(deployment.snapshots)
         for key in (1, 2, 3):
             await deployment.read(key)
         await until(lambda: _has_lag(deployment, 3))
@@ -30,7 +30,7 @@ async def test_what_was_refreshed_is_fresh_and_what_waits_is_counted(tmp_path: P
         async with deployment.working():
             for key in (1, 2, 3):
                 await deployment.until_fresh(key)
-        told = await SnapshotsReader(deployment.snapshots).read()
+        told = await SnapshotsOverviewReader(deployment.snapshots).read()
 
         assert [(kind.name, kind.ttl_s) for kind in told.kinds] == [("character", 900.0)]
         assert waiting.topics is not None
@@ -84,7 +84,7 @@ async def test_calls_are_told_by_priority_as_far_as_rules_count_them(tmp_path: P
     )
     async with game() as sim, deployed(tmp_path, embedded, sim, limiter=rules) as deployment:
         await deployment.snapshots.limiter.acquire(priority=Priority.LOW, units=2)
-        told = await SnapshotsReader(deployment.snapshots).read()
+        told = await SnapshotsOverviewReader(deployment.snapshots).read()
 
         assert told.rates is not None
         assert [(rate.priority, rate.per_second) for rate in told.rates] == [("all", 2), ("high", None), ("low", None)]
@@ -110,7 +110,9 @@ async def test_a_sample_is_not_of_the_first_names(tmp_path: Path, embedded: Valk
     async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
         now = deployment.database.clock.now()
         rows = [
-            Refreshed.of(Subject("character", f"{n:04}"), 1, checked_at=now - _TTL * 2 if n < 600 else now, body=b"{}")
+            Refreshed.of(
+                SnapshotSubject("character", f"{n:04}"), 1, checked_at=now - _TTL * 2 if n < 600 else now, body=b"{}"
+            )
             for n in range(1200)
         ]
         await deployment.database.transaction(store.write_round, rows, False)
@@ -121,5 +123,5 @@ async def test_a_sample_is_not_of_the_first_names(tmp_path: Path, embedded: Valk
         assert 90 < mix.fresh < 210
 
 
-async def _mix(deployment: Deployment, ttl: timedelta, most: int = 1000) -> FreshnessMix:
+async def _mix(deployment: Deployment, ttl: timedelta, most: int = 1000) -> FreshnessSample:
     return await deployment.database.read(freshness_mix, {"character": ttl}, most)

@@ -13,15 +13,17 @@ from tidegate.core.errors import ServerRefused
 from tidegate.core.priority import Priority
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate_simulators.game import GameSimulator
 
 pytestmark = pytest.mark.usefixtures("logged")
 
 
-def wish(key: int) -> Wish:
-    return Wish(subject=Subject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+def wish(key: int) -> RefreshRequest:
+    return RefreshRequest(
+        subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
+    )
 
 
 async def test_refreshes_in_hand_are_written_once_and_others_wait(

@@ -24,8 +24,8 @@ from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerSe
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.snapshots.reads import Freshness
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
-from tidegate.systems.snapshots.valkey_guard import ServerBusy, Standing, ValkeyGuard
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
+from tidegate.systems.snapshots.valkey_guard import ServerBusy, ServerState, ValkeyGuard
 from tidegate_simulators.game import GameSimulator
 
 WITHIN_S = 60.0
@@ -61,7 +61,7 @@ async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedde
         blocked_process(1)  # the event loop stands still; the answers are there when it goes on
         await asyncio.gather(*calls)
 
-    assert (guard.standing, breaker.state) == (Standing.THERE, CircuitBreakerState.CLOSED)
+    assert (guard.standing, breaker.state) == (ServerState.THERE, CircuitBreakerState.CLOSED)
 
 
 def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.MonkeyPatch):
@@ -71,7 +71,7 @@ def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.Monke
         await simulated_delay(0.5)
         return b"PONG"
 
-    async def scenario(_: object) -> tuple[Standing, CircuitBreakerState]:
+    async def scenario(_: object) -> tuple[ServerState, CircuitBreakerState]:
         valkey = Valkey("redis://127.0.0.1:1")  # never connected: its answers are those above
         async with guarded(valkey) as (guard, breaker):
             # Each takes half a second, 64 are sent at once: the last ones wait for longer than a call may take.
@@ -82,7 +82,7 @@ def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Redis, "execute_command", answer)
 
-    assert run_virtually(scenario) == (Standing.THERE, CircuitBreakerState.CLOSED)
+    assert run_virtually(scenario) == (ServerState.THERE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_answer_a_ping():
@@ -92,7 +92,7 @@ async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_ans
             with pytest.raises(ServerBusy, match="the server is there"):
                 await _ping(guard, valkey, within_s=0.01)
 
-        assert (guard.standing, breaker.state) == (Standing.THERE, CircuitBreakerState.CLOSED)
+        assert (guard.standing, breaker.state) == (ServerState.THERE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_back():
@@ -103,9 +103,9 @@ async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_
         await wire.refuse()
         with pytest.raises(ValkeyUnavailable):
             await _ping(guard, valkey)
-        assert guard.standing is Standing.DOUBTFUL
+        assert guard.standing is ServerState.DOUBTFUL
         await until(lambda: _is_open(guard, valkey, breaker), within_s=WITHIN_S)
-        assert guard.standing is Standing.AWAY
+        assert guard.standing is ServerState.AWAY
         with pytest.raises(CircuitOpen):
             await _ping(guard, valkey)
 
@@ -113,7 +113,7 @@ async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_
         async with asyncio.timeout(WITHIN_S):
             await returned.wait()
 
-        assert (guard.standing, breaker.state) == (Standing.THERE, CircuitBreakerState.CLOSED)
+        assert (guard.standing, breaker.state) == (ServerState.THERE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_server_that_is_silent_opens_the_breaker():
@@ -127,7 +127,7 @@ async def test_a_server_that_is_silent_opens_the_breaker():
                 await until(lambda: _is_open(guard, valkey, breaker), within_s=WITHIN_S)
             finally:
                 os.kill(server, signal.SIGCONT)
-            await until(lambda: guard.standing is Standing.THERE, within_s=WITHIN_S)
+            await until(lambda: guard.standing is ServerState.THERE, within_s=WITHIN_S)
 
 
 async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_accepts_them(
@@ -231,7 +231,7 @@ async def _is_open(guard: ValkeyGuard, valkey: Valkey, breaker: CircuitBreaker) 
 
 
 async def _queued(deployment: Deployment, count: int = COLD) -> int | None:
-    lag = await deployment.snapshots.transport.lag(Topic.HIGH, GROUPS[Topic.HIGH])
+    lag = await deployment.snapshots.transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
     return lag if lag >= count else None
 
 

@@ -29,9 +29,9 @@ from tidegate.core.errors import UNDECODABLE
 from tidegate.runtime.change_feed import ChangeFeed
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 from tidegate.storage.valkey.scripts import ScriptCall, run_together
-from tidegate.systems.snapshots.cached_snapshot import Failed, Kept
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.store import Effect, Refreshed, Snapshot
+from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot, RefreshFailure
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.store import Refreshed, SnapshotRow, WriteEffect
 
 MARKED_FOR_S = 30.0
 """How long a version is remembered where there is no copy."""
@@ -59,32 +59,32 @@ async def _put(
 async def _fail(valkey: Valkey, *, entry: Key, version: int, failure: bytes) -> int: ...
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenResult(msgspec.Struct, frozen=True):
     """A result, and what became of it in the database."""
 
     result: Refreshed
-    effect: Effect
+    effect: WriteEffect
 
 
-class Shelf:
+class SnapshotCache:
     """All entries of one installation."""
 
     def __init__(self, valkey: Valkey, *, keep: timedelta) -> None:
         self._valkey, self._keep_ms = valkey, milliseconds(keep)
 
-    def place(self, subject: Subject) -> Key:
+    def place(self, subject: SnapshotSubject) -> Key:
         """Where a subject's entry is."""
         unit = self._valkey.unit(f"snapshots:{crc32(subject.id.encode()) % _UNITS}")
         return unit.key(f"kept:{subject.id}")
 
-    async def get(self, subject: Subject) -> Kept | None:
+    async def get(self, subject: SnapshotSubject) -> CachedSnapshot | None:
         """What is known; None: look in SQL."""
         return (await self.get_many([subject])).get(subject)
 
-    async def get_many(self, subjects: Sequence[Subject]) -> dict[Subject, Kept]:
+    async def get_many(self, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, CachedSnapshot]:
         """Those that are here, in one round trip; the others are to be looked for in SQL."""
         replies = await self._valkey.pipeline([("HGETALL", self.place(each)) for each in subjects])
-        found: dict[Subject, Kept] = {}
+        found: dict[SnapshotSubject, CachedSnapshot] = {}
         for subject, reply in zip(subjects, replies, strict=True):
             if isinstance(reply, Exception):
                 raise reply
@@ -93,15 +93,15 @@ class Shelf:
                     found[subject] = _kept(reply)
         return found
 
-    async def put_row(self, row: Snapshot, failed: Failed | None = None) -> None:
+    async def put_row(self, row: SnapshotRow, failed: RefreshFailure | None = None) -> None:
         """Copy what a reader found in SQL."""
         await self.put_rows([(row, failed)])
 
-    async def put_rows(self, rows: Sequence[tuple[Snapshot, Failed | None]]) -> None:
+    async def put_rows(self, rows: Sequence[tuple[SnapshotRow, RefreshFailure | None]]) -> None:
         """The same for many, each with its failure, in one round trip."""
         await run_together(self._valkey, [self._row(row, failed) for row, failed in rows])
 
-    def _row(self, row: Snapshot, failed: Failed | None) -> ScriptCall:
+    def _row(self, row: SnapshotRow, failed: RefreshFailure | None) -> ScriptCall:
         facts = {
             "hash": row.hash or "",
             "updated_ms": "" if row.last_updated_at is None else str(to_ms(row.last_updated_at)),
@@ -115,13 +115,13 @@ class Shelf:
         mode: Mode = "whole" if has_body else "missing"
         return self._call(row.subject, row.version, facts, row.body or b"", mode)
 
-    async def put_written(self, written: Sequence[Written], *, only_known: bool) -> None:
+    async def put_written(self, written: Sequence[WrittenResult], *, only_known: bool) -> None:
         """Keep what refreshes brought; `only_known`: where somebody has read it before."""
         calls = [self._written(each, only_known=only_known) for each in written if each.effect.is_taken]
         if calls:
             await run_together(self._valkey, calls)
 
-    async def put_failed(self, failures: Sequence[tuple[Subject, int, Failed]]) -> None:
+    async def put_failed(self, failures: Sequence[tuple[SnapshotSubject, int, RefreshFailure]]) -> None:
         """Note refreshes that failed, each with its version, beside what is kept of the subject."""
         calls = [
             _fail.bind(entry=self.place(subject), version=version, failure=msgspec.json.encode(failed))
@@ -130,13 +130,13 @@ class Shelf:
         if calls:
             await run_together(self._valkey, calls)
 
-    async def forget(self, subjects: Sequence[Subject]) -> None:
+    async def forget(self, subjects: Sequence[SnapshotSubject]) -> None:
         """Drop the copies: SQL has something newer. Raises `ServerRefused` where the server takes no writes at all."""
         for reply in await self._valkey.pipeline([("UNLINK", self.place(each)) for each in subjects]):
             if isinstance(reply, Exception):
                 raise reply
 
-    def _written(self, each: Written, *, only_known: bool) -> ScriptCall:
+    def _written(self, each: WrittenResult, *, only_known: bool) -> ScriptCall:
         result, checked = each.result, str(to_ms(each.result.checked_at))
         if result.body is None:
             facts, mode = {"missing_ms": checked, "checked_ms": checked}, "missing"
@@ -150,7 +150,7 @@ class Shelf:
 
     def _call(
         self,
-        subject: Subject,
+        subject: SnapshotSubject,
         version: int,
         facts: dict[str, str],
         body: bytes,
@@ -170,9 +170,9 @@ class Shelf:
         )
 
 
-def _kept(entry: Mapping[bytes, bytes]) -> Kept:
+def _kept(entry: Mapping[bytes, bytes]) -> CachedSnapshot:
     failure = entry.get(b"failure")
-    return Kept.of(
+    return CachedSnapshot.of(
         version=int(entry[b"version"]),
         hash_=_text(entry.get(b"hash")),
         upstream_id=_text(entry.get(b"upstream_id")),
@@ -180,7 +180,7 @@ def _kept(entry: Mapping[bytes, bytes]) -> Kept:
         checked_ms=_number(entry.get(b"checked_ms")),
         missing_ms=_number(entry.get(b"missing_ms")),
         packed=entry.get(b"body"),
-        failed=msgspec.json.decode(failure, type=Failed) if failure else None,
+        failed=msgspec.json.decode(failure, type=RefreshFailure) if failure else None,
     )
 
 
@@ -192,7 +192,7 @@ def _number(raw: bytes | None) -> int | None:
     return int(raw) if raw else None
 
 
-Place = tuple[str, str]
+CacheKey = tuple[str, str]
 """A kind and a key."""
 
 _RENEWED_FROM, _RENEWED_SPREAD = 0.4, 0.4
@@ -202,7 +202,7 @@ _RENEWED_FROM, _RENEWED_SPREAD = 0.4, 0.4
 class _LocalEntry:
     __slots__ = ("kept", "renew_at_ms", "until_ms")
 
-    def __init__(self, kept: Kept, now_ms: float, keep_ms: float) -> None:
+    def __init__(self, kept: CachedSnapshot, now_ms: float, keep_ms: float) -> None:
         drawn = random.random()  # noqa: S311 - spreads load, guards nothing
         self.kept, self.until_ms = kept, now_ms + keep_ms
         self.renew_at_ms = now_ms + (_RENEWED_FROM + _RENEWED_SPREAD * drawn) * keep_ms
@@ -215,16 +215,16 @@ class LocalCache:
         require_not_negative("most_bytes", most_bytes)
         require_positive("keep_ms", keep_ms)
         self._most, self._keep_ms, self._now_ms = most_bytes, keep_ms, now_ms
-        self._entries: OrderedDict[Place, _LocalEntry] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, _LocalEntry] = OrderedDict()
         self.bytes = 0
         """What is held now."""
-        self.on_due: Callable[[Place], None] = _ignore_due
+        self.on_due: Callable[[CacheKey], None] = _ignore_due
         """Told once of an entry that was read late in its time."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, place: Place) -> Kept | None:
+    def get(self, place: CacheKey) -> CachedSnapshot | None:
         """What is held; None when nothing is, or for too long."""
         entry = self._entries.get(place)
         if entry is None:
@@ -239,12 +239,12 @@ class LocalCache:
         self._entries.move_to_end(place)
         return entry.kept
 
-    def peek(self, place: Place) -> Kept | None:
+    def peek(self, place: CacheKey) -> CachedSnapshot | None:
         """The same, without counting as a read."""
         entry = self._entries.get(place)
         return None if entry is None or self._now_ms() >= entry.until_ms else entry.kept
 
-    def put(self, place: Place, kept: Kept, *, keep_ms: float | None = None) -> None:
+    def put(self, place: CacheKey, kept: CachedSnapshot, *, keep_ms: float | None = None) -> None:
         """Hold this; what does not fit at all is not held."""
         self.forget(place)
         if kept.size > self._most:
@@ -255,7 +255,7 @@ class LocalCache:
             _, oldest = self._entries.popitem(last=False)
             self.bytes -= oldest.kept.size
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: CacheKey) -> None:
         """Hold it no more."""
         entry = self._entries.pop(place, None)
         if entry is not None:
@@ -267,7 +267,7 @@ class LocalCache:
         self.bytes = 0
 
 
-def _ignore_due(_: Place) -> None:
+def _ignore_due(_: CacheKey) -> None:
     """Nobody looks anything up."""
 
 
@@ -275,7 +275,7 @@ _GAP = timedelta(milliseconds=2)
 """Somebody waits. Each batch of refreshes is told at once; this is for those who tell one by one."""
 
 
-class News(ChangeFeed[str]):
+class RefreshFeed(ChangeFeed[str]):
     """Which subjects were refreshed, by their ids."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:

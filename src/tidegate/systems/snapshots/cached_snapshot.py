@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate.core.clock import to_ms
 from tidegate.systems.snapshots.model import unpack
-from tidegate.systems.snapshots.store import Snapshot, Trouble
+from tidegate.systems.snapshots.store import RefreshStatus, SnapshotRow
 
 _BEGIN = b'{"snapshot":'
 _NULL = b"null"
@@ -17,7 +17,7 @@ _ABOUT = 300
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class RefreshFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The last refresh failed for good; nobody tries again before it is asked for again."""
 
     reason: str
@@ -25,19 +25,19 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed_at: datetime
 
     @classmethod
-    def of(cls, trouble: Trouble | None) -> "Failed | None":
+    def of(cls, trouble: RefreshStatus | None) -> "RefreshFailure | None":
         """From the database; None where nothing failed, or it is still being tried."""
         if trouble is None or not trouble.has_failed:
             return None
         return cls.shown(trouble.reason, trouble.message, trouble.changed_at)
 
     @classmethod
-    def shown(cls, reason: str, message: str, failed_at: datetime) -> "Failed":
+    def shown(cls, reason: str, message: str, failed_at: datetime) -> "RefreshFailure":
         """As readers see it: without addresses, which an upstream's own words may contain."""
         return cls(reason=reason, message=_URL.sub("(address)", message), failed_at=failed_at)
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a subject at one moment."""
 
     version: int
@@ -50,7 +50,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The answer up to its last fields, which depend on the moment: the snapshot (or null), and its times."""
     body_size: int
     """0: there is no snapshot."""
-    failed: Failed | None = None
+    failed: RefreshFailure | None = None
 
     @property
     def body(self) -> bytes | None:
@@ -73,8 +73,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         checked_ms: int | None,
         missing_ms: int | None,
         packed: bytes | None,
-        failed: Failed | None = None,
-    ) -> "Kept":
+        failed: RefreshFailure | None = None,
+    ) -> "CachedSnapshot":
         """From what is stored. What the upstream no longer has is not shown, though the database still has it."""
         body = b"" if packed is None or missing_ms is not None else unpack(packed)
         times = b',"lastUpdatedAt":%b,"lastCheckedAt":%b' % (_moment(updated_ms), _moment(checked_ms))
@@ -92,7 +92,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def unknown(cls, failed: Failed | None = None) -> "Kept":
+    def unknown(cls, failed: RefreshFailure | None = None) -> "CachedSnapshot":
         """Of what nobody has ever seen."""
         return cls.of(
             version=0,
@@ -106,7 +106,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def of_row(cls, row: Snapshot, failed: Failed | None = None) -> "Kept":
+    def of_row(cls, row: SnapshotRow, failed: RefreshFailure | None = None) -> "CachedSnapshot":
         """From the database."""
         return cls.of(
             version=row.version,
@@ -131,5 +131,5 @@ def _moment(ms: int | None) -> bytes:
     return b'"%b"' % text.replace("+00:00", "Z").encode()
 
 
-UNKNOWN = Kept.unknown()
+UNKNOWN = CachedSnapshot.unknown()
 """Nobody has ever heard of it."""

@@ -35,14 +35,14 @@ from tidegate.engine.upstream.tracing import called
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Grant, Limiter
 from tidegate.runtime.outage import Outage
-from tidegate.systems.snapshots.events import DeadUpdate, DeathReason, UpdateEvent, as_json
+from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent, as_json
 from tidegate.systems.snapshots.model import (
     LONGEST_UPSTREAM_ID,
-    Found,
-    Missing,
+    FoundSubject,
+    MissingSubject,
     SnapshotKind,
-    Subject,
-    Unreadable,
+    SnapshotSubject,
+    UnreadableAnswer,
     on_one_line,
 )
 from tidegate.systems.snapshots.store import Refreshed
@@ -59,69 +59,71 @@ _MARGIN = 4
 _LONGEST_IDENTITY = 80
 
 
-class Dead(msgspec.Struct, frozen=True, kw_only=True):
+class PermanentFailure(msgspec.Struct, frozen=True, kw_only=True):
     """It will not be tried again by itself."""
 
-    reason: DeathReason
+    reason: FailureReason
     message: str
     trace: str | None = None
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True):
+class TemporaryFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream failed, and may not do so next time."""
 
     message: str
 
 
-class Rest(msgspec.Struct, frozen=True, kw_only=True):
+class Throttled(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream wants no calls for so long; this one does not count."""
 
     span: timedelta
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
+class Redirected(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream redirects the call."""
 
     target: str
 
 
-Verdict = Found | Missing | Dead | Again | Rest | Moved
+AnswerOutcome = FoundSubject | MissingSubject | PermanentFailure | TemporaryFailure | Throttled | Redirected
 
 
-def judge(kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer) -> Verdict:
+def judge(kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer) -> AnswerOutcome:
     """What an answer means that was asked for with this key, and this id of the upstream where one is known."""
     if answer.status in (200, 404):
         return _read_answer(kind, key, upstream_id, answer)
     if is_redirect(answer):
         try:
-            return Moved(target=target_of(answer))
+            return Redirected(target=target_of(answer))
         except InvalidArgument as error:
-            return Dead(reason=DeathReason.PARSE_ERROR, message=f"the upstream answered {answer.status}: {error}")
+            return PermanentFailure(
+                reason=FailureReason.PARSE_ERROR, message=f"the upstream answered {answer.status}: {error}"
+            )
     if answer.status == 429:
-        return Rest(span=_rest_of(answer))
+        return Throttled(span=_rest_of(answer))
     message = f"the upstream answered {answer.status}"
     if 400 <= answer.status < 500:
-        return Dead(reason=DeathReason.UPSTREAM_4XX, message=message)
+        return PermanentFailure(reason=FailureReason.UPSTREAM_4XX, message=message)
     if answer.status >= 500:
-        return Again(message=message)
-    return Dead(reason=DeathReason.PARSE_ERROR, message=f"{message}, which nobody expects")
+        return TemporaryFailure(message=message)
+    return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=f"{message}, which nobody expects")
 
 
-def judge_failure(error: UpstreamFailed) -> Verdict:
+def judge_failure(error: UpstreamFailed) -> AnswerOutcome:
     """What it means that there was no whole answer."""
     if isinstance(error, Unavailable):
-        return Again(message=error.summary)
-    return Dead(reason=DeathReason.PARSE_ERROR, message=error.summary)
+        return TemporaryFailure(message=error.summary)
+    return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=error.summary)
 
 
 def dead_update(
-    *, event: bytes, subject_id: str, dead: Dead, retries: int, failed_at: datetime, worker: str
-) -> DeadUpdate:
+    *, event: bytes, subject_id: str, dead: PermanentFailure, retries: int, failed_at: datetime, worker: str
+) -> FailedRefresh:
     """The dead letter; secrets that an upstream's words may hold are taken out of it.
 
     All of it is bounded: a letter that no transport takes would come back for ever.
     """
-    return DeadUpdate(
+    return FailedRefresh(
         event=msgspec.Raw(as_json(event)),
         subject_id=subject_id[:_LONGEST_SUBJECT],
         reason=dead.reason,
@@ -134,18 +136,20 @@ def dead_update(
     )
 
 
-def _read_answer(kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer) -> Found | Missing | Dead:
+def _read_answer(
+    kind: SnapshotKind, key: str, upstream_id: str | None, answer: Answer
+) -> FoundSubject | MissingSubject | PermanentFailure:
     try:
         verdict = kind.read(key, answer)
-    except Unreadable as error:
-        return Dead(reason=DeathReason.PARSE_ERROR, message=str(error), trace=trace_of(error))
+    except UnreadableAnswer as error:
+        return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=str(error), trace=trace_of(error))
     except Exception as error:  # a defect of the kind: no other worker would fare better
         message = f"the kind could not read the answer: {type(error).__name__}: {error}"
-        return Dead(reason=DeathReason.PARSE_ERROR, message=message, trace=trace_of(error))
-    if isinstance(verdict, Found) and (not verdict.identity or verdict.identity not in (key, upstream_id)):
+        return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=message, trace=trace_of(error))
+    if isinstance(verdict, FoundSubject) and (not verdict.identity or verdict.identity not in (key, upstream_id)):
         identity = str(verdict.identity)[:_LONGEST_IDENTITY]
         message = f"the subject {key!r} was asked for, and the answer is for {identity!r}"
-        return Dead(reason=DeathReason.WRONG_SUBJECT, message=message)
+        return PermanentFailure(reason=FailureReason.WRONG_SUBJECT, message=message)
     return verdict
 
 
@@ -158,9 +162,9 @@ def _last_of(trace: str) -> str:
     return fit_to_keep(trace[-_MARGIN * _LONGEST_TRACE :], most=sys.maxsize)[-_LONGEST_TRACE:]
 
 
-def unfit(error: InvalidArgument) -> Dead:
+def unfit(error: InvalidArgument) -> PermanentFailure:
     """The subject cannot be asked for at all."""
-    return Dead(reason=DeathReason.PARSE_ERROR, message=str(error))
+    return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=str(error))
 
 
 def _rest_of(head: Head) -> timedelta:
@@ -180,7 +184,7 @@ _DOUBTS_AT_ONCE = 500
 _SERVER_AWAY = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
-class Caller(Protocol):
+class UpstreamCaller(Protocol):
     """Whoever makes calls: `UpstreamClient`."""
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
@@ -188,57 +192,59 @@ class Caller(Protocol):
         ...
 
 
-class Obsolete(msgspec.Struct, frozen=True):
+class ObsoleteEvent(msgspec.Struct, frozen=True):
     """A newer event of the subject was published; this one is nobody's wish any more."""
 
 
-class Failed(msgspec.Struct, frozen=True):
+class FailedCall(msgspec.Struct, frozen=True):
     """It is to become a dead letter, after so many tries more than one."""
 
-    dead: Dead
+    dead: PermanentFailure
     retries: int
     version: int
     """Of the last call, or of the event where none was made."""
 
 
-CallOutcome = Refreshed | Failed | Obsolete
-Troubled = Callable[[Subject, int, str, int], None]
+CallOutcome = Refreshed | FailedCall | ObsoleteEvent
+Troubled = Callable[[SnapshotSubject, int, str, int], None]
 """Told of a subject, the version of the failed call, what went wrong, and how often: it is being tried again."""
 
 
-class Calls:
+class RefreshCalls:
     """Makes the calls of one priority's events."""
 
     def __init__(
         self,
         kinds: Mapping[str, SnapshotKind],
         *,
-        caller: Caller,
+        caller: UpstreamCaller,
         limiter: Limiter,
         coalescer: Coalescer,
         tries: int,
         pauses: Backoff,
         most_redirects: int = MOST_REDIRECTS,
     ) -> None:
-        self._kinds, self._caller, self._limiter, self._doubts = kinds, caller, limiter, Doubts(coalescer)
+        self._kinds, self._caller, self._limiter, self._doubts = kinds, caller, limiter, ObsoleteChecks(coalescer)
         self._tries, self._pauses, self._most_redirects = tries, pauses, most_redirects
         self._outage = Outage("snapshots.permits")
 
-    async def refresh(self, event: UpdateEvent, *, wait: "Waiting", troubled: Troubled) -> CallOutcome:
+    async def refresh(self, event: RefreshEvent, *, wait: "CancellableWait", troubled: Troubled) -> CallOutcome:
         """Call until there is something to write, or there is no hope; however long permits take."""
         try:
             subject = event.subject
             kind = self._kinds.get(subject.kind)
             if kind is None:
                 message = f"this installation keeps no snapshots of the kind {subject.kind!r}"
-                return Failed(Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), 0, event.version)
+                return FailedCall(
+                    PermanentFailure(reason=FailureReason.UNKNOWN_SCHEMA, message=message), 0, event.version
+                )
             request = kind.request(subject.key, event.upstream_id)
         except InvalidArgument as error:
-            return Failed(unfit(error), 0, event.version)
+            return FailedCall(unfit(error), 0, event.version)
         return await self._refresh(event, kind, request, wait=wait, troubled=troubled)
 
     async def _refresh(
-        self, event: UpdateEvent, kind: SnapshotKind, asked: Request, *, wait: "Waiting", troubled: Troubled
+        self, event: RefreshEvent, kind: SnapshotKind, asked: Request, *, wait: "CancellableWait", troubled: Troubled
     ) -> CallOutcome:
         subject, request = event.subject, asked
         failures, redirects = 0, list[str]()
@@ -246,46 +252,48 @@ class Calls:
             async with wait:
                 grant = await self._permit(event)
             if grant is None:
-                return Obsolete()
+                return ObsoleteEvent()
             version = version_of_result(event.version, grant.granted_at_ms)
             try:
                 verdict = await self._call(event, kind, request, grant)
             except GrantVoid:
                 continue  # opening the connection took longer than a permit lasts; it stays open for the next permit
             match verdict:
-                case Found() | Missing():
+                case FoundSubject() | MissingSubject():
                     try:
                         return _refreshed(subject, version, grant.granted_at_ms, verdict)
                     except InvalidArgument as error:  # nothing that we could keep
-                        return Failed(unfit(error), failures, version)
-                case Rest():
+                        return FailedCall(unfit(error), failures, version)
+                case Throttled():
                     await self._pause(verdict.span, wait)
-                case Moved():
+                case Redirected():
                     redirects.append(verdict.target)
                     if len(redirects) > self._most_redirects:
                         message = f"the upstream redirected more than {self._most_redirects} times"
-                        return Failed(Dead(reason=DeathReason.PARSE_ERROR, message=message), failures, version)
+                        return FailedCall(
+                            PermanentFailure(reason=FailureReason.PARSE_ERROR, message=message), failures, version
+                        )
                     request = redirected(asked, redirects)
-                case Dead():
-                    return Failed(verdict, failures, version)
-                case Again():
+                case PermanentFailure():
+                    return FailedCall(verdict, failures, version)
+                case TemporaryFailure():
                     failures += 1
                     if failures >= self._tries:
-                        dead = Dead(reason=DeathReason.UPSTREAM_5XX, message=verdict.message)
-                        return Failed(dead, failures - 1, version)
-                    metrics.UPDATE_PROCESS_ERROR.labels(DeathReason.UPSTREAM_5XX).inc()
+                        dead = PermanentFailure(reason=FailureReason.UPSTREAM_5XX, message=verdict.message)
+                        return FailedCall(dead, failures - 1, version)
+                    metrics.UPDATE_PROCESS_ERROR.labels(FailureReason.UPSTREAM_5XX).inc()
                     troubled(subject, version, verdict.message, failures)
                     async with wait:
                         await asyncio.sleep(self._pauses.delay(failures).total_seconds())
 
-    async def _call(self, event: UpdateEvent, kind: SnapshotKind, request: Request, grant: Grant) -> Verdict:
+    async def _call(self, event: RefreshEvent, kind: SnapshotKind, request: Request, grant: Grant) -> AnswerOutcome:
         try:
             answer = await called(self._caller.fetch)(request, grant)
         except UpstreamFailed as error:
             return judge_failure(error)
         return judge(kind, event.subject.key, event.upstream_id, answer)
 
-    async def _permit(self, event: UpdateEvent) -> Grant | None:
+    async def _permit(self, event: RefreshEvent) -> Grant | None:
         """Wait for a permit, to be used when the request leaves; None if a newer event came while we waited.
 
         Without the server there are no permits, and so no calls: we wait until it is back.
@@ -311,7 +319,7 @@ class Calls:
                 log.warning("snapshots.no_permits", tries=away, error=str(error))
                 await asyncio.sleep(OUTAGE_PAUSES.delay(away).total_seconds())
 
-    async def _pause(self, span: timedelta, wait: "Waiting") -> None:
+    async def _pause(self, span: timedelta, wait: "CancellableWait") -> None:
         """Have everybody leave the upstream alone; where the others cannot be told, we do."""
         metrics.UPDATE_PROCESS_ERROR.labels("UPSTREAM_429").inc()
         try:
@@ -321,9 +329,11 @@ class Calls:
                 await asyncio.sleep(span.total_seconds())
 
 
-def _refreshed(subject: Subject, version: int, sent_at_ms: int, verdict: Found | Missing) -> Refreshed:
+def _refreshed(
+    subject: SnapshotSubject, version: int, sent_at_ms: int, verdict: FoundSubject | MissingSubject
+) -> Refreshed:
     checked_at = from_ms(sent_at_ms)
-    if isinstance(verdict, Missing):
+    if isinstance(verdict, MissingSubject):
         return Refreshed(subject=subject, version=version, checked_at=checked_at, body=None)
     body, name = on_one_line(verdict.body), verdict.upstream_id
     if name is not None and (len(name) > LONGEST_UPSTREAM_ID or not name.isprintable()):
@@ -332,23 +342,23 @@ def _refreshed(subject: Subject, version: int, sent_at_ms: int, verdict: Found |
     return Refreshed.of(subject, version, checked_at=checked_at, body=body, upstream_id=name)
 
 
-Doubt = tuple[UpdateEvent, "asyncio.Future[bool]"]
+PendingCheck = tuple[RefreshEvent, "asyncio.Future[bool]"]
 
 
-class Doubts:
+class ObsoleteChecks:
     """Whether events are obsolete. Permits come to many events at once, so concurrent callers share one request."""
 
     def __init__(self, coalescer: Coalescer) -> None:
         self._coalescer = coalescer
-        self._batcher: Batcher[Doubt] = Batcher(self._ask, most=_DOUBTS_AT_ONCE, under_way=2)
+        self._batcher: Batcher[PendingCheck] = Batcher(self._ask, most=_DOUBTS_AT_ONCE, under_way=2)
 
-    async def is_obsolete(self, event: UpdateEvent) -> bool:
+    async def is_obsolete(self, event: RefreshEvent) -> bool:
         """Whether a newer event of its subject was published; raises `Unavailable` where nobody can say."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._batcher.add((event, answer))
         return await answer
 
-    async def _ask(self, asked: list[Doubt]) -> None:
+    async def _ask(self, asked: list[PendingCheck]) -> None:
         try:
             found = await self._coalescer.are_obsolete([(event.subject_id, event.version) for event, _ in asked])
         except Exception as error:
@@ -362,7 +372,7 @@ class Doubts:
                 answer.set_result(each)
 
 
-class Waiting:
+class CancellableWait:
     """`async with` around waits that an orderly stop may break off: nothing has been sent, or its answer was no use."""
 
     def __init__(self, tasks: "set[asyncio.Task[None]]", stopping: asyncio.Event) -> None:

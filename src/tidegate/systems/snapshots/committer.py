@@ -32,13 +32,13 @@ from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, patience
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots import store, tracing
-from tidegate.systems.snapshots.cache import MARKED_FOR_S, News, Shelf, Written
-from tidegate.systems.snapshots.cached_snapshot import Failed
-from tidegate.systems.snapshots.events import DeadUpdate, DeathReason, UpdateEvent
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.settings import LaneSettings
-from tidegate.systems.snapshots.store import RETRYING, Effect, Failure, Refreshed
-from tidegate.systems.snapshots.transports.protocol import Consumer, Delivery, Topic, Transport
+from tidegate.systems.snapshots.cache import MARKED_FOR_S, RefreshFeed, SnapshotCache, WrittenResult
+from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
+from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.settings import WorkerSettings
+from tidegate.systems.snapshots.store import RETRYING, FailedAttempt, Refreshed, WriteEffect
+from tidegate.systems.snapshots.transports.protocol import Delivery, RefreshTopic, Transport, TransportConsumer
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span
@@ -50,26 +50,26 @@ T = TypeVar("T")
 _LOST = "its worker was away for longer than its lease"
 
 
-class Note(msgspec.Struct, frozen=True):
+class RetryNote(msgspec.Struct, frozen=True):
     """A subject's refresh is being tried again."""
 
-    subject: Subject
+    subject: SnapshotSubject
     version: int
     """Of the call that failed."""
     message: str
     tries: int
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event that came to an end, one way or another."""
 
     delivery: Delivery
     received_at: float
     """On the monotonic clock, in seconds."""
-    event: UpdateEvent | None = None
+    event: RefreshEvent | None = None
     """None where the delivery holds none that can be read, or it was obsolete."""
     refreshed: Refreshed | None = None
-    dead: DeadUpdate | None = None
+    dead: FailedRefresh | None = None
     """Neither of both: it was obsolete."""
     version: int | None = None
     """Of the call that failed; None: none was made."""
@@ -77,19 +77,19 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is traced: to be ended with it."""
 
     @property
-    def failed_subject(self) -> Subject | None:
+    def failed_subject(self) -> SnapshotSubject | None:
         """Whose refresh failed for good; None where none did, or nobody can tell whose."""
         try:
-            return None if self.dead is None else Subject.from_id(self.dead.subject_id)
+            return None if self.dead is None else SnapshotSubject.from_id(self.dead.subject_id)
         except TidegateError:
             return None
 
 
-class Abandoned(Exception):
+class StoppedEarly(Exception):
     """We are told to stop, and it cannot be done now; the events go back."""
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What settling stands on."""
 
     database: Database
@@ -97,8 +97,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """Of the database."""
     transport: Transport
     coalescer: Coalescer
-    shelf: Shelf
-    news: News
+    shelf: SnapshotCache
+    news: RefreshFeed
     clock: Clock
     lease_lasted_since: Callable[[float], bool]
     """Whether the lease of this process has certainly lasted since a moment of the monotonic clock, in ms."""
@@ -107,16 +107,16 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is remembered what a snapshot was before it changed."""
 
 
-class Settler:
+class RefreshCommitter:
     """Ends events of one priority, for one consumer."""
 
     def __init__(
         self,
-        ground: Ground,
-        consumer: Consumer,
+        ground: RefreshDependencies,
+        consumer: TransportConsumer,
         *,
         priority: Priority,
-        lane: LaneSettings,
+        lane: WorkerSettings,
         on_settled: Callable[[int], None],
         on_hold: Callable[[bool], None],
     ) -> None:
@@ -124,7 +124,7 @@ class Settler:
         self._ground, self._consumer, self._priority = ground, consumer, priority
         self._batch, self._gather_s = lane.batch, lane.gather.total_seconds()
         self._on_settled, self._on_hold = on_settled, on_hold
-        self._waiting: deque[Done | Note] = deque()
+        self._waiting: deque[FinishedEvent | RetryNote] = deque()
         self._arrived, self._filled, self._finishing = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_paused = False
         lane_name = priority.value.lower()
@@ -133,7 +133,7 @@ class Settler:
         self._uncopied = Outage(f"snapshots.copy.{lane_name}")
         self._seconds = metrics.UPDATE_PROCESS_DURATION.labels(priority)
 
-    def put(self, item: Done | Note) -> None:
+    def put(self, item: FinishedEvent | RetryNote) -> None:
         """Have it written, soon and with others."""
         self._waiting.append(item)
         self._arrived.set()
@@ -147,7 +147,7 @@ class Settler:
 
     async def run(self) -> None:
         """Until told to finish. While one batch is written, the next gathers."""
-        with suppress(Abandoned):
+        with suppress(StoppedEarly):
             while not (self._finishing.is_set() and not self._waiting):
                 if not self._waiting:
                     await self._arrived.wait()
@@ -163,18 +163,18 @@ class Settler:
             self._filled.clear()
             await occurs(self._filled, within_s=self._gather_s)
 
-    async def _settle(self, items: Sequence[Done | Note]) -> None:
+    async def _settle(self, items: Sequence[FinishedEvent | RetryNote]) -> None:
         began_ns, began_s = time.time_ns(), time.monotonic()
-        lost = await self._drop_lost([item for item in items if isinstance(item, Done)])
+        lost = await self._drop_lost([item for item in items if isinstance(item, FinishedEvent)])
         items = [item for item in items if id(item) not in lost]
-        done = [item for item in items if isinstance(item, Done)]
+        done = [item for item in items if isinstance(item, FinishedEvent)]
         written = await self._write(items)
         given_up = {id(each) for each in done if each.refreshed is not None} - written.keys()
         ended = [each for each in done if id(each) not in given_up]
         failed = [each for each in ended if each.failed_subject is not None]
         await self._copy(list(written.values()), failed, began_s)
         if letters := [(each.dead.subject_id, each.dead.encode()) for each in ended if each.dead is not None]:
-            await self._insist(lambda: self._ground.transport.publish(Topic.DEAD, letters))
+            await self._insist(lambda: self._ground.transport.publish(RefreshTopic.DEAD, letters))
         if ended:
             await self._insist(lambda: self._consumer.ack([each.delivery for each in ended]))
         self._on_settled(len(done))
@@ -184,7 +184,7 @@ class Settler:
                 tracing.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
         await self._tell([each for each in ended if id(each) in written], list(written.values()), failed)
 
-    async def _drop_lost(self, done: Sequence[Done]) -> set[int]:
+    async def _drop_lost(self, done: Sequence[FinishedEvent]) -> set[int]:
         """Drop what came of events that were given to another worker, and return their ids as objects.
 
         Where the server cannot say, none is dropped: the row keeps the newer result in any case.
@@ -205,14 +205,14 @@ class Settler:
                     tracing.end_refresh(each.span, None, is_written=False, began_ns=time.time_ns())
         return {id(each) for each in lost}
 
-    async def _write(self, items: Sequence[Done | Note]) -> dict[int, Written]:
-        """Write all; where one of them cannot be written, the others one by one. What was written, by its `Done`."""
-        writers = [item for item in items if isinstance(item, Note) or item.refreshed or item.dead]
+    async def _write(self, items: Sequence[FinishedEvent | RetryNote]) -> dict[int, WrittenResult]:
+        """Write all; where one of them cannot be written, the others one by one. Returns what was written, by event."""
+        writers = [item for item in items if isinstance(item, RetryNote) or item.refreshed or item.dead]
         if not writers:
             return {}
         try:
             return await self._commit(writers)
-        except Abandoned:
+        except StoppedEarly:
             raise
         except Exception as error:
             if len(writers) > 1:
@@ -220,15 +220,15 @@ class Settler:
                 return {key: each for item in writers for key, each in (await self._write([item])).items()}
             return await self._give_up(writers[0], error)
 
-    async def _give_up(self, item: Done | Note, error: Exception) -> dict[int, Written]:
+    async def _give_up(self, item: FinishedEvent | RetryNote, error: Exception) -> dict[int, WrittenResult]:
         """The database takes this one from nobody as it is; let somebody try again, a few times."""
         log.error("snapshots.result_refused", exc_info=error)
-        if isinstance(item, Done) and item.refreshed is not None:
+        if isinstance(item, FinishedEvent) and item.refreshed is not None:
             reason = f"what it brought could not be written: {type(error).__name__}"
             await self._insist(lambda: self._consumer.retry([item.delivery], reason))
         return {}
 
-    async def _commit(self, items: Sequence[Done | Note]) -> dict[int, Written]:
+    async def _commit(self, items: Sequence[FinishedEvent | RetryNote]) -> dict[int, WrittenResult]:
         """One transaction, as often as it takes while the database is away."""
         tries = 0
         while True:
@@ -246,12 +246,12 @@ class Settler:
             else:
                 metrics.DB_UPSERT_DURATION.observe(time.perf_counter() - began)
                 await self._go_on()
-                done = [item for item in items if isinstance(item, Done) and item.refreshed is not None]
+                done = [item for item in items if isinstance(item, FinishedEvent) and item.refreshed is not None]
                 written = zip(done, effects, strict=True)
-                return {id(each): Written(each.refreshed, effect) for each, effect in written if each.refreshed}
+                return {id(each): WrittenResult(each.refreshed, effect) for each, effect in written if each.refreshed}
 
     async def _hold(self, error: Unavailable, tries: int) -> None:
-        """Read nothing more, and wait; raises `Abandoned` when we are told to stop meanwhile."""
+        """Read nothing more, and wait; raises `StoppedEarly` when we are told to stop meanwhile."""
         if not self._is_paused:
             self._is_paused = True
             self._on_hold(True)
@@ -262,7 +262,7 @@ class Settler:
         else:
             is_finishing = await self._unwritable.pause(error, tries, stopping=self._finishing)
         if is_finishing:
-            raise Abandoned
+            raise StoppedEarly
 
     async def _go_on(self) -> None:
         if self._is_paused:
@@ -272,13 +272,13 @@ class Settler:
             self._on_hold(False)
 
     async def _insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Do a step, and repeat it while the server is away or refuses; raises `Abandoned` at the stop."""
+        """Do a step, and repeat it while the server is away or refuses; raises `StoppedEarly` at the stop."""
         try:
             return await self._unsettled.retry(step, stopping=self._finishing)
         except Unavailable as error:
-            raise Abandoned from error
+            raise StoppedEarly from error
 
-    async def _copy(self, written: Sequence[Written], failed: Sequence[Done], began_s: float) -> None:
+    async def _copy(self, written: Sequence[WrittenResult], failed: Sequence[FinishedEvent], began_s: float) -> None:
         """Bring the copies on the server up to date. Before the acknowledgement: if we die, the event comes again.
 
         A server that takes no writes is asked to drop the copies instead. Where it refuses that too, both are tried
@@ -286,8 +286,8 @@ class Settler:
         """
         shelf, now = self._ground.shelf, self._ground.clock.now()
         notes = [
-            (each.subject, each.version, Failed.shown(each.reason, each.message, now))
-            for each in map(_failure, failed)
+            (each.subject, each.version, RefreshFailure.shown(each.reason, each.message, now))
+            for each in map(_failed_attempt, failed)
             if each.version is not None
         ]
 
@@ -307,7 +307,9 @@ class Settler:
         if written or notes:
             await self._insist(put)
 
-    async def _tell(self, done: Sequence[Done], written: Sequence[Written], failed: Sequence[Done]) -> None:
+    async def _tell(
+        self, done: Sequence[FinishedEvent], written: Sequence[WrittenResult], failed: Sequence[FinishedEvent]
+    ) -> None:
         """Release the locks, and wake the readers that wait. Both can be missed.
 
         After the copies: a reader of the old copy would otherwise find no lock, and have it called for once more.
@@ -323,7 +325,7 @@ class Settler:
         refreshed = [each.result.subject.id for each in written if each.effect.is_taken]
         await self._ground.news.tell([*refreshed, *(each.dead.subject_id for each in failed if each.dead is not None)])
 
-    def _count(self, each: Done) -> None:
+    def _count(self, each: FinishedEvent) -> None:
         self._seconds.observe(time.monotonic() - each.received_at)
         if each.dead is not None:
             metrics.UPDATE_PROCESS_ERROR.labels(each.dead.reason).inc()
@@ -333,21 +335,23 @@ class Settler:
             )
 
 
-def write_all(tx: Transaction, items: Sequence[Done | Note], keeps_history: bool) -> list[Effect]:
+def write_all(tx: Transaction, items: Sequence[FinishedEvent | RetryNote], keeps_history: bool) -> list[WriteEffect]:
     """Trouble last, so that none is noted that a success in the same batch has ended."""
-    results = [item.refreshed for item in items if isinstance(item, Done) and item.refreshed]
+    results = [item.refreshed for item in items if isinstance(item, FinishedEvent) and item.refreshed]
     effects = store.write_round(tx, results, keeps_history)
-    store.note_failures(tx, [_failure(item) for item in items if isinstance(item, Note) or item.failed_subject])
+    store.note_failures(
+        tx, [_failed_attempt(item) for item in items if isinstance(item, RetryNote) or item.failed_subject]
+    )
     return effects
 
 
-def _failure(item: Done | Note) -> Failure:
-    if isinstance(item, Note):
-        return Failure(
+def _failed_attempt(item: FinishedEvent | RetryNote) -> FailedAttempt:
+    if isinstance(item, RetryNote):
+        return FailedAttempt(
             subject=item.subject,
             state=RETRYING,
             version=item.version,
-            reason=DeathReason.UPSTREAM_5XX,
+            reason=FailureReason.UPSTREAM_5XX,
             message=item.message,
             tries=item.tries,
         )
@@ -355,4 +359,6 @@ def _failure(item: Done | Note) -> Failure:
     assert dead is not None
     assert subject is not None
     version = item.version if item.version is not None or event is None else event.version
-    return Failure(subject=subject, version=version, reason=dead.reason, message=dead.message, tries=dead.retries + 1)
+    return FailedAttempt(
+        subject=subject, version=version, reason=dead.reason, message=dead.message, tries=dead.retries + 1
+    )

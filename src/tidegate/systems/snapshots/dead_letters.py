@@ -8,9 +8,9 @@ from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Outcome
-from tidegate.systems.snapshots.events import DeadUpdate, DeathReason, UnknownSchema, UpdateEvent, as_json
+from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent, UnknownSchema, as_json
 from tidegate.systems.snapshots.reads import SnapshotReader
-from tidegate.systems.snapshots.requests import UpdateRequests, Wish
+from tidegate.systems.snapshots.requests import RefreshPublisher, RefreshRequest
 from tidegate.systems.snapshots.transports.protocol import DeadEntry, Transport
 
 _LONGEST_MESSAGE = 2000
@@ -18,26 +18,26 @@ _LATEST_MS = 253_402_300_799_000
 """The year 9999."""
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class RefreshDeadLetter(msgspec.Struct, frozen=True):
     """A dead letter, and what it is called."""
 
     id: str
-    update: DeadUpdate
+    update: FailedRefresh
 
 
-class DeadUpdates:
+class RefreshDeadLetters:
     """The dead letters of all topics."""
 
     def __init__(
-        self, transport: Transport, requests: UpdateRequests, coalescer: Coalescer, reader: SnapshotReader
+        self, transport: Transport, requests: RefreshPublisher, coalescer: Coalescer, reader: SnapshotReader
     ) -> None:
         self._transport, self._requests, self._coalescer, self._reader = transport, requests, coalescer, reader
 
-    async def list(self, *, after: str | None = None, limit: int = 50) -> list[DeadLetter]:
+    async def list(self, *, after: str | None = None, limit: int = 50) -> list[RefreshDeadLetter]:
         """The oldest `limit` of those behind `after`, or of all."""
         return [_letter(entry) for entry in await self._transport.dead(after=after, limit=limit)]
 
-    async def get(self, letter_id: str) -> DeadLetter:
+    async def get(self, letter_id: str) -> RefreshDeadLetter:
         """One of them; raises `NotFound`."""
         return _letter(await self._transport.dead_one(letter_id))
 
@@ -51,7 +51,7 @@ class DeadUpdates:
         event = _event(letter)
         # It was released with the failure, unless its worker died just then; whoever replays does not wait for that.
         await self._coalescer.release(event.subject_id, event.version)
-        wish = Wish(
+        wish = RefreshRequest(
             subject=event.subject,
             priority=event.priority,
             reason=event.reason,
@@ -70,20 +70,20 @@ class DeadUpdates:
         return await self._transport.drop(letter_id)
 
 
-def _letter(entry: DeadEntry) -> DeadLetter:
+def _letter(entry: DeadEntry) -> RefreshDeadLetter:
     """A letter that is not ours, or that a newer version wrote, is told too: somebody has to drop it."""
     try:
-        return DeadLetter(entry.id, DeadUpdate.decode(entry.value))
+        return RefreshDeadLetter(entry.id, FailedRefresh.decode(entry.value))
     except UnknownSchema as error:
-        update = DeadUpdate(
+        update = FailedRefresh(
             event=msgspec.Raw(as_json(entry.value)),
             subject_id=entry.key,
-            reason=DeathReason.UNKNOWN_SCHEMA,
+            reason=FailureReason.UNKNOWN_SCHEMA,
             message=fit_to_keep(str(error), most=_LONGEST_MESSAGE),
             failed_at=_sent_at(entry.id),
             worker="unknown",
         )
-        return DeadLetter(entry.id, update)
+        return RefreshDeadLetter(entry.id, update)
 
 
 def _sent_at(entry_id: str) -> datetime:
@@ -92,8 +92,8 @@ def _sent_at(entry_id: str) -> datetime:
     return from_ms(min(int(given or 0), _LATEST_MS))
 
 
-def _event(letter: DeadLetter) -> UpdateEvent:
+def _event(letter: RefreshDeadLetter) -> RefreshEvent:
     try:
-        return UpdateEvent.decode(bytes(letter.update.event))
+        return RefreshEvent.decode(bytes(letter.update.event))
     except UnknownSchema as error:
         raise InvalidArgument("letter", letter.id, f"cannot be replayed by this version: {error}") from None

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.core.errors import UNDECODABLE, TidegateError
 from tidegate.core.priority import Priority
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 
 SCHEMA_VERSION = "1.1"
 _MAJOR = SCHEMA_VERSION.partition(".")[0]
@@ -37,12 +37,12 @@ class UnknownSchema(TidegateError):
     """The bytes are no event that this version of the software understands."""
 
 
-class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A wish that a subject be refreshed."""
 
     event_id: str
     subject_id: str
-    """See `Subject.id`."""
+    """See `SnapshotSubject.id`."""
     priority: Priority
     reason: Reason
     requested_at: datetime
@@ -55,9 +55,9 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Fields of a newer minor version."""
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> SnapshotSubject:
         """Whom it is about."""
-        return Subject.from_id(self.subject_id)
+        return SnapshotSubject.from_id(self.subject_id)
 
     def encode_without_version(self) -> str:
         """The same up to the version, which the server gives: what is missing is its number, and a closing brace."""
@@ -74,7 +74,7 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return msgspec.json.encode(unknown | known)
 
     @classmethod
-    def decode(cls, encoded: bytes) -> "UpdateEvent":
+    def decode(cls, encoded: bytes) -> "RefreshEvent":
         """The event in these bytes; `UnknownSchema` if there is none that we understand."""
         try:
             fields = msgspec.json.decode(encoded, type=dict[str, Any])
@@ -86,7 +86,7 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise UnknownSchema(f"an event that cannot be read: {error}") from None
 
     @classmethod
-    def _of(cls, fields: dict[str, Any]) -> "UpdateEvent":
+    def _of(cls, fields: dict[str, Any]) -> "RefreshEvent":
         version = str(fields.get("schemaVersion", ""))
         if version.partition(".")[0] != _MAJOR:
             raise UnknownSchema(
@@ -97,10 +97,10 @@ class UpdateEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return msgspec.convert(fields | {"unknown": unknown}, cls)
 
 
-_KNOWN = frozenset(UpdateEvent.__struct_encode_fields__) - {"unknown"}
+_KNOWN = frozenset(RefreshEvent.__struct_encode_fields__) - {"unknown"}
 
 
-class DeathReason(StrEnum):
+class FailureReason(StrEnum):
     """Why an event will not be tried again by itself."""
 
     UPSTREAM_4XX = "UPSTREAM_4XX"
@@ -111,13 +111,13 @@ class DeathReason(StrEnum):
     WORKER_CRASHED = "WORKER_CRASHED"
 
 
-class DeadUpdate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class FailedRefresh(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An event that could not be served, with everything needed to understand it and to send it again."""
 
     event: msgspec.Raw
     """The original: see `as_json`."""
     subject_id: str
-    reason: DeathReason
+    reason: FailureReason
     message: str
     trace: str | None = None
     retries: int = 0
@@ -129,7 +129,7 @@ class DeadUpdate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return msgspec.json.encode(self)
 
     @classmethod
-    def decode(cls, encoded: bytes) -> "DeadUpdate":
+    def decode(cls, encoded: bytes) -> "FailedRefresh":
         """The dead letter in these bytes; `UnknownSchema` if there is none that we understand."""
         try:
             found = msgspec.json.decode(encoded, type=cls)

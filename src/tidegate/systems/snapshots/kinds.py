@@ -16,7 +16,7 @@ from tidegate.core.errors import UNDECODABLE, InvalidArgument, InvalidSettings
 from tidegate.engine.upstream import Answer, Request
 from tidegate.runtime.loading import load_part
 from tidegate.settings import Settings
-from tidegate.systems.snapshots.model import Found, Missing, SnapshotKind, Unreadable
+from tidegate.systems.snapshots.model import FoundSubject, MissingSubject, SnapshotKind, UnreadableAnswer
 from tidegate.systems.snapshots.settings import SnapshotSettings
 
 KEPT_FIELDS = (
@@ -60,17 +60,17 @@ class GameCharacter:
             raise InvalidArgument("key", key[:32], "a character is known by its number")
         return Request(url=f"{self._url}/v1/characters/{key}", purpose="game.character", headers=self._headers)
 
-    def read(self, key: str, answer: Answer) -> Found | Missing:
+    def read(self, key: str, answer: Answer) -> FoundSubject | MissingSubject:
         """See `SnapshotKind`."""
         if answer.status == 404:
-            return Missing("the game has no such character")
+            return MissingSubject("the game has no such character")
         try:
             kept = _decoder.decode(answer.body)
         except UNDECODABLE as error:
-            raise Unreadable(f"character {key}: {error}") from None
+            raise UnreadableAnswer(f"character {key}: {error}") from None
         fields = [b'"%b":%b' % (name.encode(), getattr(kept, name)) for name in KEPT_FIELDS]
         identity = bytes(kept.id).decode()  # a JSON number; anything else is no key
-        return Found(b"{" + b",".join(fields) + b"}", identity=identity, upstream_id=key)
+        return FoundSubject(b"{" + b",".join(fields) + b"}", identity=identity, upstream_id=key)
 
 
 RESERVED = frozenset({"dead", "prefetch"})

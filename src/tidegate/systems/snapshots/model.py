@@ -21,7 +21,7 @@ LONGEST_KEY = 120
 LONGEST_UPSTREAM_ID = 200
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundSubject(msgspec.Struct, frozen=True):
     """What the upstream has, reduced to what is kept."""
 
     body: bytes
@@ -39,13 +39,13 @@ class Found(msgspec.Struct, frozen=True):
     """
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingSubject(msgspec.Struct, frozen=True):
     """The upstream says that there is no such subject."""
 
     reason: str
 
 
-class Unreadable(TidegateError):
+class UnreadableAnswer(TidegateError):
     """The answer is not what this kind of snapshot expects; asking again at once would not help."""
 
 
@@ -66,12 +66,12 @@ class SnapshotKind(Protocol):
         """The call that brings the subject `key`."""
         ...
 
-    def read(self, key: str, answer: Answer) -> Found | Missing:
-        """What an answer of status 200 or 404 means; raises `Unreadable`. Others are the engine's to judge."""
+    def read(self, key: str, answer: Answer) -> FoundSubject | MissingSubject:
+        """What an answer of status 200 or 404 means; raises `UnreadableAnswer`. Others are the engine's to judge."""
         ...
 
 
-class Subject(msgspec.Struct, frozen=True, order=True):
+class SnapshotSubject(msgspec.Struct, frozen=True, order=True):
     """One thing that is kept fresh."""
 
     kind: str
@@ -90,7 +90,7 @@ class Subject(msgspec.Struct, frozen=True, order=True):
         return f"{self.kind}/{self.key}"
 
     @classmethod
-    def from_id(cls, text: str) -> "Subject":
+    def from_id(cls, text: str) -> "SnapshotSubject":
         """The subject of this name."""
         kind, _, key = text.partition("/")
         return cls(kind, key)

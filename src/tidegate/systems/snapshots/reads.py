@@ -24,13 +24,13 @@ from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.cache import News, Place
-from tidegate.systems.snapshots.cached_snapshot import Kept
+from tidegate.systems.snapshots.cache import CacheKey, RefreshFeed
+from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.lookup import Lookup
-from tidegate.systems.snapshots.model import SnapshotKind, Subject
-from tidegate.systems.snapshots.requests import Wanting, Wish
-from tidegate.systems.snapshots.valkey_guard import Standing
+from tidegate.systems.snapshots.lookup import SnapshotLookup
+from tidegate.systems.snapshots.model import SnapshotKind, SnapshotSubject
+from tidegate.systems.snapshots.requests import BackgroundRequests, RefreshRequest
+from tidegate.systems.snapshots.valkey_guard import ServerState
 
 log = get_logger(__name__)
 
@@ -38,17 +38,17 @@ _GATHER = timedelta(seconds=30)
 _MOST = 10_000
 
 
-class Activity:
+class ReadActivity:
     """When subjects were last asked for. Half a minute of it may be lost; nothing depends on it but priorities."""
 
     def __init__(self, database: Database, clock: Clock, *, gather: timedelta = _GATHER) -> None:
         self._database, self._clock, self._gather_s = database, clock, gather.total_seconds()
-        self._asked: dict[Place, datetime] = {}
+        self._asked: dict[CacheKey, datetime] = {}
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._outage = Outage("snapshots.activity")
 
-    def note(self, place: Place) -> None:
+    def note(self, place: CacheKey) -> None:
         """It was asked for now."""
         self._asked[place] = self._clock.now()
         if self._writing is None:
@@ -68,7 +68,7 @@ class Activity:
                 await occurs(self._closing, within_s=self._gather_s)
                 asked, self._asked = self._asked, {}
                 await self._database.transaction(
-                    store.touch_asked, {Subject(kind, key): at for (kind, key), at in asked.items()}
+                    store.touch_asked, {SnapshotSubject(kind, key): at for (kind, key), at in asked.items()}
                 )
         except Unavailable as error:
             self._outage.note(error)
@@ -109,7 +109,7 @@ class Queued(Enum):
 class SnapshotAnswer(msgspec.Struct, frozen=True):
     """What a reader is told."""
 
-    kept: Kept
+    kept: CachedSnapshot
     freshness: Freshness
     queued: Queued
     estimated_wait_ms: int | None
@@ -170,11 +170,11 @@ class SnapshotReader:
     def __init__(
         self,
         kinds: Mapping[str, SnapshotKind],
-        lookup: Lookup,
-        wanting: Wanting,
-        news: News,
+        lookup: SnapshotLookup,
+        wanting: BackgroundRequests,
+        news: RefreshFeed,
         *,
-        activity: Activity,
+        activity: ReadActivity,
         clock: Clock,
         missing_for: timedelta,
         failed_for: timedelta,
@@ -184,7 +184,7 @@ class SnapshotReader:
         self._ttl_ms = {name: milliseconds(kind.ttl) for name, kind in kinds.items()}
         self._missing_for_ms, self._failed_for = milliseconds(missing_for), failed_for
         wanting.on_retry = news.wake
-        self._expected: dict[Place, datetime] = {}
+        self._expected: dict[CacheKey, datetime] = {}
 
     @property
     def kinds(self) -> Collection[str]:
@@ -217,7 +217,7 @@ class SnapshotReader:
         self._activity.note((kind, key))
         return self._judged((kind, key), kept)
 
-    async def known(self, kind: str, key: str) -> Kept:
+    async def known(self, kind: str, key: str) -> CachedSnapshot:
         """What is known, without judging it: nothing is asked for."""
         kept = self._lookup.held((kind, key))
         return await self._lookup.find(self.subject(kind, key)) if kept is None else kept
@@ -247,7 +247,7 @@ class SnapshotReader:
                 await watch.news(left_s)
 
     @contextmanager
-    def expecting(self, subject: Subject) -> Generator[None]:
+    def expecting(self, subject: SnapshotSubject) -> Generator[None]:
         """In here a refresh of it is asked for; who reads may wait for it then, though one before has failed."""
         place, now = (subject.kind, subject.key), self._clock.now()
         self._expected = {each: at for each, at in self._expected.items() if now - at < _EXPECTED_FOR} | {place: now}
@@ -257,16 +257,16 @@ class SnapshotReader:
             self._expected.pop(place, None)
             raise
 
-    def subject(self, kind: str, key: str) -> Subject:
+    def subject(self, kind: str, key: str) -> SnapshotSubject:
         """The subject of this name, if there can be one."""
         if kind not in self._kinds:
             raise NotFound("kind of snapshots", kind[:80], known=self._kinds)
-        subject = Subject(kind, key)
+        subject = SnapshotSubject(kind, key)
         require_name("key", key)
         self._kinds[kind].request(key, None)  # which refuses what the upstream could never have
         return subject
 
-    def _judged(self, place: Place, kept: Kept) -> SnapshotAnswer:
+    def _judged(self, place: CacheKey, kept: CachedSnapshot) -> SnapshotAnswer:
         age_ms = None if kept.checked_ms is None else to_ms(self._clock.now()) - kept.checked_ms
         if kept.missing_ms is not None:
             is_known = age_ms is not None and age_ms < self._missing_for_ms
@@ -280,20 +280,20 @@ class SnapshotReader:
             return SnapshotAnswer(kept, Freshness.FRESH, Queued.NO, None)
         return self._answer(kept, Freshness.STALE, self._want(place, kept, Reason.STALE))
 
-    def _answer(self, kept: Kept, freshness: Freshness, queued: Queued) -> SnapshotAnswer:
+    def _answer(self, kept: CachedSnapshot, freshness: Freshness, queued: Queued) -> SnapshotAnswer:
         return SnapshotAnswer(kept, freshness, queued, self._wanting.estimate_ms() if queued is Queued.YES else None)
 
-    def _want(self, place: Place, kept: Kept, reason: Reason) -> Queued:
+    def _want(self, place: CacheKey, kept: CachedSnapshot, reason: Reason) -> Queued:
         """Without the server nothing is queued: updates stop, reads go on. What failed is left alone for a while."""
         if kept.failed is not None and self._is_left_alone(place, kept.failed.failed_at):
             return Queued.NO
-        if self._lookup.server is Standing.AWAY:
+        if self._lookup.server is ServerState.AWAY:
             return Queued.NO
-        if self._news.is_cut_off or self._lookup.server is Standing.DOUBTFUL:
+        if self._news.is_cut_off or self._lookup.server is ServerState.DOUBTFUL:
             return Queued.UNKNOWN
         is_queued = self._wanting.want(
-            Wish(
-                subject=Subject(*place),
+            RefreshRequest(
+                subject=SnapshotSubject(*place),
                 priority=Priority.HIGH,
                 reason=reason,
                 known_version=kept.version,
@@ -302,7 +302,7 @@ class SnapshotReader:
         )
         return Queued.YES if is_queued else Queued.UNKNOWN
 
-    def _is_left_alone(self, place: Place, failed_at: datetime) -> bool:
+    def _is_left_alone(self, place: CacheKey, failed_at: datetime) -> bool:
         """A failure of a moment ago, and nobody has asked for it again since."""
         now, asked_at = self._clock.now(), self._expected.get(place)
         is_expected = asked_at is not None and failed_at < asked_at and now - asked_at < _EXPECTED_FOR

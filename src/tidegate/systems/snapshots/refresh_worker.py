@@ -25,12 +25,19 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, first_of, unless
 from tidegate.systems.snapshots import tracing
-from tidegate.systems.snapshots.calls import Calls, Dead, Failed, Obsolete, Waiting, dead_update
-from tidegate.systems.snapshots.committer import Done, Ground, Note, Settler
-from tidegate.systems.snapshots.events import DeathReason, UnknownSchema, UpdateEvent
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.settings import LaneSettings
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Consumer, Delivery, Transport, topic_for
+from tidegate.systems.snapshots.calls import (
+    CancellableWait,
+    FailedCall,
+    ObsoleteEvent,
+    PermanentFailure,
+    RefreshCalls,
+    dead_update,
+)
+from tidegate.systems.snapshots.committer import FinishedEvent, RefreshCommitter, RefreshDependencies, RetryNote
+from tidegate.systems.snapshots.events import FailureReason, RefreshEvent, UnknownSchema
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.settings import WorkerSettings
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Delivery, Transport, TransportConsumer, topic_for
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span
@@ -41,7 +48,7 @@ _LISTEN_S = 60.0
 _LEAVE_WITHIN_S = 5.0
 _RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
-Received = tuple[Delivery, UpdateEvent]
+ReceivedEvent = tuple[Delivery, RefreshEvent]
 
 
 class WorkerName(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +63,14 @@ class WorkerName(msgspec.Struct, frozen=True, kw_only=True):
 class RefreshWorker:
     """A service: serves the events of one priority in this process."""
 
-    def __init__(self, name: WorkerName, lane: LaneSettings, calls: Calls, ground: Ground, source: Transport) -> None:
+    def __init__(
+        self,
+        name: WorkerName,
+        lane: WorkerSettings,
+        calls: RefreshCalls,
+        ground: RefreshDependencies,
+        source: Transport,
+    ) -> None:
         """`source`: where events are read. Dead letters go to the transport of `ground`."""
         self._name, self._lane, self._calls, self._ground, self._source = name, lane, calls, ground, source
 
@@ -64,7 +78,7 @@ class RefreshWorker:
         """See `Service`."""
         topic = topic_for(self._name.priority)
         consumer = self._source.consumer(topic, GROUPS[topic])
-        shift = _Shift(self._name, self._lane, self._calls, self._ground, consumer=consumer, stopping=stopping)
+        shift = _WorkerRun(self._name, self._lane, self._calls, self._ground, consumer=consumer, stopping=stopping)
         try:
             await shift.run()
         finally:
@@ -76,22 +90,22 @@ class RefreshWorker:
                 log.warning("snapshots.leave_failed", error=str(error) or "no answer in time")
 
 
-class _Shift:
+class _WorkerRun:
     """From one start of the worker to its stop."""
 
     def __init__(
         self,
         name: WorkerName,
-        lane: LaneSettings,
-        calls: Calls,
-        ground: Ground,
+        lane: WorkerSettings,
+        calls: RefreshCalls,
+        ground: RefreshDependencies,
         *,
-        consumer: Consumer,
+        consumer: TransportConsumer,
         stopping: asyncio.Event,
     ) -> None:
         self._name, self._lane, self._calls, self._ground = name, lane, calls, ground
         self._consumer, self._stopping = consumer, stopping
-        self._settler = Settler(
+        self._settler = RefreshCommitter(
             ground,
             consumer,
             priority=name.priority,
@@ -163,31 +177,31 @@ class _Shift:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _understood(self, delivery: Delivery, received_at: float) -> Received | None:
+    def _understood(self, delivery: Delivery, received_at: float) -> ReceivedEvent | None:
         """The event of a delivery; one that cannot be understood, or that is the death of workers, is dead itself."""
         if delivery.deliveries > self._name.most_deliveries:
             message = f"it was with {delivery.deliveries - 1} workers, and none came to an end with it"
-            dead = Dead(reason=DeathReason.WORKER_CRASHED, message=message)
+            dead = PermanentFailure(reason=FailureReason.WORKER_CRASHED, message=message)
             self._bury(delivery, dead, received_at, event=_event(delivery.value))
             return None
         try:
-            event = UpdateEvent.decode(delivery.value)
+            event = RefreshEvent.decode(delivery.value)
             require_name("subject", event.subject.id)
         except Exception as error:  # whatever it is: it would be the end of every worker that reads it
             message = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
-            self._bury(delivery, Dead(reason=DeathReason.UNKNOWN_SCHEMA, message=message), received_at)
+            self._bury(delivery, PermanentFailure(reason=FailureReason.UNKNOWN_SCHEMA, message=message), received_at)
             return None
         return delivery, event
 
-    async def _are_obsolete(self, events: Sequence[Received]) -> list[bool]:
+    async def _are_obsolete(self, events: Sequence[ReceivedEvent]) -> list[bool]:
         """Where the server cannot say, none is: there will be no permit either, and the database has the last word."""
         try:
             return await self._ground.coalescer.are_obsolete([(each.subject_id, each.version) for _, each in events])
         except Unavailable:
             return [False] * len(events)
 
-    async def _work(self, delivery: Delivery, event: UpdateEvent, received_at: float) -> None:
-        wait = Waiting(self._may_be_broken_off, self._stopping)
+    async def _work(self, delivery: Delivery, event: RefreshEvent, received_at: float) -> None:
+        wait = CancellableWait(self._may_be_broken_off, self._stopping)
         span = tracing.begin_refresh(event, delivery.deliveries)
         try:
             with nullcontext() if span is None else span.current():
@@ -197,31 +211,33 @@ class _Shift:
             await self._give_back(delivery, f"a worker failed: {type(error).__name__}: {error}")
             return
         match outcome:
-            case Obsolete():
+            case ObsoleteEvent():
                 self._skip(delivery, received_at, span)
-            case Failed():
+            case FailedCall():
                 dead, retries, version = outcome.dead, outcome.retries, outcome.version
                 self._bury(delivery, dead, received_at, retries=retries, event=event, version=version, span=span)
             case refreshed:
                 self._settler.put(
-                    Done(delivery=delivery, received_at=received_at, event=event, refreshed=refreshed, span=span)
+                    FinishedEvent(
+                        delivery=delivery, received_at=received_at, event=event, refreshed=refreshed, span=span
+                    )
                 )
 
-    def _note(self, subject: Subject, version: int, message: str, tries: int) -> None:
-        self._settler.put(Note(subject, version, message, tries))
+    def _note(self, subject: SnapshotSubject, version: int, message: str, tries: int) -> None:
+        self._settler.put(RetryNote(subject, version, message, tries))
 
     def _skip(self, delivery: Delivery, received_at: float, span: "Span | None" = None) -> None:
         metrics.OBSOLETE_EVENT_SKIPPED.inc()
-        self._settler.put(Done(delivery=delivery, received_at=received_at, span=span))
+        self._settler.put(FinishedEvent(delivery=delivery, received_at=received_at, span=span))
 
     def _bury(
         self,
         delivery: Delivery,
-        dead: Dead,
+        dead: PermanentFailure,
         received_at: float,
         *,
         retries: int = 0,
-        event: UpdateEvent | None = None,
+        event: RefreshEvent | None = None,
         version: int | None = None,
         span: "Span | None" = None,
     ) -> None:
@@ -234,7 +250,9 @@ class _Shift:
             worker=self._name.owner,
         )
         self._settler.put(
-            Done(delivery=delivery, received_at=received_at, event=event, dead=letter, version=version, span=span)
+            FinishedEvent(
+                delivery=delivery, received_at=received_at, event=event, dead=letter, version=version, span=span
+            )
         )
 
     async def _give_back(self, delivery: Delivery, reason: str) -> None:
@@ -259,9 +277,9 @@ class _Shift:
         self._changed.set()
 
 
-def _event(value: bytes) -> UpdateEvent | None:
+def _event(value: bytes) -> RefreshEvent | None:
     """The event in these bytes, if they hold one."""
     try:
-        return UpdateEvent.decode(value)
+        return RefreshEvent.decode(value)
     except UnknownSchema:
         return None

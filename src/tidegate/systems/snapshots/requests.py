@@ -30,10 +30,10 @@ from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Draft, O
 from tidegate.runtime.outage import Outage
 from tidegate.storage.valkey import Key
 from tidegate.systems.snapshots import tracing
-from tidegate.systems.snapshots.cache import Place
-from tidegate.systems.snapshots.events import Reason, UpdateEvent
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic, Transport, topic_for
+from tidegate.systems.snapshots.cache import CacheKey
+from tidegate.systems.snapshots.events import Reason, RefreshEvent
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic, Transport, topic_for
 from tidegate.systems.snapshots.transports.streams import KEY_FIELD, VALUE_FIELD
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
@@ -46,10 +46,10 @@ _WITHIN_S = 5.0
 """How long the server may take to give locks."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True):
     """That a subject be refreshed."""
 
-    subject: Subject
+    subject: SnapshotSubject
     priority: Priority
     reason: Reason
     known_version: int = 0
@@ -58,7 +58,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
 
 
-class UpdateRequests:
+class RefreshPublisher:
     """The one way to an event: nothing is published without the subject's lock."""
 
     def __init__(
@@ -68,14 +68,14 @@ class UpdateRequests:
         self._clock = clock or SystemClock()
         self._outage = Outage("snapshots.publish")
 
-    async def ask(self, wish: Wish) -> Outcome:
+    async def ask(self, wish: RefreshRequest) -> Outcome:
         """Publish the wish, unless it is published already; raises `Unavailable` where that is not possible now."""
         [outcome] = await self.ask_many([wish])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def ask_many(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
+    async def ask_many(self, wishes: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
         """The same for many at once; an error stands in the place of its outcome."""
         outcomes: dict[int, Outcome | TidegateError] = {}
         for priority in Priority:
@@ -85,7 +85,7 @@ class UpdateRequests:
                 outcomes |= {n: outcome for (n, _), outcome in zip(ours, asked, strict=True)}
         return [outcomes[n] for n in range(len(wishes))]
 
-    async def _ask(self, topic: Topic, wishes: Sequence[Wish]) -> Sequence[Outcome | TidegateError]:
+    async def _ask(self, topic: RefreshTopic, wishes: Sequence[RefreshRequest]) -> Sequence[Outcome | TidegateError]:
         """Of one priority. Where one of them cannot be, each by itself."""
         stream = self._transport.stream_of(topic)
         try:
@@ -106,7 +106,7 @@ class UpdateRequests:
             return [error if isinstance(outcome, Published | Upgraded) else outcome for outcome in locked]
         return locked
 
-    async def _publish_on_stream(self, stream: Key, wishes: Sequence[Wish]) -> list[Outcome]:
+    async def _publish_on_stream(self, stream: Key, wishes: Sequence[RefreshRequest]) -> list[Outcome]:
         """Locks and events in one step."""
         traced = [(wish, *self._traced(wish)) for wish in wishes]
         drafts = [
@@ -126,7 +126,7 @@ class UpdateRequests:
         return outcomes
 
     async def _publish(
-        self, topic: Topic, granted: Sequence[tuple[Wish, Published | Upgraded]]
+        self, topic: RefreshTopic, granted: Sequence[tuple[RefreshRequest, Published | Upgraded]]
     ) -> TidegateError | None:
         """Publish what we have the locks for, and confirm it; if that fails, let go of them, and tell why."""
         messages = [(wish.subject.id, self._published(wish, outcome.version)) for wish, outcome in granted]
@@ -152,27 +152,27 @@ class UpdateRequests:
         except TidegateError as error:
             log.info("snapshots.confirm_failed", events=len(published), error=str(error))
 
-    async def _let_go(self, subject: Subject, version: int) -> None:
+    async def _let_go(self, subject: SnapshotSubject, version: int) -> None:
         try:
             await self._coalescer.release(subject.id, version)
         except Unavailable:
             return  # it ends by itself, in half a minute
 
-    def _published(self, wish: Wish, version: int) -> bytes:
+    def _published(self, wish: RefreshRequest, version: int) -> bytes:
         correlation_id, span = self._traced(wish)
         if span is not None:
             tracing.end_request(span, version)
         return msgspec.structs.replace(self._event(wish, correlation_id), version=version).encode()
 
-    def _traced(self, wish: Wish) -> "tuple[str | None, tracing.Span | None]":
+    def _traced(self, wish: RefreshRequest) -> "tuple[str | None, tracing.Span | None]":
         """What the event is correlated by, and the span of its request, to be ended if it is published."""
         if wish.correlation_id is not None:
             return wish.correlation_id, None
         span = tracing.begin_request(wish.subject, wish.priority, wish.reason)
         return (None, None) if span is None else (span.traceparent, span)
 
-    def _event(self, wish: Wish, correlation_id: str | None) -> UpdateEvent:
-        return UpdateEvent(
+    def _event(self, wish: RefreshRequest, correlation_id: str | None) -> RefreshEvent:
+        return RefreshEvent(
             event_id=new_id(),
             subject_id=wish.subject.id,
             priority=wish.priority,
@@ -194,22 +194,22 @@ _LAG_KNOWN_FOR_MS = 1_000.0
 _MOST_AT_ONCE, _UNDER_WAY = 500, 4
 
 
-class _Asked(msgspec.Struct):
+class _RecentRequest(msgspec.Struct):
     at_ms: float
     until_ms: float
     is_queued: bool = True
     """So we believe until we hear otherwise."""
 
 
-_Wanted = tuple[Wish, _Asked, "Span | None"]
+_QueuedRequest = tuple[RefreshRequest, _RecentRequest, "Span | None"]
 
 
-class Wanting:
+class BackgroundRequests:
     """Which refreshes this process has asked for, and how long they take."""
 
     def __init__(
         self,
-        requests: UpdateRequests,
+        requests: RefreshPublisher,
         transport: Transport,
         *,
         calls_per_second: float,
@@ -218,8 +218,8 @@ class Wanting:
         self._requests, self._transport, self._now_ms = requests, transport, now_ms
         self._per_second = calls_per_second
         self._outage = Outage("snapshots.ask")
-        self._asked: dict[Place, _Asked] = {}
-        self._batcher: Batcher[_Wanted] = Batcher(self._ask, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
+        self._asked: dict[CacheKey, _RecentRequest] = {}
+        self._batcher: Batcher[_QueuedRequest] = Batcher(self._ask, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_retry: Callable[[Collection[str]], object] = _ignore_retry
         """Told of subjects that could not be asked for, when they may be asked for again."""
@@ -227,7 +227,7 @@ class Wanting:
         self._lag, self._lag_at_ms = 0, float("-inf")
         self._is_failing = False
 
-    def want(self, wish: Wish) -> bool:
+    def want(self, wish: RefreshRequest) -> bool:
         """Have it asked for, unless it was a moment ago; whether it is queued, as far as is known."""
         place, now_ms = (wish.subject.kind, wish.subject.key), self._now_ms()
         asked = self._asked.get(place)
@@ -235,7 +235,7 @@ class Wanting:
             return asked.is_queued
         if len(self._asked) >= _MOST_REMEMBERED:
             self._asked = {each: entry for each, entry in self._asked.items() if now_ms < entry.until_ms}
-        asked = self._asked[place] = _Asked(now_ms, now_ms + _ASK_AGAIN_MS)
+        asked = self._asked[place] = _RecentRequest(now_ms, now_ms + _ASK_AGAIN_MS)
         # The trace of the reader: the request is made for many together.
         span = tracing.begin_request(wish.subject, wish.priority, wish.reason)
         if span is not None:
@@ -271,7 +271,7 @@ class Wanting:
         """What could not be asked for may be asked for again at once: the server is back."""
         self._asked = {place: asked for place, asked in self._asked.items() if asked.is_queued}
 
-    async def _ask(self, wanted: list[_Wanted]) -> None:
+    async def _ask(self, wanted: list[_QueuedRequest]) -> None:
         try:
             outcomes: Sequence[Outcome | Exception] = await self._requests.ask_many([wish for wish, _, _ in wanted])
         except Exception as error:
@@ -299,7 +299,7 @@ class Wanting:
 
     async def _look_at_the_lag(self) -> None:
         try:
-            self._lag = await self._transport.lag(Topic.HIGH, GROUPS[Topic.HIGH])
+            self._lag = await self._transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
         except TidegateError:
             return  # the last one known is as good a guess as any
 

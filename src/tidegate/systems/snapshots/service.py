@@ -33,28 +33,28 @@ from tidegate.runtime.timekeeper import DueSource
 from tidegate.system import Api, Context, DeadLetterCount, Gauges, HttpContext, OpenSystem
 from tidegate.system import Topic as DashboardTopic
 from tidegate.systems.snapshots.archive.opening import is_possible, nightly_archive
-from tidegate.systems.snapshots.cache import LocalCache, News, Shelf
-from tidegate.systems.snapshots.calls import Caller, Calls
-from tidegate.systems.snapshots.committer import Ground
-from tidegate.systems.snapshots.dead_letters import DeadUpdates
+from tidegate.systems.snapshots.cache import LocalCache, RefreshFeed, SnapshotCache
+from tidegate.systems.snapshots.calls import RefreshCalls, UpstreamCaller
+from tidegate.systems.snapshots.committer import RefreshDependencies
+from tidegate.systems.snapshots.dead_letters import RefreshDeadLetters
 from tidegate.systems.snapshots.events import Reason
 from tidegate.systems.snapshots.kinds import NO_KINDS, by_name, configured_kinds
-from tidegate.systems.snapshots.lookup import Lookup
+from tidegate.systems.snapshots.lookup import SnapshotLookup
 from tidegate.systems.snapshots.model import SnapshotKind
-from tidegate.systems.snapshots.prefetch.budget import Backlog
-from tidegate.systems.snapshots.prefetch.planner import Prefetch, Requests
-from tidegate.systems.snapshots.reads import Activity, SnapshotReader
+from tidegate.systems.snapshots.prefetch.budget import WorkerBacklog
+from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner, Requests
+from tidegate.systems.snapshots.reads import ReadActivity, SnapshotReader
 from tidegate.systems.snapshots.refresh_worker import RefreshWorker, WorkerName
-from tidegate.systems.snapshots.requests import UpdateRequests, Wanting, Wish
-from tidegate.systems.snapshots.settings import LaneSettings, SnapshotSettings
+from tidegate.systems.snapshots.requests import BackgroundRequests, RefreshPublisher, RefreshRequest
+from tidegate.systems.snapshots.settings import SnapshotSettings, WorkerSettings
 from tidegate.systems.snapshots.tables import prefetch_hours
-from tidegate.systems.snapshots.transports.migration import MovingTransport, TransportMove
+from tidegate.systems.snapshots.transports.migration import MigratingTransport, TransportMigration
 from tidegate.systems.snapshots.transports.opening import open_transport, warn_of_events_left_behind
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic, Transport
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic, Transport
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 
 if TYPE_CHECKING:
-    from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
+    from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsOverviewReader
 
 _PER_SECOND = "second"
 """The rule of the limiter that counts the calls of a second."""
@@ -93,10 +93,10 @@ log = get_logger(__name__)
 def upkeep_of_snapshots(parts: Context, requests: Requests, transport: Transport) -> Sequence[DueSource]:
     """What the settings want of it: sources for the leader's timekeeper."""
     settings = parts.settings
-    sources: list[DueSource] = [TransportMove(transport)] if isinstance(transport, MovingTransport) else []
+    sources: list[DueSource] = [TransportMigration(transport)] if isinstance(transport, MigratingTransport) else []
     if settings.section(SnapshotSettings).prefetch.enabled:
-        backlog = Backlog(lambda: transport.lag(Topic.LOW, GROUPS[Topic.LOW]))
-        sources.append(Prefetch(parts.database, requests, settings.section(SnapshotSettings).prefetch, backlog))
+        backlog = WorkerBacklog(lambda: transport.lag(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]))
+        sources.append(PrefetchPlanner(parts.database, requests, settings.section(SnapshotSettings).prefetch, backlog))
     if settings.section(SnapshotSettings).archive.enabled:
         if is_possible():
             sources.append(nightly_archive(settings, parts.database))
@@ -115,10 +115,10 @@ class Snapshots:
     parts: Context
     kinds: Mapping[str, SnapshotKind]
     reader: SnapshotReader
-    requests: UpdateRequests
+    requests: RefreshPublisher
     transport: Transport
-    dead: DeadUpdates
-    news: News
+    dead: RefreshDeadLetters
+    news: RefreshFeed
     gauges: SnapshotGauges
     limiter: Limiter
     breakers: Sequence[CircuitBreaker]
@@ -136,7 +136,7 @@ class Snapshots:
         Raises what `SnapshotReader.read` raises, and `Unavailable` where it cannot be asked for now.
         """
         subject, known = self.reader.subject(kind, key), await self.reader.known(kind, key)
-        wish = Wish(
+        wish = RefreshRequest(
             subject=subject,
             priority=Priority.HIGH,
             reason=Reason.USER_REQUEST,
@@ -156,7 +156,7 @@ class OpenSnapshots(OpenSystem):
 
     def __init__(self, context: Context, snapshots: Snapshots | None) -> None:
         self._context, self.snapshots = context, snapshots
-        self._reader: SnapshotsReader | None = None
+        self._reader: SnapshotsOverviewReader | None = None
 
     def workers(self) -> Mapping[str, Service]:
         """Workers that refresh."""
@@ -208,12 +208,12 @@ class OpenSnapshots(OpenSystem):
         """Lags and rates."""
         return () if self.snapshots is None else [self.snapshots.gauges]
 
-    def _overview(self, snapshots: Snapshots) -> "SnapshotsReader":
+    def _overview(self, snapshots: Snapshots) -> "SnapshotsOverviewReader":
         """One for the route and the topic, so that they share a sample."""
-        from tidegate.systems.snapshots.topics import SnapshotsReader
+        from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
         if self._reader is None:
-            self._reader = SnapshotsReader(snapshots)
+            self._reader = SnapshotsOverviewReader(snapshots)
         return self._reader
 
 
@@ -227,15 +227,15 @@ async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = 
         await transport.start()
         stack.push_async_callback(transport.close)
         await warn_of_events_left_behind(parts)
-        news = News(parts.valkey, parts.valkey.unit(_UNIT))
+        news = RefreshFeed(parts.valkey, parts.valkey.unit(_UNIT))
         stack.push_async_callback(news.close)
-        base = _Base(parts, named, transport, news)
+        base = _Parts(parts, named, transport, news)
         stack.push_async_callback(base.server.close)
         reader = base.reader()
         await stack.enter_async_context(reader.following())
         workers: dict[str, Service] = {}
         sources: dict[str, Transport] = {"": transport}
-        if isinstance(transport, MovingTransport):
+        if isinstance(transport, MigratingTransport):
             sources["-previous"] = transport.previous
         for priority, lane in (
             (Priority.HIGH, settings.section(SnapshotSettings).high),
@@ -253,7 +253,7 @@ async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = 
             reader=reader,
             requests=base.requests,
             transport=transport,
-            dead=DeadUpdates(transport, base.requests, base.coalescer, reader),
+            dead=RefreshDeadLetters(transport, base.requests, base.coalescer, reader),
             news=news,
             gauges=SnapshotGauges(transport, base.limiter),
             limiter=base.limiter,
@@ -264,10 +264,12 @@ async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = 
         )
 
 
-class _Base:
+class _Parts:
     """What readers and workers of one process share."""
 
-    def __init__(self, parts: Context, kinds: Mapping[str, SnapshotKind], transport: Transport, news: News) -> None:
+    def __init__(
+        self, parts: Context, kinds: Mapping[str, SnapshotKind], transport: Transport, news: RefreshFeed
+    ) -> None:
         self._parts, self._kinds, self._transport, self._news = parts, kinds, transport, news
         settings = parts.settings
         self._ours: SnapshotSettings = settings.section(SnapshotSettings)
@@ -277,8 +279,8 @@ class _Base:
         self._of_database = CircuitBreaker("database", settings.breaker, state_gauge=metrics.DB_CIRCUIT_BREAKER_STATE)
         self.coalescer = Coalescer(parts.valkey, settings.coalescer, name=_UNIT)
         self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
-        self.requests = UpdateRequests(self.coalescer, transport, self.server, clock=self._clock)
-        self._shelf = Shelf(parts.valkey, keep=self._ours.cache_for)
+        self.requests = RefreshPublisher(self.coalescer, transport, self.server, clock=self._clock)
+        self._shelf = SnapshotCache(parts.valkey, keep=self._ours.cache_for)
 
     @property
     def breakers(self) -> Sequence[CircuitBreaker]:
@@ -289,15 +291,17 @@ class _Base:
         """Answers."""
         ours = self._ours
         local = LocalCache(most_bytes=ours.local_cache_bytes, keep_ms=milliseconds(ours.local_cache_for))
-        lookup = Lookup(local, self._shelf, self._parts.database, server=self.server, sql_breaker=self._of_database)
+        lookup = SnapshotLookup(
+            local, self._shelf, self._parts.database, server=self.server, sql_breaker=self._of_database
+        )
         rates = [rate.per_second for rate in self._parts.settings.limiter.rates]
-        wanting = Wanting(self.requests, self._transport, calls_per_second=min(rates, default=100.0))
+        wanting = BackgroundRequests(self.requests, self._transport, calls_per_second=min(rates, default=100.0))
         reader = SnapshotReader(
             self._kinds,
             lookup,
             wanting,
             self._news,
-            activity=Activity(self._parts.database, self._clock),
+            activity=ReadActivity(self._parts.database, self._clock),
             clock=self._clock,
             missing_for=ours.missing_for,
             failed_for=ours.failed_for,
@@ -305,10 +309,12 @@ class _Base:
         self.server.on_return.append(reader.server_returned)
         return reader
 
-    def worker(self, priority: Priority, lane: LaneSettings, caller: Caller, source: Transport) -> RefreshWorker:
+    def worker(
+        self, priority: Priority, lane: WorkerSettings, caller: UpstreamCaller, source: Transport
+    ) -> RefreshWorker:
         """Refreshes what `source` brings."""
         ours = self._ours
-        calls = Calls(
+        calls = RefreshCalls(
             self._kinds,
             caller=caller,
             limiter=self.limiter,
@@ -317,7 +323,7 @@ class _Base:
             most_redirects=self._parts.settings.section(UpstreamSettings).most_redirects,
             pauses=Backoff(first=ours.first_pause, most=ours.first_pause * 16),
         )
-        ground = Ground(
+        ground = RefreshDependencies(
             database=self._parts.database,
             breaker=self._of_database,
             transport=self._transport,

@@ -242,7 +242,7 @@ class GameSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
         return None if value is None else value.rstrip("/")
 
 
-class LaneSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class WorkerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """How one process works on the events of one priority."""
 
     concurrency: int = Field(default=8, ge=1, le=64)
@@ -258,7 +258,7 @@ class LaneSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
         return self.concurrency * self.batch
 
 
-class LowLaneSettings(LaneSettings, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class LowWorkerSettings(WorkerSettings, frozen=True, extra="forbid", use_attribute_docstrings=True):
     """The same for events that nobody waits for: fewer batches, and larger ones."""
 
     concurrency: int = Field(default=2, ge=1, le=64)
@@ -288,9 +288,9 @@ class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     kinds: tuple[str, ...] = ()
     """Kinds of your own, each as `module:name`: a `SnapshotKind`, or a class or function that makes one without
     arguments. The module is installed, or lies in a folder of PYTHONPATH."""
-    high: LaneSettings = LaneSettings()
+    high: WorkerSettings = WorkerSettings()
     """How refreshes are made that somebody waits for."""
-    low: LowLaneSettings = LowLaneSettings()
+    low: LowWorkerSettings = LowWorkerSettings()
     """How refreshes are made that nobody waits for."""
     tries: int = Field(default=3, ge=1, le=20)
     """How often a call is made whose upstream fails, until the event is a dead letter."""

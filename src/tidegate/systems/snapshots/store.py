@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, case, delete, fals
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.columns import UtcDateTime
 from tidegate.systems.snapshots import versions
-from tidegate.systems.snapshots.model import Subject, digest, pack
+from tidegate.systems.snapshots.model import SnapshotSubject, digest, pack
 from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, Tier, fraction, learn
 from tidegate.systems.snapshots.tables import snapshot_history, snapshot_status, snapshots
 
@@ -27,10 +27,10 @@ _SAMPLE_SALT = 1
 """States of a subject whose refresh did not succeed; success has no row."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
     """A subject as its row has it."""
 
-    subject: Subject
+    subject: SnapshotSubject
     version: int
     upstream_id: str | None
     body: bytes | None
@@ -46,7 +46,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     """What a call to the upstream brought."""
 
-    subject: Subject
+    subject: SnapshotSubject
     version: int
     """See `versions.version_of_result`."""
     checked_at: datetime
@@ -59,7 +59,13 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, subject: Subject, version: int, *, checked_at: datetime, body: bytes, upstream_id: str | None = None
+        cls,
+        subject: SnapshotSubject,
+        version: int,
+        *,
+        checked_at: datetime,
+        body: bytes,
+        upstream_id: str | None = None,
     ) -> "Refreshed":
         """A body as the upstream gave it, ready to be written."""
         return cls(
@@ -73,38 +79,38 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Effect(msgspec.Struct, frozen=True):
+class WriteEffect(msgspec.Struct, frozen=True):
     """What became of a result."""
 
-    subject: Subject
+    subject: SnapshotSubject
     version: int
     is_taken: bool
     """False: a newer one is there already."""
     is_changed: bool
 
 
-def get_many(tx: Transaction, subjects: Iterable[Subject]) -> dict[Subject, Snapshot]:
+def get_many(tx: Transaction, subjects: Iterable[SnapshotSubject]) -> dict[SnapshotSubject, SnapshotRow]:
     """Those that are known."""
     return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_among(subjects))))}
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownSubject(msgspec.Struct, frozen=True):
     """What is known of a subject."""
 
-    row: Snapshot | None
-    trouble: "Trouble | None"
+    row: SnapshotRow | None
+    trouble: "RefreshStatus | None"
     """What is wrong with its refresh."""
 
 
-def look_many(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, Known]:
+def look_many(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, KnownSubject]:
     """What is known of these, and what is wrong with their refreshes."""
     rows = get_many(tx, subjects)
     those = select(_status.kind, _status.key, *_TROUBLE_COLUMNS).where(_among(subjects, snapshot_status))
-    troubles = {Subject(row[0], row[1]): _trouble(row[2:]) for row in tx.execute(those)}
-    return {each: Known(rows.get(each), troubles.get(each)) for each in subjects}
+    troubles = {SnapshotSubject(row[0], row[1]): _trouble(row[2:]) for row in tx.execute(those)}
+    return {each: KnownSubject(rows.get(each), troubles.get(each)) for each in subjects}
 
 
-def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bool = True) -> list[Effect]:
+def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bool = True) -> list[WriteEffect]:
     """Write results, each subject's newest; tells what became of each, in the order given.
 
     `keeps_history`: what changed is remembered beside what it changed to.
@@ -121,7 +127,7 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
     _clear_status(tx, [each.subject for each in taken])
     counted = {id(each) for each in taken}
     return [
-        Effect(
+        WriteEffect(
             each.subject,
             each.version,
             is_taken=id(each) in counted,
@@ -131,7 +137,9 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
     ]
 
 
-def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime], look_within: timedelta = LOOK_WITHIN) -> None:
+def touch_asked(
+    tx: Transaction, asked: Mapping[SnapshotSubject, datetime], look_within: timedelta = LOOK_WITHIN
+) -> None:
     """Note when subjects were last asked for; a time never goes back. They are HOT from then on.
 
     Who plans the calls that nobody waits for looks at them again within `look_within`: they are read now.
@@ -144,10 +152,10 @@ def touch_asked(tx: Transaction, asked: Mapping[Subject, datetime], look_within:
         tx.execute(_ASKED, rows)
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """A refresh that failed: for good, or it is being tried again."""
 
-    subject: Subject
+    subject: SnapshotSubject
     state: str = FAILED
     version: int | None
     """Of the call that failed, or of its event where none was made; None: unknown."""
@@ -156,7 +164,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     tries: int
 
 
-def note_failures(tx: Transaction, failures: Sequence[Failure]) -> list[Failure]:
+def note_failures(tx: Transaction, failures: Sequence[FailedAttempt]) -> list[FailedAttempt]:
     """Note refreshes that failed. Those that count: the others have as new a success, or a newer one."""
     if not failures:
         return []
@@ -174,7 +182,7 @@ def note_failures(tx: Transaction, failures: Sequence[Failure]) -> list[Failure]
     return counted
 
 
-def _note(tx: Transaction, failure: Failure) -> None:
+def _note(tx: Transaction, failure: FailedAttempt) -> None:
     key = {"kind": failure.subject.kind, "key": failure.subject.key}
     values = {
         "state": failure.state,
@@ -189,7 +197,7 @@ def _note(tx: Transaction, failure: Failure) -> None:
         tx.insert_many(snapshot_status, [key | values], skip_existing=True)
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why a refresh did not succeed yet."""
 
     state: str
@@ -204,23 +212,23 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == FAILED
 
 
-def trouble_of(tx: Transaction, subject: Subject) -> Trouble | None:
+def trouble_of(tx: Transaction, subject: SnapshotSubject) -> RefreshStatus | None:
     """What is wrong with the refresh of a subject; None where nothing is."""
     row = tx.execute(_TROUBLE, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
     return None if row is None else _trouble(row)
 
 
-def _trouble(row: Sequence[Any]) -> Trouble:
-    return Trouble(state=row[0], reason=row[1], message=row[2], tries=row[3], changed_at=row[4])
+def _trouble(row: Sequence[Any]) -> RefreshStatus:
+    return RefreshStatus(state=row[0], reason=row[1], message=row[2], tries=row[3], changed_at=row[4])
 
 
-def troubled(tx: Transaction, limit: int = 100) -> list[tuple[Subject, str, str, int]]:
+def troubled(tx: Transaction, limit: int = 100) -> list[tuple[SnapshotSubject, str, str, int]]:
     """Subjects whose refresh is being tried again or has failed, the latest first: state, reason, tries."""
     at = snapshot_status.c
     rows = tx.execute(
         select(at.kind, at.key, at.state, at.reason, at.tries).order_by(at.changed_at.desc()).limit(limit)
     )
-    return [(Subject(row[0], row[1]), row[2], row[3], row[4]) for row in rows]
+    return [(SnapshotSubject(row[0], row[1]), row[2], row[3], row[4]) for row in rows]
 
 
 _READ = select(
@@ -262,12 +270,12 @@ class _Present(msgspec.Struct, frozen=True):
         return None if self.missing_since is not None else self.hash
 
 
-def _sample_place(subject: Subject) -> int:
+def _sample_place(subject: SnapshotSubject) -> int:
     """The place of a subject in a random order of all subjects; the same in every process."""
     return int(fraction(subject, _SAMPLE_SALT) * SAMPLE_PLACES)
 
 
-def _locked(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, _Present]:
+def _locked(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, _Present]:
     """The rows of these subjects, made where there are none, and ours until the commit."""
     empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
     made = [{"kind": each.kind, "key": each.key, "sample_place": _sample_place(each), **empty} for each in subjects]
@@ -275,7 +283,7 @@ def _locked(tx: Transaction, subjects: Sequence[Subject]) -> dict[Subject, _Pres
     columns = (_c.version, _c.hash, _c.last_checked_at, _c.missing_since, _c.changes, _c.change_rate)
     those = select(_c.kind, _c.key, *columns).where(_among(subjects))
     rows = tx.execute(those.order_by(_c.kind, _c.key).with_for_update())
-    return {Subject(row[0], row[1]): _Present(*row[2:]) for row in rows}
+    return {SnapshotSubject(row[0], row[1]): _Present(*row[2:]) for row in rows}
 
 
 _WRITE = (
@@ -308,7 +316,7 @@ _CHECK = (
 )
 
 
-def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subject, _Present]) -> None:
+def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[SnapshotSubject, _Present]) -> None:
     rows = [
         _row(each, present[each.subject])
         | {"new_upstream_id": each.upstream_id, "new_body": each.body, "new_hash": each.hash, "new_size": each.size}
@@ -318,7 +326,7 @@ def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subje
         tx.execute(_WRITE, rows)
 
 
-def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Subject, _Present]) -> None:
+def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[SnapshotSubject, _Present]) -> None:
     rows = [_row(each, present[each.subject]) for each in results]
     if rows:
         tx.execute(_CHECK, rows)
@@ -364,12 +372,12 @@ def _remember(tx: Transaction, results: Sequence[Refreshed]) -> None:
     tx.insert_many(snapshot_history, rows, skip_existing=True)
 
 
-def _clear_status(tx: Transaction, subjects: Sequence[Subject]) -> None:
+def _clear_status(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> None:
     if subjects:
         tx.execute(delete(snapshot_status).where(_among(subjects, snapshot_status)))
 
 
-def _among(subjects: Iterable[Subject], table: Table = snapshots) -> ColumnElement[bool]:
+def _among(subjects: Iterable[SnapshotSubject], table: Table = snapshots) -> ColumnElement[bool]:
     """Kind by kind, and not as pairs: SQLite would go through the whole table for these."""
     keys: dict[str, list[str]] = {}
     for each in subjects:
@@ -377,9 +385,9 @@ def _among(subjects: Iterable[Subject], table: Table = snapshots) -> ColumnEleme
     return or_(false(), *(and_(table.c.kind == kind, table.c.key.in_(some)) for kind, some in keys.items()))
 
 
-def _snapshot(row: Any) -> Snapshot:
-    return Snapshot(
-        subject=Subject(row.kind, row.key),
+def _snapshot(row: Any) -> SnapshotRow:
+    return SnapshotRow(
+        subject=SnapshotSubject(row.kind, row.key),
         version=row.version,
         upstream_id=row.upstream_id,
         body=row.body,

@@ -30,7 +30,7 @@ _MOST_FAILED = 10_000
 _c, _status = snapshots.c, snapshot_status.c
 
 
-class FreshnessMix(msgspec.Struct, frozen=True, kw_only=True):
+class FreshnessSample(msgspec.Struct, frozen=True, kw_only=True):
     """How good the snapshots of a sample are, as readers would be told at this moment."""
 
     sampled: int
@@ -49,7 +49,7 @@ class FreshnessMix(msgspec.Struct, frozen=True, kw_only=True):
 
 def freshness_mix(
     tx: Transaction, ttls: Mapping[str, timedelta], most: int = 1000, start: int | None = None
-) -> FreshnessMix:
+) -> FreshnessSample:
     """Look at up to `most` subjects of all kinds together, chosen at random, each kind with its share.
 
     `start`: the place at which the sample begins; drawn at random by default.
@@ -68,7 +68,7 @@ def freshness_mix(
         for size, checked_at, missing_since in rows:
             counts[_judged(size, checked_at, missing_since, tx.now - ttl)] += 1
         sampled, is_all = sampled + len(rows), is_all and len(rows) < share
-    return FreshnessMix(sampled=sampled, is_all=is_all, failed=_failed(tx), **counts)
+    return FreshnessSample(sampled=sampled, is_all=is_all, failed=_failed(tx), **counts)
 
 
 def _judged(size: int, checked_at: datetime | None, missing_since: datetime | None, fresh_since: datetime) -> str:
@@ -140,19 +140,19 @@ class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that wait for a permit, by priority."""
     paused_until: datetime | None
     """The upstream asked for a rest until then; null where it did not."""
-    freshness: FreshnessMix | None
+    freshness: FreshnessSample | None
     topics: list[TopicView] | None
     dead: int | None
     unknown: list[Unknown]
 
 
-class SnapshotsReader:
+class SnapshotsOverviewReader:
     """Reads the overview. What cannot be read in time is null in it."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots, self._database = snapshots, snapshots.parts.database
         self._ttls = {name: kind.ttl for name, kind in snapshots.kinds.items()}
-        self._sample: tuple[float, FreshnessMix | None] = (0.0, None)
+        self._sample: tuple[float, FreshnessSample | None] = (0.0, None)
         self._sampling = asyncio.Lock()
 
     async def read(self) -> SnapshotsOverview:
@@ -225,7 +225,7 @@ class SnapshotsReader:
     def _rules(self) -> Sequence[Limit | Rate]:
         return self._snapshots.limiter.settings.rules
 
-    async def _freshness(self) -> FreshnessMix:
+    async def _freshness(self) -> FreshnessSample:
         """A sample reads a thousand rows, so it is kept for a while, and concurrent readers share it."""
         async with self._sampling:
             kept_until_ms, mix = self._sample

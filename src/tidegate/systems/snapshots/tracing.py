@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import traces
-from tidegate.systems.snapshots.events import DeadUpdate, Reason, UpdateEvent
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.events import FailedRefresh, Reason, RefreshEvent
+from tidegate.systems.snapshots.model import SnapshotSubject
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LENGTH = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
 
-def begin_request(subject: Subject, priority: Priority, reason: Reason) -> "Span | None":
+def begin_request(subject: SnapshotSubject, priority: Priority, reason: Reason) -> "Span | None":
     """The span of a request for a refresh, to be ended when its event is published; None where it is not traced.
 
     Its `traceparent` is the correlation id of the event.
@@ -36,7 +36,7 @@ def end_request(span: "Span", version: int) -> None:
     span.end()
 
 
-def begin_refresh(event: UpdateEvent, deliveries: int) -> "Span | None":
+def begin_refresh(event: RefreshEvent, deliveries: int) -> "Span | None":
     """The span of an event that is worked on; None where it is not traced, or not by us."""
     tracer, parent = traces.tracer(), event.correlation_id
     if tracer is None or parent is None or len(parent) != _LENGTH or not parent.startswith("00-"):
@@ -45,7 +45,7 @@ def begin_refresh(event: UpdateEvent, deliveries: int) -> "Span | None":
     return tracer.begin(f"refresh {event.subject.kind}", facts, parent=parent, kind="consumer")
 
 
-def end_refresh(span: "Span", dead: DeadUpdate | None, *, is_written: bool, began_ns: int) -> None:
+def end_refresh(span: "Span", dead: FailedRefresh | None, *, is_written: bool, began_ns: int) -> None:
     """It was written, or became a dead letter, or was nobody's wish any more; `began_ns` is when writing began."""
     if is_written:
         span.child("write", began_ns=began_ns)

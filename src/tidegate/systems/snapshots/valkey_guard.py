@@ -38,7 +38,7 @@ class _StillThere(Exception):
     """A failed call to a server that answers, inside the breaker: it is not a failure of the server."""
 
 
-class Standing(Enum):
+class ServerState(Enum):
     """What is known of the server."""
 
     THERE = auto()
@@ -62,15 +62,15 @@ class ValkeyGuard:
         """Called when the server serves again."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ServerState:
         """As far as is known now."""
         match self._breaker.state:
             case CircuitBreakerState.CLOSED:
-                return Standing.DOUBTFUL if self._has_failed or self._refuses else Standing.THERE
+                return ServerState.DOUBTFUL if self._has_failed or self._refuses else ServerState.THERE
             case CircuitBreakerState.TRYING:
-                return Standing.DOUBTFUL
+                return ServerState.DOUBTFUL
             case CircuitBreakerState.OPEN:
-                return Standing.AWAY
+                return ServerState.AWAY
 
     async def call(self, work: Callable[[], Awaitable[T]], *, within_s: float) -> T:
         """Do this on the server.

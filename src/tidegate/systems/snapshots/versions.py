@@ -12,16 +12,16 @@ The rules are pure: the store applies them under the lock of the row, and random
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 
 _US_PER_MS = 1000
 
 
-class Result(Protocol):
+class VersionedResult(Protocol):
     """What a call brought."""
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> SnapshotSubject:
         """The subject that was asked for."""
         ...
 
@@ -36,7 +36,7 @@ class Result(Protocol):
         ...
 
 
-class Row(Protocol):
+class VersionedRow(Protocol):
     """What the database has."""
 
     @property
@@ -50,7 +50,7 @@ class Row(Protocol):
         ...
 
 
-R = TypeVar("R", bound=Result)
+R = TypeVar("R", bound=VersionedResult)
 
 
 def version_of_result(event_version: int, granted_at_ms: int) -> int:
@@ -58,9 +58,9 @@ def version_of_result(event_version: int, granted_at_ms: int) -> int:
     return max(event_version, granted_at_ms * _US_PER_MS)
 
 
-def newest(results: Iterable[R]) -> dict[Subject, R]:
+def newest(results: Iterable[R]) -> dict[SnapshotSubject, R]:
     """The one result of each subject that counts; of two that were sent in the same moment, the first."""
-    found: dict[Subject, R] = {}
+    found: dict[SnapshotSubject, R] = {}
     for result in results:
         before = found.get(result.subject)
         if before is None or before.version < result.version:
@@ -68,7 +68,7 @@ def newest(results: Iterable[R]) -> dict[Subject, R]:
     return found
 
 
-def counts(result: Result, row: Row) -> bool:
+def counts(result: VersionedResult, row: VersionedRow) -> bool:
     """Whether it may be written over what the row has. The same result counts again: its first commit may be unknown.
 
     Of two that were sent in the same moment the one that was written first stays, so that all copies agree.

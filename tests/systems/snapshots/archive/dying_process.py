@@ -13,7 +13,7 @@ from tests.systems.snapshots.archive.history_rows import NOON, OLD
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots.archive import archiver
-from tidegate.systems.snapshots.archive.archiver import Mover, Part
+from tidegate.systems.snapshots.archive.archiver import ArchivePart, HistoryMover
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
 STEPS = ("while writing", "written", "compared", "while deleting", "deleted")
@@ -53,7 +53,7 @@ def die_while_deleting() -> None:
     """Within the transaction, when half of it was said."""
     forget, calls = archiver.forget, 0
 
-    def dying(tx: Transaction, part: Part, name: str, size: int) -> None:
+    def dying(tx: Transaction, part: ArchivePart, name: str, size: int) -> None:
         nonlocal calls
         calls += 1
         if calls == 2:
@@ -67,7 +67,7 @@ async def main(url: str, folder: str, step: str) -> None:
     if step == "while deleting":
         die_while_deleting()
     async with await Database.open(url, clock=ManualClock(NOON)) as database:
-        moving = Mover(database, Dying(ObjectStorage(folder), step), most_entries=5)
+        moving = HistoryMover(database, Dying(ObjectStorage(folder), step), most_entries=5)
         while await moving.move_some(NOON - OLD):
             pass
 

@@ -9,10 +9,10 @@ from sqlalchemy import func, select
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.archive.archiver import Mover, Storage
-from tidegate.systems.snapshots.archive.history import Entry, History
+from tidegate.systems.snapshots.archive.archiver import ArchiveStorage, HistoryMover
+from tidegate.systems.snapshots.archive.history import HistoryEntry, SnapshotHistory
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.tables import snapshot_history
 
@@ -21,7 +21,7 @@ OLD = timedelta(days=30)
 KINDS = ("character", "guild of ß%ü")
 
 
-def body(subject: Subject, days_ago: int) -> bytes:
+def body(subject: SnapshotSubject, days_ago: int) -> bytes:
     return b'{"key": "%s", "days_ago": %d}' % (subject.key.encode(), days_ago)
 
 
@@ -31,7 +31,7 @@ class Past:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def change(self, subjects: Sequence[Subject], days_ago: int) -> None:
+    async def change(self, subjects: Sequence[SnapshotSubject], days_ago: int) -> None:
         """Each of them changed then; the version tells when, too."""
         results = [
             Refreshed.of(each, 1000 - days_ago, checked_at=NOON - timedelta(days=days_ago), body=body(each, days_ago))
@@ -39,8 +39,8 @@ class Past:
         ]
         await self.database.transaction(store.write_round, results)
 
-    async def fill(self, keys: int = 12, days: Sequence[int] = (70, 45, 44, 31, 30, 29, 2)) -> list[Subject]:
-        subjects = [Subject(kind, f"k {n:02}") for kind in KINDS for n in range(keys)]
+    async def fill(self, keys: int = 12, days: Sequence[int] = (70, 45, 44, 31, 30, 29, 2)) -> list[SnapshotSubject]:
+        subjects = [SnapshotSubject(kind, f"k {n:02}") for kind in KINDS for n in range(keys)]
         for days_ago in days:
             await self.change(subjects, days_ago)
         return subjects
@@ -51,14 +51,14 @@ class Past:
 
         return await self.database.read(count)
 
-    async def move_all(self, storage: Storage, *, most_entries: int = 5) -> int:
-        mover, moved = Mover(self.database, storage, most_entries=most_entries), 0
+    async def move_all(self, storage: ArchiveStorage, *, most_entries: int = 5) -> int:
+        mover, moved = HistoryMover(self.database, storage, most_entries=most_entries), 0
         while some := await mover.move_some(NOON - OLD):
             moved += some
         return moved
 
-    async def history(self, storage: ObjectStorage, subject: Subject, limit: int = 50) -> list[Entry]:
-        return await History(self.database, lambda: storage).of(subject, limit=limit)
+    async def history(self, storage: ObjectStorage, subject: SnapshotSubject, limit: int = 50) -> list[HistoryEntry]:
+        return await SnapshotHistory(self.database, lambda: storage).of(subject, limit=limit)
 
 
 @asynccontextmanager

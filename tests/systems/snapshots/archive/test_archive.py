@@ -15,13 +15,13 @@ from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, refused_port
 from tests.systems.snapshots.archive.history_rows import NOON, OLD, Past, body, past_at
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.archive.archiver import Mover, NotAsWritten
-from tidegate.systems.snapshots.archive.history import History
+from tidegate.systems.snapshots.archive.archiver import ArchiveCorrupted, HistoryMover
+from tidegate.systems.snapshots.archive.history import SnapshotHistory
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage, StorageUnavailable
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.store import Refreshed
 
-HERO = Subject("character", "k 03")
+HERO = SnapshotSubject("character", "k 03")
 DAYS = [2, 29, 30, 31, 44, 45, 70]
 
 
@@ -64,7 +64,9 @@ async def test_history_is_the_same_after_the_old_of_it_was_moved(past: Past, sto
 
 async def test_it_works_on_every_database(past_everywhere: Past, in_folder: ObjectStorage):
     past = past_everywhere
-    subjects = [Subject("character", key) for key in ("a", "B", "Z", "z", "ä", "é~", "_", "-", "日本", "10", "9")]
+    subjects = [
+        SnapshotSubject("character", key) for key in ("a", "B", "Z", "z", "ä", "é~", "_", "-", "日本", "10", "9")
+    ]
     for days_ago in (50, 40, 3):
         await past.change(subjects, days_ago)
 
@@ -82,11 +84,11 @@ async def test_a_limit_is_kept_and_the_archive_is_left_alone_where_the_database_
     def nowhere() -> ObjectStorage:
         raise AssertionError("nobody needs the archive")
 
-    told = await History(past.database, nowhere).of(HERO, limit=2)
+    told = await SnapshotHistory(past.database, nowhere).of(HERO, limit=2)
 
     assert [entry.version for entry in told] == [998, 971]
     with pytest.raises(InvalidArgument):
-        await History(past.database, nowhere).of(HERO, limit=0)
+        await SnapshotHistory(past.database, nowhere).of(HERO, limit=0)
 
 
 async def test_a_limit_reaches_into_the_archive(past: Past, in_folder: ObjectStorage):
@@ -121,12 +123,12 @@ async def test_moving_again_changes_nothing(past: Past, storage: ObjectStorage):
 
 
 async def test_a_part_is_bounded_by_its_bytes_too(past: Past, in_folder: ObjectStorage):
-    await past.change([Subject("character", f"k{n}") for n in range(10)], 40)
+    await past.change([SnapshotSubject("character", f"k{n}") for n in range(10)], 40)
 
-    moved = await Mover(past.database, in_folder, most_bytes=80).move_some(NOON - OLD)
+    moved = await HistoryMover(past.database, in_folder, most_bytes=80).move_some(NOON - OLD)
 
     assert moved == 2
-    assert await Mover(past.database, in_folder, most_bytes=1).move_some(NOON - OLD) == 1
+    assert await HistoryMover(past.database, in_folder, most_bytes=1).move_some(NOON - OLD) == 1
 
 
 class Corrupting:
@@ -146,7 +148,7 @@ async def test_nothing_is_deleted_that_did_not_come_back_as_it_was_written(past:
     await past.fill()
     rows = await past.rows()
 
-    with pytest.raises(NotAsWritten):
+    with pytest.raises(ArchiveCorrupted):
         await past.move_all(Corrupting(storage))
 
     assert await past.rows() == rows
@@ -168,7 +170,7 @@ async def test_two_who_believe_to_lead_archive_the_same_once(past_everywhere: Pa
 async def test_an_entry_that_comes_late_finds_its_way_too(past: Past, in_folder: ObjectStorage):
     await past.fill()
     await past.move_all(in_folder)
-    late = Subject("character", "k 02b")
+    late = SnapshotSubject("character", "k 02b")
     await past.change([late], 45)
 
     assert await past.move_all(in_folder) == 1
@@ -201,11 +203,11 @@ def test_whatever_is_moved_history_stays_the_same(
         storage = ObjectStorage((folder / "archive").as_uri())
         async with past_at(await migrated_file(folder / "past.db")) as past:
             for key, days_ago in sorted(changes, key=lambda each: -each[1]):
-                await past.change([Subject("character", key)], days_ago)
+                await past.change([SnapshotSubject("character", key)], days_ago)
             keys = sorted({key for key, _ in changes})
-            before = [await past.history(storage, Subject("character", key), limit) for key in keys]
+            before = [await past.history(storage, SnapshotSubject("character", key), limit) for key in keys]
             await past.move_all(storage, most_entries=most_entries)
-            after = [await past.history(storage, Subject("character", key), limit) for key in keys]
+            after = [await past.history(storage, SnapshotSubject("character", key), limit) for key in keys]
             assert [[(e.version, e.body) for e in told] for told in after] == [
                 [(e.version, e.body) for e in told] for told in before
             ]

@@ -14,10 +14,10 @@ from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.logs import configure
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 
 Tidegate = Callable[..., Result]
-HERO = Subject("character", "k 03")
+HERO = SnapshotSubject("character", "k 03")
 
 
 @pytest.fixture

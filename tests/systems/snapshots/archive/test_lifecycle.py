@@ -17,10 +17,10 @@ from tidegate.systems.snapshots.archive import lifecycle as ageing
 from tidegate.systems.snapshots.archive.archiver import NightlyArchive
 from tidegate.systems.snapshots.archive.lifecycle import FolderLifecycle, S3Lifecycle, lifecycle_of
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.settings import ArchiveSettings
 
-HERO = Subject("character", "k 01")
+HERO = SnapshotSubject("character", "k 01")
 TODAY = NOON.date()
 
 

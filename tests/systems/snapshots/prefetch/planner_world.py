@@ -11,10 +11,10 @@ from tidegate.core.errors import TidegateError
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.prefetch import queries
-from tidegate.systems.snapshots.prefetch.planner import Prefetch
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.settings import PrefetchSettings
 from tidegate.systems.snapshots.store import Refreshed
 from tidegate.systems.snapshots.tables import snapshots
@@ -27,15 +27,15 @@ class Requests:
     """Writes wishes down; one that is under way is coalesced, as the coalescer does, until it is `done`."""
 
     def __init__(self) -> None:
-        self.published: list[Wish] = []
-        self.coalesced: list[Wish] = []
-        self.under_way: set[Subject] = set()
-        self.trouble: Callable[[Wish], TidegateError | None] = lambda _: None
+        self.published: list[RefreshRequest] = []
+        self.coalesced: list[RefreshRequest] = []
+        self.under_way: set[SnapshotSubject] = set()
+        self.trouble: Callable[[RefreshRequest], TidegateError | None] = lambda _: None
 
-    async def ask_many(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
+    async def ask_many(self, wishes: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
         return [self._ask(wish) for wish in wishes]
 
-    def _ask(self, wish: Wish) -> Outcome | TidegateError:
+    def _ask(self, wish: RefreshRequest) -> Outcome | TidegateError:
         if (error := self.trouble(wish)) is not None:
             return error
         if wish.subject in self.under_way:
@@ -53,14 +53,14 @@ class Planning:
         self.database, self.clock, self.requests = database, clock, Requests()
         self._version = 0
 
-    def planner(self, **given: object) -> Prefetch:
-        return Prefetch(self.database, self.requests, PrefetchSettings.model_validate(given))
+    def planner(self, **given: object) -> PrefetchPlanner:
+        return PrefetchPlanner(self.database, self.requests, PrefetchSettings.model_validate(given))
 
     async def check(self, keys: Sequence[str], body: bytes = b"{}") -> None:
         """What a refresh leaves behind: rows that were checked now."""
         self._version += 1
         now = self.clock.now()
-        subjects = [Subject("character", key) for key in keys]
+        subjects = [SnapshotSubject("character", key) for key in keys]
         await self.database.transaction(
             store.write_round, [Refreshed.of(each, self._version, checked_at=now, body=body) for each in subjects]
         )
@@ -104,7 +104,9 @@ class Planning:
     async def spent(self, day: date = TODAY) -> int:
         return await self.database.read(queries.spent_on, day)
 
-    async def run_for(self, planner: Prefetch, span: timedelta, *, finishes: bool = True) -> list[tuple[datetime, int]]:
+    async def run_for(
+        self, planner: PrefetchPlanner, span: timedelta, *, finishes: bool = True
+    ) -> list[tuple[datetime, int]]:
         """Fire as the timekeeper does, for so long by the clock; tells when how many were published."""
         until, fired = self.clock.now() + span, list[tuple[datetime, int]]()
         while True:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.prefetch.policies import (
     LEAST_RATE,
     MOST_RATE,
-    Facts,
     LearnedRates,
     PriceFinder,
+    SubjectFacts,
     best_interval,
     worth_of_a_check,
 )
@@ -74,7 +74,7 @@ def test_calls_are_spent_so_that_no_other_split_is_fresher():
 def test_who_is_read_is_looked_at_more_often():
     def interval(read_before: timedelta | None) -> timedelta:
         asked = None if read_before is None else NOON - read_before
-        facts = Facts(subject=Subject("character", "c"), change_rate=1.0, changes=5, last_asked_at=asked)
+        facts = SubjectFacts(subject=SnapshotSubject("character", "c"), change_rate=1.0, changes=5, last_asked_at=asked)
         return LearnedRates(SETTINGS, price=0.05).interval(facts, NOON)
 
     assert interval(timedelta(hours=1)) < interval(timedelta(days=3)) < interval(None)
@@ -83,8 +83,8 @@ def test_who_is_read_is_looked_at_more_often():
 @given(rate=rates | st.none(), changes=shapes, version=st.integers(0, 2**52), price=st.floats(1e-9, 1e9))
 def test_a_subject_is_due_within_a_tenth_of_its_interval(rate: float | None, changes: int, version: int, price: float):
     policy = LearnedRates(SETTINGS, price=price)
-    facts = Facts(
-        subject=Subject("character", "c"),
+    facts = SubjectFacts(
+        subject=SnapshotSubject("character", "c"),
         version=version,
         change_rate=rate,
         changes=changes,

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.systems.snapshots.prefetch.planner_world import NOON, Planning
-from tidegate.systems.snapshots.prefetch.budget import Backlog
-from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.prefetch.budget import WorkerBacklog
+from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 HALF_AN_HOUR_S = 1800
@@ -21,7 +21,7 @@ class Workers:
     async def lag(self) -> int:
         return int(self.waiting)
 
-    async def run(self, backlog: Backlog, hours: float, offered: float = 250.0) -> list[float]:
+    async def run(self, backlog: WorkerBacklog, hours: float, offered: float = 250.0) -> list[float]:
         """How many waited, second by second."""
         waited: list[float] = []
         rests_until = now = NOON
@@ -41,7 +41,7 @@ class Workers:
 @pytest.mark.parametrize("per_second", [5.0, 60.0])
 async def test_slow_workers_are_given_no_more_than_they_do_in_half_an_hour(per_second: float):
     workers = Workers(per_second)
-    waited = await workers.run(Backlog(workers.lag), hours=2)
+    waited = await workers.run(WorkerBacklog(workers.lag), hours=2)
 
     # What was published before anybody knew how slow they are is worked off, and then it stays below the mark.
     assert max(waited[-600:]) <= 1.25 * per_second * HALF_AN_HOUR_S
@@ -50,14 +50,14 @@ async def test_slow_workers_are_given_no_more_than_they_do_in_half_an_hour(per_s
 
 async def test_quick_workers_are_never_made_to_wait():
     workers = Workers(300)
-    backlog = Backlog(workers.lag)
+    backlog = WorkerBacklog(workers.lag)
 
     assert max(await workers.run(backlog, hours=0.2)) <= 250
 
 
 async def test_with_nobody_at_work_it_stops_and_goes_on_when_they_are_back():
     workers = Workers(0)
-    backlog = Backlog(workers.lag)
+    backlog = WorkerBacklog(workers.lag)
     stuck = (await workers.run(backlog, hours=1))[-1]
     assert stuck <= 250 * 60
     assert (await workers.run(backlog, hours=1))[-1] == stuck
@@ -72,7 +72,7 @@ async def test_the_planner_asks_for_nothing_while_the_workers_have_too_much(plan
     async def lag() -> int:
         return waiting
 
-    planner = Prefetch(planning.database, planning.requests, PrefetchSettings(), Backlog(lag))
+    planner = PrefetchPlanner(planning.database, planning.requests, PrefetchSettings(), WorkerBacklog(lag))
     await planning.check(["hero"])
     await planner.fire()
     planning.clock.advance(timedelta(days=3))

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.snapshots.prefetch.budget import Hours
+from tidegate.systems.snapshots.prefetch.budget import CallBudget
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 SEOUL = ZoneInfo("Asia/Seoul")
 MIDNIGHT = datetime(2026, 11, 15, tzinfo=SEOUL)
 
 
-def hours(**given: object) -> Hours:
-    return Hours(PrefetchSettings.model_validate({"timezone": "Asia/Seoul", **given}))
+def hours(**given: object) -> CallBudget:
+    return CallBudget(PrefetchSettings.model_validate({"timezone": "Asia/Seoul", **given}))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_day_of_targets_is_twenty_hours_of_the_day_and_four_of_the_evening():
 
 @pytest.mark.parametrize(("day", "length_h"), [((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 6, 1), 24)])
 def test_a_day_on_which_the_clocks_change_is_as_long_as_it_is(day: tuple[int, int, int], length_h: int):
-    berlin = Hours(PrefetchSettings(timezone="Europe/Berlin"))
+    berlin = CallBudget(PrefetchSettings(timezone="Europe/Berlin"))
     begin = datetime(*day, tzinfo=ZoneInfo("Europe/Berlin")).astimezone(UTC)
 
     assert berlin.next_day(begin) - begin == timedelta(hours=length_h)

@@ -15,13 +15,13 @@ from tidegate.core.errors import ContractBroken, ServerRefused, TidegateError, V
 from tidegate.core.priority import Priority
 from tidegate.systems.snapshots import store
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.prefetch import queries
-from tidegate.systems.snapshots.prefetch.budget import Hours, Lanes
-from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares
+from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
 from tidegate.systems.snapshots.prefetch.policies import FixedTiers
 from tidegate.systems.snapshots.prefetch.status import prefetch_status
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 
@@ -78,7 +78,7 @@ async def test_a_subject_that_is_read_is_looked_at_within_the_hour(planning_ever
     await planning.planner().fire()
     mage = await planning.due("mage")
 
-    asked = {Subject("character", "hero"): NOON}
+    asked = {SnapshotSubject("character", "hero"): NOON}
     await planning.database.transaction(store.touch_asked, asked)
     await planning.database.transaction(store.touch_asked, asked)
 
@@ -123,7 +123,7 @@ async def test_a_budget_that_is_spent_waits_for_the_next_day_of_the_time_zone(pl
 async def test_work_that_is_under_way_already_costs_no_budget_and_is_planned_anew(planning: Planning):
     await planning.check(["hero"])
     planning.clock.advance(timedelta(days=2))
-    planning.requests.under_way.add(Subject("character", "hero"))
+    planning.requests.under_way.add(SnapshotSubject("character", "hero"))
 
     await planning.run_for(planning.planner(), timedelta(seconds=1), finishes=False)
 
@@ -178,7 +178,7 @@ class DyingRequests:
     def __init__(self, planning: Planning, *, before: bool) -> None:
         self._planning, self._before = planning, before
 
-    async def ask_many(self, wishes: list[Wish]) -> list[object]:
+    async def ask_many(self, wishes: list[RefreshRequest]) -> list[object]:
         if not self._before:
             await self._planning.requests.ask_many(wishes)
         raise Death
@@ -192,7 +192,7 @@ async def test_whoever_dies_between_two_steps_loses_nobody_and_causes_no_second_
     keys = [f"c{n}" for n in range(10)]
     await planning.check(keys)
     planning.clock.advance(timedelta(days=2))
-    first = Prefetch(planning.database, DyingRequests(planning, before=before), PrefetchSettings())  # pyright: ignore[reportArgumentType]
+    first = PrefetchPlanner(planning.database, DyingRequests(planning, before=before), PrefetchSettings())  # pyright: ignore[reportArgumentType]
     with pytest.raises(Death):
         await first.fire()
     if finished:
@@ -217,7 +217,7 @@ async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_eve
     planning.clock.advance(timedelta(days=2))
     await planning.set_due([f"c{n:02}" for n in range(30)], NOON)
     settings = PrefetchSettings(daily_budget=25)
-    policy, lanes, hours = FixedTiers(settings), Lanes(settings), Hours(settings)
+    policy, lanes, hours = FixedTiers(settings), TierShares(settings), CallBudget(settings)
 
     booked = await asyncio.gather(
         *(planning.database.transaction(queries.book, policy, lanes, hours, 10) for _ in range(6))
@@ -237,7 +237,7 @@ async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywh
     await planning.set_due(keys, NOON)
     planners = [planning.planner(daily_budget=25, rate=1000, evening_rate=1000) for _ in range(2)]
 
-    async def fire(planner: Prefetch) -> None:
+    async def fire(planner: PrefetchPlanner) -> None:
         for _ in range(4):
             await planner.fire()
 
@@ -302,7 +302,7 @@ async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_pric
 async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check([f"c{n}" for n in range(8)])
-    await planning.database.transaction(store.touch_asked, {Subject("character", "c0"): NOON})
+    await planning.database.transaction(store.touch_asked, {SnapshotSubject("character", "c0"): NOON})
     await planning.set_due([f"c{n}" for n in range(3)], NOON)
 
     status = await planning.database.read(prefetch_status, PrefetchSettings(daily_budget=100), True)

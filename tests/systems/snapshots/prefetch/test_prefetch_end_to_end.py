@@ -13,11 +13,11 @@ from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
 from tidegate.systems.snapshots.archive.archiver import NightlyArchive
-from tidegate.systems.snapshots.prefetch.planner import Prefetch
+from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
 from tidegate.systems.snapshots.service import OpenSnapshots
 from tidegate.systems.snapshots.settings import PrefetchSettings, SnapshotSettings
 from tidegate.systems.snapshots.tables import prefetch_hours, snapshots
-from tidegate.systems.snapshots.topics import SnapshotsReader
+from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
 KEYS = range(1, 31)
 
@@ -29,7 +29,7 @@ def make_old(tx: Transaction, age: timedelta) -> None:
 
 async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deployment: Deployment):
     planner, nightly = deployment.snapshots.upkeep
-    assert isinstance(planner, Prefetch)
+    assert isinstance(planner, PrefetchPlanner)
     assert isinstance(nightly, NightlyArchive)
     async with deployment.working():
         await asyncio.gather(*map(deployment.until_fresh, KEYS))
@@ -49,7 +49,7 @@ async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deploy
         stopping.set()
         await keeping
 
-    overview = SnapshotsReader(deployment.snapshots)
+    overview = SnapshotsOverviewReader(deployment.snapshots)
     status = await SnapshotRoutes(deployment.snapshots, HttpSettings(), overview).show_prefetch()
     assert deployment.sim.report().calls - calls == len(KEYS)
     assert (status.spent, status.due_now) == (len(KEYS), 0)
@@ -62,7 +62,7 @@ async def test_two_planners_at_once_cause_one_call_for_each_subject(deployment: 
         await asyncio.gather(*map(deployment.until_fresh, KEYS))
     await deployment.database.transaction(make_old, timedelta(days=9))
     calls, settings = deployment.sim.report().calls, deployment.parts.settings.section(SnapshotSettings).prefetch
-    planners = [Prefetch(deployment.database, deployment.snapshots.requests, settings) for _ in range(2)]
+    planners = [PrefetchPlanner(deployment.database, deployment.snapshots.requests, settings) for _ in range(2)]
 
     await asyncio.gather(*(planner.fire() for planner in planners))
     assert await deployment.pending() == len(KEYS)

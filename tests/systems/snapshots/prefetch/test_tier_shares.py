@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from tests.systems.snapshots.prefetch.planner_world import NOON, Planning
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.prefetch.budget import Lanes
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.prefetch.budget import TierShares
 from tidegate.systems.snapshots.prefetch.policies import Tier
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
@@ -19,7 +19,7 @@ COUNTS = st.fixed_dictionaries({tier: st.integers(0, 50) for tier in Tier})
 
 @given(COUNTS, st.integers(1, 40))
 def test_all_that_may_be_called_is_called_and_no_tier_gets_more_than_it_has(due: dict[Tier, int], most: int):
-    take = Lanes(PrefetchSettings()).split(due, most).take
+    take = TierShares(PrefetchSettings()).split(due, most).take
 
     assert sum(take.values()) == min(most, sum(due.values()))
     assert all(take[tier] <= due[tier] for tier in Tier)
@@ -27,7 +27,7 @@ def test_all_that_may_be_called_is_called_and_no_tier_gets_more_than_it_has(due:
 
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_over_time_every_tier_gets_its_share_however_small_the_batches_are(most: int):
-    lanes, taken = Lanes(PrefetchSettings()), dict.fromkeys(Tier, 0)
+    lanes, taken = TierShares(PrefetchSettings()), dict.fromkeys(Tier, 0)
     for _ in range(1000 // most):
         split = lanes.split(dict.fromkeys(Tier, 100), most)
         lanes.note(split)
@@ -38,7 +38,7 @@ def test_over_time_every_tier_gets_its_share_however_small_the_batches_are(most:
 
 
 def test_what_a_tier_does_not_need_goes_to_those_that_are_read():
-    lanes = Lanes(PrefetchSettings())
+    lanes = TierShares(PrefetchSettings())
 
     assert lanes.split({Tier.HOT: 9, Tier.WARM: 0, Tier.COLD: 50}, 10).take == {Tier.HOT: 8, Tier.WARM: 0, Tier.COLD: 2}
     assert lanes.split({Tier.HOT: 1, Tier.WARM: 2, Tier.COLD: 50}, 10).take == {Tier.HOT: 1, Tier.WARM: 2, Tier.COLD: 7}
@@ -54,7 +54,7 @@ async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planni
     hot, warm, cold = [f"hot{n}" for n in range(4)], [f"warm{n}" for n in range(4)], [f"cold{n:03}" for n in range(600)]
     await planning.check([*hot, *warm, *cold])
     read_at = dict.fromkeys(warm, NOON - timedelta(days=2)) | dict.fromkeys(hot, NOON)
-    asked = {Subject("character", key): at for key, at in read_at.items()}
+    asked = {SnapshotSubject("character", key): at for key, at in read_at.items()}
     await planning.database.transaction(store.touch_asked, asked)
     planner = planning.planner(daily_budget=300, hot_within=timedelta(days=3), warm_within=timedelta(days=9))
     planning.clock.advance(timedelta(days=1))
@@ -71,7 +71,7 @@ async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planni
 
 async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(planning: Planning):
     await planning.check(["hero", "mage"])
-    await planning.database.transaction(store.touch_asked, {Subject("character", "hero"): NOON})
+    await planning.database.transaction(store.touch_asked, {SnapshotSubject("character", "hero"): NOON})
     planning.clock.advance(timedelta(days=30))
     await planning.set_due(["hero", "mage"], NOON)
 
@@ -83,6 +83,6 @@ async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(
 async def test_a_subject_that_is_read_is_hot_at_once(planning: Planning):
     await planning.check(["hero", "mage"])
     await planning.planner().fire()
-    await planning.database.transaction(store.touch_asked, {Subject("character", "hero"): NOON})
+    await planning.database.transaction(store.touch_asked, {SnapshotSubject("character", "hero"): NOON})
 
     assert await planning.tiers() == {"hero": 0, "mage": 2}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.prefetch.policies import Facts, FixedTiers, Tier, next_place, tier_of
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.prefetch.policies import FixedTiers, SubjectFacts, Tier, next_place, tier_of
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -35,15 +35,17 @@ def test_who_was_read_lately_is_hot(read_before: timedelta | None, tier: Tier):
 
 
 def test_a_subject_that_was_never_checked_is_due_at_once():
-    assert FixedTiers(SETTINGS).due_at(Facts(subject=Subject("character", "new")), NOON) == NOON
+    assert FixedTiers(SETTINGS).due_at(SubjectFacts(subject=SnapshotSubject("character", "new")), NOON) == NOON
 
 
 @given(key=st.integers(0, 10**9), tier=st.sampled_from(list(Tier)), checked_before=st.floats(0, 0.999))
 def test_the_time_between_two_checks_is_about_the_period_of_the_tier(key: int, tier: Tier, checked_before: float):
     period = PERIODS[tier]
     checked_at = NOON - checked_before * period
-    facts = Facts(
-        subject=Subject("character", str(key)), last_checked_at=checked_at, last_asked_at=NOON - READ_BEFORE[tier]
+    facts = SubjectFacts(
+        subject=SnapshotSubject("character", str(key)),
+        last_checked_at=checked_at,
+        last_asked_at=NOON - READ_BEFORE[tier],
     )
 
     waits = FixedTiers(SETTINGS).due_at(facts, NOON) - checked_at
@@ -63,10 +65,10 @@ def test_a_place_comes_once_in_every_period(after: datetime, period: timedelta, 
 def test_subjects_that_were_all_checked_in_one_moment_come_evenly_spread(tier: Tier):
     """Twelve thousand at once, over twelve parts of the period: within 10 % of a thousand each, round after round."""
     policy, period, crowd = FixedTiers(SETTINGS), PERIODS[tier], 12_000
-    checked = dict.fromkeys((Subject("character", f"c{n}") for n in range(crowd)), NOON)
+    checked = dict.fromkeys((SnapshotSubject("character", f"c{n}") for n in range(crowd)), NOON)
     for _ in range(3):
         for subject, at in checked.items():
-            facts = Facts(subject=subject, last_checked_at=at, last_asked_at=at - READ_BEFORE[tier])
+            facts = SubjectFacts(subject=subject, last_checked_at=at, last_asked_at=at - READ_BEFORE[tier])
             checked[subject] = policy.due_at(facts, at)
 
     parts = Counter((at - NOON) % period // (period / 12) for at in checked.values())

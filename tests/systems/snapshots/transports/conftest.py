@@ -11,7 +11,7 @@ from tests.servers.kafka import broker
 from tests.servers.valkey import ALL_VALKEY, empty_valkey
 from tidegate.systems.snapshots.transports.kafka.connection import stop_consumer
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
-from tidegate.systems.snapshots.transports.migration import MovingTransport
+from tidegate.systems.snapshots.transports.migration import MigratingTransport
 from tidegate.systems.snapshots.transports.protocol import Transport
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 
@@ -77,9 +77,9 @@ async def on_the_move(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
     """From one stream to another: what is published goes to the new one, and that is what is read."""
     async with empty_valkey(request.getfixturevalue("embedded_url")) as valkey:
 
-        def named(owner: str) -> MovingTransport:
+        def named(owner: str) -> MigratingTransport:
             new, previous = (StreamTransport(valkey, valkey.unit(unit), owner) for unit in ("new", "previous"))
-            return MovingTransport(new, previous)
+            return MigratingTransport(new, previous)
 
         @asynccontextmanager
         async def another() -> AsyncGenerator[Transport]:

@@ -5,11 +5,11 @@ import sys
 
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 
 
 async def main(settings: KafkaSettings, wanted: int) -> None:
-    consumer = KafkaTransport(settings).consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+    consumer = KafkaTransport(settings).consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
     found = 0
     while found < wanted:
         found += len(await consumer.read(wanted, 30))

@@ -11,7 +11,7 @@ from tests.systems.snapshots.transports.conftest import Bench
 from tests.waiting import simulated_delay
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.runtime.waiting import occurs
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Consumer, Delivery, Topic, Transport
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Delivery, RefreshTopic, Transport, TransportConsumer
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 
 WITHIN_S = 60.0
@@ -19,7 +19,7 @@ WITHIN_S = 60.0
 
 
 @asynccontextmanager
-async def member(transport: Transport, topic: Topic = Topic.HIGH) -> AsyncGenerator[Consumer]:
+async def member(transport: Transport, topic: RefreshTopic = RefreshTopic.HIGH) -> AsyncGenerator[TransportConsumer]:
     consumer = transport.consumer(topic, GROUPS[topic])
     try:
         yield consumer
@@ -27,7 +27,7 @@ async def member(transport: Transport, topic: Topic = Topic.HIGH) -> AsyncGenera
         await consumer.leave()
 
 
-async def read_all(consumer: Consumer, wanted: int) -> list[Delivery]:
+async def read_all(consumer: TransportConsumer, wanted: int) -> list[Delivery]:
     """Exactly so many, however they are cut."""
     found: list[Delivery] = []
     async with asyncio.timeout(WITHIN_S):
@@ -45,7 +45,7 @@ def numbered(count: int, key: str = "kind/{}") -> list[tuple[str, bytes]]:
 
 
 async def test_what_is_published_is_delivered_once_with_its_key(transport: Transport):
-    await transport.publish(Topic.HIGH, numbered(30))
+    await transport.publish(RefreshTopic.HIGH, numbered(30))
 
     async with member(transport) as consumer:
         found = await read_all(consumer, 30)
@@ -57,8 +57,8 @@ async def test_what_is_published_is_delivered_once_with_its_key(transport: Trans
 
 
 async def test_messages_of_one_key_come_in_their_order(transport: Transport):
-    await transport.publish(Topic.HIGH, numbered(25, key="kind/same"))
-    await transport.publish(Topic.HIGH, [("kind/same", b"last")])
+    await transport.publish(RefreshTopic.HIGH, numbered(25, key="kind/same"))
+    await transport.publish(RefreshTopic.HIGH, [("kind/same", b"last")])
 
     async with member(transport) as consumer:
         found = await read_all(consumer, 26)
@@ -68,10 +68,10 @@ async def test_messages_of_one_key_come_in_their_order(transport: Transport):
 
 
 async def test_topics_do_not_mix(transport: Transport):
-    await transport.publish(Topic.LOW, [("kind/low", b"low")])
-    await transport.publish(Topic.HIGH, [("kind/high", b"high")])
+    await transport.publish(RefreshTopic.LOW, [("kind/low", b"low")])
+    await transport.publish(RefreshTopic.HIGH, [("kind/high", b"high")])
 
-    async with member(transport) as high, member(transport, Topic.LOW) as low:
+    async with member(transport) as high, member(transport, RefreshTopic.LOW) as low:
         of_high, of_low = await read_all(high, 1), await read_all(low, 1)
         await high.ack(of_high)
         await low.ack(of_low)
@@ -82,7 +82,7 @@ async def test_topics_do_not_mix(transport: Transport):
 async def test_a_reader_that_waits_is_given_what_comes(transport: Transport):
     async with member(transport) as consumer:
         reading = asyncio.create_task(read_all(consumer, 1))
-        await transport.publish(Topic.HIGH, [("kind/1", b"1")])
+        await transport.publish(RefreshTopic.HIGH, [("kind/1", b"1")])
         found = await reading
         await consumer.ack(found)
 
@@ -91,7 +91,7 @@ async def test_a_reader_that_waits_is_given_what_comes(transport: Transport):
 
 async def test_what_is_acknowledged_never_comes_again_and_the_rest_does(transport: Transport):
     """In any order: the later ones are done, the first is not."""
-    await transport.publish(Topic.HIGH, numbered(5, key="kind/same"))
+    await transport.publish(RefreshTopic.HIGH, numbered(5, key="kind/same"))
     async with member(transport) as consumer:
         found = await read_all(consumer, 5)
         await consumer.ack([each for each in found if each.value not in (b"0", b"2")])
@@ -107,12 +107,12 @@ async def test_what_is_acknowledged_never_comes_again_and_the_rest_does(transpor
 
 
 async def test_everything_acknowledged_in_reverse_is_done(transport: Transport):
-    await transport.publish(Topic.HIGH, numbered(6, key="kind/same"))
+    await transport.publish(RefreshTopic.HIGH, numbered(6, key="kind/same"))
     async with member(transport) as consumer:
         for each in reversed(await read_all(consumer, 6)):
             await consumer.ack([each])
 
-    await transport.publish(Topic.HIGH, [("kind/same", b"new")])
+    await transport.publish(RefreshTopic.HIGH, [("kind/same", b"new")])
     async with member(transport) as heir:
         found = await read_all(heir, 1)
         await heir.ack(found)
@@ -121,7 +121,7 @@ async def test_everything_acknowledged_in_reverse_is_done(transport: Transport):
 
 
 async def test_an_acknowledgement_can_be_repeated(transport: Transport):
-    await transport.publish(Topic.HIGH, numbered(2))
+    await transport.publish(RefreshTopic.HIGH, numbered(2))
     async with member(transport) as consumer:
         found = await read_all(consumer, 2)
         await consumer.ack(found)
@@ -130,7 +130,7 @@ async def test_an_acknowledgement_can_be_repeated(transport: Transport):
 
 
 async def test_what_is_given_back_comes_again(transport: Transport):
-    await transport.publish(Topic.HIGH, numbered(3))
+    await transport.publish(RefreshTopic.HIGH, numbered(3))
     async with member(transport) as consumer:
         found = await read_all(consumer, 3)
         await consumer.ack(found[1:])
@@ -144,7 +144,7 @@ async def test_what_is_given_back_comes_again(transport: Transport):
 
 
 async def test_what_a_process_held_that_was_given_up_is_no_longer_its_own(bench: Bench):
-    await bench.transport.publish(Topic.HIGH, numbered(3, key="kind/same"))
+    await bench.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
     async with bench.another_process() as other, member(other) as doomed:
         found = await read_all(doomed, 3)
         await doomed.ack(found[:1])
@@ -155,12 +155,12 @@ async def test_what_a_process_held_that_was_given_up_is_no_longer_its_own(bench:
 
 
 async def test_who_is_paused_keeps_what_it_has_and_goes_on_later(transport: Transport):
-    await transport.publish(Topic.HIGH, numbered(1))
+    await transport.publish(RefreshTopic.HIGH, numbered(1))
     async with member(transport) as consumer:
         found = await read_all(consumer, 1)
         await consumer.pause()
         await consumer.pause()
-        await transport.publish(Topic.HIGH, [("kind/later", b"later")])
+        await transport.publish(RefreshTopic.HIGH, [("kind/later", b"later")])
         await consumer.resume()
         await consumer.resume()
         later = await read_all(consumer, 1)
@@ -175,7 +175,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(transport: Transport):
         for n in range(5):
             reading = asyncio.create_task(consumer.read(1, WITHIN_S))
             await simulated_delay(0.002 * n)
-            await transport.publish(Topic.HIGH, [(f"kind/{n}", b"%d" % n)])
+            await transport.publish(RefreshTopic.HIGH, [(f"kind/{n}", b"%d" % n)])
             reading.cancel()
             [outcome] = await asyncio.gather(reading, return_exceptions=True)
             found = outcome if isinstance(outcome, list) else await read_all(consumer, 1)
@@ -203,18 +203,18 @@ async def test_members_share_the_work_and_none_is_done_twice(bench: Bench):
         workers = [asyncio.create_task(work(each)) for each in members]
         async with asyncio.timeout(WITHIN_S):
             while not shared.is_set():  # while members still come, Kafka deals the work anew, and some comes twice
-                await bench.transport.publish(Topic.HIGH, [(f"kind/{n}", b"early") for n in range(24)])
+                await bench.transport.publish(RefreshTopic.HIGH, [(f"kind/{n}", b"early") for n in range(24)])
                 await occurs(shared, within_s=0.5)
-            await bench.transport.publish(Topic.HIGH, numbered(60))
+            await bench.transport.publish(RefreshTopic.HIGH, numbered(60))
             await asyncio.gather(*workers)
 
     assert done == Counter(b"%d" % n for n in range(60))
 
 
 async def test_what_a_dead_process_held_goes_to_others(bench: Bench):
-    await bench.transport.publish(Topic.HIGH, numbered(4))
+    await bench.transport.publish(RefreshTopic.HIGH, numbered(4))
     async with bench.another_process() as other:
-        doomed = other.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+        doomed = other.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
         found = await read_all(doomed, 4)
         await doomed.ack(found[:1])
         await bench.bury(other)
@@ -227,11 +227,11 @@ async def test_what_a_dead_process_held_goes_to_others(bench: Bench):
 
 
 async def test_deaths_are_counted_by_message_and_who_leaves_in_order_is_not(bench: Bench):
-    await bench.transport.publish(Topic.HIGH, numbered(3, key="kind/same"))
+    await bench.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
     counted: list[list[int]] = []
     for deaths in range(3):
         async with bench.another_process() as other:
-            doomed = other.consumer(Topic.HIGH, GROUPS[Topic.HIGH])
+            doomed = other.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
             found = await read_all(doomed, 3 if deaths < 2 else 2)
             counted.append([each.deliveries for each in found])
             if deaths == 1:
@@ -243,7 +243,7 @@ async def test_deaths_are_counted_by_message_and_who_leaves_in_order_is_not(benc
             counted.append([each.deliveries for each in found])
     async with member(bench.transport) as heir:
         await heir.ack(await read_all(heir, 2))
-        await bench.transport.publish(Topic.HIGH, [("kind/same", b"new")])
+        await bench.transport.publish(RefreshTopic.HIGH, [("kind/same", b"new")])
         [new] = await read_all(heir, 1)
 
     assert counted == [[1, 1, 1], [2, 2, 2], [3, 3], [4, 4], [4, 4]]
@@ -251,7 +251,7 @@ async def test_deaths_are_counted_by_message_and_who_leaves_in_order_is_not(benc
 
 
 async def test_the_lag_is_what_nobody_was_given(transport: Transport):
-    topic, group = Topic.LOW, GROUPS[Topic.LOW]
+    topic, group = RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]
     assert await transport.lag(topic, group) == 0
     await transport.publish(topic, numbered(7))
     assert await transport.lag(topic, group) == 7
@@ -262,7 +262,7 @@ async def test_the_lag_is_what_nobody_was_given(transport: Transport):
 
 
 async def test_the_dead_are_listed_in_pages_looked_at_and_dropped_once(transport: Transport):
-    await transport.publish(Topic.DEAD, numbered(5))
+    await transport.publish(RefreshTopic.DEAD, numbered(5))
 
     assert await transport.dead_count() == 5
     first = await transport.dead(limit=2)
@@ -285,6 +285,6 @@ async def test_nonsense_is_refused(transport: Transport):
     with pytest.raises(InvalidArgument):
         await transport.dead(after="no entry")
     with pytest.raises(InvalidArgument):
-        transport.consumer(Topic.HIGH, "strangers")
+        transport.consumer(RefreshTopic.HIGH, "strangers")
     with pytest.raises(InvalidArgument):
-        transport.consumer(Topic.DEAD, "high-worker")
+        transport.consumer(RefreshTopic.DEAD, "high-worker")

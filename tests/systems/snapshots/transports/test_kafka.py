@@ -14,13 +14,13 @@ from tests.systems.snapshots.transports.test_conformance import member, numbered
 from tests.waiting import patience
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.systems.snapshots.settings import KafkaSettings
-from tidegate.systems.snapshots.transports.kafka.clients import Publisher, Reader
+from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Publisher
 from tidegate.systems.snapshots.transports.kafka.dead_letters import DeadMessages
 from tidegate.systems.snapshots.transports.kafka.topics import HANDLED
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
-from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, Message, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, Message, RefreshTopic
 
-HIGH, GROUP = Topic.HIGH, GROUPS[Topic.HIGH]
+HIGH, GROUP = RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]
 
 
 @pytest.fixture
@@ -50,12 +50,16 @@ async def test_topics_are_made_once_and_as_they_should_be(kafka: KafkaTransport,
 
     reports = {each.name.removeprefix(settings.prefix): each for each in await kafka.topics()}
     assert made == [each.name for each in reports.values()]
-    assert {topic: reports[topic].partitions for topic in TOPICS} == {Topic.HIGH: 24, Topic.LOW: 24, Topic.DEAD: 12}
+    assert {topic: reports[topic].partitions for topic in TOPICS} == {
+        RefreshTopic.HIGH: 24,
+        RefreshTopic.LOW: 24,
+        RefreshTopic.DEAD: 12,
+    }
     assert all(each.exists and each.differences == () for each in reports.values())
 
 
 async def test_a_topic_that_somebody_made_otherwise_is_left_and_told_of(kafka: KafkaTransport, settings: KafkaSettings):
-    name = f"{settings.prefix}{Topic.LOW}"
+    name = f"{settings.prefix}{RefreshTopic.LOW}"
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
     await admin.start()
     await admin.create_topics([NewTopic(name, 3, 1, topic_configs={"retention.ms": "1000"})])
@@ -150,7 +154,7 @@ async def test_a_message_that_kafka_does_not_take_is_refused_and_others_go_on(ka
 
 async def test_what_was_dropped_stays_dropped_for_those_who_come_later(kafka: KafkaTransport, settings: KafkaSettings):
     await kafka.create_topics()
-    await kafka.publish(Topic.DEAD, numbered(6))
+    await kafka.publish(RefreshTopic.DEAD, numbered(6))
     chosen = (await kafka.dead())[2]
     assert await kafka.drop(chosen.id)
 
@@ -166,7 +170,7 @@ async def test_what_was_dropped_stays_dropped_for_those_who_come_later(kafka: Ka
 async def test_of_two_who_drop_at_once_one_is_told_that_it_did(kafka: KafkaTransport, settings: KafkaSettings):
     """Both see it there, and then both write their note: the first note decides."""
     await kafka.create_topics()
-    await kafka.publish(Topic.DEAD, numbered(1))
+    await kafka.publish(RefreshTopic.DEAD, numbered(1))
     [entry] = await kafka.dead()
     both_saw_it, publisher = asyncio.Barrier(2), Publisher(settings)
 
@@ -175,10 +179,10 @@ async def test_of_two_who_drop_at_once_one_is_told_that_it_did(kafka: KafkaTrans
         await publisher.publish(topic, [message])
 
     async def partitions(topic: str) -> list[int]:
-        return list(range(TOPICS[Topic.DEAD].partitions))
+        return list(range(TOPICS[RefreshTopic.DEAD].partitions))
 
-    readers = [Reader(settings), Reader(settings)]
-    topic, notes = f"{settings.prefix}{Topic.DEAD}", f"{settings.prefix}{HANDLED}"
+    readers = [KafkaReader(settings), KafkaReader(settings)]
+    topic, notes = f"{settings.prefix}{RefreshTopic.DEAD}", f"{settings.prefix}{HANDLED}"
     views = [DeadMessages(each, topic=topic, notes=notes, partitions=partitions, note=note) for each in readers]
     try:
         assert sorted(await asyncio.gather(*(each.drop(entry.id) for each in views))) == [False, True]
@@ -190,7 +194,7 @@ async def test_of_two_who_drop_at_once_one_is_told_that_it_did(kafka: KafkaTrans
 async def test_the_dead_are_listed_by_age_across_partitions(kafka: KafkaTransport):
     await kafka.create_topics()
     for key, value in numbered(8):
-        await kafka.publish(Topic.DEAD, [(key, value)])
+        await kafka.publish(RefreshTopic.DEAD, [(key, value)])
 
     pages: list[bytes] = []
     after = None

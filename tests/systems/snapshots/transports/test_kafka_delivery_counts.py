@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.systems.snapshots.transports.kafka.partitions import Attempts, is_open
+from tidegate.systems.snapshots.transports.kafka.partitions import DeliveryCounts, is_open
 
 Life = tuple[list[int], list[int], bool]
 """What a process was handed, which of it was done, and whether it left in order."""
@@ -16,7 +16,7 @@ END = 12
 def test_what_processes_died_with_is_counted_once_the_first_death_was_noticed(lives: list[Life]):
     text, counts, is_exact = "", dict.fromkeys(range(END), 0), False
     for handed, done, leaves in lives:
-        attempts = Attempts.read(text, 0, END)
+        attempts = DeliveryCounts.read(text, 0, END)
         for offset in handed:
             times = attempts.begin(offset)
             # Nobody knows what the first had in hand that died: it may be counted once too often, and never too seldom.
@@ -35,7 +35,7 @@ def test_what_processes_died_with_is_counted_once_the_first_death_was_noticed(li
 
 
 def test_a_text_says_where_and_how_often():
-    attempts = Attempts.read("open", 100, 107)
+    attempts = DeliveryCounts.read("open", 100, 107)
     assert [attempts.begin(offset) for offset in (100, 101, 107)] == [2, 2, 1]
     attempts.end(102)
 
@@ -45,14 +45,14 @@ def test_a_text_says_where_and_how_often():
     assert attempts.text(100, is_open=False, in_hand=[100, 101]) == "shut 7 0+2:1 3+4:1"
     assert attempts.text(107, is_open=True, in_hand=[]) == "open"
     assert (is_open(text), is_open("shut"), is_open("")) == (True, False, False)
-    assert Attempts.read(text, 100, 200).begin(101) == 3
-    assert Attempts.read("somebody else's note", 100, 200).begin(101) == 1
+    assert DeliveryCounts.read(text, 100, 200).begin(101) == 3
+    assert DeliveryCounts.read("somebody else's note", 100, 200).begin(101) == 1
 
 
 def test_a_text_is_never_longer_than_kafka_takes():
-    every_other = Attempts({offset: 1 + offset % 2 for offset in range(4_000)}, 4_000)
+    every_other = DeliveryCounts({offset: 1 + offset % 2 for offset in range(4_000)}, 4_000)
 
     text = every_other.text(0, is_open=True, in_hand=[])
 
     assert len(text) < 3_600
-    assert Attempts.read(text, 0, 0).begin(1) == 3
+    assert DeliveryCounts.read(text, 0, 0).begin(1) == 3

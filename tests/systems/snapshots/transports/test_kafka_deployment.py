@@ -14,9 +14,9 @@ from tests.servers.proxy import Proxy
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.events import DeathReason
+from tidegate.systems.snapshots.events import FailureReason
 from tidegate.systems.snapshots.reads import Freshness
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 
@@ -31,7 +31,7 @@ async def on_kafka(tmp_path: Path, embedded: Valkey, sim: GameSimulator) -> Asyn
 
 
 async def waiting(deployment: Deployment) -> int:
-    return await deployment.snapshots.transport.lag(Topic.HIGH, GROUPS[Topic.HIGH])
+    return await deployment.snapshots.transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
 
 
 async def nothing_waits(deployment: Deployment) -> bool:
@@ -113,12 +113,12 @@ async def test_an_event_that_kills_every_worker_becomes_a_dead_letter(
             await until(lambda: nothing_waits(deployment))
     await server.forget(settings)
 
-    assert letter.update.reason is DeathReason.WORKER_CRASHED
+    assert letter.update.reason is FailureReason.WORKER_CRASHED
     assert "it was with 2 workers" in letter.update.message
     assert sim.calls_of(7) == 0
     assert (answer.freshness, answer.update_queued) == (Freshness.NOT_FOUND, False)
     assert answer.kept.failed is not None
-    assert answer.kept.failed.reason == DeathReason.WORKER_CRASHED
+    assert answer.kept.failed.reason == FailureReason.WORKER_CRASHED
 
 
 async def _dies_with_it(settings: str) -> None:

@@ -14,9 +14,9 @@ from tests.systems.snapshots.transports.test_conformance import WITHIN_S, member
 from tidegate.core.errors import Unavailable
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Consumer, Delivery, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, Delivery, RefreshTopic, TransportConsumer
 
-HIGH, GROUP = Topic.HIGH, GROUPS[Topic.HIGH]
+HIGH, GROUP = RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def partition(delivery: Delivery) -> str:
     return delivery.handle.split("-")[0]
 
 
-async def read_until_quiet(consumer: Consumer) -> list[Delivery]:
+async def read_until_quiet(consumer: TransportConsumer) -> list[Delivery]:
     found: list[Delivery] = []
     while some := await consumer.read(100, 1):
         found += some
     return found
 
 
-async def read_together(consumers: Sequence[Consumer], wanted: int) -> list[list[Delivery]]:
+async def read_together(consumers: Sequence[TransportConsumer], wanted: int) -> list[list[Delivery]]:
     """Exactly so many by all of them."""
     found: list[list[Delivery]] = [[] for _ in consumers]
     async with asyncio.timeout(WITHIN_S):
@@ -91,7 +91,7 @@ async def test_a_broker_that_dies_and_comes_back_has_lost_nothing(
         found = await read_all(consumer, 20)
         await consumer.ack(found[:10])
         await asyncio.to_thread(used.wait, WITHIN_S)
-        await kafka.publish(Topic.LOW, numbered(50))
+        await kafka.publish(RefreshTopic.LOW, numbered(50))
         server.kill()
         gone.set()
 
@@ -108,7 +108,7 @@ async def test_a_broker_that_dies_and_comes_back_has_lost_nothing(
         await until_it_is_back(lambda: consumer.ack([*found[10:], *after]))
         assert await kafka.lag(HIGH, GROUP) == 0
 
-    async with member(kafka, Topic.LOW) as newcomer:
+    async with member(kafka, RefreshTopic.LOW) as newcomer:
         low = await read_all(newcomer, 50)
         await until_it_is_back(lambda: newcomer.ack(low))
     assert sorted(values(low)) == sorted(value for _, value in numbered(50))
@@ -117,9 +117,9 @@ async def test_a_broker_that_dies_and_comes_back_has_lost_nothing(
 async def _close_while_it_is_away(settings: KafkaSettings, used: threading.Event, gone: threading.Event) -> set[str]:
     """In a loop of its own: use everything, and close it when the broker is gone; which tasks are left running."""
     transport = KafkaTransport(settings.model_copy(update={"answer_within": timedelta(seconds=1)}))
-    await until_it_is_back(lambda: transport.publish(Topic.LOW, []))
+    await until_it_is_back(lambda: transport.publish(RefreshTopic.LOW, []))
     await until_it_is_back(transport.dead_count)
-    assert await transport.consumer(Topic.LOW, GROUPS[Topic.LOW]).read(1, 0.3) == []
+    assert await transport.consumer(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]).read(1, 0.3) == []
     used.set()
     await asyncio.to_thread(gone.wait, WITHIN_S)
     with pytest.raises(Unavailable):
@@ -176,7 +176,7 @@ async def test_who_joins_is_given_what_is_in_hand_and_nobody_else_commits_it(
     assert {each.value for each in held if partition(each) in moved} == lost
 
 
-async def _shared(first: Consumer, second: Consumer) -> AsyncGenerator[Delivery]:
+async def _shared(first: TransportConsumer, second: TransportConsumer) -> AsyncGenerator[Delivery]:
     """What the second is given when it comes, while the first goes on reading and is given nothing."""
     reading = asyncio.create_task(first.read(100, WITHIN_S))
     found = await read_all(second, 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.systems.snapshots.transports.kafka.partitions import Books
+from tidegate.systems.snapshots.transports.kafka.partitions import MemberOffsets
 
 HELD = st.lists(st.integers(0, 30), max_size=60)
 
@@ -12,7 +12,7 @@ HELD = st.lists(st.integers(0, 30), max_size=60)
 @given(gaps=st.lists(st.integers(0, 3), min_size=1, max_size=30), done=HELD)
 def test_nothing_is_committed_that_is_not_done_and_everything_that_is_without_a_gap(gaps: list[int], done: list[int]):
     """Offsets may have gaps: Kafka numbers more than messages."""
-    books = Books()
+    books = MemberOffsets()
     offsets = [100 + sum(gaps[: n + 1]) + n for n in range(len(gaps))]
     books.open(3, offsets[0])
     handles = [books.take(3, offset) for offset in offsets]
@@ -30,7 +30,7 @@ def test_nothing_is_committed_that_is_not_done_and_everything_that_is_without_a_
 
 
 def test_a_message_that_comes_again_is_not_taken_twice():
-    books = Books()
+    books = MemberOffsets()
     books.open(0, 5)
     assert books.take(0, 5)
     assert books.take(0, 6)
@@ -39,7 +39,7 @@ def test_a_message_that_comes_again_is_not_taken_twice():
 
 
 def test_what_stays_ours_goes_on_and_what_went_away_is_forgotten():
-    books = Books()
+    books = MemberOffsets()
     books.open(0, 5)
     books.open(1, 9)
     stays, goes = books.take(0, 5) or "", books.take(1, 9) or ""
@@ -60,7 +60,7 @@ def test_what_stays_ours_goes_on_and_what_went_away_is_forgotten():
 
 
 def test_what_others_committed_meanwhile_is_done():
-    books = Books()
+    books = MemberOffsets()
     books.open(0, 5)
     handles = [books.take(0, offset) or "" for offset in (5, 6, 7, 8)]
     books.go_on(0, (7, "open"))
@@ -74,7 +74,7 @@ def test_what_others_committed_meanwhile_is_done():
 
 
 def test_a_book_that_is_open_is_not_opened_over_what_is_in_hand():
-    books = Books()
+    books = MemberOffsets()
     books.open(0, 5)
     with pytest.raises(AssertionError):
         books.open(0, 5)

@@ -15,8 +15,8 @@ from tidegate.core.errors import ServerRefused
 from tidegate.core.priority import Priority
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.events import Reason
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate_simulators.game import GameSimulator
 
@@ -48,8 +48,10 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     return short_pauses(monkeypatch)
 
 
-def wish(key: int) -> Wish:
-    return Wish(subject=Subject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+def wish(key: int) -> RefreshRequest:
+    return RefreshRequest(
+        subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
+    )
 
 
 def assert_reported_once(lines: Lines, settings: KafkaSettings, error: str) -> None:

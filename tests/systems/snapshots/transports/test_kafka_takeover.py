@@ -20,11 +20,11 @@ from tests.systems.snapshots.transports.test_conformance import WITHIN_S, member
 from tests.waiting import is_pending, observe_absence, patience, simulated_delay
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.consumer import KafkaConsumer
-from tidegate.systems.snapshots.transports.kafka.partitions import Standing
+from tidegate.systems.snapshots.transports.kafka.partitions import PartitionState
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
-from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, Delivery, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, Delivery, RefreshTopic
 
-HIGH, GROUP = Topic.HIGH, GROUPS[Topic.HIGH]
+HIGH, GROUP = RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]
 
 
 class Answers:
@@ -212,10 +212,10 @@ def test_what_came_of_a_log_that_lost_it_since_is_forgotten():
     books = consumer._books  # pyright: ignore[reportPrivateUsage]
     books.open(0, 3)
     held = [books.take(0, offset) or "" for offset in (3, 4)]
-    consumer._settle(sought, {place: Standing((3, "open"), 3, 5)})  # pyright: ignore[reportPrivateUsage]
+    consumer._settle(sought, {place: PartitionState((3, "open"), 3, 5)})  # pyright: ignore[reportPrivateUsage]
     assert all(map(books.holds, held))
 
-    consumer._settle(sought, {place: Standing((3, "open"), 3, 4)})  # pyright: ignore[reportPrivateUsage]
+    consumer._settle(sought, {place: PartitionState((3, "open"), 3, 4)})  # pyright: ignore[reportPrivateUsage]
     assert not any(map(books.holds, held))
     assert books.take(0, 3)
     sought.seek.assert_not_called()

@@ -14,40 +14,42 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.reads import Freshness
 from tidegate.systems.snapshots.settings import SnapshotSettings
-from tidegate.systems.snapshots.transports.migration import MovingTransport, TransportMove
-from tidegate.systems.snapshots.transports.protocol import GROUPS, Topic
+from tidegate.systems.snapshots.transports.migration import MigratingTransport, TransportMigration
+from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 
 @pytest.fixture
-def moving(embedded: Valkey) -> MovingTransport:
+def moving(embedded: Valkey) -> MigratingTransport:
     new, previous = (StreamTransport(embedded, embedded.unit(unit), "ours") for unit in ("new", "previous"))
-    return MovingTransport(new, previous)
+    return MigratingTransport(new, previous)
 
 
-async def test_what_waits_on_either_is_counted_and_new_events_go_to_the_new_one(moving: MovingTransport):
-    await moving.previous.publish(Topic.HIGH, [("character/1", b"1")])
-    await moving.publish(Topic.HIGH, [("character/2", b"2"), ("character/3", b"3")])
-    await moving.publish(Topic.DEAD, [("character/4", b"4")])
+async def test_what_waits_on_either_is_counted_and_new_events_go_to_the_new_one(moving: MigratingTransport):
+    await moving.previous.publish(RefreshTopic.HIGH, [("character/1", b"1")])
+    await moving.publish(RefreshTopic.HIGH, [("character/2", b"2"), ("character/3", b"3")])
+    await moving.publish(RefreshTopic.DEAD, [("character/4", b"4")])
 
-    assert await moving.lag(Topic.HIGH, GROUPS[Topic.HIGH]) == 3
+    assert await moving.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]) == 3
     assert (await moving.new.unfinished(), await moving.previous.unfinished(), await moving.unfinished()) == (2, 1, 3)
     assert (await moving.new.dead_count(), await moving.previous.dead_count()) == (1, 0)
     assert len(moving.recoverable) == 4, "what a dead process held of either goes to others"
 
 
-async def test_dead_letters_move_and_none_is_lost_by_a_crash(moving: MovingTransport, monkeypatch: pytest.MonkeyPatch):
+async def test_dead_letters_move_and_none_is_lost_by_a_crash(
+    moving: MigratingTransport, monkeypatch: pytest.MonkeyPatch
+):
     letters = [(f"character/{n}", b"%d" % n) for n in range(250)]
-    await moving.previous.publish(Topic.DEAD, letters)
-    move = TransportMove(moving)
+    await moving.previous.publish(RefreshTopic.DEAD, letters)
+    move = TransportMigration(moving)
     with monkeypatch.context() as dying:
         dying.setattr(moving.previous, "drop", _away)
         with pytest.raises(Unavailable):
             await move.fire()
     assert await moving.previous.dead_count() == 250
 
-    while await TransportMove(moving).fire() == 0:
+    while await TransportMigration(moving).fire() == 0:
         pass
 
     found = await moving.dead(limit=1000)
@@ -59,10 +61,10 @@ async def _away(_: str) -> bool:
     raise Unavailable("it is away")
 
 
-async def test_it_is_told_once_that_the_previous_transport_is_empty(moving: MovingTransport):
+async def test_it_is_told_once_that_the_previous_transport_is_empty(moving: MigratingTransport):
     configure(level="info")
-    await moving.previous.publish(Topic.LOW, [("character/1", b"1")])
-    consumer, move = moving.previous.consumer(Topic.LOW, GROUPS[Topic.LOW]), TransportMove(moving)
+    await moving.previous.publish(RefreshTopic.LOW, [("character/1", b"1")])
+    consumer, move = moving.previous.consumer(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]), TransportMigration(moving)
     with capture_logs() as logs:
         await move.fire()
         held = await consumer.read(10, 1)
@@ -101,13 +103,13 @@ async def test_a_move_from_streams_to_kafka_while_readers_read(tmp_path: Path, e
                     await after.until_fresh(key)
                 await before.until_fresh(21)  # still on streams
                 assert await after.snapshots.dead.list() == []
-                move = next(each for each in after.snapshots.upkeep if isinstance(each, TransportMove))
+                move = next(each for each in after.snapshots.upkeep if isinstance(each, TransportMigration))
                 while await move.fire() == 0:
                     pass
                 [letter] = await until(after.snapshots.dead.list)
                 await after.snapshots.dead.replay(letter.id)
                 await after.until_fresh(9)
-            assert isinstance(after.snapshots.transport, MovingTransport)
+            assert isinstance(after.snapshots.transport, MigratingTransport)
             assert await after.snapshots.transport.previous.unfinished() == 0
 
         kafka_alone = deployed(tmp_path, embedded, sim, transport="kafka", kafka=settings)

@@ -15,8 +15,8 @@ from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.systems.snapshots.api.snapshots import TAG
-from tidegate.systems.snapshots.dead_letters import DeadLetter
-from tidegate.systems.snapshots.events import DeathReason
+from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
+from tidegate.systems.snapshots.events import FailureReason
 from tidegate.systems.snapshots.service import Snapshots
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class DeadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     subject: str
     """Kind and key, with a slash between them."""
-    reason: DeathReason
+    reason: FailureReason
     message: str
     trace: str | None
     retries: int
@@ -157,7 +157,7 @@ async def _there(letter_id: str, doing: Awaitable[T]) -> T:
         raise NotFound("dead letter", letter_id) from None
 
 
-def view(letter: DeadLetter) -> DeadSnapshot:
+def view(letter: RefreshDeadLetter) -> DeadSnapshot:
     """A dead letter for callers; secrets in its event are redacted."""
     update = letter.update
     return DeadSnapshot(

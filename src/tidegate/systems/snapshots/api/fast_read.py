@@ -14,8 +14,8 @@ from tidegate.core.telemetry import metrics
 from tidegate.http.connection import connection_of
 from tidegate.http.raw import Admission, Admitted, Application, Receive, Responder, Scope, Send
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer, ReadFailed
-from tidegate.systems.snapshots.local import Place
-from tidegate.systems.snapshots.query import SnapshotAnswer, SnapshotReader
+from tidegate.systems.snapshots.cache import CacheKey
+from tidegate.systems.snapshots.reads import SnapshotAnswer, SnapshotReader
 
 PREFIX = "/v1/snapshots/"
 ROUTE = "/v1/snapshots/{kind}/{key}"
@@ -29,7 +29,7 @@ _HEADERS_OF_JSON = _HEADERS + b"content-type: application/json\r\n"
 class Call(NamedTuple):
     """A request that the raw handler answers."""
 
-    place: Place
+    place: CacheKey
     wait_s: float
     """How long the caller waits for a refresh."""
     admitted: Admitted
@@ -49,7 +49,7 @@ class FastRead:
     ) -> None:
         self._application, self._reader, self._admission = application, reader, admission
         self._coalescer, self._longest_wait_s = coalescer, longest_wait_s
-        self._places = dict[str, Place]()
+        self._places = dict[str, CacheKey]()
         self._respond = Responder()
         self._counts = {status: metrics.HTTP_REQUESTS.labels(ROUTE, "GET", str(status)) for status in (200, 304)}
         self._seconds = metrics.HTTP_REQUEST_SECONDS.labels(ROUTE)
@@ -86,7 +86,7 @@ class FastRead:
         wait = _WAIT.fullmatch(query)
         return None if wait is None else Call(place, min(float(wait[1]), self._longest_wait_s), admitted)
 
-    def _place(self, path: str) -> Place | None:
+    def _place(self, path: str) -> CacheKey | None:
         """The kind and the key of an address, which are remembered; None: the application has to answer."""
         kind, _, key = path[len(PREFIX) :].partition("/")
         if not key or "/" in key or kind in _RESERVED or kind not in self._reader.kinds:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.change_feed import Watch
-from tidegate.systems.snapshots.cache import News, Place
+from tidegate.systems.snapshots.cache import CacheKey, RefreshFeed
 from tidegate.systems.snapshots.reads import SnapshotAnswer
 
 log = get_logger(__name__)
@@ -53,16 +53,16 @@ class _Group:
 class ReadCoalescer:
     """All waiting requests of this process."""
 
-    def __init__(self, read: Read, news: News) -> None:
+    def __init__(self, read: Read, news: RefreshFeed) -> None:
         self._read, self._news = read, news
-        self._groups: dict[Place, _Group] = {}
+        self._groups: dict[CacheKey, _Group] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     def __len__(self) -> int:
         return sum(len(group.requests) for group in self._groups.values())
 
-    def join(self, place: Place, *, deadline: float) -> Waiting:
+    def join(self, place: CacheKey, *, deadline: float) -> Waiting:
         """Read a subject for a request, together with others that wait for it already.
 
         The answer comes at once unless a refresh is queued, and then when the refresh is done or at the `deadline`.
@@ -88,7 +88,7 @@ class ReadCoalescer:
             if group.watch is not None:
                 group.watch.wake()
 
-    async def _serve(self, place: Place, group: _Group) -> None:
+    async def _serve(self, place: CacheKey, group: _Group) -> None:
         try:
             async with self._news.watch([f"{place[0]}/{place[1]}"]) as group.watch:
                 while group.requests:
@@ -105,6 +105,6 @@ class ReadCoalescer:
                 if not request.done():
                     request.set_exception(ReadFailed())
 
-    def _remove(self, place: Place, group: _Group) -> None:
+    def _remove(self, place: CacheKey, group: _Group) -> None:
         if self._groups.get(place) is group:
             del self._groups[place]

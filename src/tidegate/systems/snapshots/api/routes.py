@@ -9,10 +9,10 @@ from tidegate.systems.snapshots.api.fast_read import PREFIX, FastRead
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
 from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
 from tidegate.systems.snapshots.service import Snapshots
-from tidegate.systems.snapshots.topics import SnapshotsReader
+from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
 
-def snapshot_api(snapshots: Snapshots, overview: SnapshotsReader, http: HttpContext) -> Api:
+def snapshot_api(snapshots: Snapshots, overview: SnapshotsOverviewReader, http: HttpContext) -> Api:
     """Snapshots, their dead letters and their prefetching, with the raw handler of reads."""
     routes = SnapshotRoutes(snapshots, http.settings, overview)
     coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)

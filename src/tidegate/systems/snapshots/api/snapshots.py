@@ -20,14 +20,14 @@ from tidegate.http.settings import HttpSettings
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.change_feed import Watch
 from tidegate.runtime.waiting import unless
-from tidegate.systems.snapshots.cache import News
-from tidegate.systems.snapshots.cached_snapshot import Failed
+from tidegate.systems.snapshots.cache import RefreshFeed
+from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
 from tidegate.systems.snapshots.model import LONGEST_KEY
 from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, prefetch_status
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer, SnapshotReader
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.settings import SnapshotSettings
-from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsReader
+from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsOverviewReader
 
 TAG = "snapshots"
 _SPARE_S = 1.0
@@ -54,7 +54,7 @@ class SnapshotView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """When it last changed."""
     last_checked_at: datetime | None
     """When the upstream was last asked."""
-    failure: Failed | None
+    failure: RefreshFailure | None
     """Why the last refresh failed for good; null where it did not, or is still being tried."""
     update_queued: bool
     estimated_wait_ms: int | None
@@ -79,7 +79,7 @@ class SnapshotEvents(WatchedEvents):
     def __init__(
         self,
         reader: SnapshotReader,
-        news: News,
+        news: RefreshFeed,
         place: tuple[str, str],
         closing: asyncio.Event,
         count: Callable[[int], None],
@@ -105,7 +105,7 @@ class SnapshotEvents(WatchedEvents):
 class SnapshotRoutes:
     """Handlers for snapshots and prefetching."""
 
-    def __init__(self, snapshots: Snapshots, settings: HttpSettings, overview: SnapshotsReader) -> None:
+    def __init__(self, snapshots: Snapshots, settings: HttpSettings, overview: SnapshotsOverviewReader) -> None:
         self._overview = overview
         self._snapshots, self._reader = snapshots, snapshots.reader
         self._most_listeners, self._listeners = settings.most_listeners, 0

@@ -23,7 +23,7 @@ from tidegate.core.errors import InvalidSettings, ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ARCHIVE_ENTRIES_MOVED
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.snapshots.archive.history import Entry, to_entry
+from tidegate.systems.snapshots.archive.history import HistoryEntry, to_entry
 from tidegate.systems.snapshots.settings import ArchiveSettings
 from tidegate.systems.snapshots.tables import snapshot_archives, snapshot_history
 
@@ -39,7 +39,7 @@ _DELETED_AT_ONCE = 500
 _c = snapshot_history.c
 
 
-class Storage(Protocol):
+class ArchiveStorage(Protocol):
     """Where files go; `ObjectStorage` is one."""
 
     async def put(self, name: str, content: bytes) -> None:
@@ -51,23 +51,28 @@ class Storage(Protocol):
         ...
 
 
-class NotAsWritten(Unavailable):
+class ArchiveCorrupted(Unavailable):
     """A file did not come back as it was written; nothing was deleted."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivePart(msgspec.Struct, frozen=True, kw_only=True):
     """What goes into one file: of one kind and day, in the order of the keys."""
 
     kind: str
     day: date
-    entries: Sequence[Entry]
+    entries: Sequence[HistoryEntry]
 
 
-class Mover:
+class HistoryMover:
     """Moves the history of whole days."""
 
     def __init__(
-        self, database: Database, storage: Storage, *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES
+        self,
+        database: Database,
+        storage: ArchiveStorage,
+        *,
+        most_entries: int = MOST_ENTRIES,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self._database, self._storage = database, storage
         self._most_entries, self._most_bytes = most_entries, most_bytes
@@ -83,7 +88,7 @@ class Mover:
         content = await asyncio.to_thread(parquet.encode, part.entries)
         await self._storage.put(name, content)
         if await self._storage.get(name) != content:
-            raise NotAsWritten(f"{name} did not come back from the archive as it was written")
+            raise ArchiveCorrupted(f"{name} did not come back from the archive as it was written")
         await self._database.transaction(forget, part, name, len(content))
         ARCHIVE_ENTRIES_MOVED.inc(len(part.entries))
         log.info("archive.moved", file=name, entries=len(part.entries), bytes=len(content))
@@ -100,17 +105,17 @@ def oldest_day(tx: Transaction) -> date | None:
     return tx.execute(select(_c.day).order_by(_c.day).limit(1)).scalar_one_or_none()
 
 
-def next_part(tx: Transaction, before: date, most_entries: int, most_bytes: int) -> Part | None:
+def next_part(tx: Transaction, before: date, most_entries: int, most_bytes: int) -> ArchivePart | None:
     """The oldest history of days earlier than `before`; always the same until it is deleted."""
     oldest = select(_c.day, _c.kind).where(_c.day < before).order_by(_c.day, _c.kind).limit(1)
     while (first := tx.execute(oldest).first()) is not None:
         if entries := _entries(tx, first.day, first.kind, most_entries, most_bytes):
-            return Part(kind=first.kind, day=first.day, entries=entries)
+            return ArchivePart(kind=first.kind, day=first.day, entries=entries)
         # Where each statement sees the latest, somebody else may have moved them between the two.
     return None
 
 
-def _entries(tx: Transaction, day: date, kind: str, most_entries: int, most_bytes: int) -> list[Entry]:
+def _entries(tx: Transaction, day: date, kind: str, most_entries: int, most_bytes: int) -> list[HistoryEntry]:
     of_part = (_c.day == day, _c.kind == kind)
     sizes = tx.execute(select(_c.size).where(*of_part).order_by(_c.key, _c.version).limit(most_entries)).scalars()
     columns = select(_c.key, _c.version, _c.changed_at, _c.hash, _c.body).where(*of_part)
@@ -118,7 +123,7 @@ def _entries(tx: Transaction, day: date, kind: str, most_entries: int, most_byte
     return list(map(to_entry, rows))
 
 
-def forget(tx: Transaction, part: Part, name: str, size: int) -> None:
+def forget(tx: Transaction, part: ArchivePart, name: str, size: int) -> None:
     """Note where the part is, and delete exactly what it holds. Doing it again changes nothing."""
     row = {
         "name": name,
@@ -157,7 +162,7 @@ class NightlyArchive:
     def __init__(
         self,
         database: Database,
-        open_storage: Callable[[], Storage],
+        open_storage: Callable[[], ArchiveStorage],
         settings: ArchiveSettings,
         open_lifecycle: Callable[[], "Lifecycle | None"] = lambda: None,
     ) -> None:
@@ -165,7 +170,7 @@ class NightlyArchive:
         self._database, self._open_storage, self._settings = database, open_storage, settings
         self._open_lifecycle, self._is_aged = open_lifecycle, False
         self._due_at: datetime | None = None
-        self._mover: Mover | None = None
+        self._mover: HistoryMover | None = None
 
     async def fire(self) -> int | None:
         """Move a part, if it is time; return in how many ms there is more to do."""
@@ -187,7 +192,7 @@ class NightlyArchive:
         oldest = await self._database.read(oldest_day)
         if oldest is None or oldest >= first_day_kept(older_than):
             return False
-        self._mover = self._mover or Mover(self._database, self._open_storage())
+        self._mover = self._mover or HistoryMover(self._database, self._open_storage())
         return await self._mover.move_some(older_than) > 0
 
     async def _age_some(self, now: datetime) -> bool:

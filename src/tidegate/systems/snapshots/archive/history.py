@@ -17,11 +17,11 @@ from sqlalchemy import select
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.snapshots.model import Subject, unpack
+from tidegate.systems.snapshots.model import SnapshotSubject, unpack
 from tidegate.systems.snapshots.tables import snapshot_archives, snapshot_history
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot as it was from `changed_at` on."""
 
     key: str
@@ -43,12 +43,14 @@ log = get_logger(__name__)
 _c, _files = snapshot_history.c, snapshot_archives.c
 
 
-def to_entry(row: Any) -> Entry:
+def to_entry(row: Any) -> HistoryEntry:
     """A row of the table."""
-    return Entry(key=row.key, version=row.version, changed_at=row.changed_at, hash=row.hash, body=unpack(row.body))
+    return HistoryEntry(
+        key=row.key, version=row.version, changed_at=row.changed_at, hash=row.hash, body=unpack(row.body)
+    )
 
 
-class Readable(Protocol):
+class ReadableStorage(Protocol):
     """Where files are; `ObjectStorage` is one."""
 
     def open(self, name: str, size: int) -> RawIOBase:
@@ -56,15 +58,15 @@ class Readable(Protocol):
         ...
 
 
-class History:
+class SnapshotHistory:
     """Reads the history of subjects."""
 
-    def __init__(self, database: Database, open_storage: Callable[[], Readable]) -> None:
+    def __init__(self, database: Database, open_storage: Callable[[], ReadableStorage]) -> None:
         """`open_storage` is called when the database alone does not have enough."""
         self._database, self._open_storage = database, open_storage
-        self._storage: Readable | None = None
+        self._storage: ReadableStorage | None = None
 
-    async def of(self, subject: Subject, *, limit: int = 50) -> list[Entry]:
+    async def of(self, subject: SnapshotSubject, *, limit: int = 50) -> list[HistoryEntry]:
         """The last `limit` changes, newest first. An entry that is on its way to the archive is told once."""
         require_positive("limit", limit)
         # The database first: what is moved meanwhile is found in both, and not in neither.
@@ -80,7 +82,7 @@ class History:
                     break
         return [found[version] for version in sorted(found, reverse=True)[:limit]]
 
-    async def _archived(self, name: str, size: int, key: str) -> list[Entry]:
+    async def _archived(self, name: str, size: int, key: str) -> list[HistoryEntry]:
         from tidegate.systems.snapshots.archive import parquet  # here, since it needs the extra
         from tidegate.systems.snapshots.archive.object_storage import FileCold, FileGone
 
@@ -95,13 +97,13 @@ class History:
             return []
 
 
-def _recent(tx: Transaction, subject: Subject, limit: int) -> list[Entry]:
+def _recent(tx: Transaction, subject: SnapshotSubject, limit: int) -> list[HistoryEntry]:
     columns = select(_c.key, _c.version, _c.changed_at, _c.hash, _c.body)
     rows = columns.where(_c.kind == subject.kind, _c.key == subject.key).order_by(_c.version.desc()).limit(limit)
     return list(map(to_entry, tx.execute(rows)))
 
 
-def _files_of(tx: Transaction, subject: Subject) -> list[tuple[date, str, int]]:
+def _files_of(tx: Transaction, subject: SnapshotSubject) -> list[tuple[date, str, int]]:
     """Files that may have something of the subject, the newest day first."""
     files = select(_files.day, _files.name, _files.bytes).where(
         _files.kind == subject.kind, _files.first_key <= subject.key, _files.last_key >= subject.key

@@ -8,7 +8,7 @@ from tidegate.core.errors import InvalidSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots.archive.archiver import NightlyArchive
-from tidegate.systems.snapshots.archive.history import History
+from tidegate.systems.snapshots.archive.history import SnapshotHistory
 from tidegate.systems.snapshots.settings import ArchiveSettings, SnapshotSettings
 
 if TYPE_CHECKING:
@@ -51,9 +51,11 @@ def address_of(settings: ArchiveSettings, data_dir: Path) -> str:
     return settings.url or (data_dir.absolute() / "archive").as_uri()
 
 
-def history_of_snapshots(settings: Settings, database: Database) -> History:
+def history_of_snapshots(settings: Settings, database: Database) -> SnapshotHistory:
     """What subjects were, from the database and from the archive of the settings."""
-    return History(database, lambda: open_storage(settings.section(SnapshotSettings).archive, settings.data_dir))
+    return SnapshotHistory(
+        database, lambda: open_storage(settings.section(SnapshotSettings).archive, settings.data_dir)
+    )
 
 
 def nightly_archive(settings: Settings, database: Database) -> NightlyArchive:

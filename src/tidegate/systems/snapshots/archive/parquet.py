@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.systems.snapshots.archive.history import Entry
+from tidegate.systems.snapshots.archive.history import HistoryEntry
 
 _SCHEMA = pa.schema(
     [
@@ -29,7 +29,7 @@ _GROUP_ROWS = 500
 _LONGEST_LABEL = 100
 
 
-def name_of(kind: str, day: date, entries: Sequence[Entry]) -> str:
+def name_of(kind: str, day: date, entries: Sequence[HistoryEntry]) -> str:
     """The name of the file of these entries: always the same for the same ones, and never for others."""
     digest = sha256(repr([kind, [(each.key, each.version) for each in entries]]).encode()).hexdigest()[:24]
     label = quote(kind, safe="")
@@ -37,7 +37,7 @@ def name_of(kind: str, day: date, entries: Sequence[Entry]) -> str:
     return f"kind={shown}/day={day:%Y-%m-%d}/{digest}.parquet"
 
 
-def encode(entries: Sequence[Entry]) -> bytes:
+def encode(entries: Sequence[HistoryEntry]) -> bytes:
     """The content of the file; bodies as they came from the upstream."""
     columns = [[getattr(each, field.name) for each in entries] for field in _SCHEMA]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
@@ -52,7 +52,7 @@ def encode(entries: Sequence[Entry]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def read_subject(file: RawIOBase, key: str) -> list[Entry]:
+def read_subject(file: RawIOBase, key: str) -> list[HistoryEntry]:
     """The entries of one subject; only the parts that can have them are read."""
     parquet: Any = pq.ParquetFile(pa.PythonFile(file, mode="r"))
     groups = [n for n in range(parquet.metadata.num_row_groups) if _may_hold(parquet.metadata.row_group(n), key)]
@@ -62,8 +62,8 @@ def read_subject(file: RawIOBase, key: str) -> list[Entry]:
     return [_entry(row) for row in rows if row["key"] == key]
 
 
-def _entry(row: dict[str, Any]) -> Entry:
-    return Entry(**row | {"changed_at": row["changed_at"].astimezone(UTC)}, is_archived=True)
+def _entry(row: dict[str, Any]) -> HistoryEntry:
+    return HistoryEntry(**row | {"changed_at": row["changed_at"].astimezone(UTC)}, is_archived=True)
 
 
 def _may_hold(group: Any, key: str) -> bool:

@@ -14,7 +14,7 @@ from tidegate.systems.snapshots.commands.opening import opened
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.dead_letters import DeadLetter
+    from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
 
 dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)
 
@@ -76,12 +76,12 @@ def drop(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
     typer.echo(msgspec.json.encode({"id": letter, "outcome": "dropped"}) if as_json else f"{letter}: dropped")
 
 
-async def _list(settings: Settings, after: str | None, limit: int) -> list[DeadLetter]:
+async def _list(settings: Settings, after: str | None, limit: int) -> list[RefreshDeadLetter]:
     async with opened(settings) as snapshots:
         return await snapshots.dead.list(after=after, limit=limit)
 
 
-async def _show(settings: Settings, letter: str) -> DeadLetter:
+async def _show(settings: Settings, letter: str) -> RefreshDeadLetter:
     async with opened(settings) as snapshots:
         return await snapshots.dead.get(letter)
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.archive.history import Entry
-    from tidegate.systems.snapshots.model import Subject
+    from tidegate.systems.snapshots.archive.history import HistoryEntry
+    from tidegate.systems.snapshots.model import SnapshotSubject
 
 _SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
 
@@ -64,7 +64,7 @@ def _why_none(settings: Settings) -> str:
     return ". No history is kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to have it from now on"
 
 
-async def _history(settings: Settings, subject: Subject, limit: int) -> list[Entry]:
+async def _history(settings: Settings, subject: SnapshotSubject, limit: int) -> list[HistoryEntry]:
     from tidegate.connections import open_database
     from tidegate.systems.snapshots.archive.opening import history_of_snapshots
 
@@ -72,7 +72,7 @@ async def _history(settings: Settings, subject: Subject, limit: int) -> list[Ent
         return await history_of_snapshots(settings, database).of(subject, limit=limit)
 
 
-def _table(entries: list[Entry]) -> Table:
+def _table(entries: list[HistoryEntry]) -> Table:
     from rich.table import Table
 
     table = Table("changed", "version", "bytes", "kept in", box=None, pad_edge=False)
@@ -82,5 +82,5 @@ def _table(entries: list[Entry]) -> Table:
     return table
 
 
-def _printed(entry: Entry) -> _PrintedEntry:
+def _printed(entry: HistoryEntry) -> _PrintedEntry:
     return _PrintedEntry(entry.version, entry.changed_at, entry.size, entry.is_archived, msgspec.Raw(entry.body))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     # It comes with the extra `kafka`.
     from tidegate.systems.snapshots.transports.kafka.topics import TopicReport
-    from tidegate.systems.snapshots.transports.protocol import Topic
+    from tidegate.systems.snapshots.transports.protocol import RefreshTopic
 
 _CREATE = typer.Option(False, "--create", help="Make those that are missing first. What is there stays as it is.")
 _NO_TOPICS = (
@@ -78,7 +78,7 @@ def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: b
 
 
 async def _read_again(
-    settings: Settings, topic: Topic, since: datetime | Mapping[int, int]
+    settings: Settings, topic: RefreshTopic, since: datetime | Mapping[int, int]
 ) -> tuple[dict[int, int], int]:
     from tidegate.systems.snapshots.transports.opening import open_kafka
     from tidegate.systems.snapshots.transports.protocol import GROUPS

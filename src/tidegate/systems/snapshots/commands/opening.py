@@ -10,7 +10,7 @@ from tidegate.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.model import Subject
+    from tidegate.systems.snapshots.model import SnapshotSubject
     from tidegate.systems.snapshots.service import Snapshots
 
 
@@ -26,10 +26,10 @@ async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
         yield snapshots
 
 
-def parse_subject(settings: Settings, text: str) -> Subject:
+def parse_subject(settings: Settings, text: str) -> SnapshotSubject:
     """Read a subject such as `character/4711`. Raises `InvalidArgument`, which names the configured kinds."""
     from tidegate.systems.snapshots.kinds import require_kinds
-    from tidegate.systems.snapshots.model import Subject
+    from tidegate.systems.snapshots.model import SnapshotSubject
 
     known = sorted(kind.name for kind in require_kinds(settings))
     kind, slash, key = text.partition("/")
@@ -37,4 +37,4 @@ def parse_subject(settings: Settings, text: str) -> Subject:
         raise InvalidArgument("subject", text[:80], f"must be a kind and a key, such as {known[0]}/4711")
     if kind not in known:
         raise InvalidArgument("subject", text[:80], f"there is no kind {kind!r}; there is {', '.join(known)}")
-    return Subject(kind, key)
+    return SnapshotSubject(kind, key)

@@ -14,7 +14,7 @@ from tidegate.systems.snapshots.settings import SnapshotSettings
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.prefetch.status import Census, PrefetchStatus
+    from tidegate.systems.snapshots.prefetch.status import PrefetchStatus, SubjectCounts
 
 _JSON = typer.Option(False, "--json", help="Print JSON.")
 
@@ -59,7 +59,7 @@ def _lines(status: PrefetchStatus, now: datetime) -> list[str]:
     return lines if status.census is None else [*lines, *_counted(status.census)]
 
 
-def _counted(census: Census) -> list[str]:
+def _counted(census: SubjectCounts) -> list[str]:
     tiers = ", ".join(f"{number(count)} {tier}" for tier, count in census.tiers.items())
     rates = [f"  {name:<14}{number(count):>12}" for name, count in census.change_rates.items()]
     return [f"tiers     {tiers}", "changes a day", *rates]

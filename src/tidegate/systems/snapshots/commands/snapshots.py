@@ -19,10 +19,10 @@ from tidegate.systems.snapshots.commands.prefetch import prefetch
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome
     from tidegate.settings import Settings
-    from tidegate.systems.snapshots.model import Subject
+    from tidegate.systems.snapshots.model import SnapshotSubject
     from tidegate.systems.snapshots.reads import SnapshotAnswer
     from tidegate.systems.snapshots.service import Snapshots
-    from tidegate.systems.snapshots.store import Trouble
+    from tidegate.systems.snapshots.store import RefreshStatus
 
 app = typer.Typer(help="Read and refresh snapshots, and see what failed.", no_args_is_help=True)
 app.add_typer(dead, name="dead")
@@ -36,10 +36,10 @@ _JSON = typer.Option(False, "--json", help="Print JSON with the snapshot in it, 
 _READ_AGAIN_S = 60.0
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class RefreshSituation(msgspec.Struct, frozen=True, kw_only=True):
     """Why an answer is not as good as it could be."""
 
-    trouble: Trouble | None = None
+    trouble: RefreshStatus | None = None
     has_workers: bool | None = None
     """None when it cannot be found out."""
     has_failed: bool = False
@@ -97,26 +97,30 @@ def watch(subject: str = _SUBJECT, *, as_json: bool = _JSON) -> None:
     run(_watch(load_settings(), subject, as_json=as_json))
 
 
-async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAnswer, Situation]:
+async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAnswer, RefreshSituation]:
     from tidegate.systems.snapshots.reads import Freshness
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
         answer = await snapshots.reader.wait(subject.kind, subject.key, wait_s)
-        return answer, Situation() if answer.freshness is Freshness.FRESH else await _situation(snapshots, subject)
+        return answer, RefreshSituation() if answer.freshness is Freshness.FRESH else await _situation(
+            snapshots, subject
+        )
 
 
-async def _situation(snapshots: Snapshots, subject: Subject) -> Situation:
+async def _situation(snapshots: Snapshots, subject: SnapshotSubject) -> RefreshSituation:
     from tidegate.runtime.workforce import has_workers
     from tidegate.systems.snapshots.store import trouble_of
 
-    return Situation(
+    return RefreshSituation(
         trouble=await snapshots.parts.database.read(trouble_of, subject),
         has_workers=await has_workers(snapshots.parts.membership, snapshots.recoverable),
     )
 
 
-async def _refresh(settings: Settings, text: str, wait_s: float) -> tuple[Outcome, SnapshotAnswer | None, Situation]:
+async def _refresh(
+    settings: Settings, text: str, wait_s: float
+) -> tuple[Outcome, SnapshotAnswer | None, RefreshSituation]:
     from tidegate.systems.snapshots.store import trouble_of
 
     subject = parse_subject(settings, text)
@@ -129,10 +133,10 @@ async def _refresh(settings: Settings, text: str, wait_s: float) -> tuple[Outcom
             while (left_s := deadline - asyncio.get_running_loop().time()) > 0:
                 answer = await reader.read(kind, key)
                 if answer.kept.version >= outcome.version:
-                    return outcome, answer, Situation()
+                    return outcome, answer, RefreshSituation()
                 trouble = await snapshots.parts.database.read(trouble_of, subject)
                 if trouble is not None and trouble.has_failed and trouble != before:
-                    return outcome, None, Situation(trouble=trouble, has_failed=True)
+                    return outcome, None, RefreshSituation(trouble=trouble, has_failed=True)
                 await news.news(left_s)
             return outcome, None, await _situation(snapshots, subject)
 

@@ -8,9 +8,9 @@ import msgspec
 from tidegate.cli.wording import clock, number, span
 from tidegate.core.clock import from_ms
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
-from tidegate.systems.snapshots.dead_letters import DeadLetter
+from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
 from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
-from tidegate.systems.snapshots.store import Trouble
+from tidegate.systems.snapshots.store import RefreshStatus
 
 NO_WORKER = "no worker is running: start `tidegate up`"
 
@@ -26,7 +26,9 @@ def answer_line(subject: str, answer: SnapshotAnswer) -> str:
     return f"{subject}: {answer.freshness}: {'; '.join(facts)}"
 
 
-def refresh_lines(answer: SnapshotAnswer, trouble: Trouble | None, *, has_workers: bool | None = None) -> Iterator[str]:
+def refresh_lines(
+    answer: SnapshotAnswer, trouble: RefreshStatus | None, *, has_workers: bool | None = None
+) -> Iterator[str]:
     """What becomes of an answer that is not as good as it could be: the refresh, and what is wrong with it."""
     if answer.update_queued:
         wait_ms = answer.estimated_wait_ms
@@ -39,7 +41,7 @@ def refresh_lines(answer: SnapshotAnswer, trouble: Trouble | None, *, has_worker
         yield trouble_line(trouble)
 
 
-def trouble_line(trouble: Trouble) -> str:
+def trouble_line(trouble: RefreshStatus) -> str:
     """Why a refresh did not succeed, and what can be done."""
     cause = f"{trouble.reason}, {trouble.message}{_is_the_key_right(trouble)}"
     if not trouble.has_failed:
@@ -48,7 +50,7 @@ def trouble_line(trouble: Trouble) -> str:
     return f"the last refresh failed: {cause}; {advice}"
 
 
-def _is_the_key_right(trouble: Trouble) -> str:
+def _is_the_key_right(trouble: RefreshStatus) -> str:
     if not trouble.message.endswith((" 401", " 403")):
         return ""
     return " (is its API key right? The game's is TIDEGATE_SNAPSHOTS__GAME__API_KEY)"
@@ -59,13 +61,13 @@ def outcome_name(outcome: Outcome) -> str:
     return "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
 
 
-def letter_line(letter: DeadLetter) -> str:
+def letter_line(letter: RefreshDeadLetter) -> str:
     """A dead letter on one line."""
     update = letter.update
     return f"{letter.id}  {update.failed_at:%Y-%m-%d %H:%M:%S}  {update.subject_id}  {update.reason}  {update.message}"
 
 
-def letter_as_json(letter: DeadLetter) -> bytes:
+def letter_as_json(letter: RefreshDeadLetter) -> bytes:
     """A dead letter with its event, as JSON."""
     return msgspec.json.encode({"id": letter.id, **msgspec.json.decode(letter.update.encode())})
 

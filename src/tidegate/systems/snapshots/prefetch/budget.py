@@ -21,14 +21,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from tidegate.core.arguments import require_not_negative
-from tidegate.systems.snapshots.prefetch.policies import Facts, Tier, tier_of
+from tidegate.systems.snapshots.prefetch.policies import SubjectFacts, Tier, tier_of
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 _QUARTER = timedelta(minutes=15)
 """Wherever clocks are set differently, they differ by quarters of an hour, and are changed at one."""
 
 
-class Hours:
+class CallBudget:
     """The targets, by the clocks of one time zone."""
 
     def __init__(self, settings: PrefetchSettings) -> None:
@@ -90,7 +90,7 @@ _MOST_SAVED = 2.0
 """Calls that a tier may save: one that it is due, and one while another tier has its turn."""
 
 
-class Split(msgspec.Struct, frozen=True):
+class TierSplit(msgspec.Struct, frozen=True):
     """How many calls each tier is given."""
 
     take: Mapping[Tier, int]
@@ -98,7 +98,7 @@ class Split(msgspec.Struct, frozen=True):
     """What each tier has left of its share, or was given beyond it, in calls."""
 
 
-class Lanes:
+class TierShares:
     """Divides calls by the shares of the settings; fractions of a call are carried over to the next division."""
 
     def __init__(self, settings: PrefetchSettings) -> None:
@@ -110,11 +110,11 @@ class Lanes:
         }
         self._credits = dict.fromkeys(Tier, 0.0)
 
-    def tier_of(self, facts: Facts, now: datetime) -> Tier:
+    def tier_of(self, facts: SubjectFacts, now: datetime) -> Tier:
         """The tier of a subject by what is known now."""
         return tier_of(facts.last_asked_at, now, self._settings)
 
-    def split(self, due: Mapping[Tier, int], most: int) -> Split:
+    def split(self, due: Mapping[Tier, int], most: int) -> TierSplit:
         """Divide up to `most` calls among so many that are due. Changes nothing: see `note`."""
         left, take = most, dict.fromkeys(Tier, 0)
         # A tier that has nothing due does not save up: its share goes to the others.
@@ -127,9 +127,9 @@ class Lanes:
             take[tier] += more
             left -= more
         # What came on top of a share is no debt, or a tier would pay later for calls that no other wanted then.
-        return Split(take, {tier: min(_MOST_SAVED, max(0.0, funds[tier] - take[tier])) for tier in Tier})
+        return TierSplit(take, {tier: min(_MOST_SAVED, max(0.0, funds[tier] - take[tier])) for tier in Tier})
 
-    def note(self, split: Split) -> None:
+    def note(self, split: TierSplit) -> None:
         """The calls of this division were booked."""
         self._credits = dict(split.credits)
 
@@ -143,7 +143,7 @@ _BUSY = 100
 _WEIGHT = 0.3
 
 
-class Backlog:
+class WorkerBacklog:
     """What waits for the workers of a topic."""
 
     def __init__(self, lag: Callable[[], Awaitable[int]]) -> None:

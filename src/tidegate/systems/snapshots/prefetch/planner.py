@@ -20,10 +20,16 @@ from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots.events import Reason
 from tidegate.systems.snapshots.prefetch import queries
-from tidegate.systems.snapshots.prefetch.budget import Backlog, Hours, Lanes
-from tidegate.systems.snapshots.prefetch.policies import Facts, FixedTiers, LearnedRates, Policy, PriceFinder
-from tidegate.systems.snapshots.prefetch.queries import Booked, Plan
-from tidegate.systems.snapshots.requests import Wish
+from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares, WorkerBacklog
+from tidegate.systems.snapshots.prefetch.policies import (
+    FixedTiers,
+    LearnedRates,
+    PrefetchPolicy,
+    PriceFinder,
+    SubjectFacts,
+)
+from tidegate.systems.snapshots.prefetch.queries import Booking, PlannedCheck
+from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 log = get_logger(__name__)
@@ -37,23 +43,23 @@ _ENROL_AT_ONCE = 500
 class Requests(Protocol):
     """Who has subjects refreshed; `UpdateRequests` is one."""
 
-    async def ask_many(self, wishes: Sequence[Wish]) -> list[Outcome | TidegateError]:
+    async def ask_many(self, wishes: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
         """Publish each wish, unless somebody has; an error stands in the place of its outcome."""
         ...
 
 
-class Prefetch:
+class PrefetchPlanner:
     """A source of the timekeeper."""
 
     def __init__(
-        self, database: Database, requests: Requests, settings: PrefetchSettings, backlog: Backlog | None = None
+        self, database: Database, requests: Requests, settings: PrefetchSettings, backlog: WorkerBacklog | None = None
     ) -> None:
         """`backlog`: of the workers who do it; while they have too much, nothing is asked for."""
         self._database, self._requests, self._settings, self._backlog = database, requests, settings, backlog
-        self._hours, self._lanes = Hours(settings), Lanes(settings)
+        self._hours, self._lanes = CallBudget(settings), TierShares(settings)
         now = database.clock.now()
         self._learned = LearnedRates(settings) if settings.policy == "learned" else None
-        self._policy: Policy = self._learned or FixedTiers(settings)
+        self._policy: PrefetchPolicy = self._learned or FixedTiers(settings)
         self._finder = PriceFinder(now)
         self._knows_price = self._learned is None
         self._free_at = now
@@ -93,7 +99,7 @@ class Prefetch:
             await self._ask_for(booked)
         return await self._database.read(queries.next_due_at)
 
-    async def _ask_for(self, booked: Booked) -> None:
+    async def _ask_for(self, booked: Booking) -> None:
         outcomes = await self._requests.ask_many([_wish(each) for each in booked.subjects])
         results = list(zip(booked.subjects, outcomes, strict=True))
         # A server that is away or refuses says nothing of the subject, which stays due. Other errors are the subject's.
@@ -108,12 +114,12 @@ class Prefetch:
         if away:
             raise away[0]
 
-    def _plan(self, facts: Facts) -> Plan:
+    def _plan(self, facts: SubjectFacts) -> PlannedCheck:
         """When it is due after the check that was asked for now, and in which tier."""
         now = self._database.clock.now()
         due = self._policy.due_at(msgspec.structs.replace(facts, last_checked_at=now), now)
         self._finder.observe(now - (facts.last_checked_at or now), due - now)
-        return Plan(facts, due, self._lanes.tier_of(facts, now))
+        return PlannedCheck(facts, due, self._lanes.tier_of(facts, now))
 
     async def _recall_price(self) -> None:
         if self._learned is not None and not self._knows_price:
@@ -138,8 +144,8 @@ class Prefetch:
         return f"Prefetch({self._settings.policy})"
 
 
-def _wish(facts: Facts) -> Wish:
-    return Wish(
+def _wish(facts: SubjectFacts) -> RefreshRequest:
+    return RefreshRequest(
         subject=facts.subject,
         priority=Priority.LOW,
         reason=Reason.PREFETCH,
@@ -148,7 +154,7 @@ def _wish(facts: Facts) -> Wish:
     )
 
 
-def _tell(facts: Facts, outcome: Outcome | TidegateError) -> None:
+def _tell(facts: SubjectFacts, outcome: Outcome | TidegateError) -> None:
     if isinstance(outcome, TidegateError):
         PREFETCH_ASKED.labels("failed").inc()
         if not isinstance(outcome, Unavailable):

@@ -43,14 +43,14 @@ import msgspec
 import xxhash
 
 from tidegate.core.arguments import require_not_negative, require_positive
-from tidegate.systems.snapshots.model import Subject
+from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class SubjectFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the row of a subject says that bears on when to ask for it."""
 
-    subject: Subject
+    subject: SnapshotSubject
     version: int = 0
     upstream_id: str | None = None
     last_checked_at: datetime | None = None
@@ -64,15 +64,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """When somebody has to look at it again."""
 
 
-class Policy(Protocol):
+class PrefetchPolicy(Protocol):
     """Decides when subjects are due. Asking it costs nothing and changes nothing."""
 
-    def due_at(self, facts: Facts, now: datetime) -> datetime:
+    def due_at(self, facts: SubjectFacts, now: datetime) -> datetime:
         """When to ask for the subject next, by what is known `now`; not later than `now` means at once."""
         ...
 
 
-def fraction(subject: Subject, salt: int = 0) -> float:
+def fraction(subject: SnapshotSubject, salt: int = 0) -> float:
     """A number from 0 to 1 that belongs to the subject, the same in every process; spread evenly over all subjects."""
     return xxhash.xxh3_64_intdigest(subject.id.encode(), seed=salt % 2**32) / 2**64
 
@@ -102,7 +102,7 @@ def tier_of(last_asked_at: datetime | None, now: datetime, settings: PrefetchSet
 
 
 class FixedTiers:
-    """A `Policy`: a period for each tier. The time between two checks is a quarter longer at most."""
+    """A `PrefetchPolicy`: a period for each tier. The time between two checks is a quarter longer at most."""
 
     def __init__(self, settings: PrefetchSettings) -> None:
         self._settings = settings
@@ -112,7 +112,7 @@ class FixedTiers:
             Tier.COLD: settings.cold_every,
         }
 
-    def due_at(self, facts: Facts, now: datetime) -> datetime:
+    def due_at(self, facts: SubjectFacts, now: datetime) -> datetime:
         """The subject's own place in its period, the first one that is not too soon after its last check."""
         period = self._periods[tier_of(facts.last_asked_at, now, self._settings)]
         if facts.last_checked_at is None:
@@ -204,7 +204,7 @@ def best_interval(rate: float, changes: int, worth: float, *, shortest: float, l
 
 
 class LearnedRates:
-    """A `Policy`: the calls go where they buy the most freshness, by the rates that were learned."""
+    """A `PrefetchPolicy`: the calls go where they buy the most freshness, by the rates that were learned."""
 
     def __init__(self, settings: PrefetchSettings, price: float = FIRST_PRICE) -> None:
         require_positive("price", price)
@@ -212,14 +212,14 @@ class LearnedRates:
         self.price = min(max(price, LEAST_PRICE), MOST_PRICE)
         """What a call has to be worth: the one multiplier for all subjects."""
 
-    def due_at(self, facts: Facts, now: datetime) -> datetime:
+    def due_at(self, facts: SubjectFacts, now: datetime) -> datetime:
         """As long after the last check as is best; a tenth sooner or later, so that no crowd stays together."""
         if facts.last_checked_at is None:
             return now
         shift = 1 + _SPREAD * (2 * fraction(facts.subject, salt=facts.version) - 1)
         return facts.last_checked_at + shift * self.interval(facts, now)
 
-    def interval(self, facts: Facts, now: datetime) -> timedelta:
+    def interval(self, facts: SubjectFacts, now: datetime) -> timedelta:
         """How long to wait between two checks."""
         weight = _WEIGHTS[tier_of(facts.last_asked_at, now, self._settings)]
         days = best_interval(

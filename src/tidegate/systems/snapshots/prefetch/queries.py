@@ -11,23 +11,23 @@ import msgspec
 from sqlalchemy import bindparam, func, select, update
 
 from tidegate.storage.sql import Transaction
-from tidegate.systems.snapshots.model import Subject
-from tidegate.systems.snapshots.prefetch.budget import Hours, Lanes, Split
-from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, Facts, Policy, Tier
+from tidegate.systems.snapshots.model import SnapshotSubject
+from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares, TierSplit
+from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, PrefetchPolicy, SubjectFacts, Tier
 from tidegate.systems.snapshots.tables import prefetch_hours, snapshots
 
 _c, _hours = snapshots.c, prefetch_hours.c
 
 
-class Booked(msgspec.Struct, frozen=True, kw_only=True):
+class Booking(msgspec.Struct, frozen=True, kw_only=True):
     """Subjects to ask for now, and the hour on which they are booked."""
 
-    subjects: Sequence[Facts]
+    subjects: Sequence[SubjectFacts]
     day: date
     hour: int
     put_off: int = 0
     """Others that had come up, and turned out not to be due: they were checked for a reader meanwhile."""
-    split: Split | None = None
+    split: TierSplit | None = None
     """How the calls were divided among the tiers; None where nothing was due."""
 
 
@@ -36,33 +36,35 @@ def has_new(tx: Transaction) -> bool:
     return tx.execute(select(_c.key).where(_c.next_due_at.is_(None)).limit(1)).first() is not None
 
 
-def enrol(tx: Transaction, policy: Policy, lanes: Lanes, limit: int) -> int:
+def enrol(tx: Transaction, policy: PrefetchPolicy, lanes: TierShares, limit: int) -> int:
     """Give new subjects their first due time; tells how many there were."""
     new = list(map(_facts, tx.execute(_FACTS.where(_c.next_due_at.is_(None)).limit(limit))))
-    _plan(tx, [Plan(each, policy.due_at(each, tx.now), lanes.tier_of(each, tx.now)) for each in new])
+    _plan(tx, [PlannedCheck(each, policy.due_at(each, tx.now), lanes.tier_of(each, tx.now)) for each in new])
     return len(new)
 
 
-def book(tx: Transaction, policy: Policy, lanes: Lanes, hours: Hours, limit: int) -> Booked:
+def book(tx: Transaction, policy: PrefetchPolicy, lanes: TierShares, hours: CallBudget, limit: int) -> Booking:
     """Take those that are due, as many as the day's budget allows; they count as spent from now on.
 
     Each tier is given its share, the longest due first. They are booked before they are asked for: a process that dies
     in between has spent too little, and never too much.
     """
     day, hour = hours.day_of(tx.now), hours.hour_of(tx.now)
-    waiting: dict[Tier, list[Facts]] = {tier: [] for tier in Tier}
-    planned: list[Plan] = []
+    waiting: dict[Tier, list[SubjectFacts]] = {tier: [] for tier in Tier}
+    planned: list[PlannedCheck] = []
     put_off = 0
     for lane in Tier:
         for each in _come_up(tx, lane, limit):
             at, tier = policy.due_at(each, tx.now), lanes.tier_of(each, tx.now)
             if at > tx.now:
-                planned.append(Plan(each, at, tier))
+                planned.append(PlannedCheck(each, at, tier))
                 put_off += 1
                 continue
             waiting[tier].append(each)
             if tier is not lane:
-                planned.append(Plan(each, _due_time(each), tier))  # it waits in the lane of its tier from now on
+                planned.append(
+                    PlannedCheck(each, _due_time(each), tier)
+                )  # it waits in the lane of its tier from now on
     _plan(tx, planned)
     split = lanes.split({tier: len(each) for tier, each in waiting.items()}, limit)
     due = [each for tier in Tier for each in sorted(waiting[tier], key=_due_time)[: split.take[tier]]]
@@ -74,10 +76,10 @@ def book(tx: Transaction, policy: Policy, lanes: Lanes, hours: Hours, limit: int
         spent = sum(tx.execute(of_day.with_for_update()).scalars())
         due = due[: max(0, hours.budget - spent)]
         _add(tx, day, hour, len(due))
-    return Booked(subjects=due, day=day, hour=hour, put_off=put_off, split=split if due else None)
+    return Booking(subjects=due, day=day, hour=hour, put_off=put_off, split=split if due else None)
 
 
-def settle(tx: Transaction, booked: Booked, planned: Sequence["Plan"], refund: int) -> None:
+def settle(tx: Transaction, booked: Booking, planned: Sequence["PlannedCheck"], refund: int) -> None:
     """Note when subjects that were asked for are due next, and give back what was not spent."""
     _plan(tx, planned)
     if refund:
@@ -106,10 +108,10 @@ def note_price(tx: Transaction, day: date, hour: int, price: float) -> None:
     tx.execute(update(prefetch_hours).where(_hours.day == day, _hours.hour == hour).values(price=price))
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PlannedCheck(msgspec.Struct, frozen=True):
     """When a subject is due next, and in which tier."""
 
-    facts: Facts
+    facts: SubjectFacts
     due_at: datetime
     tier: Tier
 
@@ -131,7 +133,7 @@ _PLAN_FIRST = (
 )
 
 
-def _plan(tx: Transaction, planned: Iterable["Plan"]) -> None:
+def _plan(tx: Transaction, planned: Iterable["PlannedCheck"]) -> None:
     """In the order of the keys, as those who write results do: so none waits for another in a circle."""
     ordered = sorted(planned, key=lambda each: each.facts.subject)
     for statement, rows in (
@@ -142,7 +144,7 @@ def _plan(tx: Transaction, planned: Iterable["Plan"]) -> None:
             tx.execute(statement, rows)
 
 
-def _row(plan: "Plan") -> dict[str, Any]:
+def _row(plan: "PlannedCheck") -> dict[str, Any]:
     subject = plan.facts.subject
     return {
         "of_kind": subject.kind,
@@ -152,13 +154,13 @@ def _row(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def _come_up(tx: Transaction, tier: Tier, limit: int) -> Iterable[Facts]:
+def _come_up(tx: Transaction, tier: Tier, limit: int) -> Iterable[SubjectFacts]:
     """Those of a lane that are due, the longest first."""
     those = _FACTS.where(_c.tier == TIER_NUMBERS[tier], _c.next_due_at <= tx.now)
     return map(_facts, tx.execute(those.order_by(_c.next_due_at).limit(limit)).all())
 
 
-def _due_time(facts: Facts) -> datetime:
+def _due_time(facts: SubjectFacts) -> datetime:
     assert facts.next_due_at is not None, "it came up"
     return facts.next_due_at
 
@@ -168,9 +170,9 @@ def _add(tx: Transaction, day: date, hour: int, calls: int) -> None:
     tx.execute(update(prefetch_hours).where(_hours.day == day, _hours.hour == hour).values(values))
 
 
-def _facts(row: Any) -> Facts:
-    return Facts(
-        subject=Subject(row.kind, row.key),
+def _facts(row: Any) -> SubjectFacts:
+    return SubjectFacts(
+        subject=SnapshotSubject(row.kind, row.key),
         version=row.version,
         upstream_id=row.upstream_id,
         last_checked_at=row.last_checked_at,

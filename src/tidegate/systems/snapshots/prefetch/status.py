@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, func, literal, select
 
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.prefetch import queries
-from tidegate.systems.snapshots.prefetch.budget import Hours
+from tidegate.systems.snapshots.prefetch.budget import CallBudget
 from tidegate.systems.snapshots.prefetch.policies import Tier
 from tidegate.systems.snapshots.settings import PrefetchSettings
 from tidegate.systems.snapshots.tables import snapshots
@@ -17,7 +17,7 @@ _MOST_COUNTED = 100_000
 _RATES = (0.1, 1.0, 10.0, 100.0)
 
 
-class Census(msgspec.Struct, frozen=True, kw_only=True):
+class SubjectCounts(msgspec.Struct, frozen=True, kw_only=True):
     """All subjects, counted: on a large table this takes its time."""
 
     tiers: dict[str, int]
@@ -46,12 +46,12 @@ class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the hour alone allows."""
     price: float | None
     """Learned rates: what a call has to be worth, in days of freshness; None before that was found out."""
-    census: Census | None = None
+    census: SubjectCounts | None = None
 
 
 def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: bool = False) -> PrefetchStatus:
     """How prefetching stands now; with `counts_all` all subjects are counted, which goes through the whole table."""
-    hours, now = Hours(settings), tx.now
+    hours, now = CallBudget(settings), tx.now
     spent = queries.spent_on(tx, hours.day_of(now))
     return PrefetchStatus(
         enabled=settings.enabled,
@@ -73,7 +73,7 @@ def _due_now(tx: Transaction) -> int:
     return tx.execute(select(func.count()).select_from(due.subquery())).scalar_one()
 
 
-def _census(tx: Transaction, settings: PrefetchSettings) -> Census:
+def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
     hot, warm = tx.now - settings.hot_within, tx.now - settings.warm_within
     everybody = _count(tx)
     within_hot, within_warm = _count(tx, _c.last_asked_at >= hot), _count(tx, _c.last_asked_at >= warm)
@@ -81,7 +81,7 @@ def _census(tx: Transaction, settings: PrefetchSettings) -> Census:
     known = _count(tx, _c.change_rate.is_not(None))
     names = [*(f"below {bound:g}" for bound in _RATES), f"{_RATES[-1]:g} or more"]
     counts = [high - low for low, high in zip([0, *below], [*below, known], strict=True)]
-    return Census(
+    return SubjectCounts(
         tiers={
             Tier.HOT: within_hot,
             Tier.WARM: within_warm - within_hot,

@@ -15,7 +15,13 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.storage.valkey import Key
-from tidegate.systems.snapshots.transports.protocol import Consumer, DeadEntry, Message, Topic, Transport
+from tidegate.systems.snapshots.transports.protocol import (
+    DeadEntry,
+    Message,
+    RefreshTopic,
+    Transport,
+    TransportConsumer,
+)
 
 if TYPE_CHECKING:
     from tidegate.primitives.stream import Stream
@@ -26,8 +32,8 @@ _LETTERS_AT_ONCE = 100
 _LOOKS = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=5), jitter=0.1)
 
 
-class MovingTransport:
-    """See `Transport`: publishes to `new`, and counts what waits in `previous` too. See `TransportMove`."""
+class MigratingTransport:
+    """See `Transport`: publishes to `new`, and counts what waits in `previous` too. See `TransportMigration`."""
 
     def __init__(self, new: Transport, previous: Transport) -> None:
         self.new, self.previous = new, previous
@@ -53,19 +59,19 @@ class MovingTransport:
         """See `Transport`."""
         return await self.new.create_topics()
 
-    async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
+    async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
         """See `Transport`."""
         await self.new.publish(topic, messages)
 
-    def stream_of(self, topic: Topic) -> Key | None:
+    def stream_of(self, topic: RefreshTopic) -> Key | None:
         """See `Transport`."""
         return self.new.stream_of(topic)
 
-    def consumer(self, topic: Topic, group: str) -> Consumer:
+    def consumer(self, topic: RefreshTopic, group: str) -> TransportConsumer:
         """See `Transport`: of the new one. Workers of their own read the previous one."""
         return self.new.consumer(topic, group)
 
-    async def lag(self, topic: Topic, group: str) -> int:
+    async def lag(self, topic: RefreshTopic, group: str) -> int:
         """See `Transport`."""
         return await self.new.lag(topic, group) + await self.previous.lag(topic, group)
 
@@ -93,21 +99,21 @@ class MovingTransport:
         return await self.new.drop(entry_id) or await self.previous.drop(entry_id)
 
 
-class TransportMove:
+class TransportMigration:
     """A source of the timekeeper: moves dead letters to the new transport, and tells when the previous one is empty.
 
     A letter is published on the new one before it is dropped from the previous one: a crash in between leaves it on
     both, and it may be listed twice, never lost.
     """
 
-    def __init__(self, moving: MovingTransport) -> None:
+    def __init__(self, moving: MigratingTransport) -> None:
         self._moving, self._looks, self._is_drained = moving, 0, False
 
     async def fire(self) -> int:
         """Move some letters, and look at what is left; returns in how many ms to look again."""
         new, previous = self._moving.new, self._moving.previous
         if letters := await previous.dead(limit=_LETTERS_AT_ONCE):
-            await new.publish(Topic.DEAD, [(each.key, each.value) for each in letters])
+            await new.publish(RefreshTopic.DEAD, [(each.key, each.value) for each in letters])
             for each in letters:
                 await previous.drop(each.id)
             log.info("snapshots.letters_moved", letters=len(letters))

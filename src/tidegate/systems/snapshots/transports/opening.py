@@ -8,7 +8,7 @@ from tidegate.core.errors import InvalidSettings, TidegateError
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.system import Context
 from tidegate.systems.snapshots.settings import KafkaSettings, SnapshotSettings
-from tidegate.systems.snapshots.transports.migration import MovingTransport
+from tidegate.systems.snapshots.transports.migration import MigratingTransport
 from tidegate.systems.snapshots.transports.protocol import Transport
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 
@@ -36,7 +36,7 @@ def open_transport(parts: Context) -> Transport:
     current = _named(parts, settings.transport)
     if settings.previous_transport is None:
         return current
-    return MovingTransport(current, _named(parts, settings.previous_transport))
+    return MigratingTransport(current, _named(parts, settings.previous_transport))
 
 
 def _named(parts: Context, name: str) -> Transport:

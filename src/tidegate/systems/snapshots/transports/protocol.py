@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.primitives.stream import Stream
 
 
-class Topic(StrEnum):
+class RefreshTopic(StrEnum):
     """Where messages go."""
 
     HIGH = "update-priority-high"
@@ -41,20 +41,22 @@ class TopicShape(msgspec.Struct, frozen=True, kw_only=True):
     long."""
 
 
-TOPICS: Mapping[Topic, TopicShape] = MappingProxyType(
+TOPICS: Mapping[RefreshTopic, TopicShape] = MappingProxyType(
     {
-        Topic.HIGH: TopicShape(partitions=24, retention=timedelta(hours=24)),
-        Topic.LOW: TopicShape(partitions=24, retention=timedelta(hours=72)),
-        Topic.DEAD: TopicShape(partitions=12, retention=timedelta(days=7)),
+        RefreshTopic.HIGH: TopicShape(partitions=24, retention=timedelta(hours=24)),
+        RefreshTopic.LOW: TopicShape(partitions=24, retention=timedelta(hours=72)),
+        RefreshTopic.DEAD: TopicShape(partitions=12, retention=timedelta(days=7)),
     }
 )
-GROUPS: Mapping[Topic, str] = MappingProxyType({Topic.HIGH: "high-worker", Topic.LOW: "low-worker"})
+GROUPS: Mapping[RefreshTopic, str] = MappingProxyType(
+    {RefreshTopic.HIGH: "high-worker", RefreshTopic.LOW: "low-worker"}
+)
 """Who reads a topic. LOW has a group of its own, so that it never delays HIGH."""
 
 
-def topic_for(priority: Priority) -> Topic:
+def topic_for(priority: Priority) -> RefreshTopic:
     """Where events of this priority go."""
-    return Topic.HIGH if priority is Priority.HIGH else Topic.LOW
+    return RefreshTopic.HIGH if priority is Priority.HIGH else RefreshTopic.LOW
 
 
 Message = tuple[str, bytes]
@@ -74,7 +76,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of `Topic.DEAD`."""
+    """A message of `RefreshTopic.DEAD`."""
 
     id: str
     """Letters, digits and hyphens."""
@@ -82,7 +84,7 @@ class DeadEntry(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes
 
 
-class Consumer(Protocol):
+class TransportConsumer(Protocol):
     """One member of a topic's group. One `read` is under way at a time; everything else may be called meanwhile."""
 
     async def read(self, count: int, within_s: float) -> list[Delivery]:
@@ -137,19 +139,19 @@ class Transport(Protocol):
         """Make the topics that are missing, where topics have to be made; their names."""
         ...
 
-    async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
+    async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
         """Returns when all are safely there; raises `Unavailable` when some may not be."""
         ...
 
-    def stream_of(self, topic: Topic) -> Key | None:
+    def stream_of(self, topic: RefreshTopic) -> Key | None:
         """The stream of the topic on the Valkey server, where events can be added by a script; None: use `publish`."""
         ...
 
-    def consumer(self, topic: Topic, group: str) -> Consumer:
+    def consumer(self, topic: RefreshTopic, group: str) -> TransportConsumer:
         """A new member of the group that reads a topic (see `GROUPS`)."""
         ...
 
-    async def lag(self, topic: Topic, group: str) -> int:
+    async def lag(self, topic: RefreshTopic, group: str) -> int:
         """How many messages wait for the group: published, and delivered to nobody yet."""
         ...
 

@@ -16,7 +16,7 @@ from tidegate.primitives.stream import Consumer as GroupMember
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.primitives.stream.batches import require_id
 from tidegate.storage.valkey import Key, Unit, Valkey
-from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, DeadEntry, Delivery, Message, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, DeadEntry, Delivery, Message, RefreshTopic
 
 KEY_FIELD, VALUE_FIELD = "key", "value"
 """What an entry of a topic has."""
@@ -27,7 +27,7 @@ _IDLE_LIMIT = timedelta(hours=1)
 """Events may be in hand for long, while there is no permit or no database; a process that died is noticed otherwise."""
 _LARGEST_PAGE = 1000
 
-Entry = tuple[bytes, dict[bytes, bytes]]
+HistoryEntry = tuple[bytes, dict[bytes, bytes]]
 
 
 class StreamTransport:
@@ -39,7 +39,7 @@ class StreamTransport:
         self._clock = clock or SystemClock()
         self._members = count(1)
         self._streams = {
-            topic: Stream(valkey, unit, topic.value, _settings(topic), clock=self._clock) for topic in Topic
+            topic: Stream(valkey, unit, topic.value, _settings(topic), clock=self._clock) for topic in RefreshTopic
         }
 
     @property
@@ -57,22 +57,22 @@ class StreamTransport:
         """A stream comes to be with its first message."""
         return []
 
-    async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
+    async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
         """See `Transport`."""
         await self._streams[topic].add([{_KEY: key.encode(), _VALUE: value} for key, value in messages])
-        if topic is Topic.DEAD:
+        if topic is RefreshTopic.DEAD:
             await self._forget_the_old()
 
-    def stream_of(self, topic: Topic) -> Key:
+    def stream_of(self, topic: RefreshTopic) -> Key:
         """See `Transport`."""
         return self._streams[topic].keys.stream
 
-    def consumer(self, topic: Topic, group: str) -> "StreamConsumer":
+    def consumer(self, topic: RefreshTopic, group: str) -> "StreamConsumer":
         """See `Transport`."""
         stream = self._group(topic, group)
         return StreamConsumer(stream.consumer(self._owner, str(next(self._members))))
 
-    async def lag(self, topic: Topic, group: str) -> int:
+    async def lag(self, topic: RefreshTopic, group: str) -> int:
         """See `Transport`."""
         return (await self._group(topic, group).status()).lag
 
@@ -107,13 +107,13 @@ class StreamTransport:
 
     @property
     def _dead_key(self) -> str:
-        return self._streams[Topic.DEAD].keys.stream
+        return self._streams[RefreshTopic.DEAD].keys.stream
 
     async def _forget_the_old(self) -> None:
-        oldest: datetime = self._clock.now() - TOPICS[Topic.DEAD].retention
+        oldest: datetime = self._clock.now() - TOPICS[RefreshTopic.DEAD].retention
         await self._valkey.execute("XTRIM", self._dead_key, "MINID", "~", to_ms(oldest))
 
-    def _group(self, topic: Topic, group: str) -> Stream:
+    def _group(self, topic: RefreshTopic, group: str) -> Stream:
         stream = self._streams[topic]
         if GROUPS.get(topic) != group:
             raise InvalidArgument("group", group, f"{topic} is read by {GROUPS.get(topic, 'nobody')}")
@@ -163,12 +163,12 @@ class StreamConsumer:
         await self._member.leave()
 
 
-def _settings(topic: Topic) -> StreamSettings:
+def _settings(topic: RefreshTopic) -> StreamSettings:
     group = GROUPS.get(topic, "nobody")
     return StreamSettings(group=group, max_deliveries=_UNLIMITED_DELIVERIES, idle_limit=_IDLE_LIMIT)
 
 
-def _dead(entry: Entry) -> DeadEntry:
+def _dead(entry: HistoryEntry) -> DeadEntry:
     entry_id, fields = entry
     return DeadEntry(
         id=entry_id.decode(), key=fields.get(_KEY, b"").decode(errors="replace"), value=fields.get(_VALUE, b"")

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from tidegate.core.errors import InvalidArgument
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.connection import (
-    Lazy,
+    LazyClient,
     client_options,
     in_our_words,
     speaking,
@@ -36,7 +36,7 @@ class Publisher:
                 acks="all", enable_idempotence=True, compression_type="zstd", **client_options(settings)
             )
 
-        self._lazy = Lazy(settings, make, _stop_producer)
+        self._lazy = LazyClient(settings, make, _stop_producer)
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         """See `Transport.publish`. A key's messages go to one partition, in their order.
@@ -86,7 +86,7 @@ Record = ConsumerRecord[bytes, bytes]
 _FETCH_WAIT_MS = 100
 
 
-class Reader:
+class KafkaReader:
     """One connection, used by one at a time."""
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -101,7 +101,7 @@ class Reader:
                 **client_options(settings),
             )
 
-        self._lazy = Lazy(settings, make, stop_consumer)
+        self._lazy = LazyClient(settings, make, stop_consumer)
 
     async def spans(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Span]:
         """Where each begins and ends now."""

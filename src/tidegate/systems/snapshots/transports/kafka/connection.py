@@ -36,7 +36,7 @@ _REFUSALS = (
 )
 
 
-class Client(Protocol):
+class KafkaClient(Protocol):
     """What all of the driver's clients have."""
 
     async def start(self) -> None:
@@ -44,8 +44,8 @@ class Client(Protocol):
         ...
 
 
-Speaker = TypeVar("Speaker", bound=Client)
-Answer = TypeVar("Answer")
+AnyClient = TypeVar("AnyClient", bound=KafkaClient)
+_T = TypeVar("_T")
 
 
 def client_options(settings: KafkaSettings, *, request_timeout_ms: int | None = None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ async def speaking(settings: KafkaSettings, what: str) -> AsyncGenerator[None]:
         raise in_our_words(settings, what, error) from None
 
 
-async def insist(settings: KafkaSettings, what: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+async def insist(settings: KafkaSettings, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
     """The answer to `ask`, which is asked again while the cluster says that it is busy with itself."""
     async with speaking(settings, what):
         for attempt in count(1):
@@ -104,20 +104,23 @@ def in_our_words(settings: KafkaSettings, what: str, error: Exception) -> Unavai
     return Unavailable(f"{settings.address}: {what}: {name}", server=settings.address)
 
 
-class Lazy(Generic[Speaker]):
+class LazyClient(Generic[AnyClient]):
     """A client that connects when it is first asked for, and again after it failed.
 
     So a process comes up, and does what needs no Kafka, while Kafka is away.
     """
 
     def __init__(
-        self, settings: KafkaSettings, make: Callable[[], Speaker], stop: Callable[[Speaker], Coroutine[Any, Any, None]]
+        self,
+        settings: KafkaSettings,
+        make: Callable[[], AnyClient],
+        stop: Callable[[AnyClient], Coroutine[Any, Any, None]],
     ) -> None:
         self._settings, self._make, self._stop = settings, make, stop
-        self._client: Speaker | None = None
+        self._client: AnyClient | None = None
         self._one = asyncio.Lock()
 
-    async def get(self) -> Speaker:
+    async def get(self) -> AnyClient:
         """The client, connected; raises `Unavailable`."""
         async with self._one:
             if self._client is None:

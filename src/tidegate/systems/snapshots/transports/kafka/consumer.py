@@ -1,10 +1,12 @@
-"""One member of a group on Kafka.
+"""One member of a consumer group on Kafka.
 
-What came and is not done is noted in `Books`; only what is done without a gap is committed, after the database. What is
-given back waits here, and comes again from here: it was not committed, so it comes from Kafka if this process dies.
-When members come and go, Kafka deals the partitions anew. What we held of one that went to another is no longer ours:
-the other is given it, and we commit nothing of it. Until it is known how those stand that are ours now, and on record
-that we have them, nothing is handed out.
+Messages that were delivered and are not done are recorded in `MemberOffsets`. Only offsets below the first message that
+is not done are committed, after the database. A message that is given back is queued in this process and delivered
+again; its offset was not committed, so Kafka delivers it again if the process dies.
+
+When members join or leave, Kafka reassigns the partitions. Messages of a partition that went to another member belong
+to that member, and this one commits nothing of it. After an assignment, nothing is delivered until the committed
+offsets of all assigned partitions are read and the new ownership is recorded.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ from tidegate.systems.snapshots.transports.kafka.connection import (
     stop_consumer,
     stop_in_time,
 )
-from tidegate.systems.snapshots.transports.kafka.partitions import Books, Standing, standings
+from tidegate.systems.snapshots.transports.kafka.partitions import MemberOffsets, PartitionState, standings
 from tidegate.systems.snapshots.transports.protocol import Delivery
 
 log = get_logger(__name__)
@@ -50,7 +52,7 @@ _REBALANCE_MS = 30_000
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord[bytes, bytes]]]
 
 
-class Deal(Enum):
+class AssignmentState(Enum):
     """What we know of the partitions that were dealt to us."""
 
     UNKNOWN = auto()
@@ -72,12 +74,12 @@ class KafkaConsumer(ConsumerRebalanceListener):
         self._member: AIOKafkaConsumer | None = None
         self._joining: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._books = Books()
+        self._books = MemberOffsets()
         self._ready: deque[Delivery] = deque()
         # What came and is noted first, before it is handed out: others died with it in hand.
         self._unnoted: deque[Delivery] = deque()
         self._paused = self._has_left = False
-        self._deal = Deal.UNKNOWN
+        self._deal = AssignmentState.UNKNOWN
         self._stirred = asyncio.Event()
         self._committing = asyncio.Lock()
 
@@ -91,7 +93,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
             self._stirred.clear()
             await self._raise_if_opening_failed()
             await self._note()
-            if self._ready and not self._paused and self._deal is Deal.OPEN:
+            if self._ready and not self._paused and self._deal is AssignmentState.OPEN:
                 return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
             left = deadline - loop.time()
             if left <= 0:
@@ -148,7 +150,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         if self._member is None or self._has_left:
             return
         ours = list(assigned)
-        self._deal = Deal.UNKNOWN
+        self._deal = AssignmentState.UNKNOWN
         self._hold()
         self._books.keep_only({each.partition for each in ours})
         self._opening = asyncio.create_task(self._open(self._member, ours))
@@ -170,11 +172,11 @@ class KafkaConsumer(ConsumerRebalanceListener):
             except Unavailable as error:
                 await self._outage.pause(error, attempt)
         self._outage.over()
-        self._deal = Deal.OPEN
+        self._deal = AssignmentState.OPEN
         self._flow()
         log.debug("kafka.assigned", topic=self._topic, group=self._group, partitions=len(ours))
 
-    def _settle(self, member: AIOKafkaConsumer, found: Mapping[TopicPartition, Standing]) -> None:
+    def _settle(self, member: AIOKafkaConsumer, found: Mapping[TopicPartition, PartitionState]) -> None:
         """Have a book of each. Without a wait: what is done or given back meanwhile would be of no book."""
         for partition, standing in found.items():
             number = partition.partition
@@ -188,14 +190,14 @@ class KafkaConsumer(ConsumerRebalanceListener):
                 member.seek(partition, standing.start)
         self._ready = deque(each for each in self._ready if self._books.holds(each.handle))
         self._unnoted = deque(each for each in self._unnoted if self._books.holds(each.handle))
-        self._deal = Deal.SETTLED
+        self._deal = AssignmentState.SETTLED
 
     async def _shut(self) -> None:
         """Our partitions go: say what is done, and that what is in hand did not die with us."""
         await self._stop_opening()
         self._hold()
-        if self._deal is not Deal.UNKNOWN:
-            self._deal = Deal.SHUT
+        if self._deal is not AssignmentState.UNKNOWN:
+            self._deal = AssignmentState.SHUT
         with suppress(Unavailable):
             await self._commit()
 
@@ -219,7 +221,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
 
     def _flow(self) -> None:
         """Have it fetch, if nothing stands against it, and wake who waits."""
-        if self._member is not None and not self._paused and self._deal is Deal.OPEN:
+        if self._member is not None and not self._paused and self._deal is AssignmentState.OPEN:
             self._member.resume(*self._member.paused())
         self._stirred.set()
 
@@ -304,9 +306,9 @@ class KafkaConsumer(ConsumerRebalanceListener):
         False: the partitions are being dealt anew. What is still ours afterwards is committed then.
         """
         async with self._committing:
-            if self._deal is Deal.UNKNOWN:
+            if self._deal is AssignmentState.UNKNOWN:
                 return False
-            commits = self._books.to_commit(is_open=self._deal is not Deal.SHUT)
+            commits = self._books.to_commit(is_open=self._deal is not AssignmentState.SHUT)
             if self._member is None or not commits:
                 return True
             by_partition = {TopicPartition(self._topic, number): commit for number, commit in commits.items()}
@@ -320,7 +322,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
             return True
 
     async def _let_go(self) -> None:
-        self._deal = Deal.UNKNOWN
+        self._deal = AssignmentState.UNKNOWN
         await self._stop_opening()
         joining, self._joining = self._joining, None
         if joining is not None and not joining.done():
@@ -329,7 +331,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         member, self._member = self._member, None
         if member is not None:
             await stop_in_time(stop_consumer(member))
-        self._books, self._ready, self._unnoted = Books(), deque(), deque()
+        self._books, self._ready, self._unnoted = MemberOffsets(), deque(), deque()
 
 
 async def _get(member: AIOKafkaConsumer, count: int, within_s: float) -> Records:

@@ -13,10 +13,10 @@ from aiokafka import TopicPartition
 from tidegate.core.arguments import require_at_most, require_positive
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.ids import new_id
-from tidegate.systems.snapshots.transports.kafka.clients import Reader, Record, Span
+from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Record, Span
 from tidegate.systems.snapshots.transports.protocol import DeadEntry, Message
 
-Place = tuple[int, int, int]
+CacheKey = tuple[int, int, int]
 """Time in milliseconds, partition, offset."""
 _LARGEST_PAGE = 1000
 
@@ -26,7 +26,7 @@ class DeadMessages:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: KafkaReader,
         *,
         topic: str,
         notes: str,
@@ -52,7 +52,7 @@ class DeadMessages:
         """See `Transport.dead`."""
         require_positive("limit", limit)
         require_at_most("limit", limit, _LARGEST_PAGE)
-        behind: Place = (-1, -1, -1) if after is None else _place("after", after)
+        behind: CacheKey = (-1, -1, -1) if after is None else _place("after", after)
         spans = await self._spans()
         if after is not None:
             starts = await self._reader.since(list(spans), behind[0])
@@ -116,11 +116,11 @@ def _note_key(partition: int, offset: int) -> str:
     return f"{partition}-{offset}"
 
 
-def _place_of(record: Record) -> Place:
+def _place_of(record: Record) -> CacheKey:
     return record.timestamp, record.partition, record.offset
 
 
-def _place(name: str, entry_id: str) -> Place:
+def _place(name: str, entry_id: str) -> CacheKey:
     parts = entry_id.split("-")
     if len(parts) != 3 or not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in parts):
         raise InvalidArgument(name, entry_id[:64], "must be an entry's id, such as 1700000000000-3-17")

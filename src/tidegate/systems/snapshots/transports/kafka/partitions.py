@@ -37,14 +37,14 @@ _TEXT = re.compile(r"(open|shut)(?: (\d+)((?: \d+(?:\+\d+)?:\d+)*))?")
 _RUN = re.compile(r"(\d+)(?:\+(\d+))?:(\d+)")
 
 
-class Attempts:
+class DeliveryCounts:
     """Of one partition, for as long as it is ours."""
 
     def __init__(self, counts: Mapping[int, int] | None = None, watched_below: int = 0) -> None:
         self._counts, self._watched_below = dict(counts or {}), watched_below
 
     @classmethod
-    def read(cls, text: str, committed: int, end: int) -> "Attempts":
+    def read(cls, text: str, committed: int, end: int) -> "DeliveryCounts":
         """From what stands beside a commit. `end`: of the partition, where its last owner did not shut it."""
         match = _TEXT.fullmatch(text)
         if match is None:
@@ -111,14 +111,16 @@ Commit = tuple[int, str]
 """Up to where all is done, and what stands beside it (see `attempts`)."""
 
 
-class Book:
+class PartitionOffsets:
     """One partition, for as long as it is ours without a break."""
 
-    def __init__(self, turn: int, start: int, attempts: Attempts | None = None, known: Commit | None = None) -> None:
+    def __init__(
+        self, turn: int, start: int, attempts: DeliveryCounts | None = None, known: Commit | None = None
+    ) -> None:
         """`turn` tells this time of ours from others, `start` is its first message, `known` what Kafka has of it."""
         self.turn, self.next = turn, start
         self.committed = start
-        self.attempts = attempts or Attempts()
+        self.attempts = attempts or DeliveryCounts()
         self.known = known or (start, "open")
         # Messages are taken in their order, so the first key is the lowest.
         self._in_hand: dict[int, None] = {}
@@ -158,17 +160,19 @@ class Book:
             self.done(each)
 
 
-class Books:
+class MemberOffsets:
     """All partitions of one member. A handle is `partition-turn-offset`."""
 
     def __init__(self) -> None:
-        self._books: dict[int, Book] = {}
+        self._books: dict[int, PartitionOffsets] = {}
         self._turns = count(1)
 
-    def open(self, partition: int, start: int, attempts: Attempts | None = None, known: Commit | None = None) -> None:
+    def open(
+        self, partition: int, start: int, attempts: DeliveryCounts | None = None, known: Commit | None = None
+    ) -> None:
         """A partition is ours from now on, and was not before: what is in hand of one that was would be lost."""
         assert partition not in self._books
-        self._books[partition] = Book(next(self._turns), start, attempts, known)
+        self._books[partition] = PartitionOffsets(next(self._turns), start, attempts, known)
 
     def take(self, partition: int, offset: int) -> str | None:
         """The handle of a message that came; None if it had come before, or its partition is not ours."""
@@ -221,7 +225,7 @@ class Books:
             if book := self._books.get(partition):
                 book.known, book.committed = commit, max(book.committed, commit[0])
 
-    def _find(self, handle: str) -> tuple[Book | None, int]:
+    def _find(self, handle: str) -> tuple[PartitionOffsets | None, int]:
         try:
             partition, turn, offset = map(int, handle.split("-"))
         except ValueError:
@@ -234,7 +238,7 @@ _NEVER: Commit = (-1, "")
 """What Kafka has of a partition of which nothing was ever committed."""
 
 
-class Standing(NamedTuple):
+class PartitionState(NamedTuple):
     """Of one partition."""
 
     known: Commit
@@ -249,12 +253,14 @@ class Standing(NamedTuple):
         """What was committed is not there: a broker without the last messages leads it, or it was made anew."""
         return self.known[0] > self.end
 
-    def attempts(self) -> Attempts:
+    def attempts(self) -> DeliveryCounts:
         """How often its messages were handed out. What stands there of messages that are lost is of no others."""
-        return Attempts() if self.lost_its_end else Attempts.read(self.known[1], self.start, self.end)
+        return DeliveryCounts() if self.lost_its_end else DeliveryCounts.read(self.known[1], self.start, self.end)
 
 
-async def standings(member: AIOKafkaConsumer, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Standing]:
+async def standings(
+    member: AIOKafkaConsumer, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, PartitionState]:
     """Of all of these. Where the log lost its end it is read from its beginning, as the driver does.
 
     What was written there since has offsets that were done once: beginning later would lose it, and nobody knows which.
@@ -267,4 +273,4 @@ async def standings(member: AIOKafkaConsumer, partitions: Sequence[TopicPartitio
     afresh = [each for each in partitions if not 0 <= commits[each][0] <= ends.get(each, -1)]
     begins = await member.beginning_offsets(afresh) if afresh else {}
     starts = {each: begins[each] if each in begins else commits[each][0] for each in partitions}
-    return {each: Standing(commits[each], starts[each], ends.get(each, starts[each])) for each in partitions}
+    return {each: PartitionState(commits[each], starts[each], ends.get(each, starts[each])) for each in partitions}

@@ -17,7 +17,7 @@ from aiokafka.errors import (
 
 from tidegate.core.clock import milliseconds
 from tidegate.systems.snapshots.settings import KafkaSettings
-from tidegate.systems.snapshots.transports.protocol import TOPICS, Topic
+from tidegate.systems.snapshots.transports.protocol import TOPICS, RefreshTopic
 
 HANDLED = "update-dlq-handled"
 """Notes of the dead messages that somebody dropped, since Kafka cannot take one message out (see `dead.py`)."""
@@ -25,7 +25,7 @@ _SEGMENTS = 4
 """Kafka forgets whole segments, so a message stays up to one segment's time longer than it must."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How a topic should be."""
 
     name: str
@@ -50,23 +50,23 @@ class TopicReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.partitions > 0
 
 
-def topic_name(settings: KafkaSettings, topic: Topic | str) -> str:
+def topic_name(settings: KafkaSettings, topic: RefreshTopic | str) -> str:
     """The name of a topic on this cluster."""
     return f"{settings.prefix}{topic}"
 
 
-def wanted_topics(settings: KafkaSettings) -> list[Wanted]:
+def wanted_topics(settings: KafkaSettings) -> list[TopicSpec]:
     """All topics of ours, as they should be."""
-    dead = TOPICS[Topic.DEAD].retention
+    dead = TOPICS[RefreshTopic.DEAD].retention
     ours = [
-        _wanted(settings, topic, shape.partitions, shape.retention, by_broker=topic is Topic.DEAD)
+        _wanted(settings, topic, shape.partitions, shape.retention, by_broker=topic is RefreshTopic.DEAD)
         for topic, shape in TOPICS.items()
     ]
     # One partition, so that there is an order between all notes; they outlive what they speak of.
     return [*ours, _wanted(settings, HANDLED, 1, 2 * dead, by_broker=True)]
 
 
-async def create_missing(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> list[str]:
+async def create_missing(admin: AIOKafkaAdminClient, wanted: Sequence[TopicSpec]) -> list[str]:
     """Make the topics that are not there; the names of those that we made."""
     made: list[str] = []
     reply: Any = await admin.create_topics(
@@ -81,7 +81,7 @@ async def create_missing(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -
     return made
 
 
-async def require_ready(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> None:
+async def require_ready(admin: AIOKafkaAdminClient, wanted: Sequence[TopicSpec]) -> None:
     """Raises an error that says to try again until every partition has a leader, and so takes messages."""
     for described in await admin.describe_topics([each.name for each in wanted]):
         leaders = [each["leader"] for each in described["partitions"]]
@@ -89,7 +89,7 @@ async def require_ready(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) ->
             raise LeaderNotAvailableError(described["topic"])
 
 
-async def look_at(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> list[TopicReport]:
+async def look_at(admin: AIOKafkaAdminClient, wanted: Sequence[TopicSpec]) -> list[TopicReport]:
     """How they are, in the same order."""
     described = await admin.describe_topics([each.name for each in wanted])
     found = {each["topic"]: each for each in described if each["error_code"] == 0}
@@ -109,8 +109,8 @@ async def partitions_of(admin: AIOKafkaAdminClient, name: str) -> list[int]:
 
 
 def _wanted(
-    settings: KafkaSettings, topic: Topic | str, partitions: int, retention: timedelta, *, by_broker: bool
-) -> Wanted:
+    settings: KafkaSettings, topic: RefreshTopic | str, partitions: int, retention: timedelta, *, by_broker: bool
+) -> TopicSpec:
     config = {
         "cleanup.policy": "delete",
         "retention.ms": str(milliseconds(retention)),
@@ -121,10 +121,10 @@ def _wanted(
         "message.timestamp.type": "LogAppendTime" if by_broker else "CreateTime",
     }
     name = topic_name(settings, topic)
-    return Wanted(name=name, partitions=partitions, replication=settings.replication, config=config)
+    return TopicSpec(name=name, partitions=partitions, replication=settings.replication, config=config)
 
 
-async def _configs(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> dict[str, dict[str, str]]:
+async def _configs(admin: AIOKafkaAdminClient, wanted: Sequence[TopicSpec]) -> dict[str, dict[str, str]]:
     if not wanted:
         return {}
     asked = [ConfigResource(ConfigResourceType.TOPIC, each.name, dict(each.config)) for each in wanted]
@@ -136,7 +136,7 @@ async def _configs(admin: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> dict
     }
 
 
-def _report(wanted: Wanted, found: Mapping[str, Any] | None, config: Mapping[str, str]) -> TopicReport:
+def _report(wanted: TopicSpec, found: Mapping[str, Any] | None, config: Mapping[str, str]) -> TopicReport:
     if found is None:
         return TopicReport(name=wanted.name, partitions=0, differences=("missing",))
     partitions = len(found["partitions"])

@@ -17,9 +17,9 @@ from aiokafka.errors import CommitFailedError
 from tidegate.core.errors import InvalidArgument, ServerRefused
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka import topics
-from tidegate.systems.snapshots.transports.kafka.clients import Publisher, Reader
+from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Publisher
 from tidegate.systems.snapshots.transports.kafka.connection import (
-    Lazy,
+    LazyClient,
     client_options,
     insist,
     speaking,
@@ -29,13 +29,15 @@ from tidegate.systems.snapshots.transports.kafka.connection import (
 from tidegate.systems.snapshots.transports.kafka.consumer import KafkaConsumer
 from tidegate.systems.snapshots.transports.kafka.dead_letters import DeadMessages
 from tidegate.systems.snapshots.transports.kafka.topics import HANDLED, TopicReport, topic_name
-from tidegate.systems.snapshots.transports.protocol import GROUPS, DeadEntry, Message, Topic
+from tidegate.systems.snapshots.transports.protocol import GROUPS, DeadEntry, Message, RefreshTopic
 
 if TYPE_CHECKING:
     from tidegate.primitives.stream import Stream
 
 
-async def group_lag(admin: AIOKafkaAdminClient, reader: Reader, partitions: list[TopicPartition], group: str) -> int:
+async def group_lag(
+    admin: AIOKafkaAdminClient, reader: KafkaReader, partitions: list[TopicPartition], group: str
+) -> int:
     """How many messages the group has not committed. Those that its members have in hand are among them."""
     spans = await reader.spans(partitions)
     committed = await admin.list_consumer_group_offsets(group, partitions=partitions)
@@ -64,7 +66,7 @@ async def reset_group(settings: KafkaSettings, group: str, offsets: Mapping[Topi
 
 
 async def offsets_since(
-    reader: Reader, partitions: list[TopicPartition], since: datetime | Mapping[int, int]
+    reader: KafkaReader, partitions: list[TopicPartition], since: datetime | Mapping[int, int]
 ) -> dict[TopicPartition, int]:
     """Where messages of a time begin, or the given offsets by partition; refuses what the topic does not have."""
     if isinstance(since, datetime):
@@ -85,13 +87,15 @@ class KafkaTransport:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._publisher, self._reader = Publisher(settings), Reader(settings)
-        self._admin = Lazy(settings, lambda: AIOKafkaAdminClient(**client_options(settings)), AIOKafkaAdminClient.close)
+        self._publisher, self._reader = Publisher(settings), KafkaReader(settings)
+        self._admin = LazyClient(
+            settings, lambda: AIOKafkaAdminClient(**client_options(settings)), AIOKafkaAdminClient.close
+        )
         # Only those that somebody still uses: a worker that is started again takes a new one.
         self._consumers: WeakSet[KafkaConsumer] = WeakSet()
         self._dead = DeadMessages(
             self._reader,
-            topic=self._name(Topic.DEAD),
+            topic=self._name(RefreshTopic.DEAD),
             notes=self._name(HANDLED),
             partitions=self._partitions,
             note=self._write_note,
@@ -127,28 +131,28 @@ class KafkaTransport:
         """See `Transport`: Kafka notices by itself when a member died."""
         return ()
 
-    async def publish(self, topic: Topic, messages: Sequence[Message]) -> None:
+    async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
         """See `Transport`."""
         await self._publisher.publish(self._name(topic), messages)
 
-    def stream_of(self, topic: Topic) -> None:
+    def stream_of(self, topic: RefreshTopic) -> None:
         """See `Transport`: events are not on the Valkey server."""
         del topic
 
-    def consumer(self, topic: Topic, group: str) -> KafkaConsumer:
+    def consumer(self, topic: RefreshTopic, group: str) -> KafkaConsumer:
         """See `Transport`."""
         consumer = KafkaConsumer(self._settings, self._name(topic), self._group(topic, group))
         self._consumers.add(consumer)
         return consumer
 
-    async def lag(self, topic: Topic, group: str) -> int:
+    async def lag(self, topic: RefreshTopic, group: str) -> int:
         """See `Transport`. What is in hand counts too: Kafka knows only what was committed."""
         name = self._group(topic, group)
         partitions = await self._all_of(topic)
         admin = await self._admin.get()
         return await insist(self._settings, "how much waits", lambda: group_lag(admin, self._reader, partitions, name))
 
-    async def set_back(self, topic: Topic, group: str, since: datetime | Mapping[int, int]) -> dict[int, int]:
+    async def set_back(self, topic: RefreshTopic, group: str, since: datetime | Mapping[int, int]) -> dict[int, int]:
         """Replay: have the group read again what came since a time, or from offsets by partition.
 
         Where each partition goes on. Its workers must be stopped meanwhile: raises `ServerRefused` when they are not.
@@ -178,7 +182,7 @@ class KafkaTransport:
         """See `Transport`."""
         return await self._dead.drop(entry_id)
 
-    async def _all_of(self, topic: Topic) -> list[TopicPartition]:
+    async def _all_of(self, topic: RefreshTopic) -> list[TopicPartition]:
         name = self._name(topic)
         return [TopicPartition(name, each) for each in await self._partitions(name)]
 
@@ -189,10 +193,10 @@ class KafkaTransport:
     async def _write_note(self, name: str, note: Message) -> None:
         await self._publisher.publish(name, [note])
 
-    def _name(self, topic: Topic | str) -> str:
+    def _name(self, topic: RefreshTopic | str) -> str:
         return topic_name(self._settings, topic)
 
-    def _group(self, topic: Topic, group: str) -> str:
+    def _group(self, topic: RefreshTopic, group: str) -> str:
         if GROUPS.get(topic) != group:
             raise InvalidArgument("group", group, f"{topic} is read by {GROUPS.get(topic, 'nobody')}")
         return f"{self._settings.prefix}{group}"
