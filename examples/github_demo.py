@@ -25,7 +25,7 @@ from tidegate.engine.commands.collecting import collect_all
 from tidegate.engine.commands.run_text import labelled, print_lines
 from tidegate.engine.commands.screens import open_screen
 from tidegate.engine.commands.summary import result_lines, summarise
-from tidegate.engine.progress import failures_of, unavailable_of
+from tidegate.engine.reports.progress import failures_of, unavailable_of
 from tidegate.engine.source import Subject
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings

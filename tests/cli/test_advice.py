@@ -14,7 +14,7 @@ from tidegate.engine import runs
 from tidegate.engine.commands.run_text import run_lines
 from tidegate.engine.commands.summary import nobodies
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.progress import Failure
+from tidegate.engine.reports.progress import Failure
 from tidegate.engine.tables import collection_runs
 from tidegate.storage.documents.export.exporter import ExportFailed
 from tidegate.storage.sql import Transaction

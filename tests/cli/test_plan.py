@@ -10,8 +10,8 @@ from tests.cli.views import NOW, permits, run
 from tidegate.engine.commands.forecast import Forecast, Supply
 from tidegate.engine.commands.plan import ASSUMED_CALLS, Known, Plan, UserPlan, Way, foresee, plan_user, put_together
 from tidegate.engine.commands.plan_text import plan_lines
-from tidegate.engine.history import Marks, Typical
 from tidegate.engine.lifecycle import RunState
+from tidegate.engine.reports.history import Marks, Typical
 from tidegate.engine.source import Subject
 from tidegate.systems.github import ESSENTIAL
 

@@ -15,7 +15,7 @@ from tests.waiting import look_again, patience
 from tidegate.app import open_collection
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import JobState, RunState
-from tidegate.engine.progress import jobs_of
+from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.run_counters import ended_key, run_ended
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import collection_runs, page_jobs

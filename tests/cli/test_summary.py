@@ -9,9 +9,9 @@ from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.engine.commands.collecting import Outcome
 from tidegate.engine.commands.plan import Known, put_together
 from tidegate.engine.commands.summary import Summary, summarise, summary_lines
-from tidegate.engine.history import Typical
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.progress import Failure
+from tidegate.engine.reports.history import Typical
+from tidegate.engine.reports.progress import Failure
 from tidegate.engine.runs import Run
 
 PLAN = put_together([], Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0)), [permits()], None, NOW)

@@ -6,7 +6,7 @@ from typing import Any
 from tidegate.engine.commands.permits import Permits
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.progress import KindProgress
+from tidegate.engine.reports.progress import KindProgress
 from tidegate.engine.runs import Run
 
 NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)

@@ -16,8 +16,8 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.dashboard import sampler as sampler_module
 from tidegate.dashboard.history import History
 from tidegate.dashboard.sampler import Sampler
-from tidegate.engine.gauges import RunFigures
-from tidegate.engine.overview import Ended
+from tidegate.engine.reports.gauges import RunFigures
+from tidegate.engine.reports.overview import Ended
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.outbox import Depth
 

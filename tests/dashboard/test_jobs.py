@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.serving import Served
 from tests.waiting import patience
-from tidegate.engine.progress import kinds_of
+from tidegate.engine.reports.progress import kinds_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

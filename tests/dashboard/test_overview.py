@@ -15,7 +15,7 @@ from tidegate.dashboard.dead_letters import DeadCount
 from tidegate.dashboard.processes import ProcessList
 from tidegate.dashboard.waiting_jobs import CredentialWait, PoolWait
 from tidegate.engine.credentials import Credential, Kind, State
-from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
+from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.primitives.stream.message import StreamStatus
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event

@@ -23,7 +23,7 @@ from tidegate.core.errors import NoCredential
 from tidegate.engine.commands.runs import cancel_run, retry_runs
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
-from tidegate.engine.progress import jobs_of
+from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.run_counters import ended_key, run_ended
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject

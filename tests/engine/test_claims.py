@@ -8,7 +8,7 @@ from tests.engine.rounds import assert_counted, claimed, finished, write
 from tidegate.engine import claims, runs, unserved_pools
 from tidegate.engine.job_store import StoredJob, unfinished
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.progress import jobs_of
+from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.source import Cursor, JobSpec, Subject
 from tidegate.storage.sql import Database
 

@@ -13,8 +13,8 @@ from sqlalchemy import insert
 from tests.servers.migrated import migrated_file
 from tests.waiting import patience, simulated_delay
 from tidegate.core.telemetry import metrics
-from tidegate.engine.gauges import Gauges, RunFigures, count_runs
 from tidegate.engine.lifecycle import RunState
+from tidegate.engine.reports.gauges import Gauges, RunFigures, count_runs
 from tidegate.engine.tables import collection_runs
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.stream import Stream, StreamStatus

@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream
-from tidegate.engine import history
-from tidegate.engine.history import Marks, Typical
+from tidegate.engine.reports import history
+from tidegate.engine.reports.history import Marks, Typical
 
 NAME = "shelves"
 

@@ -8,7 +8,7 @@ from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState, RunState
-from tidegate.engine.progress import jobs_of, kinds_of, list_runs
+from tidegate.engine.reports.progress import jobs_of, kinds_of, list_runs
 from tidegate.engine.runs import Run
 from tidegate.engine.tables import page_jobs
 from tidegate.storage.sql import Transaction

@@ -6,9 +6,9 @@ import pytest
 
 from tests.engine.busy_day import fill
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.reports import jobs_by_state, queues, runs_by_state, slow_jobs
+from tidegate.engine.reports.kinds import failing_kinds, processing_times, retry_counts
+from tidegate.engine.reports.states import jobs_by_state, queues, runs_by_state, slow_jobs
 from tidegate.storage.sql import Database
 
 DAY = timedelta(days=1)

@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tidegate.app import SourceCollection, open_sources
 from tidegate.core.errors import NoCredential
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.progress import failures_of
+from tidegate.engine.reports.progress import failures_of
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Subject, Task, Verdict
 from tidegate.engine.tokens import Tokens

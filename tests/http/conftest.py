@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from tests.http.serving import Served, served
 from tidegate.core.clock import monotonic_ms
-from tidegate.engine import gauges
+from tidegate.engine.reports import gauges
 from tidegate.http import operations
 
 _far_apart = itertools.count(int(monotonic_ms()), 60_000)

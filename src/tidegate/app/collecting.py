@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import Collector
-from tidegate.engine.due_schedules import DueSchedules, PoolFor
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.schedules import Schedules
+from tidegate.engine.schedules.due import DueSchedules, PoolFor
+from tidegate.engine.schedules.store import Schedules
+from tidegate.engine.schedules.triggers import Triggers
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
-from tidegate.engine.triggers import Triggers
 from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.retention import RetentionRule
@@ -118,7 +118,7 @@ class OpenEngine(OpenSystem):
 
     def gauges(self) -> Sequence[Gauges]:
         """Jobs, streams, timers and the gate."""
-        from tidegate.engine.gauges import Gauges as EngineGauges
+        from tidegate.engine.reports.gauges import Gauges as EngineGauges
 
         parts = self._collecting.parts
         return [EngineGauges(parts.database, parts.gate, parts.timers, [parts.jobs, parts.alarms])]

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tidegate.connections import open_context
-from tidegate.engine.schedules import Schedules
+from tidegate.engine.schedules.store import Schedules
 from tidegate.settings import Settings
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.settings import GithubSettings

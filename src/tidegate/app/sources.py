@@ -20,7 +20,6 @@ from tidegate.app.unserved_runs import UnservedRuns
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs, unserved_pools
-from tidegate.engine import schedules as schedule_records
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.committer import Moved
@@ -28,12 +27,13 @@ from tidegate.engine.completion import Finalizer
 from tidegate.engine.credentials import CredentialBook, token_variable
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.token_authority import TokenAuthority
-from tidegate.engine.firings import Firing
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.recovery import Recovery
 from tidegate.engine.registry import load_sources, require_known
 from tidegate.engine.runs import Run, RunActive
-from tidegate.engine.schedules import Schedules
+from tidegate.engine.schedules import store as schedule_records
+from tidegate.engine.schedules.firings import Firing
+from tidegate.engine.schedules.store import Schedules
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
 from tidegate.engine.tokens import Tokens

@@ -10,7 +10,7 @@ from tidegate.dashboard.dead_letters import DeadCount
 from tidegate.dashboard.processes import ProcessList
 from tidegate.dashboard.waiting_jobs import RESTING, PoolWait
 from tidegate.engine.credentials import Credential, State
-from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
+from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
 Severity = Literal["critical", "warning", "info"]

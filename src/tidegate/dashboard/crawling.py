@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 
 from tidegate.app import Collection
 from tidegate.dashboard.partial_reads import DATABASE, PartialReads, Unknown
-from tidegate.engine.overview import newest_active
-from tidegate.engine.progress import kinds_of
+from tidegate.engine.reports.overview import newest_active
+from tidegate.engine.reports.progress import kinds_of
 from tidegate.engine.runs import Run
 from tidegate.http.crawls import CrawledHost
 from tidegate.storage.sql import Transaction

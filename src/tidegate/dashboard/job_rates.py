@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from tidegate.engine.overview import Ended
+from tidegate.engine.reports.overview import Ended
 
 _MOST_REMEMBERED = 20_000
 _MOST_MOVED = 5_000

@@ -14,10 +14,10 @@ from tidegate.dashboard.dead_letters import DeadCount, DeadReader
 from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.dashboard.processes import ProcessList, ProcessReader
 from tidegate.dashboard.waiting_jobs import PoolWait, pool_waits
-from tidegate.engine import overview
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
-from tidegate.engine.overview import FailedJob, JobCounts, RunCounts
+from tidegate.engine.reports import overview
+from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import CircuitBreakerState
 from tidegate.storage.sql import Transaction

@@ -9,7 +9,7 @@ import msgspec
 from tidegate.app import Collection
 from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.dashboard.processes import ProcessReader, ProcessView
-from tidegate.engine.overview import busy_pools
+from tidegate.engine.reports.overview import busy_pools
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream

@@ -15,10 +15,10 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.history import History, Sample
 from tidegate.dashboard.job_rates import JobRateMeter
 from tidegate.dashboard.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads
-from tidegate.engine import gauges
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
-from tidegate.engine.overview import Ended, ended_of
+from tidegate.engine.reports import gauges
+from tidegate.engine.reports.overview import Ended, ended_of
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.waiting import first_of, occurs

@@ -9,11 +9,11 @@ from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
 from tidegate.engine import claims, failed_completions, parked_answer_store, runs
 from tidegate.engine.committer import Moved
-from tidegate.engine.firings import ScheduleInactive
 from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import Run, RunActive, RunCanceled
+from tidegate.engine.schedules.firings import ScheduleInactive
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
 from tidegate.engine.source_addresses import SourceAddressConflict

@@ -7,7 +7,7 @@ from sqlalchemy import delete, exists, func, or_, select
 
 from tidegate.engine import parked_answer_store
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.schedule_tables import schedule_firings
+from tidegate.engine.schedules.tables import schedule_firings
 from tidegate.engine.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database, Transaction

@@ -20,10 +20,10 @@ import msgspec
 from tidegate.core.clock import to_ms
 from tidegate.core.telemetry import traces
 from tidegate.engine.executions import ExecutionOutcome, outcome_of
-from tidegate.engine.firings import Firing, FiringOutcome
 from tidegate.engine.job_results import JobResult
 from tidegate.engine.job_store import Claim
 from tidegate.engine.runs import Run
+from tidegate.engine.schedules.firings import Firing, FiringOutcome
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql.outbox import Event
 

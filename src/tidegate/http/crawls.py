@@ -11,7 +11,7 @@ from msgspec import Meta
 from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine.runs import Run
-from tidegate.engine.schedules import Schedule
+from tidegate.engine.schedules.store import Schedule
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.views import Limit

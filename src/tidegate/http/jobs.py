@@ -12,9 +12,9 @@ from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
-from tidegate.engine.job_details import JobDetail, job_of
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.progress import JobView, jobs_of
+from tidegate.engine.reports.job_details import JobDetail, job_of
+from tidegate.engine.reports.progress import JobView, jobs_of
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.runs import Retried

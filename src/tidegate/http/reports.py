@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.app import Collection
-from tidegate.engine.kind_reports import (
+from tidegate.engine.reports.kinds import (
     FailingReport,
     RetriesReport,
     TimesReport,
@@ -15,7 +15,7 @@ from tidegate.engine.kind_reports import (
     processing_times,
     retry_counts,
 )
-from tidegate.engine.reports import JobsReport, RunsReport, SlowReport, jobs_by_state, runs_by_state, slow_jobs
+from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport, jobs_by_state, runs_by_state, slow_jobs
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.waiting import WaitingReport, waiting_report
 

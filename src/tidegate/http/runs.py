@@ -14,7 +14,7 @@ from tidegate.app import Collection
 from tidegate.core.errors import TidegateError
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
-from tidegate.engine.progress import list_runs
+from tidegate.engine.reports.progress import list_runs
 from tidegate.engine.runs import Run
 from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
 from tidegate.http.events import ENDED, EventStream

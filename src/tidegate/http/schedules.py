@@ -8,8 +8,8 @@ from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.core.ids import new_id
-from tidegate.engine.firings import LONGEST_KEY, Firing
-from tidegate.engine.schedules import Schedule
+from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
+from tidegate.engine.schedules.store import Schedule
 from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType

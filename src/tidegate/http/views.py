@@ -14,7 +14,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import runs
 from tidegate.engine.credentials import Credential, CredentialBook
 from tidegate.engine.lifecycle import OPEN_RUNS
-from tidegate.engine.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
+from tidegate.engine.reports.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
 from tidegate.engine.runs import Run
 from tidegate.primitives.gate import CredentialStatus, Gate, PoolStatus
 from tidegate.runtime.outage import Outage

@@ -9,7 +9,7 @@ from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
-from tidegate.engine.reports import PoolQueue, queues
+from tidegate.engine.reports.states import PoolQueue, queues
 from tidegate.http.views import Wait, waits_of
 from tidegate.primitives.gate import Gate
 from tidegate.runtime.outage import Outage

@@ -20,7 +20,7 @@ from tidegate.engine.commands.collecting import collect_all
 from tidegate.engine.commands.screens import Silence
 from tidegate.engine.credentials import State, pool_of, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.progress import failures_of
+from tidegate.engine.reports.progress import failures_of
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tables import allowance_notes

@@ -11,13 +11,13 @@ from sqlalchemy import select
 from tidegate.connections import build_context
 from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
-from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.schedules import Schedule, Schedules
+from tidegate.engine.schedules.due import DueSchedules
+from tidegate.engine.schedules.store import Schedule, Schedules
+from tidegate.engine.schedules.triggers import Triggers
 from tidegate.engine.source import JobSpec, Reading, Source, Subject, Task
 from tidegate.engine.tables import collection_runs
-from tidegate.engine.triggers import Triggers
 from tidegate.engine.upstream import Answer, Request
 from tidegate.primitives.gate import Allowance
 from tidegate.settings import Settings

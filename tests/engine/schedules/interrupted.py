@@ -7,9 +7,9 @@ from typing import Any
 from tests.engine.schedules.clockwork import DAY, SOURCES, pool_for
 from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
-from tidegate.engine import due_schedules
-from tidegate.engine.due_schedules import DueSchedules
 from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.schedules import due as due_schedules
+from tidegate.engine.schedules.due import DueSchedules
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.schedules.clockwork import DAY, HOUR, SOURCES, Clockwork
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.engine.schedules import Schedules
+from tidegate.engine.schedules.store import Schedules
 from tidegate.engine.source import Subject
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Valkey

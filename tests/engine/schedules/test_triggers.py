@@ -13,13 +13,14 @@ from tests.engine.schedules.clockwork import DAY, HOUR, POOL, SOURCES, Clockwork
 from tests.processes import WarmProcess, start_warm
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
-from tidegate.engine import firings, retention
-from tidegate.engine.firings import FiringOutcome, ScheduleInactive, due_key
+from tidegate.engine import retention
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.recovery import Recovery
-from tidegate.engine.schedule_tables import schedule_firings
-from tidegate.engine.triggers import Triggers
+from tidegate.engine.schedules import firings
+from tidegate.engine.schedules.firings import FiringOutcome, ScheduleInactive, due_key
+from tidegate.engine.schedules.tables import schedule_firings
+from tidegate.engine.schedules.triggers import Triggers
 from tidegate.storage.sql import Transaction
 
 

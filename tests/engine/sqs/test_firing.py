@@ -14,12 +14,12 @@ from tests.servers.migrated import migrated_file
 from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.schedules import Schedules
+from tidegate.engine.schedules.store import Schedules
+from tidegate.engine.schedules.triggers import Triggers
 from tidegate.engine.source import Subject
 from tidegate.engine.sqs.inbox import TriggerInbox
 from tidegate.engine.sqs.queue import Queue
 from tidegate.engine.tables import collection_runs
-from tidegate.engine.triggers import Triggers
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey

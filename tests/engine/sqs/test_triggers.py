@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.firings import LONGEST_KEY
+from tidegate.engine.schedules.firings import LONGEST_KEY
 from tidegate.engine.sqs.queue import Received
 from tidegate.engine.sqs.tickets import read_ticket, write_ticket
 from tidegate.engine.sqs.triggers import Trigger, read_trigger

@@ -10,7 +10,7 @@ from tests.systems.github.answers import API, answer, follow_up, issue, link, ta
 from tests.systems.github.deployment import CALM, Deployment, deployed
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.progress import jobs_of
+from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.source import Cursor, Reading, Subject, Task, Verdict
 from tidegate.systems.github import ALL, GithubSource, kinds
 from tidegate_simulators.github import FaultKind, Sizes, parse_faults

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.systems.github.deployment import CALM, LARGE, assert_complete, assert_talk_is_complete, deployed
-from tidegate.engine.progress import unavailable_of
+from tidegate.engine.reports.progress import unavailable_of
 from tidegate.systems.github import ALL
 from tidegate_simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.systems.github.answers import API, NOW, answer, message, task
 from tests.systems.github.deployment import Deployment, deployed
-from tidegate.engine.progress import unavailable_of
+from tidegate.engine.reports.progress import unavailable_of
 from tidegate.engine.source import Cursor, Subject, Task, Verdict
 from tidegate.systems.github import ALL, GithubSource, kinds
 from tidegate_simulators.github import Sizes

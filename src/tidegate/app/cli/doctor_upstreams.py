@@ -81,7 +81,7 @@ async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
 async def _known(settings: Settings) -> _Known:
     from tidegate.engine.credentials import records
     from tidegate.engine.credentials.opening import open_vault
-    from tidegate.engine.schedules import listed
+    from tidegate.engine.schedules.store import listed
 
     try:
         async with await Database.open(settings.effective_database_url) as database:

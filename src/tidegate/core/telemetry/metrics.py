@@ -77,7 +77,7 @@ SCHEDULES_FIRED = Counter(
 )
 _from_zero(SCHEDULES_FIRED, "begun", "skipped", "failed")
 
-# engine: counted where it happens, or computed by engine/gauges.py at scrape time
+# engine: counted where it happens, or computed by engine/reports/gauges.py at scrape time
 COLLECTION_RUNS_ACTIVE = Gauge("collection_runs_active", "Runs that are not over.", registry=REGISTRY)
 PAGE_JOBS_PENDING = Gauge("page_jobs_pending", "Jobs of active runs that have not ended.", registry=REGISTRY)
 PAGE_JOBS_FAILED_RATE = Gauge(

@@ -104,7 +104,7 @@ async def _collect(settings: Settings, token: str | None, subjects: Sequence[Sub
     from tidegate.engine.commands.collecting import collect_all
     from tidegate.engine.commands.screens import open_screen
     from tidegate.engine.commands.summary import summarise
-    from tidegate.engine.progress import failures_of, unavailable_of
+    from tidegate.engine.reports.progress import failures_of, unavailable_of
 
     console = Console(stderr=True, highlight=False)
     async with open_collection(settings, token=token) as collection:

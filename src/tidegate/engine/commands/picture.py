@@ -13,7 +13,7 @@ from tidegate.engine.commands.permits import Permits, named, told, waits
 from tidegate.engine.commands.run_text import STATISTICS, buried_lines, users_line
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.progress import KindProgress
+from tidegate.engine.reports.progress import KindProgress
 from tidegate.engine.runs import Run
 from tidegate.systems.github import NAMES
 

@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate.engine.commands.forecast import Forecast, Supply, forecast
 from tidegate.engine.commands.permits import Permits
-from tidegate.engine.history import Marks, Typical
+from tidegate.engine.reports.history import Marks, Typical
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 

@@ -8,12 +8,12 @@ import msgspec
 from tidegate.app import Collection
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
-from tidegate.engine import history
 from tidegate.engine.commands.permits import permits_of, supplies
 from tidegate.engine.commands.plan import Known, Plan, foresee, plan_user, put_together
 from tidegate.engine.credentials import Credential, Kind
 from tidegate.engine.credentials.authority import Seen
-from tidegate.engine.history import Marks
+from tidegate.engine.reports import history
+from tidegate.engine.reports.history import Marks
 from tidegate.engine.source import Subject
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus

@@ -61,7 +61,7 @@ def runs(
     as_json: bool = _JSON,
 ) -> None:
     """Runs by state."""
-    from tidegate.engine.reports import runs_by_state
+    from tidegate.engine.reports.states import runs_by_state
 
     moment = None if since is None else parse_since(since, _now())
     _tell(lambda database, _: database.read(runs_by_state, moment), as_json=as_json)
@@ -70,7 +70,7 @@ def runs(
 @app.command()
 def jobs(*, as_json: bool = _JSON) -> None:
     """Jobs of runs that are not over, by source and state."""
-    from tidegate.engine.reports import jobs_by_state
+    from tidegate.engine.reports.states import jobs_by_state
 
     _tell(lambda database, _: database.read(jobs_by_state), as_json=as_json)
 
@@ -78,7 +78,7 @@ def jobs(*, as_json: bool = _JSON) -> None:
 @app.command()
 def failing(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
     """Kinds of jobs that fail most, and why the last one did."""
-    from tidegate.engine.kind_reports import failing_kinds
+    from tidegate.engine.reports.kinds import failing_kinds
 
     moment = parse_since(since, _now())
     _tell(lambda database, _: database.read(failing_kinds, moment, limit, most_jobs), as_json=as_json)
@@ -92,7 +92,7 @@ def slow(
     as_json: bool = _JSON,
 ) -> None:
     """Jobs that have been running too long; a worker that died may have left them."""
-    from tidegate.engine.reports import slow_jobs
+    from tidegate.engine.reports.states import slow_jobs
 
     too_long = parse_span("longer-than", longer_than)
     _tell(lambda database, _: database.read(slow_jobs, too_long, limit), as_json=as_json)
@@ -107,7 +107,7 @@ def waiting(*, limit: int = _LIMIT, as_json: bool = _JSON) -> None:
 @app.command()
 def times(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
     """How long jobs take by kind: half of them, 95 of 100, and the slowest."""
-    from tidegate.engine.kind_reports import processing_times
+    from tidegate.engine.reports.kinds import processing_times
 
     moment = parse_since(since, _now())
     _tell(lambda database, _: database.read(processing_times, moment, limit, most_jobs), as_json=as_json)
@@ -116,7 +116,7 @@ def times(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, a
 @app.command()
 def retries(*, since: str = _SINCE, limit: int = _LIMIT, most_jobs: int = _MOST, as_json: bool = _JSON) -> None:
     """How often jobs are tried again, by kind."""
-    from tidegate.engine.kind_reports import retry_counts
+    from tidegate.engine.reports.kinds import retry_counts
 
     moment = parse_since(since, _now())
     _tell(lambda database, _: database.read(retry_counts, moment, limit, most_jobs), as_json=as_json)
@@ -142,8 +142,8 @@ async def _ask(settings: Settings, question: Question) -> Any:
 
 async def _ask_all(settings: Settings) -> dict[str, Any]:
     from tidegate.connections import open_database
-    from tidegate.engine.kind_reports import failing_kinds, processing_times, retry_counts
-    from tidegate.engine.reports import jobs_by_state, runs_by_state, slow_jobs
+    from tidegate.engine.reports.kinds import failing_kinds, processing_times, retry_counts
+    from tidegate.engine.reports.states import jobs_by_state, runs_by_state, slow_jobs
 
     since = _now() - timedelta(days=1)
     async with open_database(settings) as database:

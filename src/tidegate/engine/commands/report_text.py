@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.engine.kind_reports import FailingReport, LookedAt, RetriesReport, TimesReport
-from tidegate.engine.reports import JobsReport, RunsReport, SlowReport
+from tidegate.engine.reports.kinds import FailingReport, LookedAt, RetriesReport, TimesReport
+from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport
 from tidegate.http.views import Wait
 from tidegate.http.waiting import WaitingPool, WaitingReport
 from tidegate.systems.github import NAMES

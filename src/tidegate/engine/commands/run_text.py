@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, listed, number, span, whose
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.progress import Failure, JobView, KindProgress
+from tidegate.engine.reports.progress import Failure, JobView, KindProgress
 from tidegate.engine.runs import Run
 from tidegate.systems.github import NAMES
 

@@ -17,7 +17,7 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.systems import crawl
 
 if TYPE_CHECKING:
-    from tidegate.engine.progress import Failure, JobView, KindProgress
+    from tidegate.engine.reports.progress import Failure, JobView, KindProgress
     from tidegate.engine.runs import Run
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database, Transaction
@@ -74,7 +74,7 @@ def list_(
     """Show runs, the newest first."""
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import run_table
-    from tidegate.engine.progress import list_runs
+    from tidegate.engine.reports.progress import list_runs
     from tidegate.systems.github import parse_subject
 
     wanted = partial(
@@ -222,7 +222,7 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
     from tidegate.connections import open_database
     from tidegate.engine import runs as records
     from tidegate.engine.failed_completions import buried
-    from tidegate.engine.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
+    from tidegate.engine.reports.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
 
     async with open_database(settings) as database:
         listed = partial(jobs_of, states=states or (), after=after, limit=limit)
@@ -295,7 +295,7 @@ async def _retry_one(parts: Context, found: Run, job: int | None) -> _Retried:
 
 def _require_job(tx: Transaction, number: int, job: int) -> None:
     from tidegate.engine import runs as records
-    from tidegate.engine.progress import jobs_of
+    from tidegate.engine.reports.progress import jobs_of
 
     records.get(tx, number)
     found = jobs_of(tx, number, after=job - 1, limit=1)

@@ -27,8 +27,8 @@ from tidegate.engine.commands.collect import (
 from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:
-    from tidegate.engine.firings import Firing
-    from tidegate.engine.schedules import Schedule
+    from tidegate.engine.schedules.firings import Firing
+    from tidegate.engine.schedules.store import Schedule
     from tidegate.engine.source import Subject
     from tidegate.settings import Settings
 
@@ -152,7 +152,7 @@ async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timez
 
 async def _list(settings: Settings, login: str | None) -> list[Schedule]:
     from tidegate.connections import open_database
-    from tidegate.engine.schedules import listed
+    from tidegate.engine.schedules.store import listed
 
     async with open_database(settings) as database:
         return await database.read(listed, login)

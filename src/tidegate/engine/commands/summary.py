@@ -19,7 +19,7 @@ from tidegate.engine.commands.run_text import (
     users_line,
 )
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.progress import Failure
+from tidegate.engine.reports.progress import Failure
 from tidegate.engine.runs import Run
 from tidegate.storage.documents.export import installed_formats
 from tidegate.systems.github.kinds import USER_BASIC

@@ -13,7 +13,7 @@ from tidegate.engine.commands.forecast import Forecast, forecast
 from tidegate.engine.commands.permits import Permits, permits_of, supplies
 from tidegate.engine.failed_completions import buried as without_statistics
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
-from tidegate.engine.progress import KindProgress, kinds_of, runs_by_id
+from tidegate.engine.reports.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.engine.runs import Run
 from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.storage.sql import Database, Transaction

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE, InvalidArgument
-from tidegate.engine.firings import require_key
+from tidegate.engine.schedules.firings import require_key
 from tidegate.engine.sqs.queue import Received
 
 _LARGEST_ID = 2**63 - 1

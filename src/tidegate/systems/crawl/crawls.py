@@ -9,7 +9,7 @@ import msgspec
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.runs import RunActive, RunCanceled
-from tidegate.engine.schedules import Schedule, Schedules
+from tidegate.engine.schedules.store import Schedule, Schedules
 from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.identities import IdentityBook

@@ -12,7 +12,7 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import connected
 from tests.systems.crawl.manners.crawling import Crawler, crawlers
 from tests.systems.crawl.manners.visit import SMALL
-from tidegate.engine.progress import jobs_of
+from tidegate.engine.reports.progress import jobs_of
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate_simulators.marketplace import (

@@ -49,7 +49,7 @@ def add(
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
     """Show the schedules of crawls: when they are due next, and what their last due time brought."""
-    from tidegate.engine.schedules import listed
+    from tidegate.engine.schedules.store import listed
     from tidegate.systems.crawl import SOURCE
 
     found = look(lambda database: database.read(listed, None, 0, None, SOURCE))

@@ -8,7 +8,7 @@ from tidegate.app import Collection
 from tidegate.cli.wording import counted, number, span
 from tidegate.engine.commands.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
-from tidegate.engine.progress import Failure, failures_of, kinds_of, unavailable_of
+from tidegate.engine.reports.progress import Failure, failures_of, kinds_of, unavailable_of
 from tidegate.systems.crawl.commands.waits import wait_of
 from tidegate.systems.crawl.raws import RawState
 from tidegate.systems.crawl.stages import SEARCH

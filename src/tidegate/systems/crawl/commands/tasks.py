@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from tidegate.engine.executions import Execution
-    from tidegate.engine.progress import JobView
+    from tidegate.engine.reports.progress import JobView
     from tidegate.storage.sql import Transaction
 
 
@@ -63,7 +63,7 @@ def tasks(
 def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, limit: int) -> list[Task]:
     from tidegate.engine import runs
     from tidegate.engine.executions import of_jobs
-    from tidegate.engine.progress import jobs_of
+    from tidegate.engine.reports.progress import jobs_of
 
     runs.get(tx, run)  # no tasks and no run are two things
     found = jobs_of(tx, run, states=states, after=after, limit=limit)

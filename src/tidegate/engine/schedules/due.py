@@ -20,14 +20,15 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import InvalidArgument, NoCredential
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
-from tidegate.engine import firings, runs, tracing
-from tidegate.engine.firings import Firing, FiringOutcome, due_key
+from tidegate.engine import runs, tracing
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Trigger
 from tidegate.engine.runs import Beginning, RunActive
-from tidegate.engine.schedule_tables import collection_schedules
-from tidegate.engine.schedule_times import next_time
-from tidegate.engine.schedules import Schedule, to_schedule
+from tidegate.engine.schedules import firings
+from tidegate.engine.schedules.firings import Firing, FiringOutcome, due_key
+from tidegate.engine.schedules.store import Schedule, to_schedule
+from tidegate.engine.schedules.tables import collection_schedules
+from tidegate.engine.schedules.times import next_time
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
 from tidegate.storage.sql import Database, Transaction

@@ -12,9 +12,9 @@ from sqlalchemy import delete, select, update
 from tidegate.core.arguments import require_name, require_not_negative, require_positive
 from tidegate.core.errors import ContractBroken, InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.firings import Firing, require_key
-from tidegate.engine.schedule_tables import collection_schedules
-from tidegate.engine.schedule_times import next_time, require_cron, require_timezone
+from tidegate.engine.schedules.firings import Firing, require_key
+from tidegate.engine.schedules.tables import collection_schedules
+from tidegate.engine.schedules.times import next_time, require_cron, require_timezone
 from tidegate.engine.source import Source, Subject
 from tidegate.storage.sql import Database, Transaction
 

@@ -16,7 +16,7 @@ from sqlalchemy import delete, select
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import Conflict, InvalidArgument
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.schedule_tables import schedule_firings
+from tidegate.engine.schedules.tables import schedule_firings
 from tidegate.storage.sql import Transaction
 
 log = get_logger(__name__)

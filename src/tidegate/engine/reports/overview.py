@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from tidegate.core.arguments import require_positive
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, JobState
-from tidegate.engine.reports import runs_by_state
+from tidegate.engine.reports.states import runs_by_state
 from tidegate.engine.runs import Run, from_row
 from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction

@@ -13,13 +13,14 @@ from sqlalchemy import select, update
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
-from tidegate.engine import firings, tracing
-from tidegate.engine.due_schedules import PoolFor, begin_run
-from tidegate.engine.firings import Firing, ScheduleInactive, require_key
+from tidegate.engine import tracing
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.schedule_tables import collection_schedules
-from tidegate.engine.schedules import get, to_schedule
+from tidegate.engine.schedules import firings
+from tidegate.engine.schedules.due import PoolFor, begin_run
+from tidegate.engine.schedules.firings import Firing, ScheduleInactive, require_key
+from tidegate.engine.schedules.store import get, to_schedule
+from tidegate.engine.schedules.tables import collection_schedules
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
 from tidegate.storage.sql import Database, Transaction

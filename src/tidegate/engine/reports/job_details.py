@@ -6,7 +6,7 @@ from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.progress import JobView, jobs_of
+from tidegate.engine.reports.progress import JobView, jobs_of
 from tidegate.storage.sql import Transaction
 
 

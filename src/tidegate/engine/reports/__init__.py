@@ -1,0 +1,1 @@
+"""What operators and users ask about runs, jobs and credentials; every function only reads."""
