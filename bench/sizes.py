@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
 from tidegate.engine import runs
-from tidegate.engine.gate_jobs import to_gate_jobs
+from tidegate.engine.gate_sync import to_gate_jobs
 from tidegate.engine.runs import Beginning
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.settings import Settings

@@ -6,10 +6,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
-from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, write_batch
-from tidegate.engine.commit_policy import CommitPolicy
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim, Ending
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, Group, write_batch
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Beginning, Run
@@ -49,7 +47,7 @@ def finished(claim: Claim, state: JobState = JobState.SUCCEEDED, **ending: Any) 
         payload="",
         deliveries=1,
     )
-    return JobResult(ending=Ending(claim=claim, state=state, calls=1, **ending), settlement=settlement(admitted))
+    return JobResult(claim=claim, state=state, calls=1, settlement=settlement(admitted), **ending)
 
 
 async def write(

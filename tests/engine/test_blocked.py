@@ -7,7 +7,7 @@ from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
 from tests.waiting import simulated_delay
 from tidegate.core.clock import monotonic_ms
-from tidegate.engine.recovery import Recovery
+from tidegate.engine.gate_sync import Recovery
 
 REST_MS = 1_500
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.engine.rounds import assert_counted, claimed, finished, write
-from tidegate.engine import claims, runs, unserved_pools
+from tidegate.engine import claims, runs
 from tidegate.engine.job_store import StoredJob, unfinished
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.reports.progress import jobs_of
@@ -100,7 +100,7 @@ async def test_a_run_that_is_given_up_releases_what_waits_for_it(database: Datab
         [released] = await database.transaction(claims.release, [first])
         assert released.run_id == second
     else:
-        failed = await database.transaction(unserved_pools.fail, "gone", "no valid credential")
+        failed = await database.transaction(runs.fail_pool, "gone", "no valid credential")
         assert list(failed) == [first, second]
     assert len(await offered(database, second)) == 1
 
@@ -119,7 +119,7 @@ async def test_recovery_releases_what_waits_in_vain(database: Database):
 async def test_a_failed_job_that_waited_is_done_again_without_waiting(database: Database):
     await begin(database, "ada")
     second, _ = await begin(database, "eve", pool="gone")
-    await database.transaction(unserved_pools.fail, "gone", "no valid credential")
+    await database.transaction(runs.fail_pool, "gone", "no valid credential")
     [again] = await database.transaction(runs.retry_failed, second)
     assert await offered(database, second) == [again.id]
 

@@ -16,12 +16,11 @@ from tests.servers.proxy import Proxy
 from tests.waiting import is_pending, patience
 from tidegate.connections import build_context
 from tidegate.engine import committer as committer_module
-from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.commit_batch import CommitPolicy
 from tidegate.engine.committer import Committer
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim
+from tidegate.engine.gate_sync import Recovery
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState, RunState
-from tidegate.engine.recovery import Recovery
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer

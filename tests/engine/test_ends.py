@@ -122,8 +122,8 @@ async def test_a_result_that_the_database_refuses_is_kept_with_the_words_of_its_
 
     refused = to_refused(finished(claim), refusal.value, database.clock.now())
 
-    assert re.match(r"\w+: .*nowhere", refused.ending.reason)
-    assert not re.search(r"SELECT|a value|sqlalche|\[SQL|class", refused.ending.reason)
+    assert re.match(r"\w+: .*nowhere", refused.reason)
+    assert not re.search(r"SELECT|a value|sqlalche|\[SQL|class", refused.reason)
 
 
 async def test_a_run_that_cannot_be_planned_fails_and_says_why(local: Library, upstream: ShelfUpstream):

@@ -8,13 +8,11 @@ from sqlalchemy import delete, select
 from tests.engine.conftest import Library
 from tests.engine.rounds import begun, finished, shelf_job
 from tests.engine.shelf import ShelfUpstream
-from tidegate.engine import executions, runs, unserved_pools
-from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
-from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine import executions, runs
+from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, Group, write_batch
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.storage.sql import Database, Transaction
@@ -86,7 +84,7 @@ async def _canceled(database: Database, run_id: int) -> None:
 
 
 async def _stranded(database: Database, _run_id: int) -> None:
-    await database.transaction(unserved_pools.fail, "pool", "no valid credential")
+    await database.transaction(runs.fail_pool, "pool", "no valid credential")
 
 
 @pytest.mark.every_server

@@ -9,8 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tests.engine.shelf import HOST, LIMIT, ShelfSource, ShelfUpstream
 from tidegate.core.clock import SystemClock
 from tidegate.engine.calls import CallRoute, Calls
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim, StoredJob
+from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer, Head, Request, Truncated
@@ -54,7 +53,7 @@ async def test_a_refusal_that_breaks_off_is_a_refusal_all_the_same():
     one = await finished(truncated(429, x_remaining="7"))
     settled = one.settlement
     assert (settled.outcome, settled.limit, settled.remaining, settled.blocked_ms) == (Outcome.ANSWERED, LIMIT, 7, 50)
-    assert (one.ending.state, one.ending.is_attempt, one.ending.calls) == (JobState.READY, True, 1)
+    assert (one.state, one.is_attempt, one.calls) == (JobState.READY, True, 1)
 
 
 @pytest.mark.parametrize("refusal", [429, truncated(429, x_remaining="7")])
@@ -66,11 +65,11 @@ async def test_that_nobody_said_how_long_to_rest_is_told_to_the_gate(refusal: in
 @pytest.mark.parametrize("status", [304, 401, 404])
 async def test_what_it_would_have_meant_for_the_job_does_not_count(status: int):
     one = await finished(truncated(status, x_remaining="7"))
-    assert (one.ending.state, one.ending.cursor, one.ending.unchanged_calls) == (JobState.READY, None, 0)
+    assert (one.state, one.cursor, one.unchanged_calls) == (JobState.READY, None, 0)
     assert (one.settlement.remaining, one.settlement.retired) == (7, False)
 
 
 async def test_where_its_beginning_cannot_be_read_the_call_counts_as_spent():
     one = await finished(truncated(429))
     assert (one.settlement.outcome, one.settlement.window) == (Outcome.UNKNOWN, None)
-    assert one.ending.state is JobState.READY
+    assert one.state is JobState.READY

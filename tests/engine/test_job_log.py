@@ -10,7 +10,7 @@ import pytest
 from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine import unserved_pools
+from tidegate.engine import runs
 from tidegate.engine.lifecycle import RunState
 
 FACTS = {"run_id", "job_id", "source", "kind", "resource", "page", "status", "attempt", "duration_ms"}
@@ -77,7 +77,7 @@ async def test_however_a_run_ends_it_is_told(local: Library, at_info: StringIO):
     canceled = await local.begin("ada")
     await local.orchestrator.cancel(canceled)
     failed = await local.begin("bob")
-    await local.parts.database.transaction(unserved_pools.fail, POOL, "no valid credential")
+    await local.parts.database.transaction(runs.fail_pool, POOL, "no valid credential")
     await local.orchestrator.retry(failed)
 
     assert [(one["event"], one["run_id"]) for one in events(at_info, "run")] == [

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.core.ids import new_id
 from tidegate.engine import allowance_records
-from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import JobResult
 from tidegate.primitives.gate import Learned, Memory, Note
 from tidegate.storage.sql import Database, Transaction
 

@@ -9,12 +9,10 @@ from tests.engine.conftest import Library
 from tests.engine.rounds import begun, claimed, finished, shelf_job
 from tests.waiting import patience
 from tidegate.engine import committer as committer_module
-from tidegate.engine.commit_batch import CommitBatch
-from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.commit_batch import CommitBatch, CommitPolicy
 from tidegate.engine.committer import Committer
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim
-from tidegate.engine.recovery import Recovery
+from tidegate.engine.gate_sync import Recovery
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.storage.documents import Document
 
 PLENTY = committer_module._PLENTY  # pyright: ignore[reportPrivateUsage]

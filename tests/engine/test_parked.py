@@ -185,7 +185,7 @@ async def test_pauses_grow_with_the_age_of_the_answer(still: Database):
     for age in (0, 4, 20, 300):
         kept = ParkedAnswer("librarian", answer().pack(), now - timedelta(seconds=age))
         tried = finished(msgspec.structs.replace(claim, parked=kept))
-        ending = job_results.to_parked(tried, "away", now).ending
+        ending = job_results.to_parked(tried, "away", now)
         assert (ending.state, ending.is_attempt, ending.parked) == (JobState.READY, False, kept)
         assert ending.not_before is not None
         pauses.append((ending.not_before - now).total_seconds())

@@ -4,10 +4,9 @@ from datetime import timedelta
 
 from tests.engine.rounds import begun, claimed, write
 from tidegate.core.errors import Unavailable
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim
+from tidegate.engine.calls import from_lack
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.refusals import from_lack
 from tidegate.primitives.gate import Admitted
 from tidegate.storage.sql import Database
 
@@ -34,9 +33,9 @@ async def test_a_job_that_meets_nobody_with_its_token_waits_longer_each_time_and
         (claim,) = await claimed(database, job_id)
         assert claim.attempt == 1, "none of them is an attempt"
         result = lacking(claim, database)
-        assert (result.ending.state, result.ending.reason) == (JobState.READY, "the token is elsewhere")
-        assert result.ending.not_before is not None
-        pauses.append(result.ending.not_before - database.clock.now())
+        assert (result.state, result.reason) == (JobState.READY, "the token is elsewhere")
+        assert result.not_before is not None
+        pauses.append(result.not_before - database.clock.now())
         await write(database, [result])
 
     for ceiling, pause in zip((5, 10, 20, 40, 60, 60, 60), pauses, strict=True):

@@ -47,8 +47,8 @@ async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(
     taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
 
     last = msgspec.structs.replace(claim_of(), attempt=5, max_attempts=5)
-    assert (await calls.make(last, taken_over)).ending.state is JobState.READY
-    ended = (await calls.make(msgspec.structs.replace(last, attempt=6), taken_over)).ending
+    assert (await calls.make(last, taken_over)).state is JobState.READY
+    ended = await calls.make(msgspec.structs.replace(last, attempt=6), taken_over)
     assert (ended.state, ended.reason) == (JobState.FAILED, "a worker died with this job at its last try, of 5")
 
 
@@ -61,8 +61,8 @@ async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job
     )
     taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
 
-    assert (await calls.make(kept, taken_over)).ending.state is JobState.SUCCEEDED
-    ended = (await calls.make(msgspec.structs.replace(kept, attempt=6), taken_over)).ending
+    assert (await calls.make(kept, taken_over)).state is JobState.SUCCEEDED
+    ended = await calls.make(msgspec.structs.replace(kept, attempt=6), taken_over)
     assert (ended.state, ended.parked) == (JobState.FAILED, None)
 
 
@@ -73,7 +73,7 @@ async def test_the_permit_of_a_dead_worker_is_not_used_again(clock: ManualClock)
     taken_over = await calls.make(claim_of(), msgspec.structs.replace(ADMITTED, deliveries=2))
 
     assert not upstream.calls  # the dead one may have called: another permit is needed for another call
-    assert (taken_over.ending.state, taken_over.ending.is_attempt) == (JobState.READY, False)
+    assert (taken_over.state, taken_over.is_attempt) == (JobState.READY, False)
     assert (taken_over.settlement.outcome, taken_over.settlement.deliveries) == (Outcome.UNUSED, 2)
 
 

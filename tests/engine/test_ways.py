@@ -12,8 +12,7 @@ from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.calls import Caller, CallRoute, Calls, NotCalled
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim, StoredJob
+from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer, Head, Permit, Request, Truncated
@@ -68,17 +67,17 @@ async def test_each_source_goes_its_own_way(clock: ManualClock):
     calls = Calls(sources, CallRoute(usual, Secrets("usual ")), clock, ways={"attic": CallRoute(own, Secrets("own "))})
 
     for name in ("shelves", "attic"):
-        assert (await calls.make(claim_of(name), ADMITTED)).ending.state is JobState.SUCCEEDED
+        assert (await calls.make(claim_of(name), ADMITTED)).state is JobState.SUCCEEDED
     stranger = await calls.make(claim_of("stranger"), ADMITTED)
 
     assert (usual.callers[PATH], own.callers[PATH]) == (["token usual c"], ["token own c"])
-    assert (stranger.ending.state, stranger.ending.reason) == (JobState.READY, "KeyError: 'stranger'")
+    assert (stranger.state, stranger.reason) == (JobState.READY, "KeyError: 'stranger'")
 
 
 async def test_a_call_that_is_put_off_costs_no_attempt_and_its_permit_goes_back(clock: ManualClock):
     one = await made(Refusing(NotCalled(Verdict.LATER, "not yet", delay_ms=1500, pause_ms=9000)), clock)
 
-    ending, settled = one.ending, one.settlement
+    ending, settled = one, one.settlement
     assert (ending.state, ending.is_attempt, ending.reason, ending.calls) == (JobState.READY, False, "not yet", 0)
     assert ending.not_before is not None
     assert (ending.not_before - clock.now()).total_seconds() == 1.5
@@ -88,28 +87,28 @@ async def test_a_call_that_is_put_off_costs_no_attempt_and_its_permit_goes_back(
 async def test_calls_that_were_made_instead_count_and_the_permit_is_spent(clock: ManualClock):
     one = await made(Refusing(NotCalled(Verdict.LATER, "robots.txt was read first", delay_ms=0, calls=1)), clock)
 
-    assert (one.ending.calls, one.ending.not_before, one.ending.is_attempt) == (1, clock.now(), False)
+    assert (one.calls, one.not_before, one.is_attempt) == (1, clock.now(), False)
     assert one.settlement.outcome is Outcome.ANSWERED
 
 
 async def test_a_call_that_is_forbidden_ends_its_job(clock: ManualClock):
     one = await made(Refusing(NotCalled(Verdict.UNAVAILABLE, "robots.txt forbids it")), clock)
 
-    assert (one.ending.state, one.ending.reason) == (JobState.UNAVAILABLE, "robots.txt forbids it")
-    assert (one.ending.credential, one.settlement.outcome) == ("c", Outcome.UNUSED)
+    assert (one.state, one.reason) == (JobState.UNAVAILABLE, "robots.txt forbids it")
+    assert (one.credential, one.settlement.outcome) == ("c", Outcome.UNUSED)
 
 
 async def test_a_caller_who_was_told_to_rest_says_so(clock: ManualClock):
     refusal = NotCalled(Verdict.RETRY, "robots.txt: 429", blocked_ms=3000, is_guess=True, rests_bucket=True, calls=1)
     one = await made(Refusing(refusal), clock)
 
-    assert (one.ending.state, one.ending.is_attempt) == (JobState.READY, True)
+    assert (one.state, one.is_attempt) == (JobState.READY, True)
     settled = one.settlement
     assert (settled.blocked_ms, settled.is_guess, settled.rests_bucket) == (3000, True, True)
 
 
 def test_a_call_that_was_not_made_brought_nothing():
-    with pytest.raises(InvalidArgument, match="has brought nothing"):
+    with pytest.raises(InvalidArgument, match="has no result"):
         NotCalled(Verdict.DONE, "done")
     with pytest.raises(InvalidArgument, match="must not be negative"):
         NotCalled(Verdict.LATER, "later", calls=-1)
@@ -143,5 +142,5 @@ async def test_whoever_rests_is_held_back_by_the_gate_alone(clock: ManualClock):
     asked = Resting()
     asked.read = lambda task, answer: told  # pyright: ignore[reportUnknownLambdaType]
 
-    assert (await made(_whole(), clock, paused)).ending.not_before is None
-    assert (await made(_whole(), clock, asked)).ending.not_before is not None
+    assert (await made(_whole(), clock, paused)).not_before is None
+    assert (await made(_whole(), clock, asked)).not_before is not None

@@ -11,8 +11,8 @@ from tests.engine.conftest import Library
 from tests.engine.rounds import claimed, finished, write
 from tests.engine.shelf import ShelfUpstream
 from tests.waiting import is_pending, look_again, simulated_delay
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.recovery import Recovery
 from tidegate.primitives.gate import Gate, Outcome, Settlement
 from tidegate.runtime.waiting import end
 

@@ -15,10 +15,10 @@ from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.waiting import look_again, patience
 from tidegate.core.backoff import Backoff
 from tidegate.core.telemetry.metrics import REGISTRY
-from tidegate.engine import unwritable_results
-from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine import committer
+from tidegate.engine.commit_batch import CommitPolicy
 from tidegate.engine.job_results import from_success
-from tidegate.engine.job_store import Ending
+from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Reading, Task, Verdict
@@ -29,18 +29,18 @@ from tidegate.storage.sql import Database, Transaction
 
 QUICK = CollectSettings(max_attempts=2, first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))
 
-SECONDS = unwritable_results._PAUSES.first  # pyright: ignore[reportPrivateUsage]
+SECONDS = committer._RETRIES.first  # pyright: ignore[reportPrivateUsage]
 """How long the first pause is, where no test shortens it."""
 
 
 class Stamps:
     """A writer that keeps the effects of its source in a table: an effect is a name, and `bad` ones it cannot write."""
 
-    def __init__(self, bad: Callable[[Ending], bool] = lambda _: False) -> None:
+    def __init__(self, bad: Callable[[JobResult], bool] = lambda _: False) -> None:
         self._is_bad = bad
-        self.seen: list[Ending] = []
+        self.seen: list[JobResult] = []
 
-    def write(self, tx: Transaction, endings: Sequence[Ending]) -> None:
+    def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:
         self.seen.extend(endings)
         for ending in endings:
             if self._is_bad(ending):
@@ -161,7 +161,7 @@ async def until(it_is_so: Callable[[], bool]) -> None:
 @pytest.fixture
 def stubbornly(monkeypatch: pytest.MonkeyPatch) -> None:
     pause = timedelta(milliseconds=5)
-    monkeypatch.setattr(unwritable_results, "_PAUSES", Backoff(first=pause, most=pause))
+    monkeypatch.setattr(committer, "_RETRIES", Backoff(first=pause, most=pause))
 
 
 @pytest.mark.usefixtures("stubbornly")
@@ -204,7 +204,7 @@ async def test_whoever_stops_leaves_an_end_that_is_not_taken_to_others(local: Li
 async def test_where_too_many_ends_are_not_taken_the_next_goes_to_another_worker(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(unwritable_results, "_MOST", 0)
+    monkeypatch.setattr(committer, "_MOST_UNWRITTEN", 0)
     before = refused("unwritten")
     library, database = stamped(local, Stamps()), local.parts.database
     await database.transaction(_refuse_ends)
@@ -231,5 +231,5 @@ def test_what_is_held_of_a_result_with_effects_counts():
 
     assert (with_effects.size, with_effects.weight, with_effects.needs_store) == (1000, 3, False)
     assert (without.size, without.weight) == (0, 1)
-    assert with_effects.ending.credential == "c"
+    assert with_effects.credential == "c"
     assert Reading(verdict=Verdict.RETRY).effects == ()

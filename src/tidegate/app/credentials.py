@@ -9,7 +9,7 @@ from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.credentials import CredentialBook
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.rotation import Holding
-from tidegate.engine.recovery import Recovery
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.settings import Settings

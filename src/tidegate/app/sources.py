@@ -19,7 +19,7 @@ from tidegate.app.collecting import Collecting, put_schedules_together
 from tidegate.app.unserved_runs import UnservedRuns
 from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine import runs, unserved_pools
+from tidegate.engine import runs
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.committer import Moved
@@ -27,8 +27,8 @@ from tidegate.engine.completion import Finalizer
 from tidegate.engine.credentials import CredentialBook, token_variable
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.credentials.token_authority import TokenAuthority
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.lifecycle import ACTIVE_RUNS
-from tidegate.engine.recovery import Recovery
 from tidegate.engine.registry import load_sources, require_known
 from tidegate.engine.runs import Run, RunActive
 from tidegate.engine.schedules import store as schedule_records
@@ -90,7 +90,7 @@ class _Lent:
         del secret
         if not self._tokens.refuse(credential, reason):
             why = f"no valid credential for pool {self._tokens.pool!r}: {reason}"
-            failed = await self._parts.database.transaction(unserved_pools.fail, self._tokens.pool, why)
+            failed = await self._parts.database.transaction(runs.fail_pool, self._tokens.pool, why)
             self._on_moved(failed)
             recovery = Recovery(self._parts.database, self._parts.gate)
             await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])

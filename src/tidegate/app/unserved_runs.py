@@ -1,11 +1,11 @@
 """Runs of a source whose pool has no valid credential: they fail with the reason, instead of waiting for ever."""
 
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import unserved_pools
+from tidegate.engine import runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import how_to_get_one, records
 from tidegate.engine.credentials.pools import has_credentials
-from tidegate.engine.recovery import Recovery
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.source_addresses import matching_addresses
 from tidegate.storage.sql import Transaction
 from tidegate.system import Context
@@ -25,7 +25,7 @@ class UnservedRuns:
 
     async def look_everywhere(self) -> None:
         """Look at all pools of the source: a process may have removed a credential and died before it looked."""
-        for pool in await self._database.read(unserved_pools.pools_in_use):
+        for pool in await self._database.read(runs.pools_in_use):
             await self.look_at(pool)
 
     async def look_at(self, pool: str) -> None:
@@ -47,4 +47,4 @@ class UnservedRuns:
         if self._is_served(tx, pool):
             return {}
         why = f"no valid credential for pool {pool!r}: {how_to_get_one(self._source)}, and retry the run"
-        return unserved_pools.fail(tx, pool, why)
+        return runs.fail_pool(tx, pool, why)

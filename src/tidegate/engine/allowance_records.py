@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, func, or_, select, update
 
 from tidegate.core.clock import milliseconds
-from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs
 from tidegate.primitives.gate import Learned, Memory, Note, Settlement
@@ -89,7 +89,7 @@ def _is_scarce(said: Settlement) -> bool:
 
 def _told(one: JobResult, now: datetime) -> _Told:
     said = one.settlement
-    told = _Told(pool=one.ending.claim.job.pool)
+    told = _Told(pool=one.claim.job.pool)
     if said.blocked_ms is not None:
         blocked = now + timedelta(milliseconds=said.blocked_ms)
         told = msgspec.structs.replace(told, blocked_until=blocked, rests_bucket=int(said.rests_bucket))

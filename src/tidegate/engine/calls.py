@@ -1,10 +1,13 @@
-"""One job, one call: the source makes the request and reads the answer, and nothing that goes wrong gets further."""
+"""Executes one job: the source makes the request, the caller sends it, the source reads the answer.
+
+Every error becomes a `JobResult`; none is raised to the worker.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -13,9 +16,9 @@ from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.job_results import (
-    JobResult,
     from_defect,
     from_failure,
+    from_lack,
     from_omission,
     from_parked,
     from_poison,
@@ -23,9 +26,8 @@ from tidegate.engine.job_results import (
     from_redirect,
     from_success,
 )
-from tidegate.engine.job_store import Claim
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.parked_answer_store import ParkedAnswer
-from tidegate.engine.refusals import Secrets, from_lack, heed
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
 from tidegate.engine.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
@@ -38,24 +40,24 @@ log = get_logger(__name__)
 _WHOLE = 200
 _MOST_TRIES = 5
 _GATE_AWAY = timedelta(seconds=5)
-"""After which a request is tried again that could not be sent for want of the gate's word."""
+"""Pause before a request is tried again that the gate could not confirm."""
 
 
 class Caller(Protocol):
-    """Whoever makes the calls."""
+    """Sends requests to an upstream."""
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
-        """One request, one answer. `permit` is used right before the request leaves.
+        """Send one request and return its answer. `permit` is used right before the request leaves.
 
-        Raises `UpstreamFailed`, or `NotCalled` where it would not make the call.
+        Raises `UpstreamFailed`, or `NotCalled` where it does not make the call.
         """
         ...
 
 
 class NotCalled(TidegateError):
-    """Raised by a caller in the place of the call. `reading` says what that means for the job, as an answer would.
+    """Raised by a caller instead of making the call. `reading` says what that means for the job, as an answer would.
 
-    `calls` is how many others it made with the permit of this one; where it made none, the permit goes back unused.
+    `calls` is how many other calls it made with this permit; where it made none, the permit is returned unused.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class NotCalled(TidegateError):
         calls: int = 0,
     ) -> None:
         if verdict is Verdict.DONE:
-            raise InvalidArgument("verdict", verdict, "a call that was not made has brought nothing")
+            raise InvalidArgument("verdict", verdict, "a call that was not made has no result")
         require_not_negative("calls", calls)
         super().__init__(reason)
         self.verdict, self.reason, self.calls = verdict, reason, calls
@@ -87,6 +89,26 @@ class NotCalled(TidegateError):
         )
 
 
+class Secrets(Protocol):
+    """Knows the secrets of credentials."""
+
+    async def secret_of(self, credential: str, /) -> str:
+        """Return the secret of a credential.
+
+        Raises `NoCredential` where there is none any more, `Unavailable` where it cannot be read now.
+        """
+        ...
+
+
+@runtime_checkable
+class ReplaceableSecrets(Secrets, Protocol):
+    """Secrets of credentials that may have several, one after the other."""
+
+    async def rejected(self, credential: str, secret: str, reason: str, /) -> bool:
+        """Stop using `secret`, which the upstream refused. Returns whether the credential has another one."""
+        ...
+
+
 @dataclass(frozen=True)
 class CallRoute:
     """How the calls of a source are made."""
@@ -94,8 +116,8 @@ class CallRoute:
     caller: Caller
     secrets: Secrets
     keeps_answers: bool = False
-    """Whether every 200 is stored before it is read. For sources whose readers are the user's own code: a reader that
-    fails, or takes its process down with it, is given the stored answer again, and no call is repeated."""
+    """Whether every 200 is stored before it is read, for sources with readers that may fail or crash the process: they
+    get the stored answer again, and no call is repeated."""
 
 
 Keep = Callable[[Claim, ParkedAnswer], Awaitable[bool]]
@@ -103,7 +125,7 @@ Keep = Callable[[Claim, ParkedAnswer], Awaitable[bool]]
 
 
 class Calls:
-    """Works on claimed jobs; `ways` are those of sources that do not go the usual `way`."""
+    """Executes claimed jobs. `ways` has the routes of sources that do not use the default `way`."""
 
     def __init__(
         self,
@@ -117,20 +139,20 @@ class Calls:
         keep: Keep | None = None,
         clearances: Clearances | None = None,
     ) -> None:
-        """Without `clearances`, for tests, requests are sent without asking the gate again."""
+        """Without `clearances`, for tests, requests are sent without a confirmation of the gate."""
         self._keep = keep
         self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
         self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
         self._clearances = clearances
 
     async def clear(self, admitted: Sequence[Admitted]) -> None:
-        """Ask the gate for all of a batch whether their requests may be sent, right before they are made."""
+        """Confirm the permits of a batch with the gate, right before its requests are sent."""
         if self._clearances is not None:
-            with suppress(Unavailable):  # each of them asks again, and says what that means
+            with suppress(Unavailable):  # each job asks again, and handles the error
                 await self._clearances.clear(admitted)
 
     async def make(self, claim: Claim, admitted: Admitted) -> JobResult:
-        """Work on one job, and say what came of it."""
+        """Execute one job and return its result."""
         permit = None if self._clearances is None else self._clearances.permit(admitted)
         is_taken_over = admitted.deliveries > 1
         if is_taken_over and claim.attempt > claim.max_attempts:
@@ -148,16 +170,18 @@ class Calls:
         said = finished.settlement
         if self._clearances is None or (said.blocked_ms is None and said.pause_ms is None):
             return finished
-        # At once, and not with the settlement: until the gate knows, other processes go on with this credential.
-        told = await self._clearances.report(said)
-        if told is None:
+        # Reported now, before the settlement: until then other processes keep using this credential.
+        report = await self._clearances.report(said)
+        if report is None:
             return finished
         said = msgspec.structs.replace(said, is_reported=True)
-        return msgspec.structs.replace(finished, settlement=said, learned=told.learned)
+        return msgspec.structs.replace(finished, settlement=said, learned=report.learned)
 
     def _ask_anew(self, claim: Claim, admitted: Admitted) -> JobResult:
-        """Whoever had it before died, and may have called: the permit is spent, for all we know, and the call needs
-        another. With that one deliveries begin anew, so deaths are counted as attempts."""
+        """Return a job of a dead worker to the gate. The permit may be spent, so the call needs another one.
+
+        The deliveries of a new message start at 1, so deaths are counted as attempts.
+        """
         said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
@@ -179,7 +203,7 @@ class Calls:
             if reading.verdict is Verdict.MOVED:
                 following = self._following(task.spec, request, answer)
                 return from_redirect(claim, admitted, reading, following, self._clock.now(), pauses=self._pauses)
-            reading = await heed(reading, way.secrets, admitted.credential, secret)
+            reading = await _heed(reading, way.secrets, admitted.credential, secret)
             return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
         except NotCalled as omitted:
             said = omitted.reading
@@ -197,7 +221,7 @@ class Calls:
             return self._defect(claim, admitted, error, calls)
 
     def _following(self, spec: JobSpec, request: Request, answer: Answer) -> JobSpec | str:
-        """What to ask for where a redirect leads; or why it is not followed."""
+        """Return the request that a redirect leads to, or the reason why it is not followed."""
         try:
             target = target_of(answer)
         except InvalidArgument as error:
@@ -209,23 +233,23 @@ class Calls:
         return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
 
     async def _kept(self, claim: Claim, admitted: Admitted, way: CallRoute, answer: Answer) -> Claim:
-        """The claim with its answer, once that is stored; unchanged where the source does not ask for that."""
+        """Store the answer and return the claim with it; unchanged where the route does not ask for that."""
         if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
             return claim
         parked = ParkedAnswer(admitted.credential, answer.pack(), self._clock.now())
         return msgspec.structs.replace(claim, parked=parked) if await self._keep(claim, parked) else claim
 
     def _said(self, source: str, task: Task, failure: UpstreamFailed) -> Reading | None:
-        """What an interrupted answer said: it is read as one with an empty body, as far as that can be read."""
+        """Read an interrupted answer as one with an empty body; None where that is not possible."""
         if failure.head is None:
             return None
         try:
             return self._sources[source].read(task, _without_body(failure.head))
-        except Exception:  # many a body must not be empty; that the call failed is told anyway
+        except Exception:  # many readers need a body; the failure is reported in any case
             return None
 
     def _read_again(self, claim: Claim, admitted: Admitted) -> JobResult:
-        """The answer is there; whoever got it counts as the reader."""
+        """Read the stored answer, as the credential that got it."""
         assert claim.parked is not None
         try:
             answer = Answer.unpack(claim.parked.answer)
@@ -240,10 +264,23 @@ class Calls:
         return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
 
 
-async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) -> Answer:
-    """Send the request with the gate's word that it may leave; raises `PermitWithdrawn` where it may not.
+async def _heed(reading: Reading, secrets: Secrets, credential: str, secret: str) -> Reading:
+    """Report a refused secret and return what the answer means then.
 
-    The word may end while a connection is made. The connection is kept, so the next try finds it.
+    If the credential has another secret by now, the call is made again and costs no attempt. Otherwise the credential
+    is retired, and another one of its pool makes the call.
+    """
+    if reading.verdict is not Verdict.UNAUTHORIZED or not isinstance(secrets, ReplaceableSecrets):
+        return reading
+    if not await secrets.rejected(credential, secret, reading.reason):
+        return reading
+    return msgspec.structs.replace(reading, verdict=Verdict.LATER, delay_ms=0)
+
+
+async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) -> Answer:
+    """Send the request with a confirmed permit; raises `PermitWithdrawn` where the gate withdrew it.
+
+    The confirmation may expire while a connection is opened. The connection is kept, so the next try uses it.
     """
     fetch = called(caller.fetch)
     if permit is None:
@@ -260,7 +297,7 @@ async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) ->
             raise
         except GrantVoid:
             continue
-    raise PermitWithdrawn(f"not sent: held up {_MOST_TRIES} times on its way")
+    raise PermitWithdrawn(f"not sent: its confirmation expired {_MOST_TRIES} times")
 
 
 def _without_body(head: Head) -> Answer:

@@ -3,14 +3,12 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.engine.calls import Caller, CallRoute, Calls
-from tidegate.engine.commit_policy import CommitPolicy, Writer
+from tidegate.engine.calls import Caller, CallRoute, Calls, Secrets
+from tidegate.engine.commit_batch import CommitPolicy, Writer
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
-from tidegate.engine.gate_jobs import Barred, none_barred
+from tidegate.engine.gate_sync import Barred, Recovery, RecoveryDuty, none_barred
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.recovery import Recovery, RecoveryDuty
-from tidegate.engine.refusals import Secrets
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS

@@ -1,21 +1,49 @@
-"""Everything that one transaction writes: claims of new jobs, and whatever became of claimed ones."""
+"""Everything that one transaction writes: claims of new jobs, and the results of claimed ones.
 
-from collections import deque
+`CommitPolicy` holds what the sources of a process require of each batch; `write_batch` is the transaction.
+"""
+
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from tidegate.engine import allowance_records, executions, job_store, parked_answer_store
-from tidegate.engine.commit_policy import CommitPolicy, write_effects
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim, StoredJob
+from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
-from tidegate.engine.run_counters import update_runs
+from tidegate.engine.run_counters import Planning, update_runs
+from tidegate.engine.settings import CollectSettings
 from tidegate.storage.documents import Staged
 from tidegate.storage.sql import Transaction
 
 _MOST_WEIGHT = 500
+
+
+class Writer(Protocol):
+    """Writes the effects of a source's answers, in the transaction that ends their jobs."""
+
+    def write(self, tx: Transaction, results: Sequence[JobResult], /) -> None:
+        """Write all results of the source in this batch, each with its `effects` and the `credential` of its call.
+
+        These include jobs that failed and jobs that are tried again. The same results may be passed again where the
+        first transaction was rolled back. If this raises, each result is written in a batch of its own, and the one
+        that still fails is retried as if its call had failed.
+        """
+        ...
+
+
+class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sources of a process require of each batch."""
+
+    planning: Planning = {}
+    writers: Mapping[str, Writer] = {}
+    """By the name of their source."""
+    recorded: frozenset[str] = frozenset()
+    """Sources of which every execution of a job is recorded."""
+    max_attempts: int = CollectSettings().max_attempts
+    """How often follow-ups are tried."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -26,17 +54,17 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write."""
+    """The input of one transaction."""
 
     wanted: Sequence[int] = ()
     """Jobs to be claimed."""
     callers: Mapping[int, str] = {}
-    """Who is to make the calls of those, where somebody wants to know."""
+    """The credentials of those jobs, where executions are recorded."""
     kept: Sequence[tuple[Claim, ParkedAnswer]] = ()
     """Answers to be stored before they are read."""
     groups: Sequence[Group] = ()
     late: Sequence[JobResult] = ()
-    """Results that came too late, whose calls count all the same."""
+    """Results that came too late. Only their calls count."""
 
     @property
     def finished(self) -> list[JobResult]:
@@ -44,8 +72,19 @@ class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
         return [one for group in self.groups for one in group.finished]
 
 
+class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of one transaction."""
+
+    claimed: dict[int, Claim] = {}
+    offers: Sequence[StoredJob] = ()
+    """Jobs to be enqueued in the gate."""
+    overtaken: Sequence[JobResult] = ()
+    """Results whose jobs were claimed by another worker. If there are any, nothing was written: their documents are
+    staged together with the others."""
+
+
 def take(waiting: deque[JobResult]) -> list[JobResult]:
-    """As many as one round should have, so that it does not take long; what is taken is not waiting any more."""
+    """Remove and return as many results as one batch may have, so that its transaction stays short."""
     taken, weight = list[JobResult](), 0
     while waiting and weight < _MOST_WEIGHT:
         taken.append(waiting.popleft())
@@ -53,20 +92,13 @@ def take(waiting: deque[JobResult]) -> list[JobResult]:
     return taken
 
 
-class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written."""
-
-    claimed: dict[int, Claim] = {}
-    offers: Sequence[StoredJob] = ()
-    """Jobs that the gate has to be told of."""
-    overtaken: Sequence[JobResult] = ()
-    """Results that are not ours to write. If there are some, nothing was: their documents stand among the others."""
-
-
 def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
-    """Write a round, unless some of its results are not ours any more: then say which."""
+    """Write a batch, unless some of its results were overtaken: then write nothing and return which.
+
+    Jobs are locked before runs, and each in the order of their ids, as by everything else that locks them.
+    """
     finished = this.finished
-    claims = [one.ending.claim for one in finished] + [claim for claim, _ in this.kept]
+    claims = [one.claim for one in finished] + [claim for claim, _ in this.kept]
     if claims:
         ours = job_store.still_ours(tx, claims)
         if not all(ours[: len(finished)]):
@@ -78,19 +110,26 @@ def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> Comm
         if group.staged is not None:
             group.staged.apply(tx)
     if terms.writers:
-        write_effects(tx, finished, terms.writers)
-    endings = [one.ending for one in finished]
-    job_store.write_endings(tx, endings)
+        _write_effects(tx, finished, terms.writers)
+    job_store.write_endings(tx, finished)
     claimed = job_store.claim(tx, this.wanted)
     if terms.recorded:
-        executions.record(tx, endings, claimed.values(), this.callers, terms.recorded)
-    added = update_runs(tx, endings, terms, late=[one.ending for one in this.late])
+        executions.record(tx, finished, claimed.values(), this.callers, terms.recorded)
+    added = update_runs(tx, finished, terms.planning, max_attempts=terms.max_attempts, late=this.late)
     allowance_records.write(tx, (*finished, *this.late))
     again = [
-        msgspec.structs.replace(
-            ending.claim.job, not_before=ending.not_before, spec=ending.spec or ending.claim.job.spec
-        )
-        for ending in endings
-        if ending.state is JobState.READY
+        msgspec.structs.replace(one.claim.job, not_before=one.not_before, spec=one.spec or one.claim.job.spec)
+        for one in finished
+        if one.state is JobState.READY
     ]
     return CommitOutcome(claimed=claimed, offers=[*added, *again])
+
+
+def _write_effects(tx: Transaction, finished: Sequence[JobResult], writers: Mapping[str, Writer]) -> None:
+    """Call each source's writer with its results, except those that must end without it."""
+    by_source: defaultdict[str, list[JobResult]] = defaultdict(list)
+    for one in finished:
+        if one.has_writer and one.source in writers:
+            by_source[one.source].append(one)
+    for source, results in by_source.items():
+        writers[source].write(tx, results)

@@ -1,24 +1,34 @@
-"""Group commit: what is finished while a transaction runs goes into the next one. One job alone commits at once.
+"""Group commit: writes results and claims in batches, one transaction at a time. The middle of the job pipeline.
 
-One transaction per round: claims of new jobs, answers that are stored before they are read, and everything that became
-of claimed jobs: documents, endings, follow-ups, cursors, counters, ends of runs. Only after its commit are permits
-settled and follow-ups offered. A crash
+    gate       a waiting job gets a permit and enters the stream          primitives/gate
+    worker     reads the stream, has jobs claimed, runs their calls       worker.py, calls.py
+    committer  collects claims and results; stages documents;             committer.py, staging.py
+               one transaction per batch                                  commit_batch.py, job_store.py, run_counters.py
+    settling   enqueues follow-ups and settles permits after the commit   gate_sync.py
 
-- before the commit leaves the jobs RUNNING: their messages are taken over, claimed again, and done again;
-- between commit and settle leaves messages of jobs that have ended: whoever takes one over finds that, and offers what
-  is unfinished of its run, which brings the follow-ups to the gate.
+Results that finish while a transaction runs go into the next batch; a single result is committed at once. A batch that
+is not full starts at least 10 ms after the previous one, because a small batch costs nearly as much as a large one.
 
-A commit of unknown fate is tried again like any other failure. If it did happen, the results are late by their own
-doing, and what they led to is offered in the same way. A database that refuses (read-only after a failover, another
-password) is waited for like one that is away: it says nothing about what is to be written.
+A crash between                 leaves                                and is repaired by
+    the permit and the claim        a message in the stream           any worker, which reads it
+    the claim and the commit        RUNNING jobs, unacknowledged      the next worker: it claims and does them again
+    the commit and the settlement   messages of jobs that ended       the next worker: its claim fails, so it enqueues
+                                                                      the unfinished jobs of the run and acknowledges
 
-A round that fails for a reason of its own is written result by result. The bad one ends without what it brought, then
-without its source's writer; and where not even its end is taken, that alone is tried again and again (`stubborn.py`).
+A commit with unknown outcome is repeated like any other failure. If it had succeeded, its results are rejected as late
+by their fencing tokens, and their follow-ups are enqueued as for any late result. A database that refuses (read-only
+after a failover, wrong password) is waited for like one that is away.
+
+A batch that fails for another reason is split: each result is written alone. A result that still fails ends without its
+documents and effects, then without its source's writer. If even that end is rejected, it alone is retried with growing
+pauses (`UnwrittenResults`), because its call must not be repeated.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from itertools import chain
 from time import monotonic, time_ns
 
 import msgspec
@@ -28,17 +38,13 @@ from tidegate.core.errors import CommitUnknown, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
-from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, Group, take, write_batch
-from tidegate.engine.commit_policy import CommitPolicy
-from tidegate.engine.gate_jobs import Barred, none_barred
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, Group, take, write_batch
+from tidegate.engine.gate_sync import Barred, Recovery, Settling, none_barred
 from tidegate.engine.job_log import log_jobs
-from tidegate.engine.job_results import PAUSES, JobResult, to_refused, without_calls
-from tidegate.engine.job_store import Claim
+from tidegate.engine.job_results import PAUSES, to_refused, without_calls
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.parked_answer_store import ParkedAnswer
-from tidegate.engine.recovery import Recovery
-from tidegate.engine.settling import Settling
 from tidegate.engine.staging import Staging
-from tidegate.engine.unwritable_results import Stubborn
 from tidegate.primitives.gate import Admitted, Gate
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage
@@ -49,14 +55,16 @@ from tidegate.storage.sql import Database
 log = get_logger(__name__)
 
 Moved = Callable[[Collection[int]], object]
-"""Called with the numbers of runs that moved, after the commit; must not wait."""
+"""Called after the commit with the ids of runs that changed; must not block."""
 
 _PACE_S = 0.01
-"""Between the beginnings of two rounds, unless the next one has plenty to do."""
+"""Minimum time between the starts of two batches, unless the next one has `_PLENTY` items."""
 _PLENTY = 100
 _MOST_HELD = 2000
 _MOST_BYTES = 64 * 1024 * 1024
-_NOBODY: Mapping[int, Admitted] = {}
+_RETRIES = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1), jitter=0.2)
+_MOST_UNWRITTEN = 200
+_NOT_RECORDED: Mapping[int, Admitted] = {}
 
 
 class _Claiming(msgspec.Struct, frozen=True):
@@ -90,7 +98,7 @@ class Committer:
         self._database, self._consumer, self._on_moved = database, consumer, on_moved
         self._terms, self._pauses = terms, pauses
         self._outage = Outage("collect.commit")
-        self._stubborn = Stubborn(self._hold)
+        self._unwritten = UnwrittenResults(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
         self._settling = Settling(gate, recovery, database.clock, self._let_go, barred=barred)
         self._claimings: list[_Claiming] = []
@@ -98,15 +106,15 @@ class Committer:
         self._groups: deque[Group] = deque()
         self._plain: deque[JobResult] = deque()
         self._held: dict[str, int] = {}
-        """The messages of results that are not settled, with what they hold in bytes."""
+        """The size in bytes of each result that is not settled, by its message."""
         self._held_bytes = 0
         self._work, self._room, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._plenty, self._next_round = asyncio.Event(), 0.0
         self._room.set()
         self._empty.set()
 
-    async def claim(self, job_ids: list[int], admitted: Mapping[int, Admitted] = _NOBODY) -> dict[int, Claim]:
-        """Claim jobs in the next transaction; `admitted` tells who is to make their calls."""
+    async def claim(self, job_ids: list[int], admitted: Mapping[int, Admitted] = _NOT_RECORDED) -> dict[int, Claim]:
+        """Claim jobs in the next transaction. `admitted` has their credentials, for recorded executions."""
         answer: asyncio.Future[dict[int, Claim]] = asyncio.get_running_loop().create_future()
         self._claimings.append(_Claiming(job_ids, admitted, answer))
         self._work.set()
@@ -114,7 +122,7 @@ class Committer:
         return await answer
 
     async def keep(self, claim: Claim, parked: ParkedAnswer) -> bool:
-        """Store an answer in the next transaction, before it is read. False where the database does not take it."""
+        """Store an answer in the next transaction, before it is read. Returns False where the database rejects it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keepings.append(_Keeping(claim, parked, done))
         self._work.set()
@@ -122,7 +130,7 @@ class Committer:
         return await done
 
     async def finish(self, finished: JobResult) -> None:
-        """Have the end of a job written; waits while too much is waiting already, as when the database is away."""
+        """Write a result in one of the next transactions. Blocks while too many wait, as when the database is away."""
         while not self._room.is_set():
             await self._room.wait()
         self._hold(finished)
@@ -146,7 +154,7 @@ class Committer:
         await self._empty.wait()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Commit until told to stop and nothing is left."""
+        """Commit until `stopping` is set and everything is written."""
         waking = asyncio.create_task(stopping.wait(), name="wake the committer to stop")
         waking.add_done_callback(lambda _: (self._work.set(), self._plenty.set()))
         try:
@@ -160,12 +168,12 @@ class Committer:
                 await self._commit(claimings, keepings, self._take())
         finally:
             waking.cancel()
-            self._stubborn.close()
+            self._unwritten.close()
             await self._staging.close()
             await self._settling.close()
 
     async def _keep_pace(self) -> None:
-        """A round costs much the same for one job as for fifty. So those that are not full come at a distance."""
+        """Delay a batch that is not full: one job costs nearly as much as fifty."""
         now = asyncio.get_running_loop().time()
         if not self._is_plenty and now < self._next_round:
             self._plenty.clear()
@@ -192,7 +200,7 @@ class Committer:
         self._note_plenty()
 
     def _take(self) -> list[Group]:
-        """What goes into the next round; the rest waits for the one after."""
+        """Remove and return the results of the next batch."""
         groups = list[Group]()
         if self._groups:
             groups.append(self._groups.popleft())
@@ -205,23 +213,23 @@ class Committer:
     async def _commit(
         self, claimings: Sequence[_Claiming], keepings: Sequence[_Keeping], groups: Sequence[Group]
     ) -> None:
-        """One round. What cannot be written, for a reason of its own, does not keep the others from being."""
-        this = self._round(claimings, groups)
+        """Write one batch. A result that cannot be written does not block the others."""
+        this = self._batch_of(claimings, groups)
         if keepings:
             this = msgspec.structs.replace(this, kept=[(each.claim, each.parked) for each in keepings])
         if not this.wanted and not groups and not keepings:
             return
         try:
             await self._write(this, claimings)
-            _tell_kept(keepings, is_kept=True)
+            _resolve_kept(keepings, is_kept=True)
         except Exception as error:
             log.exception("collect.round_failed", jobs=len(this.finished), claims=len(this.wanted))
-            _tell_kept(keepings, is_kept=False)
+            _resolve_kept(keepings, is_kept=False)
             await self._claim_alone(claimings, error, has_company=bool(groups or keepings))
             for one in this.finished:
                 await self._write_alone(one)
 
-    def _round(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> CommitBatch:
+    def _batch_of(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> CommitBatch:
         wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
         if not self._terms.recorded:
             return CommitBatch(wanted=wanted, groups=groups)
@@ -229,9 +237,9 @@ class Committer:
         return CommitBatch(wanted=wanted, groups=groups, callers=callers)
 
     async def _claim_alone(self, claimings: Sequence[_Claiming], error: Exception, *, has_company: bool) -> None:
-        """In a round of their own, if the fault may be another's. If not, or if that fails too, they are told of it."""
+        """Repeat the claims without the results, which may be the cause; report a second error to the callers."""
         left = [claiming for claiming in claimings if not claiming.answer.done()]
-        this = self._round(left, [])
+        this = self._batch_of(left, [])
         if this.wanted and has_company:
             try:
                 await self._write(this, left)
@@ -243,12 +251,12 @@ class Committer:
                 claiming.answer.set_exception(error)
 
     async def _write_alone(self, one: JobResult) -> None:
-        """In a round of its own; if that fails, without what it brought, and at last without its source's writer."""
+        """Write a result in a batch of its own; then without its documents and effects; then without its writer."""
         try:
             await self._write(CommitBatch(groups=[await self._staging.stage([one])]), [])
             return
         except Exception as error:
-            log.exception("collect.result_refused", job=one.ending.claim.job.id)
+            log.exception("collect.result_refused", job=one.claim.job.id)
             COLLECT_RESULTS_REFUSED.labels("refused").inc()
             refused = to_refused(one, error, self._database.clock.now(), pauses=self._pauses)
         last = one
@@ -257,24 +265,24 @@ class Committer:
                 await self._write(CommitBatch(groups=[Group([last])]), [])
                 return
             except Exception:
-                log.exception("collect.end_refused", job=one.ending.claim.job.id)
+                log.exception("collect.end_refused", job=one.claim.job.id)
         self._put_by(last)
 
     def _put_by(self, one: JobResult) -> None:
-        """Its end is tried again later. Where too many wait for that, another worker gets its message in due time."""
+        """Retry its end later. If too many wait for that, its message is left to be taken over by another worker."""
         COLLECT_RESULTS_REFUSED.labels("unwritten").inc()
-        if self._stubborn.keep(one):
+        if self._unwritten.keep(one):
             self._forget([one.settlement.message])
         else:
-            log.error("collect.result_lost", job=one.ending.claim.job.id)
+            log.error("collect.result_lost", job=one.claim.job.id)
             self._let_go([one])
 
     async def _write(self, this: CommitBatch, claimings: Sequence[_Claiming]) -> None:
-        """Write a round, however long it takes, and tell everybody."""
+        """Write a batch, however long it takes; then return its claims, and begin to settle its results."""
         began_ns = time_ns()
-        this, written = await self._patiently(this)
+        this, written = await self._write_repeatedly(this)
         left = dict(written.claimed)
-        # A job that came twice was offered again meanwhile: its last message has the permit, the others have nothing.
+        # A job that is here twice was enqueued again meanwhile: only its last message has a valid permit.
         for claiming in reversed(claimings):
             ours = {i: left.pop(i) for i in claiming.job_ids if i in left}
             if not claiming.answer.cancelled():
@@ -284,12 +292,12 @@ class Committer:
             return
         tracing.end_jobs(finished, this.late, began_ns)
         log_jobs(finished)
-        self._stubborn.written(finished, this.late)
-        self._on_moved({one.ending.claim.job.run_id for one in (*finished, *this.late)})
+        self._unwritten.written(finished, this.late)
+        self._on_moved({one.claim.job.run_id for one in (*finished, *this.late)})
         await self._settling.begin(finished, this.late, written.offers)
 
-    async def _patiently(self, this: CommitBatch) -> tuple[CommitBatch, CommitOutcome]:
-        """The round as it was written: without those results that are not ours any more."""
+    async def _write_repeatedly(self, this: CommitBatch) -> tuple[CommitBatch, CommitOutcome]:
+        """Write a batch. Return it without the results that were overtaken, and the outcome."""
         tries, is_unsure = 0, False
         while True:
             began = monotonic()
@@ -305,19 +313,19 @@ class Committer:
                 await self._outage.pause(error, tries, began=began)
 
     async def _without(self, this: CommitBatch, overtaken: Collection[JobResult], *, counts: bool) -> CommitBatch:
-        """The round without results that are not ours; `counts` is False where their calls may be counted already."""
+        """Return the batch with overtaken results as late ones; unless `counts`, their calls may be counted already."""
         late = {id(one) for one in overtaken}
         groups: list[Group] = []
         for group in this.groups:
             left = [one for one in group.finished if id(one) not in late]
             is_whole = len(left) == len(group.finished) or group.staged is None
             groups.append(Group(left, group.staged) if is_whole else await self._staging.stage(left))
-        told = [one if counts else without_calls(one) for one in overtaken]
+        late_now = [one if counts else without_calls(one) for one in overtaken]
         groups = [group for group in groups if group.finished]
-        return msgspec.structs.replace(this, groups=groups, late=[*this.late, *told])
+        return msgspec.structs.replace(this, groups=groups, late=[*this.late, *late_now])
 
     def _let_go(self, finished: Sequence[JobResult]) -> None:
-        """These need no more work of ours."""
+        """Release settled results: the consumer may forget their messages."""
         messages = [one.settlement.message for one in finished]
         self._consumer.settled(messages)
         self._forget(messages)
@@ -331,7 +339,47 @@ class Committer:
             self._work.set()
 
 
-def _tell_kept(keepings: Sequence[_Keeping], *, is_kept: bool) -> None:
+def _resolve_kept(keepings: Sequence[_Keeping], *, is_kept: bool) -> None:
     for keeping in keepings:
         if not keeping.done.done():
             keeping.done.set_result(is_kept)
+
+
+class UnwrittenResults:
+    """Results whose end the database rejects, although it accepts others. Each is passed to `on_due` for its retry.
+
+    The retries of a result end when it is written, or when its job was claimed by another worker.
+    """
+
+    def __init__(self, on_due: Callable[[JobResult], None]) -> None:
+        self._on_due = on_due
+        self._tries: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def keep(self, one: JobResult) -> bool:
+        """Retry this result later. Returns False where too many wait already."""
+        message = one.settlement.message
+        if len(self._timers) >= _MOST_UNWRITTEN:
+            self._tries.pop(message, None)
+            return False
+        tries = self._tries[message] = self._tries.get(message, 0) + 1
+        pause_s = _RETRIES.delay(tries).total_seconds()
+        self._timers[message] = asyncio.get_running_loop().call_later(pause_s, self._due, one)
+        return True
+
+    def written(self, *results: Sequence[JobResult]) -> None:
+        """Forget the retries of results that were written or overtaken."""
+        if self._tries:
+            for one in chain.from_iterable(results):
+                self._tries.pop(one.settlement.message, None)
+
+    def close(self) -> None:
+        """Cancel all retries; the jobs are left to other workers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._tries.clear()
+
+    def _due(self, one: JobResult) -> None:
+        del self._timers[one.settlement.message]
+        self._on_due(one)

@@ -1,8 +1,8 @@
-"""What happens when a run has no job left: whatever has to be computed is, once, and then the run is over.
+"""Completes runs without unfinished jobs: runs the finalizers (statistics), then sets the final state.
 
-A computation that fails is tried again with growing pauses, and then is a dead letter. Neither keeps the user from
-being collected: after the first failure the user may have another run, and with the dead letter this one is over. Its
-documents are there in any case; a replay computes what is missing.
+A finalizer that fails is retried with growing pauses, and then its event becomes a dead letter. Neither blocks further
+runs: after the first failure the user may have another run, and with the dead letter this one is over without its
+statistics. Its documents are stored in any case; a replay of the event computes what is missing.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -15,26 +15,26 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs, tracing
-from tidegate.engine.commit_policy import Planning
 from tidegate.engine.committer import Moved
-from tidegate.engine.run_counters import run_ended
+from tidegate.engine.run_counters import RUN_ENDED, Planning, ended_key, run_ended
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
 from tidegate.runtime.delivery import Handler, Retries
-from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql import Database, Transaction, outbox
+from tidegate.storage.sql.outbox import Event, StoredEvent
 
 log = get_logger(__name__)
 
 _PAUSES = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1)
-"""After 1, 2, 4 ... minutes; of eight tries, the last one after two hours."""
+"""After 1, 2, 4 ... minutes; the last of eight tries is about two hours after the first."""
+_MOST_LETTERS = 1_000
 
 Finalizer = Callable[[Run], Awaitable[None]]
-"""Computes something of a run that has ended. May be called again for the same run, after a failure or a crash."""
+"""Computes something of an ended run. It may be called again for the same run, after a failure or a crash."""
 
 
 class Completion:
-    """Handles the event that a run of one of `sources` ended."""
+    """Handles the events that runs of `sources` ended."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Completion:
 
     @property
     def handlers(self) -> list[Handler]:
-        """For the relay: one for each source."""
+        """The handlers for the relay, one for each source."""
         return [
             Handler(
                 run_ended(source),
@@ -72,9 +72,9 @@ class Completion:
         STATS_RETRY_QUEUE_SIZE.set(sum(self._retrying.values()))
 
     async def complete(self, event: Event) -> None:
-        """Compute, and end the run; one that was taken up again meanwhile goes on, and is told of anew.
+        """Run the finalizers and end the run. A run that was resumed meanwhile continues, and ends with another event.
 
-        A run that could not be planned is FAILED. What it brought is computed all the same.
+        A run whose planning failed is FAILED. The finalizers run for it as well.
         """
         try:
             await self._complete(event)
@@ -85,12 +85,12 @@ class Completion:
             raise
 
     async def _release(self, event: Event) -> None:
-        """The next try is minutes away; the user's next run need not wait for it."""
-        with suppress(Unavailable):  # the next failure releases it, or the end
+        """Allow the user another run: the next try is minutes away."""
+        with suppress(Unavailable):  # the next failure releases it, or the end of the run
             await self._database.transaction(runs.release, event.payload["run_id"])
 
     def _end_without(self, tx: Transaction, event: Event) -> None:
-        """The run is over without what could not be computed; in the transaction that writes the dead letter."""
+        """End the run without its statistics, in the transaction that writes the dead letter."""
         run_id = event.payload["run_id"]
         runs.complete(tx, run_id, self._planning.get(runs.get(tx, run_id).source, frozenset()))
         tx.after_commit(lambda: self._on_moved([run_id]))
@@ -109,3 +109,20 @@ class Completion:
 
 def _alert(event: Event, error: str) -> None:
     log.error("collect.completion_failed", run_id=event.payload["run_id"], error=error)
+
+
+def failed_completions(tx: Transaction, run_ids: Sequence[int]) -> dict[int, str]:
+    """Return those of some runs whose event is a dead letter, with its error; the first thousand of them."""
+    keys = {ended_key(run_id): run_id for run_id in sorted(set(run_ids))}
+    return {keys[letter.key]: letter.last_error or "" for letter in _letters(tx, list(keys))} if keys else {}
+
+
+def replay(tx: Transaction, run_id: int) -> bool:
+    """Deliver the event of a run again. Returns False where it is no dead letter."""
+    letters = _letters(tx, [ended_key(run_id)])
+    return bool(letters) and outbox.replay(tx, ids=[letter.id for letter in letters]) > 0
+
+
+def _letters(tx: Transaction, keys: Sequence[str]) -> list[StoredEvent]:
+    found = outbox.dead_letters(tx, keys=keys, limit=_MOST_LETTERS)
+    return [letter for letter in found if letter.kind.startswith(f"{RUN_ENDED}.")]

@@ -1,7 +1,7 @@
-"""Who worked on a job, when, and what came of it: one row for each claim, of the sources that ask for it.
+"""The execution history of jobs: one row for each claim, for sources that ask for it.
 
 A row is written by the transaction that claims the job and ended by the one that ends it. A worker that died leaves its
-row open; whoever claims the job next ends it as lost.
+row open; the next claim of the job ends it as lost.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import select, update
 
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.job_store import LONGEST_REASON, Claim, Ending
+from tidegate.engine.job_store import LONGEST_REASON, Claim, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.tables import job_executions, page_jobs
 from tidegate.storage.sql import Transaction
@@ -23,10 +23,10 @@ _c = job_executions.c
 
 
 class ExecutionOutcome(StrEnum):
-    """What came of an execution."""
+    """The result of an execution."""
 
     SUCCEEDED = "succeeded"
-    UNAVAILABLE = "unavailable"  # the upstream shows it to nobody
+    UNAVAILABLE = "unavailable"  # the upstream shows it to no credential
     FAILED = "failed"  # the job is over
     RETRIED = "retried"  # the job is tried again, and an attempt was spent
     POSTPONED = "postponed"  # the job is tried again, and no attempt was spent
@@ -39,25 +39,25 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: int
     fence: int
-    """Which claim of the job it was; they only grow."""
+    """The fencing token of the claim; they only grow."""
     credential: str
-    """Who made the call, or was to make it."""
+    """The credential that made the call, or was to make it."""
     started_at: datetime
     ended_at: datetime | None
-    """None while it is under way, or since its worker died."""
+    """None while it runs, and after its worker died until the job is claimed again."""
     outcome: str | None
     reason: str | None
 
 
 def record(
     tx: Transaction,
-    endings: Sequence[Ending],
+    results: Sequence[JobResult],
     claimed: Iterable[Claim],
     callers: Mapping[int, str],
     sources: Collection[str],
 ) -> None:
-    """End the executions of jobs that ended, and begin those of claimed ones; `sources` are those that ask for it."""
-    ended = [_ended(ending) for ending in endings if ending.claim.source in sources]
+    """End the executions of ended jobs, and begin those of claimed ones, for the given `sources`."""
+    ended = [_ended(ending) for ending in results if ending.claim.source in sources]
     if ended:
         _END.run(tx, ended=ended, now=tx.now)
     begun = [claim for claim in claimed if claim.source in sources]
@@ -71,19 +71,19 @@ def record(
 
 
 def abandon_run(tx: Transaction, run_id: int, outcome: ExecutionOutcome, reason: str | None = None) -> None:
-    """End what is under way of a run, though nobody brought a result; while its jobs are RUNNING yet."""
+    """End the open executions of a run without a result. To be called while its jobs are still RUNNING."""
     running = select(page_jobs.c.id).where(page_jobs.c.run_id == run_id, page_jobs.c.status == JobState.RUNNING)
     ended = update(job_executions).where(_c.job_id.in_(running), _c.ended_at.is_(None))
     tx.execute(ended.values(ended_at=tx.now, outcome=outcome, reason=reason))
 
 
 def of_job(tx: Transaction, job_id: int) -> list[Execution]:
-    """The executions of a job, the first one first."""
+    """Return the executions of a job, in order."""
     return of_jobs(tx, [job_id])[job_id]
 
 
 def of_jobs(tx: Transaction, job_ids: Sequence[int]) -> dict[int, list[Execution]]:
-    """The executions of these jobs by job, the first one first; a job that nobody began has none."""
+    """Return the executions of these jobs by job, in order; a job that was never claimed has none."""
     rows = tx.execute(select(job_executions).where(_c.job_id.in_(sorted(set(job_ids)))).order_by(_c.job_id, _c.fence))
     found: dict[int, list[Execution]] = {job_id: [] for job_id in job_ids}
     for row in rows:
@@ -91,13 +91,13 @@ def of_jobs(tx: Transaction, job_ids: Sequence[int]) -> dict[int, list[Execution
     return found
 
 
-def _ended(ending: Ending) -> tuple[Any, ...]:
+def _ended(ending: JobResult) -> tuple[Any, ...]:
     reason = fit_to_keep(ending.reason, most=LONGEST_REASON) if ending.reason else None
     return (ending.claim.job.id, ending.claim.fence, outcome_of(ending).value, reason or None)
 
 
-def outcome_of(ending: Ending) -> ExecutionOutcome:
-    """What came of the execution that ended so."""
+def outcome_of(ending: JobResult) -> ExecutionOutcome:
+    """Return the outcome of the execution that ended with this result."""
     if ending.state is JobState.READY:
         return ExecutionOutcome.RETRIED if ending.is_attempt else ExecutionOutcome.POSTPONED
     return ExecutionOutcome(ending.state.value)

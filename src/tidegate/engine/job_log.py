@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate.core.telemetry.logs import get_logger, is_enabled
-from tidegate.engine.job_results import JobResult
+from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import JobState, RunState
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 def timed(finished: JobResult, took_s: float) -> JobResult:
     """The same result with the time that the job took, where a line will tell it."""
-    is_success = finished.ending.state is JobState.SUCCEEDED
+    is_success = finished.state is JobState.SUCCEEDED
     if not is_enabled("debug" if is_success else "info"):
         return finished
     return msgspec.structs.replace(finished, duration_ms=round(took_s * 1000, 1))
@@ -35,18 +35,17 @@ def log_jobs(finished: Sequence[JobResult]) -> None:
         return
     tells_all = is_enabled("debug")
     for one in finished:
-        ending = one.ending
-        if ending.state is JobState.SUCCEEDED:
+        if one.state is JobState.SUCCEEDED:
             if tells_all:
                 log.debug("job.succeeded", **_facts(one))
-        elif ending.state is JobState.FAILED:
-            log.info("job.failed", **_facts(one), reason=ending.reason)
-        elif ending.state is JobState.UNAVAILABLE:
-            log.info("job.withheld", **_facts(one), reason=ending.reason)
-        elif ending.is_attempt:
-            log.info("job.retried", **_facts(one), reason=ending.reason, not_before=_shown(ending.not_before))
+        elif one.state is JobState.FAILED:
+            log.info("job.failed", **_facts(one), reason=one.reason)
+        elif one.state is JobState.UNAVAILABLE:
+            log.info("job.withheld", **_facts(one), reason=one.reason)
+        elif one.is_attempt:
+            log.info("job.retried", **_facts(one), reason=one.reason, not_before=_shown(one.not_before))
         elif tells_all:
-            log.debug("job.deferred", **_facts(one), reason=ending.reason, not_before=_shown(ending.not_before))
+            log.debug("job.deferred", **_facts(one), reason=one.reason, not_before=_shown(one.not_before))
 
 
 def log_started(run_id: int, beginning: "Beginning") -> None:
@@ -78,7 +77,7 @@ def log_resumed(run: "Run", jobs: int) -> None:
 
 
 def _facts(one: JobResult) -> dict[str, Any]:
-    claim = one.ending.claim
+    claim = one.claim
     return {
         "run_id": claim.job.run_id,
         "job_id": claim.job.id,

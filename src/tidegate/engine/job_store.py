@@ -1,14 +1,14 @@
-"""Claims and endings of jobs; every function works in the caller's transaction.
+"""Rows of jobs: insertion, claims and ends. Every function works in the caller's transaction.
 
-A job's end, its follow-ups, its cursor and the counters of its run are one transaction. Whether a result counts is
-decided there by the fence: whoever claimed last may end the job, and nobody else. Rows are touched in the order of
-their ids, so that of two workers one waits for the other, and never both.
+A job's end, its follow-up jobs, its cursor and the counters of its run are written by one transaction. The fencing
+token decides whether a result counts: only the last claim of a job may end it. Rows are locked in the order of their
+ids, so two workers cannot deadlock.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import ColumnElement, and_, func, select, update
@@ -21,15 +21,24 @@ from tidegate.engine.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.engine.tables import collection_cursors, collection_runs, page_jobs
+from tidegate.engine.upstream import Answer
+from tidegate.primitives.gate import Learned, Settlement
+from tidegate.storage.documents import Document, Listing
 from tidegate.storage.sql import Transaction
-from tidegate.storage.sql.statements import Statement
+from tidegate.storage.sql.statements import Rows, Statement, parts
+
+if TYPE_CHECKING:
+    from tidegate.core.telemetry.spans import Span
 
 LONGEST_REASON = 2000
-"""Characters that are kept of why a job, or its run, failed."""
+"""Characters that are kept of the reason why a job, or its run, failed."""
+
+Key = tuple[int, str, str, str]
+"""Run, kind, resource and page: unique for each job."""
 
 
 class StoredJob(msgspec.Struct, frozen=True, gc=False):
-    """A job with its number, and what the gate has to know."""
+    """A job with its id, and what the gate needs to know."""
 
     id: int
     run_id: int
@@ -41,7 +50,7 @@ class StoredJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """The right to end a job, until somebody else claims it."""
+    """The right to end a job, until another worker claims it."""
 
     job: StoredJob
     source: str
@@ -51,42 +60,110 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int
     cursor: Cursor | None
     parked: ParkedAnswer | None = None
-    """The answer to this job, if somebody got it already and could not write what it brought."""
+    """The answer to this job, where an earlier worker got it and could not write its documents."""
     traceparent: str | None = None
     """The trace of its run, where that is traced."""
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What became of a claimed job."""
+class JobResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The result of a claimed job: what to write, and how its permit ends. `job_results` makes them."""
 
     claim: Claim
     state: JobState
     """SUCCEEDED, UNAVAILABLE, FAILED, or READY to be tried again."""
+    settlement: Settlement
     reason: str = ""
     not_before: datetime | None = None
     is_attempt: bool = True
-    """False where the upstream would not be asked: such a try is not counted."""
+    """False where the upstream was not asked: such a try is not counted."""
     follow_ups: Sequence[JobSpec] = ()
+    documents: Sequence[Document] = ()
+    completed: Sequence[Listing] = ()
+    effects: Sequence[Any] = ()
+    """For the source's own writer, which writes them in the same transaction."""
+    answer: Answer | None = None
+    """The answer that the documents and effects were read from, in case the documents cannot be written."""
     cursor: Cursor | None = None
     has_gaps: bool = False
-    """An item of its list could not be read: the cursor moves only if that was so in the run before, too."""
+    """An item of its list could not be read: the cursor moves only if the run before had gaps too."""
     parked: ParkedAnswer | None = None
     """An answer to be kept for the next try."""
     spec: JobSpec | None = None
-    """What the next try asks for, where that differs from this one: redirects change it."""
-    effects: Sequence[Any] = ()
-    """What the source's own writer has to write with it."""
+    """The request of the next try, where it differs from this one: redirects change it."""
     credential: str = ""
-    """Who made the call, or was to make it."""
+    """The credential that made the call, or was to make it."""
     calls: int = 0
     unchanged_calls: int = 0
-    documents: int = 0
     skipped: int = 0
     """Items of its list that could not be read."""
+    has_writer: bool = True
+    """False where the source's own writer failed: the job has to end without it."""
+    learned: Learned | None = None
+    """What the gate learned of its credential from a refusal, to be stored."""
+    span: "Span | None" = None
+    """The job's span, where it is traced; ended when this is written."""
+    status: int | None = None
+    """The status of the answer; None where there was none."""
+    duration_ms: float | None = None
+    """The duration of the job, where the log shows it (`job_log`)."""
+
+    @property
+    def source(self) -> str:
+        """The source of its run. The documents are stored under its name."""
+        return self.claim.source
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether the document store has to be asked."""
+        return bool(self.documents or self.completed)
+
+    @property
+    def weight(self) -> int:
+        """The cost of writing it, compared with a result without follow-ups and effects."""
+        return 1 + len(self.follow_ups) // 4 + len(self.effects) // 4
+
+    @property
+    def size(self) -> int:
+        """Approximate number of bytes that are held until it is written."""
+        return 0 if self.answer is None else len(self.answer.body)
+
+
+def key_of(run_id: int, spec: JobSpec) -> Key:
+    """Return what is unique for each job."""
+    return run_id, spec.kind, spec.resource, spec.page
+
+
+def add_jobs(tx: Transaction, wanted: Iterable[tuple[int, JobSpec]], *, max_attempts: int) -> list[StoredJob]:
+    """Insert those jobs that their runs do not have yet; return them, in order. The runs must be locked, or new.
+
+    A run has each (kind, resource, page) once, however often it is found. Each job is tried `max_attempts` times before
+    it fails.
+    """
+    specs = {key_of(run_id, spec): spec for run_id, spec in wanted}
+    given = [(*key, msgspec.json.encode(spec).decode(), spec.owner or None) for key, spec in specs.items()]
+    added = [row for part in parts(given, lambda row: len(row[-2])) for row in _add(tx, part, max_attempts)]
+    return [
+        StoredJob(job_id, run_id, pool, specs[run_id, kind, resource, page], None, holder)
+        for job_id, run_id, kind, resource, page, pool, holder in added
+    ]
+
+
+def _add(tx: Transaction, given: Sequence[tuple[Any, ...]], tries: int) -> Rows:
+    match tx.dialect:
+        case "sqlite":  # one writer, and ids only grow
+            (before,) = _LAST.run(tx).one()
+            _INSERT.run(tx, given=given, now=tx.now, tries=tries)
+            return _ADDED.rows(tx, first=(before or 0) + 1, run_ids=[])
+        case "postgresql":
+            return _INSERTED.rows(tx, given=given, now=tx.now, tries=tries)
+        case "mysql":  # the runs are locked: their rows from the first new id on are ours
+            inserted = _INSERT.run(tx, given=given, now=tx.now, tries=tries)
+            runs = sorted({row[0] for row in given})
+            return _ADDED.rows(tx, first=inserted.lastrowid, run_ids=runs) if inserted.rowcount else []
 
 
 def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
-    """Claim those that may run, raising their fences. The others have ended, were canceled, or are unknown."""
+    """Claim the jobs that may run, raising their fencing tokens. The others ended, were canceled, or are unknown."""
     ids = sorted(set(job_ids))
     if not ids:
         return {}
@@ -98,9 +175,9 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
 
 
 def still_ours(tx: Transaction, claims: Sequence[Claim]) -> list[bool]:
-    """For each claim, whether it is the last one of its job; locked until the commit, so that it stays so.
+    """Return for each claim whether it is the last one of its job. The rows stay locked until the commit.
 
-    A claim that is given twice is ours once: a job ends once.
+    Of two equal claims the first is valid and the second is not: a job ends once.
     """
     last = {row[0]: row[1] for row in _HELD.rows(tx, ids=sorted({claim.job.id for claim in claims}))}
     ours: list[bool] = []
@@ -111,65 +188,107 @@ def still_ours(tx: Transaction, claims: Sequence[Claim]) -> list[bool]:
     return ours
 
 
-def write_endings(tx: Transaction, endings: Sequence[Ending]) -> None:
-    """Write the rows of jobs that ended, and move the cursors of listings that are complete. Claims must be ours."""
+def write_endings(tx: Transaction, results: Sequence[JobResult]) -> None:
+    """Write the rows of jobs that ended, and move the cursors of complete listings. The claims must be valid."""
     alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for ending in endings:
-        uncounted = 0 if ending.is_attempt else 1
-        reason = fit_to_keep(ending.reason, most=LONGEST_REASON) if ending.reason else None
-        outcome = (ending.state.value, ending.not_before, uncounted, reason or None)
-        alike[outcome].append(ending.claim.job.id)
+    for one in results:
+        uncounted = 0 if one.is_attempt else 1
+        reason = fit_to_keep(one.reason, most=LONGEST_REASON) if one.reason else None
+        outcome = (one.state.value, one.not_before, uncounted, reason or None)
+        alike[outcome].append(one.claim.job.id)
     for (state, again_at, uncounted, reason), ids in alike.items():
         ended_at = None if state == JobState.READY else tx.now
         _END.run(tx, ids=ids, state=state, ended_at=ended_at, again_at=again_at, uncounted=uncounted, reason=reason)
-    for ending in endings:
-        if ending.spec is not None:
-            respecified = update(page_jobs).where(page_jobs.c.id == ending.claim.job.id)
-            tx.execute(respecified.values(spec=msgspec.to_builtins(ending.spec)))
+    for one in results:
+        if one.spec is not None:
+            respecified = update(page_jobs).where(page_jobs.c.id == one.claim.job.id)
+            tx.execute(respecified.values(spec=msgspec.to_builtins(one.spec)))
     moved = [
         Move(
-            ending.claim.source,
-            ending.claim.user_id,
-            ending.claim.job.run_id,
-            ending.claim.job.spec,
-            ending.cursor,
-            ending.has_gaps,
+            one.claim.source,
+            one.claim.user_id,
+            one.claim.job.run_id,
+            one.claim.job.spec,
+            one.cursor,
+            one.has_gaps,
         )
-        for ending in endings
-        if ending.cursor is not None
+        for one in results
+        if one.cursor is not None
     ]
     if moved:
         move_cursors(tx, moved)
-    _write_parked(tx, endings)
+    _write_parked(tx, results)
 
 
 def unfinished(tx: Transaction, run_ids: Sequence[int], after: int, limit: int) -> list[StoredJob]:
-    """Jobs that still have to be done and wait for no other run, in the order of their ids: what recovery offers."""
+    """Return unfinished jobs of these runs that wait for no other run, with ids above `after`, in order."""
     job = page_jobs.c
     those = (job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS), job.awaits_run.is_(None))
     return stored_jobs(tx, *those, job.id > after, limit=limit)
 
 
 def unfinished_of(tx: Transaction, job_ids: Sequence[int]) -> list[StoredJob]:
-    """Those of these jobs that still have to be done, and wait for no other run."""
+    """Return those of these jobs that are unfinished and wait for no other run."""
     those = (page_jobs.c.status.in_(UNFINISHED_JOBS), page_jobs.c.awaits_run.is_(None))
     return stored_jobs(tx, page_jobs.c.id.in_(job_ids), *those)
 
 
 def runs_of(tx: Transaction, job_ids: Sequence[int]) -> list[int]:
-    """The runs to which these jobs belong."""
+    """Return the runs that these jobs belong to."""
     found = select(page_jobs.c.run_id).where(page_jobs.c.id.in_(sorted(job_ids))).distinct()
     return [row.run_id for row in tx.execute(found)]
 
 
 def stored_jobs(tx: Transaction, *those: ColumnElement[bool], limit: int | None = None) -> list[StoredJob]:
-    """Jobs of which all this is true, in the order of their ids."""
+    """Return the jobs that meet these conditions, in the order of their ids."""
     found = tx.execute(_STORED.where(*those).order_by(page_jobs.c.id).limit(limit))
     return [
         StoredJob(job_id, run_id, pool, msgspec.convert(spec, JobSpec), not_before, holder)
         for job_id, run_id, spec, not_before, pool, holder in found
     ]
 
+
+_COLUMNS = (
+    "run_id, job_type, resource_key, page_key, spec, owner, status, fence, attempt_count, max_attempts, created_at"
+)
+_GIVEN = ":given(run_id number, job_type text, resource_key text, page_key text, spec text, owner text)"
+_NEW = f"given.run_id, job_type, resource_key, page_key, spec, owner, '{JobState.ENQUEUED}', 0, 0"
+_HOLDER = f"""
+JOIN collection_runs r ON r.id = j.run_id
+LEFT JOIN collection_cursors c
+  ON j.page_key = '{FIRST_PAGE}' AND c.last_etag IS NOT NULL
+ AND c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
+ AND c.resource_type = j.job_type AND c.resource_key = j.resource_key"""
+_ROW = "j.id, j.run_id, j.job_type, j.resource_key, j.page_key, r.pool, c.last_credential"
+_ROW_NAMES = ("id", "run_id", "job_type", "resource_key", "page_key", "pool", "last_credential")
+_LAST = Statement("SELECT max(id) FROM page_jobs")
+_INSERT = Statement(
+    {
+        # Without a WHERE, SQLite would take ON for the beginning of a join's condition.
+        "sqlite": f"""
+INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN} WHERE true ON CONFLICT DO NOTHING""",  # noqa: S608
+        "mysql": f"INSERT IGNORE INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN}",  # noqa: S608
+    }
+)
+_ADDED = Statement(
+    {
+        "sqlite": f"SELECT {_ROW} FROM page_jobs j {_HOLDER} WHERE j.id >= :first ORDER BY j.id",  # noqa: S608
+        "mysql": f"""
+SELECT {_ROW} FROM page_jobs j {_HOLDER} WHERE j.id >= :first AND j.run_id IN :run_ids[] ORDER BY j.id""",  # noqa: S608
+    },
+    returns=_ROW_NAMES,
+)
+_INSERTED = Statement(
+    {
+        "postgresql": f"""
+WITH j AS (
+  INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries::integer, :now::timestamptz FROM {_GIVEN}
+  ON CONFLICT DO NOTHING RETURNING id, run_id, job_type, resource_key, page_key, owner
+)
+SELECT {_ROW} FROM j {_HOLDER} ORDER BY j.id""",  # noqa: S608
+    },
+    returns=_ROW_NAMES,
+)
 
 _STORED = (
     select(
@@ -199,7 +318,7 @@ WHERE id"""  # noqa: S608
 _CLAIM = Statement(
     {
         "sqlite": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
-        # It alone does not go through an index in order by itself.
+        # PostgreSQL alone does not lock rows in the order of an index.
         "postgresql": f"""
 {_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND status IN ({_CLAIMABLE}) ORDER BY id FOR UPDATE)""",  # noqa: S608
         "mysql": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
@@ -240,6 +359,7 @@ SET status = :state, completed_at = :ended_at, not_before = :again_at, attempt_c
     last_error = :reason
 WHERE id IN :ids[]"""
 )
+
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
 
 
@@ -253,11 +373,11 @@ def _claim(row: Sequence[Any], parked: ParkedAnswer | None) -> Claim:
     return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked, traceparent)
 
 
-def _write_parked(tx: Transaction, endings: Sequence[Ending]) -> None:
-    """Keep what could not be written; forget what is no longer needed."""
-    for ending in endings:
-        if ending.parked is not None and ending.parked is not ending.claim.parked:
-            parked_answer_store.park(tx, ending.claim.job.id, ending.parked)
-    over = [ending.claim.job.id for ending in endings if ending.claim.parked is not None and ending.parked is None]
+def _write_parked(tx: Transaction, results: Sequence[JobResult]) -> None:
+    """Store answers whose documents could not be written; delete those that are no longer needed."""
+    for one in results:
+        if one.parked is not None and one.parked is not one.claim.parked:
+            parked_answer_store.park(tx, one.claim.job.id, one.parked)
+    over = [one.claim.job.id for one in results if one.claim.parked is not None and one.parked is None]
     if over:
         parked_answer_store.forget(tx, over)

@@ -1,4 +1,4 @@
-"""The one door through which runs begin, are canceled, and are taken up again."""
+"""Begins, cancels and retries runs. Every other part of the product that starts work does so through this class."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -7,9 +7,9 @@ from enum import StrEnum
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.core.telemetry import traces
-from tidegate.engine import claims, failed_completions, parked_answer_store, runs
+from tidegate.engine import claims, completion, parked_answer_store, runs
 from tidegate.engine.committer import Moved
-from tidegate.engine.gate_jobs import Barred, none_barred, to_gate_jobs
+from tidegate.engine.gate_sync import Barred, none_barred, to_gate_jobs
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import Run, RunActive, RunCanceled
@@ -22,7 +22,7 @@ from tidegate.storage.sql import Database, Transaction
 
 
 class Trigger(StrEnum):
-    """Why a run began."""
+    """The reason why a run began."""
 
     SIGNUP = "signup"
     SCHEDULED = "scheduled"
@@ -30,8 +30,10 @@ class Trigger(StrEnum):
 
 
 class Orchestrator:
-    """Writes first, and tells the gate after the commit. If we die between the two, recovery tells it: we promise to do
-    so before we write, and the leader looks for what was promised and did not come.
+    """Commits rows first, and enqueues them in the gate afterwards.
+
+    An enqueue intent is recorded before the commit. If the process dies between the two steps, the intent expires
+    unconfirmed, and the leader enqueues everything unfinished.
     """
 
     def __init__(
@@ -49,10 +51,10 @@ class Orchestrator:
         self._database, self._gate, self._sources, self._on_moved = database, gate, sources, on_moved
         self._settings = settings or CollectSettings()
         self._after_offer = after_offer or _nothing
-        """Told of every pool that was given work, so that somebody looks whether anybody serves it."""
+        """Called with each pool that got jobs, to check that it has credentials."""
 
     async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
-        """Begin a run; raise `RunActive` where the user has one that is not over. Returns its number.
+        """Begin a run and return its id; raise `RunActive` where the user has one that is not over.
 
         Raises `SourceAddressConflict` where the data is to come from another address than this process collects from.
         """
@@ -84,7 +86,7 @@ class Orchestrator:
         return run_id, jobs
 
     async def cancel(self, run_id: int) -> bool:
-        """Begin nothing more of a run. Calls under way end, and change nothing. False where it was over already."""
+        """End a run at once; results of its running calls are rejected. Returns False where it was over already."""
         async with self.promised():
             canceled, released = await self._database.transaction(_cancel, run_id)
             if canceled is None:
@@ -96,7 +98,7 @@ class Orchestrator:
         return True
 
     async def retry(self, run_id: int) -> int:
-        """Do the failed jobs of a run again, and what failed for good at its end; return how many jobs there are.
+        """Retry the failed jobs of a run, and its failed completion; return the number of jobs.
 
         Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
         """
@@ -106,25 +108,25 @@ class Orchestrator:
         return len(jobs)
 
     async def retry_job(self, job_id: int) -> bool:
-        """Do one failed job again. False where it has not failed; raises `NotFound`, and like `retry`."""
+        """Retry one failed job. Returns False where it has not failed; raises `NotFound`, and as `retry`."""
         async with self.promised():
             jobs = await self._database.transaction(runs.retry_job, job_id)
             await self.offer(jobs)
         return bool(jobs)
 
     async def read_again(self, job_id: int, parked: ParkedAnswer) -> bool:
-        """Do one failed job again with an answer that is there already: no call is made. Else as `retry_job`."""
+        """Retry one failed job with a stored answer, without a call. Otherwise as `retry_job`."""
         async with self.promised():
             jobs = await self._database.transaction(_read_again, job_id, parked)
             await self.offer(jobs)
         return bool(jobs)
 
     async def show(self, run_id: int) -> Run:
-        """One run, as it stands."""
+        """Return a run."""
         return await self._database.read(runs.get, run_id)
 
     async def offer(self, jobs: Sequence[StoredJob]) -> None:
-        """Tell the gate, and whoever watches, of jobs that are committed; for those too who begin runs in bulk."""
+        """Enqueue committed jobs in the gate and report that their runs changed."""
         self._on_moved({job.run_id for job in jobs})
         await self._gate.enqueue(to_gate_jobs(jobs, now=self._database.clock.now(), barred=self._barred))
         for pool in sorted({job.pool for job in jobs}):
@@ -132,7 +134,7 @@ class Orchestrator:
 
     @asynccontextmanager
     async def promised(self) -> AsyncGenerator[None]:
-        """For the length of a commit and its offer. Where we cannot know how it ended, the promise stands."""
+        """Record an enqueue intent around a commit and its `offer`. It stays unless both are known to have ended."""
         promise = await self._gate.intents.record()
         try:
             yield
@@ -142,19 +144,19 @@ class Orchestrator:
         await self._keep(promise)
 
     async def _keep(self, promise: str) -> None:
-        with suppress(Unavailable):  # somebody will look in vain
+        with suppress(Unavailable):  # the intent expires, and recovery finds nothing to do
             await self._gate.intents.confirm(promise)
 
 
 def _cancel(tx: Transaction, run_id: int) -> tuple[list[int] | None, list[StoredJob]]:
-    """The jobs that the gate should forget, and those of other runs that waited for this one."""
+    """Return the jobs that the gate should forget, and those of other runs that waited for this one."""
     canceled = runs.cancel(tx, run_id)
     return canceled, claims.release(tx, [run_id])
 
 
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:
     jobs = runs.retry_failed(tx, run_id)
-    failed_completions.replay(tx, run_id)
+    completion.replay(tx, run_id)
     return jobs
 
 
@@ -166,4 +168,4 @@ def _read_again(tx: Transaction, job_id: int, parked: ParkedAnswer) -> list[Stor
 
 
 async def _nothing(_pool: str) -> None:
-    """Nobody looks."""
+    """Ignore the pool."""

@@ -1,11 +1,11 @@
-"""What jobs that ended mean for their runs: counters, the end of planning, and the end of a run.
+"""The effect of ended jobs on their runs: counters, the end of planning, and the end of a run.
 
-The rows of the runs are locked, in the order of their numbers, and written last: whoever waits for one holds no job
-that somebody else with that lock could want.
+The rows of the runs are locked after those of the jobs, in the order of their ids: a transaction that waits for a run
+holds no job that the owner of that lock could need.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from sqlalchemy import exists, update
@@ -13,9 +13,7 @@ from sqlalchemy import exists, update
 from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine import claims
-from tidegate.engine.commit_policy import CommitPolicy, Planning
-from tidegate.engine.job_insertion import add_jobs
-from tidegate.engine.job_store import LONGEST_REASON, Ending, StoredJob
+from tidegate.engine.job_store import LONGEST_REASON, JobResult, StoredJob, add_jobs
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.source import JobSpec
 from tidegate.engine.tables import collection_runs, page_jobs
@@ -24,38 +22,40 @@ from tidegate.storage.sql.outbox import Event
 from tidegate.storage.sql.statements import Statement
 
 RUN_ENDED = "collection.run_ended"
-"""The event that a run has no job left to do, followed by the name of its source: see `run_ended`."""
+"""The kind of the event that a run has no unfinished job, followed by the name of its source: see `run_ended`."""
+Planning = Mapping[str, frozenset[str]]
+"""Each source's kinds of jobs that plan."""
 _LEADS_ON = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 
 
 def run_ended(source: str) -> str:
-    """The kind of the event that a run of a source ended: only processes that know the source handle it."""
+    """Return the kind of the event that a run of this source ended: only processes that know the source handle it."""
     return f"{RUN_ENDED}.{source}"
 
 
 def ended_key(run_id: int) -> str:
-    """The key of the event that a run ended."""
+    """Return the key of the event that a run ended."""
     return f"run:{run_id}"
 
 
 class _Change:
-    """By how much the counters of a run move."""
+    """The changes of one run's counters."""
 
     def __init__(self) -> None:
         self.total = self.succeeded = self.failed = 0
         self.calls = self.unchanged_calls = self.documents = self.skipped = 0
         self.last_error: str | None = None
 
-    def called(self, ending: Ending) -> None:
-        """Calls count whatever came of them."""
+    def called(self, ending: JobResult) -> None:
+        """Count the calls, whatever their result."""
         self.calls += ending.calls
         self.unchanged_calls += ending.unchanged_calls
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, ending: JobResult) -> None:
         self.called(ending)
-        self.documents += ending.documents
+        self.documents += len(ending.documents)
         self.skipped += ending.skipped
-        if ending.state in (JobState.SUCCEEDED, JobState.UNAVAILABLE):  # of both nothing is left to do
+        if ending.state in (JobState.SUCCEEDED, JobState.UNAVAILABLE):  # no work is left in either case
             self.succeeded += 1
         elif ending.state is JobState.FAILED:
             self.failed += 1
@@ -68,20 +68,25 @@ class _Change:
 
 
 def explain(kind: str, resource: str, reason: str | None) -> str:
-    """Why a job failed, for whoever looks at its run."""
+    """Return why a job failed, as its run shows it."""
     return f"{kind} of {resource}: {reason or 'no reason was given'}"
 
 
 def update_runs(
-    tx: Transaction, endings: Sequence[Ending], terms: CommitPolicy, *, late: Sequence[Ending] = ()
+    tx: Transaction,
+    results: Sequence[JobResult],
+    planning: Planning,
+    *,
+    max_attempts: int,
+    late: Sequence[JobResult] = (),
 ) -> list[StoredJob]:
-    """Add the follow-ups of jobs that ended, move their runs' counters, and end the runs that have no job left.
+    """Insert the follow-up jobs of ended ones, update their runs' counters, and end runs without unfinished jobs.
 
-    Returns the jobs that the gate has to be told of: the new ones, unless they wait for another run, and those that
-    waited for one of these. Of results that came too `late` only the calls count, which were made.
+    Returns the jobs to be enqueued: new ones that wait for no other run, and those that waited for one of these. Of
+    results that came too `late` only the calls count.
     """
     changes: defaultdict[int, _Change] = defaultdict(_Change)
-    for ending in endings:
+    for ending in results:
         changes[ending.claim.job.run_id].ended(ending)
         if ending.skipped:
             tx.after_commit(partial(_count_skipped, ending))
@@ -91,38 +96,38 @@ def update_runs(
         return []
     run_ids = sorted(changes)
     lock_runs(tx, run_ids)
-    found = ((ending.claim.job.run_id, spec) for ending in endings for spec in _found_by(ending))
+    found = ((ending.claim.job.run_id, spec) for ending in results for spec in _found_by(ending))
     shared = {
-        (ending.claim.source, ending.claim.job.spec.resource)
-        for ending in endings
-        if ending.claim.job.spec.owner and ending.state is not JobState.READY
+        (one.source, one.claim.job.spec.resource)
+        for one in results
+        if one.claim.job.spec.owner and one.state is not JobState.READY
     }
     claims.lock_claims(tx, shared)
-    added = add_jobs(tx, found, max_attempts=terms.max_attempts)
+    added = add_jobs(tx, found, max_attempts=max_attempts)
     for job in added:
         changes[job.run_id].total += 1
     offers = claims.claim_resources(tx, added)
     if shared:
         offers += claims.release(tx, run_ids, {resource for _, resource in shared})
     _COUNT.run(tx, moved=[changes[run_id].row(run_id) for run_id in run_ids], now=tx.now)
-    _note_planned(tx, endings, terms.planning)
+    _note_planned(tx, results, planning)
     end_if_done(tx, run_ids)
     return offers
 
 
-def _found_by(ending: Ending) -> Sequence[JobSpec]:
-    """The jobs that begin with this end: those that its answer led to, and those that waited for it."""
+def _found_by(ending: JobResult) -> Sequence[JobSpec]:
+    """Return the jobs that this end starts: follow-ups of its answer, and successors that waited for it."""
     if ending.state not in _LEADS_ON or not ending.claim.job.spec.followed_by:
         return ending.follow_ups
     return [*ending.follow_ups, *ending.claim.job.spec.successors]
 
 
-def _count_skipped(ending: Ending) -> None:
+def _count_skipped(ending: JobResult) -> None:
     COLLECT_ITEMS_SKIPPED.labels(ending.claim.source, ending.claim.job.spec.kind).inc(ending.skipped)
 
 
 def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
-    """End those that have no job left, each by exactly one transaction, which also writes the event."""
+    """End the runs without unfinished jobs. Exactly one transaction ends a run, and writes its event."""
     done: dict[int, str] = {row[0]: row[1] for row in _DONE.rows(tx, ids=run_ids)}
     if done:
         ended = update(collection_runs).where(collection_runs.c.id.in_(done))
@@ -132,15 +137,15 @@ def end_if_done(tx: Transaction, run_ids: Sequence[int]) -> None:
 
 
 def lock_runs(tx: Transaction, run_ids: Sequence[int]) -> None:
-    """One transaction at a time may move a run's counters; the next sees what it wrote. SQLite has one in any case."""
+    """Lock runs until the commit, so that one transaction at a time changes their counters. SQLite has one writer."""
     if tx.dialect != "sqlite":
         _LOCK.rows(tx, ids=run_ids)
 
 
-def _note_planned(tx: Transaction, endings: Iterable[Ending], planning: Planning) -> None:
-    """A run is planned when no job of a planning kind is left."""
+def _note_planned(tx: Transaction, results: Iterable[JobResult], planning: Planning) -> None:
+    """End the planning of runs that have no unfinished job of a planning kind."""
     by_source: defaultdict[str, set[int]] = defaultdict(set)
-    for ending in endings:
+    for ending in results:
         if ending.claim.job.spec.kind in planning.get(ending.claim.source, ()):
             by_source[ending.claim.source].add(ending.claim.job.run_id)
     run, job = collection_runs.c, page_jobs.c

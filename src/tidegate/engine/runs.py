@@ -1,4 +1,4 @@
-"""A run's beginning, its end, and what people do with it in between: cancel it, have its failures done again."""
+"""Runs as rows: begin, complete, cancel, retry, and fail those whose pool has no credential left."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,19 +9,21 @@ import msgspec
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from tidegate.core.arguments import require_name
 from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parked_answer_store
 from tidegate.engine.claims import claim_resources
+from tidegate.engine.claims import release as release_claims
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
-from tidegate.engine.job_insertion import add_jobs, key_of
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
-from tidegate.engine.job_store import StoredJob, stored_jobs
+from tidegate.engine.job_store import StoredJob, add_jobs, key_of, stored_jobs
 from tidegate.engine.lifecycle import (
     ACTIVE_RUNS,
     JOB_MOVES,
     OPEN_RUNS,
+    RUN_MOVES,
     UNFINISHED_JOBS,
     JobState,
     RunState,
@@ -47,7 +49,7 @@ class RunActive(TidegateError):
 
 
 class RunCanceled(Conflict):
-    """Somebody canceled this run, and so nothing of it is done again."""
+    """The run was canceled; its jobs cannot be retried."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"run {run_id} was canceled, and stays so; begin a new one")
@@ -55,7 +57,7 @@ class RunCanceled(Conflict):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as its row has it."""
+    """A row of `collection_runs`."""
 
     id: int
     source: str
@@ -65,41 +67,41 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: RunState
     total_jobs: int
     succeeded_jobs: int
-    """Those of which nothing is left to do; also those that asked for what the upstream shows to nobody."""
+    """Jobs that are done, including those whose resource the upstream shows to no credential."""
     failed_jobs: int
     canceled_jobs: int
     last_error: str | None
-    """Why the last job failed that did."""
+    """The error of the last job that failed."""
     calls: int
-    """Made to the upstream, whatever came of them."""
+    """Calls made to the upstream, whatever their result."""
     unchanged_calls: int
-    """Those that were answered "nothing changed", which the upstream does not count."""
+    """Calls answered with "not modified", which the upstream does not count."""
     documents: int
-    """Read, and written where they were new."""
+    """Documents that were read; new and changed ones were written."""
     skipped_items: int = 0
-    """Items of lists that were left out because they could not be read: null, without an id, of another type."""
+    """Items of lists that could not be read: null, without an id, of another type."""
     triggered_by: str
     traceparent: str | None = None
-    """The trace that it belongs to, where it is traced."""
+    """The trace of the run, where it is traced."""
     options: Mapping[str, Any]
     created_at: datetime
     started_at: datetime | None
-    """When its first job was worked on."""
+    """When its first job ended."""
     completed_at: datetime | None
 
     @property
     def ended_jobs(self) -> int:
-        """Those that need no more work."""
+        """The number of jobs that need no more work."""
         return self.succeeded_jobs + self.failed_jobs + self.canceled_jobs
 
     @property
     def active_key(self) -> str:
-        """Which no two active runs have in common."""
+        """A value that is unique among active runs."""
         return _active_key(self.source, self.user_id)
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """What a run begins with."""
+    """The input of `begin`."""
 
     source: str
     subject: Subject
@@ -107,11 +109,11 @@ class Beginning(msgspec.Struct, frozen=True):
     triggered_by: str
     specs: list[JobSpec]
     address: str | None = None
-    """Where whoever begins it would collect from."""
+    """The address of the source in this process."""
     max_attempts: int = _USUAL.max_attempts
-    """How often each of its first jobs is tried."""
+    """The number of attempts of each of its first jobs."""
     traceparent: str | None = None
-    """The trace that it belongs to, where it is traced."""
+    """The trace of the run, where it is traced."""
 
     @classmethod
     def of(
@@ -124,7 +126,7 @@ class Beginning(msgspec.Struct, frozen=True):
         *,
         traceparent: str | None = None,
     ) -> "Beginning":
-        """As the source would have it."""
+        """Return the input for a run of `source`, with its first jobs."""
         address, tries = (
             source.address if isinstance(source, AddressedSource) else None,
             (settings or _USUAL).max_attempts,
@@ -134,9 +136,9 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
-    """Write the run and its first jobs; raise `RunActive` where the user has one that is not over.
+    """Insert the run and its first jobs; raise `RunActive` where the user has one that is not over.
 
-    Raises `SourceAddressConflict` where somebody has moved the source's place, which is possible until there is a run.
+    Raises `SourceAddressConflict` where the source's address was changed, which is possible until there is a run.
     """
     source, subject, pool = beginning.source, beginning.subject, beginning.pool
     if beginning.address is not None:
@@ -162,7 +164,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
     try:
         with tx.savepoint():
             (run_id,) = tx.execute(insert(collection_runs).values(values)).inserted_primary_key or (0,)
-    except IntegrityError:  # somebody else began one in this very moment
+    except IntegrityError:  # another transaction began one at the same time
         _refuse_second(tx, subject.user_id, active_key)
         raise
     first = [(run_id, spec) for spec in beginning.specs]
@@ -171,16 +173,16 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
 
 
 def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
-    """The run is over, its statistics are there; the user may have another one. False where it goes on.
+    """End a run whose finalizers are done. Returns False where it was resumed meanwhile.
 
-    It failed where it could not be planned: nobody knows what it lacks.
+    A run with a failed planning job is FAILED: which jobs it lacks is unknown.
     """
     lock_runs(tx, [run_id])
     job, run = page_jobs.c, collection_runs.c
     unplanned = select(job.job_type, job.resource_key, job.last_error).where(
         job.run_id == run_id, job.status == JobState.FAILED, job.job_type.in_(planning_kinds)
     )
-    # The last one: where a job looks into why another one failed, it knows more.
+    # The last one: a job that examines the failure of another one has the better reason.
     failure = tx.execute(unplanned.order_by(job.id.desc()).limit(1)).one_or_none()
     result: dict[str, Any] = {"status": RunState.COMPLETED}
     if failure is not None:
@@ -193,7 +195,7 @@ def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = froz
 
 
 def release(tx: Transaction, run_id: int) -> None:
-    """Let the user have another run, while something is still to be computed of this one."""
+    """Allow the user another run while the finalizers of this one are not done."""
     run = collection_runs.c
     tx.execute(
         update(collection_runs).where(run.id == run_id, run.status == RunState.FINALIZING).values(active_key=None)
@@ -201,9 +203,9 @@ def release(tx: Transaction, run_id: int) -> None:
 
 
 def cancel(tx: Transaction, run_id: int) -> list[int] | None:
-    """End a run at once: nothing of it is begun any more. The jobs that the gate should forget; None if it was over."""
+    """End a run at once. Returns its unfinished jobs, which the gate should forget; None where it was over."""
     job, run = page_jobs.c, collection_runs.c
-    # Jobs before their run, in the order of whoever ends them; those that begin to run meanwhile are met below.
+    # Jobs are locked before their run, in the order of `write_batch`. Jobs claimed meanwhile are updated below.
     running = select(job.id).where(job.run_id == run_id, job.status == JobState.RUNNING)
     tx.execute(running.order_by(job.id).with_for_update()).all()
     lock_runs(tx, [run_id])
@@ -226,20 +228,43 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
 
 
 def retry_failed(tx: Transaction, run_id: int) -> list[StoredJob]:
-    """Let the failed jobs of a run be done again, from their first attempt. Raises `RunActive`, `RunCanceled`."""
+    """Reset the failed jobs of a run to their first attempt. Raises `RunActive`, `RunCanceled`."""
     return _do_again(tx, run_id, page_jobs.c.run_id == run_id)
 
 
 def retry_job(tx: Transaction, job_id: int) -> list[StoredJob]:
-    """Let one job be done again; none where it has not failed. Raises `NotFound`, `RunActive`, `RunCanceled`."""
+    """Reset one failed job; returns none where it has not failed. Raises `NotFound`, `RunActive`, `RunCanceled`."""
     run_id = tx.execute(select(page_jobs.c.run_id).where(page_jobs.c.id == job_id)).scalar_one_or_none()
     if run_id is None:
         raise NotFound("job", job_id)
     return _do_again(tx, run_id, page_jobs.c.id == job_id)
 
 
+def pools_in_use(tx: Transaction) -> list[str]:
+    """Return the pools of open runs."""
+    found = select(collection_runs.c.pool).where(collection_runs.c.status.in_(OPEN_RUNS)).distinct()
+    return [row.pool for row in tx.execute(found)]
+
+
+def fail_pool(tx: Transaction, pool: str, reason: str) -> dict[int, list[int]]:
+    """Fail the open runs of a pool that has no credential left, including jobs that workers are executing.
+
+    Results of those jobs are rejected, so they add no follow-ups. A failed run can be retried; it continues where it
+    stopped. Returns by run the jobs that the gate should forget and enqueue again: unfinished ones, and jobs of
+    other runs that waited for one of these.
+    """
+    require_name("pool", pool)
+    run = collection_runs.c
+    # Locked as by every transaction that changes counters: it sees what was committed before.
+    found = select(run.id).where(run.pool == pool, run.status.in_(OPEN_RUNS)).order_by(run.id).with_for_update()
+    failed = {row.id: _fail_run(tx, row.id, reason) for row in tx.execute(found).all()}
+    for job in release_claims(tx, failed):
+        failed.setdefault(job.run_id, []).append(job.id)
+    return failed
+
+
 def get(tx: Transaction, run_id: int) -> Run:
-    """One run; raise `NotFound` where there is none."""
+    """Return a run; raise `NotFound` where there is none."""
     row = tx.execute(select(collection_runs).where(collection_runs.c.id == run_id)).one_or_none()
     if row is None:
         raise NotFound("run", run_id)
@@ -247,22 +272,47 @@ def get(tx: Transaction, run_id: int) -> Run:
 
 
 def tell_end(tx: Transaction, run_id: int) -> None:
-    """Have it logged after the commit that this run is over."""
+    """Log after the commit that this run is over."""
     if is_enabled("info"):
         tx.after_commit(partial(log_ended, get(tx, run_id)))
 
 
 def active(tx: Transaction) -> list[Run]:
-    """The runs that are not over."""
+    """Return the runs that are not over."""
     return [
         from_row(row) for row in tx.execute(select(collection_runs).where(collection_runs.c.status.in_(ACTIVE_RUNS)))
     ]
 
 
 def from_row(row: Any) -> Run:
-    """A whole row of `collection_runs` as a run."""
+    """Return a complete row of `collection_runs` as a `Run`."""
     values = {name: getattr(row, name) for name in Run.__struct_fields__ if name != "status"}
     return Run(status=RunState(row.status), **values)
+
+
+def _fail_run(tx: Transaction, run_id: int, reason: str) -> list[int]:
+    run, job = collection_runs.c, page_jobs.c
+    unfinished = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS)).order_by(job.id)
+    ids = [row.id for row in tx.execute(unfinished.with_for_update())]
+    abandon_run(tx, run_id, ExecutionOutcome.FAILED, reason)
+    tx.execute(
+        update(page_jobs)
+        .where(job.run_id == run_id, job.status.in_(sources_of(JOB_MOVES, JobState.FAILED)))
+        .values(status=JobState.FAILED, completed_at=tx.now, last_error=reason)
+    )
+    tx.execute(
+        update(collection_runs)
+        .where(run.id == run_id, run.status.in_(sources_of(RUN_MOVES, RunState.FAILED)))
+        .values(
+            status=RunState.FAILED,
+            completed_at=tx.now,
+            active_key=None,
+            failed_jobs=run.failed_jobs + len(ids),
+            last_error=reason,
+        )
+    )
+    tell_end(tx, run_id)
+    return ids
 
 
 def _active_key(source: str, user_id: str) -> str:
@@ -301,7 +351,7 @@ def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[
 
 
 def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:
-    """The run has `fewer` failed jobs; if it was over, it is no longer."""
+    """Reduce the number of failed jobs by `fewer`, and open a run that was over."""
     row = collection_runs.c
     values: dict[str, Any] = {"failed_jobs": row.failed_jobs - fewer}
     if fewer == run.failed_jobs:
@@ -311,6 +361,6 @@ def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:
     try:
         with tx.savepoint():
             tx.execute(update(collection_runs).where(row.id == run.id).values(values))
-    except IntegrityError:  # the user has another one
+    except IntegrityError:  # the user has another active run
         _refuse_second(tx, run.user_id, run.active_key)
         raise

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from tidegate.core.clock import Clock
 from tidegate.core.errors import Unavailable
 from tidegate.engine.commit_batch import Group, take
-from tidegate.engine.job_results import JobResult, to_parked
+from tidegate.engine.job_results import to_parked
+from tidegate.engine.job_store import JobResult
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
 from tidegate.storage.documents import Documents, Staged, Written

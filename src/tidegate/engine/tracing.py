@@ -20,8 +20,7 @@ import msgspec
 from tidegate.core.clock import to_ms
 from tidegate.core.telemetry import traces
 from tidegate.engine.executions import ExecutionOutcome, outcome_of
-from tidegate.engine.job_results import JobResult
-from tidegate.engine.job_store import Claim
+from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules.firings import Firing, FiringOutcome
 from tidegate.primitives.gate import Admitted
@@ -106,7 +105,7 @@ def end_jobs(finished: Iterable[JobResult], late: Sequence[JobResult], began_ns:
     """The spans of jobs whose results are written, or came too late to be."""
     for one in finished:
         if one.span is not None:
-            _end_job(one, one.span, outcome_of(one.ending), began_ns)
+            _end_job(one, one.span, outcome_of(one), began_ns)
     for one in late:
         if one.span is not None:
             _end_job(one, one.span, ExecutionOutcome.LOST, began_ns)
@@ -114,10 +113,10 @@ def end_jobs(finished: Iterable[JobResult], late: Sequence[JobResult], began_ns:
 
 def _end_job(one: JobResult, span: "Span", outcome: ExecutionOutcome, began_ns: int) -> None:
     span.child("commit", began_ns=began_ns)
-    came = {"tidegate.storage.documents": one.ending.documents, "tidegate.follow_ups": len(one.ending.follow_ups)}
+    came = {"tidegate.storage.documents": len(one.documents), "tidegate.follow_ups": len(one.follow_ups)}
     span.note({"tidegate.outcome": outcome.value, **came})
     if outcome in _WRONG:
-        span.fail(one.ending.reason)
+        span.fail(one.reason)
     span.end()
 
 

@@ -21,9 +21,9 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import job_store, tracing
 from tidegate.engine.calls import Calls
 from tidegate.engine.committer import Committer
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.job_log import timed
 from tidegate.engine.job_store import Claim
-from tidegate.engine.recovery import Recovery
 from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage

@@ -13,8 +13,7 @@ from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import JobState
-from tidegate.engine.reports.job_details import JobDetail, job_of
-from tidegate.engine.reports.progress import JobView, jobs_of
+from tidegate.engine.reports.progress import JobDetail, JobView, job_of, jobs_of
 from tidegate.http.endpoints import Endpoint, Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.runs import Retried

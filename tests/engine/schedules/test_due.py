@@ -14,9 +14,9 @@ from tests.processes import start_warm
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry.metrics import REGISTRY
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.recovery import Recovery
 from tidegate.engine.schedules.due import fire_some
 from tidegate.engine.schedules.tables import collection_schedules
 from tidegate.engine.settings import CollectSettings

@@ -14,9 +14,9 @@ from tests.processes import WarmProcess, start_warm
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.engine import retention
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.recovery import Recovery
 from tidegate.engine.schedules import firings
 from tidegate.engine.schedules.firings import FiringOutcome, ScheduleInactive, due_key
 from tidegate.engine.schedules.tables import schedule_firings

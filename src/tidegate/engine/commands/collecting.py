@@ -14,7 +14,7 @@ from tidegate.engine.commands.plan import Plan
 from tidegate.engine.commands.planning import labels, make_plan
 from tidegate.engine.commands.screens import Screen
 from tidegate.engine.commands.watching import View, Watcher
-from tidegate.engine.recovery import Recovery
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.runs import RunActive
 from tidegate.engine.source import Subject
 from tidegate.systems.github import GithubSource

@@ -221,7 +221,7 @@ async def _workforce(
 async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
     from tidegate.connections import open_database
     from tidegate.engine import runs as records
-    from tidegate.engine.failed_completions import buried
+    from tidegate.engine.completion import failed_completions
     from tidegate.engine.reports.progress import failures_of, jobs_of, kinds_of, retrying_of, unavailable_of
 
     async with open_database(settings) as database:
@@ -236,7 +236,7 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
             failures=await database.read(failures_of, [number]),
             unavailable=await database.read(unavailable_of, [number]),
             retrying=await database.read(retrying_of, [number]),
-            without_statistics=(await database.read(buried, [number])).get(number),
+            without_statistics=(await database.read(failed_completions, [number])).get(number),
             jobs=None if states is None else await database.read(listed, number),
         )
 
@@ -281,11 +281,11 @@ async def retry_runs(settings: Settings, numbers: Sequence[int], job: int | None
 async def _retry_one(parts: Context, found: Run, job: int | None) -> _Retried:
     """Retry a run in the cell of its source: that is where its jobs are executed and its end is handled."""
     from tidegate.app.cells import cell_of, orchestrator_of
-    from tidegate.engine.failed_completions import buried
-    from tidegate.engine.recovery import Recovery
+    from tidegate.engine.completion import failed_completions
+    from tidegate.engine.gate_sync import Recovery
 
     number, cell, orchestrator = found.id, cell_of(parts, found.source), orchestrator_of(parts, found.source)
-    computes = job is None and number in await parts.database.read(buried, [number])
+    computes = job is None and number in await parts.database.read(failed_completions, [number])
     again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
     # Whoever asked before may have died between the commit and the offer; offering again is always right.
     await Recovery(cell.database, cell.gate).offer_run(number)

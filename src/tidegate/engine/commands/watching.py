@@ -11,7 +11,7 @@ import msgspec
 from tidegate.core.errors import Unavailable
 from tidegate.engine.commands.forecast import Forecast, forecast
 from tidegate.engine.commands.permits import Permits, permits_of, supplies
-from tidegate.engine.failed_completions import buried as without_statistics
+from tidegate.engine.completion import failed_completions as without_statistics
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.engine.reports.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.engine.runs import Run

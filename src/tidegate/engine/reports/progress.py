@@ -7,7 +7,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Select, asc, desc, func, select, union_all
 
 from tidegate.core.arguments import require_not_negative, require_positive
-from tidegate.engine import runs
+from tidegate.core.errors import NotFound
+from tidegate.engine import executions, job_store, runs
+from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.tables import collection_runs, page_jobs
@@ -187,4 +189,29 @@ def _kind(run_id: int, kind: str, counts: Mapping[JobState, int]) -> KindProgres
         unavailable=counts.get(JobState.UNAVAILABLE, 0),
         failed=counts.get(JobState.FAILED, 0),
         canceled=counts.get(JobState.CANCELED, 0),
+    )
+
+
+class JobDetail(JobView, frozen=True, kw_only=True):
+    """A job with its run and its executions."""
+
+    source: str
+    login: str
+    run_status: RunState
+    executions: list[Execution]
+    """In order; empty where it was never claimed, and where its source records none."""
+
+
+def job_of(tx: Transaction, job_id: int) -> JobDetail:
+    """Return a job; raise `NotFound` where there is none."""
+    run_ids = job_store.runs_of(tx, [job_id])
+    if not run_ids:
+        raise NotFound("job", job_id)
+    run, [view] = runs.get(tx, run_ids[0]), jobs_of(tx, run_ids[0], after=job_id - 1, limit=1)
+    return JobDetail(
+        **msgspec.structs.asdict(view),
+        source=run.source,
+        login=run.login,
+        run_status=run.status,
+        executions=executions.of_job(tx, job_id),
     )

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import delete, select, update
 
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.job_store import Ending
+from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts
@@ -38,7 +38,7 @@ class HostHealth(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-def note(tx: Transaction, endings: Sequence[Ending]) -> None:
+def note(tx: Transaction, endings: Sequence[JobResult]) -> None:
     """Remember what these jobs met: whom a host refused, and whom it asked to wait."""
     met: dict[_Key, list[Refused | None]] = {}
     pauses: dict[str, Refused] = {}
@@ -85,7 +85,7 @@ def forget_health(tx: Transaction, identity: str) -> None:
     tx.execute(delete(crawl_identity_health).where(_c.identity == identity))
 
 
-def _refusal_in(ending: Ending) -> Refused | None:
+def _refusal_in(ending: JobResult) -> Refused | None:
     return next((effect for effect in ending.effects if isinstance(effect, Refused)), None)
 
 

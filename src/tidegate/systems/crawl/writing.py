@@ -34,7 +34,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.cursors import Move, move_cursors
-from tidegate.engine.job_store import LONGEST_REASON, Ending
+from tidegate.engine.job_store import LONGEST_REASON, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import Cursor
 from tidegate.engine.upstream import Answer
@@ -54,7 +54,7 @@ RAWS_STORED = "crawl.raws"
 """Announced by transactions that leave work for the processor."""
 
 
-def _nothing(tx: Transaction, endings: Sequence[Ending]) -> None:
+def _nothing(tx: Transaction, endings: Sequence[JobResult]) -> None:
     del tx, endings
 
 
@@ -63,16 +63,16 @@ class _Ended(NamedTuple):
 
     key: Key
     stage: Stage
-    ending: Ending
+    ending: JobResult
 
 
 class CrawlWriter:
     """The `Writer` of crawls. `note` is given all endings too, for what identities and hosts have said."""
 
-    def __init__(self, note: Callable[[Transaction, Sequence[Ending]], object] = _nothing) -> None:
+    def __init__(self, note: Callable[[Transaction, Sequence[JobResult]], object] = _nothing) -> None:
         self._note = note
 
-    def write(self, tx: Transaction, endings: Sequence[Ending]) -> None:
+    def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:
         """Write what these brought."""
         _replace_dead(tx, endings)
         ended = [_Ended(key, stage, ending) for ending in endings for key, stage in _part_of(ending)]
@@ -83,7 +83,7 @@ class CrawlWriter:
         self._note(tx, endings)
 
 
-def _part_of(ending: Ending) -> Iterator[tuple[Key, Stage]]:
+def _part_of(ending: JobResult) -> Iterator[tuple[Key, Stage]]:
     spec = ending.claim.job.spec
     stage = stage_of(spec.kind)
     if stage is not None and ending.state is not JobState.READY:
@@ -147,7 +147,7 @@ def _freed(ended: Sequence[_Ended], live: dict[Key, list[Live]]) -> list[int]:
     ]
 
 
-def _row(tx: Transaction, ending: Ending, raw: RawStored) -> dict[str, Any]:
+def _row(tx: Transaction, ending: JobResult, raw: RawStored) -> dict[str, Any]:
     state = RawState.PENDING if raw.stage is not PageKind.SEARCH else RawState.PROCESSED
     if raw.error is not None:
         state = RawState.FAILED
@@ -170,7 +170,7 @@ def _row(tx: Transaction, ending: Ending, raw: RawStored) -> dict[str, Any]:
     }
 
 
-def _write_closed(tx: Transaction, endings: Sequence[Ending]) -> None:
+def _write_closed(tx: Transaction, endings: Sequence[JobResult]) -> None:
     """Keep answers with which nothing is left to do: pages of searches, and those with which their jobs failed."""
     closed = [(ending, raw) for ending in endings for raw in (*_pages_of_searches(ending), *_abandoned(ending))]
     _insert(tx, [_row(tx, ending, raw) for ending, raw in closed])
@@ -179,13 +179,13 @@ def _write_closed(tx: Transaction, endings: Sequence[Ending]) -> None:
         tx.after_commit(partial(_tell_dead, dead))
 
 
-def _pages_of_searches(ending: Ending) -> Iterator[RawStored]:
+def _pages_of_searches(ending: JobResult) -> Iterator[RawStored]:
     for effect in ending.effects:
         if isinstance(effect, RawStored) and effect.stage is PageKind.SEARCH:
             yield effect
 
 
-def _abandoned(ending: Ending) -> Iterator[RawStored]:
+def _abandoned(ending: JobResult) -> Iterator[RawStored]:
     """The answer of a job that failed though it had one: reading it failed, or took down every worker that tried."""
     claim, spec = ending.claim, ending.claim.job.spec
     if ending.state is JobState.FAILED and claim.parked is not None and not ending.effects:
@@ -202,7 +202,7 @@ def _abandoned(ending: Ending) -> Iterator[RawStored]:
         )
 
 
-def _replace_dead(tx: Transaction, endings: Sequence[Ending]) -> None:
+def _replace_dead(tx: Transaction, endings: Sequence[JobResult]) -> None:
     """A job that ends once more leaves no dead letter of an earlier end beside its new one."""
     again = [each.claim.job.id for each in endings if each.claim.fence > 1 and each.state is not JobState.READY]
     if again:
@@ -223,7 +223,7 @@ def _forget_validators(tx: Transaction, stale: Sequence[_Ended]) -> None:
         )
 
 
-def _write_sightings(tx: Transaction, endings: Sequence[Ending]) -> None:
+def _write_sightings(tx: Transaction, endings: Sequence[JobResult]) -> None:
     rows = {
         (effect.host, found.product_id, ending.claim.user_id): ending.claim.job.run_id
         for ending in endings

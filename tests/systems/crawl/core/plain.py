@@ -11,8 +11,7 @@ from sqlalchemy import select
 
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
-from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
-from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, Group, write_batch
 from tidegate.engine.job_results import JobResult, from_reading
 from tidegate.engine.job_store import Claim
 from tidegate.engine.runs import Beginning, Run

@@ -221,7 +221,7 @@ async def test_who_applies_another_answer_of_the_same_product_sees_what_was_appl
 async def test_a_page_that_cannot_be_read_is_asked_for_again_and_then_kept_as_it_is(local: Stall):
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, MINI, "p1")
-    states = [(await local.end(job_id, answered({"said": "nonsense"}))).ending.state for _ in range(5)]
+    states = [(await local.end(job_id, answered({"said": "nonsense"}))).state for _ in range(5)]
     assert states == [JobState.READY] * 4 + [JobState.SUCCEEDED]
     (raw,) = await local.all_raws()
     assert await local.raws.body(raw.id) == b'{"said":"nonsense"}'

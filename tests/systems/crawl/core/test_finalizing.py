@@ -5,7 +5,7 @@ import pytest
 
 from tests.systems.crawl.core.plain import SETTINGS, Stall, answered, content, later
 from tidegate.engine import runs
-from tidegate.engine.commit_policy import CommitPolicy
+from tidegate.engine.commit_batch import CommitPolicy
 from tidegate.systems.crawl import finalizing
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES

@@ -102,7 +102,7 @@ async def test_a_redirect_is_part_of_its_stage(local: Stall):
     sent = await local.end(await local.job(run_id, MINI, "p1"), answered(None, 302, Location="/elsewhere"))
     await local.processor.drain()
     assert await local.products.count() == 0, "the mini shop is still on its way"
-    (follow_up,) = sent.ending.follow_ups
+    (follow_up,) = sent.follow_ups
     await local.end(await local.job(run_id, MINI, "p1", follow_up.page), answered({"said": "found"}))
     await local.processor.drain()
     assert await applied_order(local) == [MINI, DETAIL]

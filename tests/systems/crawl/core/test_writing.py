@@ -102,8 +102,8 @@ async def test_a_304_is_believed_while_we_have_what_it_stands_for(stall: Stall):
     for _ in range(2):
         run_id = await stall.begin("p1")
         ended = await stall.end(await stall.job(run_id, MINI, "p1"), answered(None, 304))
-        assert [type(effect) for effect in ended.ending.effects] == [Confirmed]
-        assert ended.ending.unchanged_calls == 1
+        assert [type(effect) for effect in ended.effects] == [Confirmed]
+        assert ended.unchanged_calls == 1
         await stall.lack(run_id, DETAIL, "p1")
         await stall.lack(run_id, OPTION, "p1")
         await stall.finalize(run_id)
@@ -122,13 +122,13 @@ async def test_a_304_for_something_that_another_crawl_replaced_is_forgotten(stal
 
     second = await stall.begin("p1")
     ended = await stall.end(await stall.job(second, MINI, "p1"), answered(None, 304))
-    assert ended.ending.claim.cursor is not None
+    assert ended.claim.cursor is not None
     await stall.lack(second, DETAIL, "p1")
     await stall.lack(second, OPTION, "p1")
     await stall.finalize(second)
     third = await stall.begin("p1")
     ended = await stall.end(await stall.job(third, MINI, "p1"), answered({"said": "A"}))
-    assert ended.ending.claim.cursor is None, "an empty cursor is none: the page is asked for without a validator"
+    assert ended.claim.cursor is None, "an empty cursor is none: the page is asked for without a validator"
     await stall.processor.drain()
     assert (await stall.product("p1")).mini_shop == content(MINI, "p1", "A")
 
@@ -172,7 +172,7 @@ async def test_a_job_that_is_tried_again_leaves_nothing(local: Stall, status: in
     run_id = await local.begin("p1")
     await local.answer(run_id, DETAIL, "p1")
     ended = await local.end(await local.job(run_id, MINI, "p1"), answered(None, status))
-    assert ended.ending.state is JobState.READY
+    assert ended.state is JobState.READY
     await local.processor.drain()
     assert [(raw.stage, raw.state) for raw in await local.all_raws()] == [(DETAIL, RawState.PENDING)]
     assert (await local.products.page(host=HOST)).products == []

@@ -14,7 +14,7 @@ from tidegate.connections import build_context
 from tidegate.engine.calls import CallRoute
 from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials.opening import open_vault
-from tidegate.engine.job_store import Ending
+from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tables import page_jobs
@@ -93,7 +93,7 @@ class Crawler:
             barred=Eligibility(source, self.book).barred,
         )
 
-    def write(self, tx: Transaction, endings: Sequence[Ending]) -> None:
+    def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:
         manners_records.note(tx, endings)
 
     async def begin(self, url: str, paths: Sequence[str], *, user_id: str = "ada", ignore_robots: bool = False) -> int:

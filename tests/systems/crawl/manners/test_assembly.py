@@ -73,10 +73,10 @@ async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the
     taken_over = await calls.make(msgspec.structs.replace(claim, fence=2, attempt=2), second)
 
     assert visit.sim.report().by_route == {"robots": 1, "search": 1}
-    assert (taken_over.ending.state, taken_over.ending.is_attempt) == (JobState.READY, False)
+    assert (taken_over.state, taken_over.is_attempt) == (JobState.READY, False)
     assert (taken_over.settlement.outcome, taken_over.settlement.deliveries) == (Outcome.UNUSED, 2)
     poisonous = await calls.make(msgspec.structs.replace(claim, fence=6, attempt=6), second)
-    assert (poisonous.ending.state, poisonous.ending.reason) == (
+    assert (poisonous.state, poisonous.reason) == (
         JobState.FAILED,
         "a worker died with this job at its last try, of 5",
     )

@@ -11,7 +11,7 @@ from sqlalchemy import event, func, select
 
 from tests.examples import examples
 from tests.systems.crawl.manners.visit import Visit
-from tidegate.engine.job_store import Claim, Ending, StoredJob
+from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec
 from tidegate.primitives.gate import Admitted, Job, settlement
@@ -33,14 +33,32 @@ def ending(
     name: str = "tidegate",
     state: JobState = JobState.SUCCEEDED,
     calls: int = 1,
-) -> Ending:
+) -> JobResult:
     job = StoredJob(1, 1, "crawl", JobSpec(kind="search", resource="x", bucket=host))
     claim = Claim(job, "crawl", "ada", 1, 1, 5, None)
     credential = credential_of(name)
-    return Ending(claim=claim, state=state, calls=calls, effects=effects, credential=credential)
+    admitted = Admitted(
+        message="1-1",
+        job="1",
+        permit="1",
+        credential=credential,
+        bucket=host,
+        cost=1,
+        turned=0,
+        payload="",
+        deliveries=1,
+    )
+    return JobResult(
+        claim=claim,
+        state=state,
+        settlement=settlement(admitted),
+        calls=calls,
+        effects=effects,
+        credential=credential,
+    )
 
 
-async def noted(visit: Visit, *endings: Ending) -> None:
+async def noted(visit: Visit, *endings: JobResult) -> None:
     await visit.database.transaction(note, endings)
 
 
@@ -49,7 +67,7 @@ async def scores(visit: Visit, name: str = "tidegate") -> dict[str, float]:
     return {one.host: one.score for one in told.get(name, [])}
 
 
-def refused(host: str, effect: Refused = GUESS, *, name: str = "tidegate") -> Ending:
+def refused(host: str, effect: Refused = GUESS, *, name: str = "tidegate") -> JobResult:
     return ending(host, effect, name=name, state=JobState.READY)
 
 

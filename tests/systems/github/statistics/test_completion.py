@@ -14,8 +14,7 @@ from tests.waiting import look_again, patience
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.core.telemetry.metrics import STATS_RETRY_QUEUE_SIZE
 from tidegate.engine import runs
-from tidegate.engine.completion import Completion
-from tidegate.engine.failed_completions import buried
+from tidegate.engine.completion import Completion, failed_completions
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Run, RunActive
@@ -142,7 +141,7 @@ async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay
             (letter,) = await database.read(outbox.dead_letters)
             assert letter.last_error == "collect.completion: RuntimeError: broken"
             assert (await database.read(runs.get, RUN)).status is RunState.COMPLETED, "it is over without them"
-            assert await database.read(buried, [RUN]) == {RUN: "collect.completion: RuntimeError: broken"}
+            assert await database.read(failed_completions, [RUN]) == {RUN: "collect.completion: RuntimeError: broken"}
 
             await database.transaction(lambda tx: outbox.replay(tx, ids=[letter.id]))
             await settled(ended, 99)

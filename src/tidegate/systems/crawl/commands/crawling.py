@@ -12,8 +12,8 @@ from tidegate.app import Collection, open_collection
 from tidegate.cli.running import configure_log
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.wording import counted, number
+from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.lifecycle import ACTIVE_RUNS
-from tidegate.engine.recovery import Recovery
 from tidegate.engine.runs import Run, RunActive
 from tidegate.settings import Settings
 from tidegate.systems.crawl.commands.summary import CrawlSummary, summarise
