@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tidegate.storage.documents.opening import open_documents
     from tidegate.storage.documents.settings import DocumentSettings
     from tidegate.storage.documents.sql import SqlDocuments
-    from tidegate.storage.documents.store import Documents, DocumentStore, Listing, Staged, Written
+    from tidegate.storage.documents.store import Documents, DocumentStore, Listing, Moment, Staged, Written
 
 __all__ = [
     "LARGEST_BODY",
@@ -21,6 +21,7 @@ __all__ = [
     "DocumentStore",
     "Documents",
     "Listing",
+    "Moment",
     "SqlDocuments",
     "Staged",
     "StoredDocument",
@@ -35,6 +36,6 @@ __getattr__ = lazy_exports(
         "tidegate.storage.documents.opening": "open_documents",
         "tidegate.storage.documents.settings": "DocumentSettings",
         "tidegate.storage.documents.sql": "SqlDocuments",
-        "tidegate.storage.documents.store": "DocumentStore Documents Listing Staged Written",
+        "tidegate.storage.documents.store": "DocumentStore Documents Listing Moment Staged Written",
     },
 )

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from tidegate.core.arguments import require_at_most, require_name, require_not_negative
 from tidegate.core.errors import InvalidArgument
@@ -18,6 +19,9 @@ LONGEST_KIND = 64
 LONGEST_TEXT = 200
 LONGEST_VERSION = 64
 HASH_LENGTH = 32
+
+_FINGERPRINT_BITS = 39
+"""The sum over four million documents, half of them gone (which doubles the number), fits 63 bits."""
 
 _DIGITS = 20  # as many as the largest 64-bit number has
 _LARGEST_NUMBER = 2**63 - 1
@@ -37,6 +41,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     sweep: int
     hash: str
     """Of everything above but kind, id and sweep: whether a write would change anything."""
+    fingerprint: int
+    """Of kind, id and hash: their sum tells sets of documents apart. A store doubles it when the document is gone."""
 
     @classmethod
     def of(
@@ -67,6 +73,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         sortable = _sortable(version)
         digest = blake2b("\0".join((owner, resource, sortable or "", "")).encode(), digest_size=HASH_LENGTH // 2)
         digest.update(encoded)
+        hash_ = digest.hexdigest()
         return cls(
             kind=kind,
             id=id,
@@ -75,7 +82,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
             text=text,
             version=sortable,
             sweep=sweep,
-            hash=digest.hexdigest(),
+            hash=hash_,
+            fingerprint=1 + (xxh3_64_intdigest(f"{kind}\0{id}\0{hash_}".encode()) >> (64 - _FINGERPRINT_BITS)),
         )
 
     @property
@@ -87,7 +95,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         return f"Document({self.kind} {self.id}, version={self.version}, {len(self.text)} characters)"
 
 
-class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
+class StoredDocument(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A document as the store has it."""
 
     kind: str
@@ -102,6 +110,8 @@ class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     """When it last changed, became missing, or came back."""
     gone_at: datetime | None
     """Since when the upstream no longer has it."""
+    fingerprint: int
+    """Of what the document is now: see `Moment`."""
 
     @property
     def body(self) -> dict[str, Any]:

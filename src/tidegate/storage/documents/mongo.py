@@ -19,7 +19,7 @@ from tidegate.core.clock import Clock, SystemClock, from_ms, to_ms
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.storage.documents.bodies import from_bson, to_bson
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
-from tidegate.storage.documents.store import Listing, Present, Staged, Written, is_taken, one_per_key
+from tidegate.storage.documents.store import Listing, Moment, Present, Staged, Written, is_taken, one_per_key
 from tidegate.storage.sql import Transaction
 
 _DUPLICATE_KEY = 11000
@@ -34,6 +34,7 @@ _INDEXES = (
     ("source", "kind", "owner", "id"),
     ("source", "kind", "resource"),
     ("source", "kind", "owner", "gone_ms", "changed_ms"),
+    ("source", "kind", "changed_ms", "id", "fingerprint"),
 )
 
 _Fields = dict[str, Any]
@@ -135,6 +136,37 @@ class MongoDocumentStore:
             found = await (await self._collection.aggregate([those, counted])).to_list()
         return {from_ms(each["_id"]): each["count"] for each in found}
 
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+        """See `DocumentStore.moments`."""
+        require_positive("limit", limit)
+        those = _those(self.source, require_kind(kind), None, with_gone=True)
+        if after is not None:
+            those["changed_ms"] = {"$gt": to_ms(after)}
+        sums = {"_id": "$changed_ms", "documents": {"$sum": 1}, "fingerprint": {"$sum": "$fingerprint"}}
+        steps: list[_Fields] = [{"$match": those}, {"$group": sums}, {"$sort": {"_id": 1}}, {"$limit": limit}]
+        with _errors_told(self.name):
+            found = await (await self._collection.aggregate(steps)).to_list()
+        return [Moment(from_ms(each["_id"]), each["documents"], int(each["fingerprint"])) for each in found]
+
+    async def iterate_changes(
+        self, kind: str, first: datetime, last: datetime, *, batch: int = 2000
+    ) -> AsyncIterator[StoredDocument]:
+        """See `DocumentStore.iterate_changes`."""
+        require_positive("batch", batch)
+        kept = _those(self.source, require_kind(kind), None, with_gone=True)
+        those = {**kept, "changed_ms": {"$gte": to_ms(first), "$lte": to_ms(last)}}
+        while True:
+            with _errors_told(self.name):
+                found = self._collection.find(those).sort([("changed_ms", ASCENDING), ("id", ASCENDING)])
+                page = await found.limit(batch).to_list()
+            for each in page:
+                yield _stored(each)
+            if len(page) < batch:
+                return
+            at, id_ = page[-1]["changed_ms"], page[-1]["id"]
+            later = {"changed_ms": {"$gt": at, "$lte": to_ms(last)}}
+            those = {**kept, "$or": [{"changed_ms": at, "id": {"$gt": id_}}, later]}
+
     async def iterate(
         self,
         kind: str,
@@ -223,7 +255,9 @@ class MongoDocumentStore:
         those = {"source": self.source, "kind": listing.kind, "resource": listing.resource}
         unseen = {**those, "sweep": {"$lt": listing.sweep}, "gone_ms": 0}
         change = {"gone_ms": now_ms, "changed_ms": now_ms, "sweep": listing.sweep}
-        marked = await self._collection.update_many(unseen, {"$set": change, "$inc": {"rev": 1}})
+        marked = await self._collection.update_many(
+            unseen, {"$set": change, "$inc": {"rev": 1}, "$mul": {"fingerprint": 2}}
+        )
         return marked.modified_count
 
 
@@ -291,6 +325,7 @@ def _fields(source: str, document: Document, now_ms: int) -> _Fields:
         "resource": document.resource,
         "version": document.version,
         "hash": document.hash,
+        "fingerprint": document.fingerprint,
         "changed_ms": now_ms,
         "gone_ms": 0,  # a null is not found by every server that is asked for one
         **to_bson(document.text),
@@ -312,6 +347,7 @@ def _stored(found: _Fields) -> StoredDocument:
         created_at=from_ms(found["created_ms"]),
         changed_at=from_ms(found["changed_ms"]),
         gone_at=from_ms(found["gone_ms"]) if found["gone_ms"] else None,
+        fingerprint=int(found["fingerprint"]),
     )
 
 

@@ -5,12 +5,12 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, Text, func, select, type_coerce, update
+from sqlalchemy import ColumnElement, Row, Select, Text, func, select, tuple_, type_coerce, update
 
 from tidegate.core.arguments import require_positive
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.statements import write
-from tidegate.storage.documents.store import Listing, Staged, Written, one_per_key
+from tidegate.storage.documents.store import Listing, Moment, Staged, Written, one_per_key
 from tidegate.storage.documents.tables import documents
 from tidegate.storage.sql import Database, Transaction
 
@@ -18,15 +18,22 @@ _c = documents.c
 _IDS_AT_ONCE = 1000
 _READ = select(
     *(_c.kind, _c.id, _c.owner, _c.resource, _c.version, type_coerce(_c.body, Text)),
-    *(_c.created_at, _c.changed_at, _c.gone_at),
+    *(_c.created_at, _c.changed_at, _c.gone_at, _c.fingerprint),
 )
 _BY_CHANGE = "ix_documents_source_kind_owner_gone_at_changed_at"
-# Else they go through all documents of the owner in the order of their ids, to save sorting a few.
-_READ_CHANGED = (
-    _READ.with_hint(documents, f"INDEXED BY {_BY_CHANGE}", "sqlite")
-    .with_hint(documents, f"FORCE INDEX ({_BY_CHANGE})", "mysql")
-    .with_hint(documents, f"FORCE INDEX ({_BY_CHANGE})", "mariadb")
-)
+_BY_MOMENT = "ix_documents_source_kind_changed_at_id_fingerprint"
+
+
+def _by_index(name: str) -> Select[*tuple[Any, ...]]:
+    """Else servers go through all documents in the order of their ids, to save sorting a few."""
+    return (
+        _READ.with_hint(documents, f"INDEXED BY {name}", "sqlite")
+        .with_hint(documents, f"FORCE INDEX ({name})", "mysql")
+        .with_hint(documents, f"FORCE INDEX ({name})", "mariadb")
+    )
+
+
+_READ_CHANGED, _READ_BY_MOMENT = _by_index(_BY_CHANGE), _by_index(_BY_MOMENT)
 
 
 class SqlDocuments:
@@ -79,6 +86,29 @@ class SqlDocumentStore:
         """See `DocumentStore.changes`."""
         return await self._database.read(_changes, _those(self.source, require_kind(kind), owner, with_gone=False))
 
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+        """See `DocumentStore.moments`."""
+        require_positive("limit", limit)
+        those = _those(self.source, require_kind(kind), None, with_gone=True)
+        return await self._database.read(_moments, those, after, limit)
+
+    async def iterate_changes(
+        self, kind: str, first: datetime, last: datetime, *, batch: int = 2000
+    ) -> AsyncIterator[StoredDocument]:
+        """See `DocumentStore.iterate_changes`."""
+        require_positive("batch", batch)
+        kept = [*_those(self.source, require_kind(kind), None, with_gone=True), _c.changed_at <= last]
+        page = await self._database.read(_changed_page, [*kept, _c.changed_at >= first], batch)
+        while page:
+            for document in page:
+                yield document
+            if len(page) < batch:
+                return
+            at, id_ = page[-1].changed_at, page[-1].id
+            # The first condition is for servers that find no range in the second.
+            later = [_c.changed_at >= at, tuple_(_c.changed_at, _c.id) > tuple_(at, id_)]
+            page = await self._database.read(_changed_page, [*kept, *later], batch)
+
     async def iterate(
         self,
         kind: str,
@@ -128,7 +158,12 @@ def _note_seen(tx: Transaction, source: str, given: Sequence[Document]) -> None:
 def _mark_missing(tx: Transaction, source: str, listing: Listing) -> int:
     those = (_c.source == source, _c.kind == listing.kind, _c.resource == listing.resource)
     unseen = (_c.sweep < listing.sweep, _c.gone_at.is_(None))
-    change = {"gone_at": tx.now, "changed_at": tx.now, "sweep": listing.sweep}
+    change = {
+        "gone_at": tx.now,
+        "changed_at": tx.now,
+        "sweep": listing.sweep,
+        "fingerprint": _c.fingerprint * 2,
+    }
     return tx.execute(update(documents).where(*those, *unseen).values(change)).rowcount
 
 
@@ -165,14 +200,27 @@ def _changes(tx: Transaction, those: Sequence[ColumnElement[bool]]) -> dict[date
     return {row[0]: row[1] for row in tx.execute(counted)}
 
 
+def _moments(tx: Transaction, those: Sequence[ColumnElement[bool]], after: datetime | None, limit: int) -> list[Moment]:
+    sums = select(_c.changed_at, func.count(), func.sum(_c.fingerprint)).where(*those)
+    if after is not None:
+        sums = sums.where(_c.changed_at > after)
+    sums = sums.group_by(_c.changed_at).order_by(_c.changed_at).limit(limit)
+    return [Moment(at, documents, int(fingerprint)) for at, documents, fingerprint in tx.execute(sums)]
+
+
 def _page(
     tx: Transaction, reading: Select[*tuple[Any, ...]], those: Sequence[ColumnElement[bool]], limit: int
 ) -> list[StoredDocument]:
     return [_stored(row) for row in tx.execute(reading.where(*those).order_by(_c.id).limit(limit))]
 
 
+def _changed_page(tx: Transaction, those: Sequence[ColumnElement[bool]], limit: int) -> list[StoredDocument]:
+    changed = _READ_BY_MOMENT.where(*those).order_by(_c.changed_at, _c.id).limit(limit)
+    return [_stored(row) for row in tx.execute(changed)]
+
+
 def _stored(row: Row[*tuple[Any, ...]]) -> StoredDocument:
-    kind, id_, owner, resource, version, text, created_at, changed_at, gone_at = row
+    kind, id_, owner, resource, version, text, created_at, changed_at, gone_at, fingerprint = row
     return StoredDocument(
         kind=kind,
         id=id_,
@@ -183,6 +231,7 @@ def _stored(row: Row[*tuple[Any, ...]]) -> StoredDocument:
         created_at=created_at,
         changed_at=changed_at,
         gone_at=gone_at,
+        fingerprint=fingerprint,
     )
 
 

@@ -19,9 +19,9 @@ from tidegate.storage.sql import Transaction
 _MOST_ROWS = 1000
 _MOST_CHARACTERS = 4 * 1024 * 1024
 
-_GIVEN = ("source", "kind", "id", "owner", "resource", "version", "hash", "sweep", "body")
+_GIVEN = ("source", "kind", "id", "owner", "resource", "version", "hash", "sweep", "fingerprint", "body")
 _COLUMNS = ", ".join((*_GIVEN, "created_at", "changed_at"))
-_REPLACED = ("owner", "resource", "version", "hash", "body", "changed_at")
+_REPLACED = ("owner", "resource", "version", "hash", "fingerprint", "body", "changed_at")
 
 _IF_TAKEN = """
 WHERE (excluded.version IS NULL OR documents.version IS NULL OR excluded.version >= documents.version)
@@ -38,13 +38,15 @@ SET {columns}, gone_at = NULL, sweep = {greatest}(documents.sweep, excluded.swee
 {_IF_TAKEN}"""
 
 
-_SQLITE = f"INSERT INTO documents ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_replace('max')}"  # noqa: S608
+_SQLITE = f"INSERT INTO documents ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_replace('max')}"  # noqa: S608
 _POSTGRESQL = f"""
 INSERT INTO documents ({_COLUMNS})
-SELECT $10::text, given.*, $9::timestamptz, $9::timestamptz
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[]) AS given
+SELECT $11::text, given.*, $10::timestamptz, $10::timestamptz
+FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::text[]
+) AS given
 {_replace("greatest")}"""  # noqa: S608
-_MYSQL_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+_MYSQL_ROW = "(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _MYSQL_REPLACE = ", ".join(
     ["gone_at = NULL", "sweep = GREATEST(sweep, VALUES(sweep))", *(f"{name} = VALUES({name})" for name in _REPLACED)]
 )
@@ -106,7 +108,7 @@ def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[
 def _values(document: Document) -> tuple[Any, ...]:
     return (
         *(document.kind, document.id, document.owner, document.resource),
-        *(document.version, document.hash, document.sweep, document.text),
+        *(document.version, document.hash, document.sweep, document.fingerprint, document.text),
     )
 
 

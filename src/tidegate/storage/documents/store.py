@@ -49,6 +49,20 @@ class Written(msgspec.Struct, frozen=True):
     """Documents that were found to be missing."""
 
 
+class Moment(msgspec.Struct, frozen=True):
+    """The documents of a kind that last changed at one moment, gone ones included.
+
+    Two stores with equal moments have the same documents: each document counts at one moment, and a change moves
+    it to another moment or changes its fingerprint. Clocks do not matter, nor when a transaction was committed. Sums of
+    different sets are equal with a probability of about 2^-39.
+    """
+
+    at: datetime
+    documents: int
+    fingerprint: int
+    """The sum of their fingerprints."""
+
+
 class Staged(Protocol):
     """Documents on their way into the store."""
 
@@ -113,6 +127,23 @@ class DocumentStore(Protocol):
         Compare it with the counts stored beside a copy to find what the copy lacks or has too much. A document that was
         added, changed, marked as gone or moved to another owner changes the count of some time, even if the writer's
         clock was behind or its commit was late. Read the times that differ with `iterate`.
+        """
+        ...
+
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+        """The moments after `after` at which documents of a kind last changed, in their order, at most `limit`.
+
+        A copy that keeps `changed_at` and `fingerprint` of each document finds by comparison what it lacks, and reads
+        that with `iterate_changes`.
+        """
+        ...
+
+    def iterate_changes(
+        self, kind: str, first: datetime, last: datetime, *, batch: int = 2000
+    ) -> AsyncIterator[StoredDocument]:
+        """Documents that last changed from `first` to `last`, in the order of that time and their ids; also gone ones.
+
+        They are read `batch` at a time. A document that changes meanwhile may be left out or told again.
         """
         ...
 

@@ -23,6 +23,7 @@ documents = Table(
     Column("version", sorted_text(LONGEST_VERSION)),
     Column("hash", exact_text(HASH_LENGTH), nullable=False),
     Column("sweep", BigInteger, nullable=False),
+    Column("fingerprint", BigInteger, nullable=False, server_default="0"),
     Column("body", Json, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
@@ -31,6 +32,8 @@ documents = Table(
     Index(None, "source", "kind", "resource"),
     # Answers `changes` alone, without the rows, which are long.
     Index(None, "source", "kind", "owner", "gone_at", "changed_at"),
+    # Answers `moments` alone, and finds what changed at some moments, whoever the owner is.
+    Index(None, "source", "kind", "changed_at", "id", "fingerprint"),
     **TABLE_OPTIONS,
 )
 """Collected items. Rows are never removed; those that the upstream no longer has say since when."""

@@ -39,6 +39,7 @@ class Spring:
                 created_at=NOW,
                 changed_at=NOW,
                 gone_at=None,
+                fingerprint=1,
             )
 
 

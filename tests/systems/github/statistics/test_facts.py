@@ -27,6 +27,7 @@ def document(kind: str, body: object) -> StoredDocument:
         created_at=SOME_DAY,
         changed_at=SOME_DAY,
         gone_at=None,
+        fingerprint=1,
     )
 
 

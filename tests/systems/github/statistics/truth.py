@@ -52,6 +52,7 @@ def _document(kind: str, owner: str, resource: str, body: dict[str, Any]) -> Sto
         created_at=_NOW,
         changed_at=_NOW,
         gone_at=None,
+        fingerprint=1,
     )
 
 

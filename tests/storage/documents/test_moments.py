@@ -1,0 +1,88 @@
+"""The moments of a store: two stores with equal moments have the same documents, whatever the writers' clocks said."""
+
+import asyncio
+from collections import defaultdict
+from datetime import timedelta
+
+from tests.storage.documents.shelf import Shelf, issue
+from tidegate.storage.documents import Listing, Moment
+
+HELLO = "repo:octocat/hello"
+HOUR = timedelta(hours=1)
+
+
+async def moments(shelf: Shelf) -> list[Moment]:
+    return list(await shelf.store.moments("issue"))
+
+
+async def recomputed(shelf: Shelf) -> list[Moment]:
+    """What the documents themselves say."""
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    async for document in shelf.store.iterate("issue", with_gone=True):
+        groups[document.changed_at].append(document.fingerprint)
+    return sorted((Moment(at, len(each), sum(each)) for at, each in groups.items()), key=lambda each: each.at)  # pyright: ignore[reportArgumentType]
+
+
+async def test_each_moment_counts_the_documents_of_all_owners_that_changed_last_then(shelf: Shelf) -> None:
+    first = shelf.clock.now()
+    await shelf.write(issue("a"), issue("b"), issue("c", owner="hubot"), issue("p", kind="pull"))
+    shelf.clock.advance(HOUR)
+    await shelf.write(issue("a", title="new"), issue("b"))
+
+    found = await moments(shelf)
+    assert [(each.at, each.documents) for each in found] == [(first, 2), (shelf.clock.now(), 1)]
+    assert found == await recomputed(shelf)
+
+
+async def test_a_page_continues_after_a_moment(shelf: Shelf) -> None:
+    for number in range(5):
+        await shelf.write(issue(str(number)))
+        shelf.clock.advance(HOUR)
+    everything = await moments(shelf)
+
+    assert list(await shelf.store.moments("issue", limit=2)) == everything[:2]
+    assert list(await shelf.store.moments("issue", after=everything[1].at, limit=2)) == everything[2:4]
+    assert list(await shelf.store.moments("issue", after=everything[4].at)) == []
+
+
+async def test_a_change_under_the_same_time_changes_the_moment(shelf: Shelf) -> None:
+    await shelf.write(issue("a", sweep=1), issue("b", sweep=1))
+    states = [await moments(shelf)]
+    await shelf.write(issue("a", title="new", sweep=1))
+    states.append(await moments(shelf))
+    await shelf.write(issue("b", sweep=2), completed=[Listing("issue", HELLO, 2)])  # a is gone
+    states.append(await moments(shelf))
+    await shelf.write(issue("a", title="new", sweep=3), completed=[Listing("issue", HELLO, 3)])  # b, and not a
+    states.append(await moments(shelf))
+
+    assert [[each.documents for each in state] for state in states] == [[2]] * 4
+    assert len({state[0].fingerprint for state in states}) == 4
+    assert states[-1] == await recomputed(shelf)
+
+
+async def test_changes_are_read_in_their_order_whoever_owns_the_documents(shelf: Shelf) -> None:
+    times = [shelf.clock.now() + number * HOUR for number in range(4)]
+    await shelf.write(issue("z", sweep=1), issue("a", owner="hubot", sweep=1))
+    for number in range(1, 4):
+        shelf.clock.advance(HOUR)
+        await shelf.write(*(issue(f"{each}{number}", sweep=1) for each in "cb"))
+    await shelf.write(issue("c2", title="new", sweep=2))
+
+    async def ids(first: int, last: int, batch: int) -> list[str]:
+        found = shelf.store.iterate_changes("issue", times[first], times[last], batch=batch)
+        return [document.id async for document in found]
+
+    for batch in (1, 2, 3, 100):
+        assert await ids(0, 3, batch) == ["a", "z", "b1", "c1", "b2", "b3", "c2", "c3"]
+        assert await ids(1, 2, batch) == ["b1", "c1", "b2"]
+    await shelf.write(issue("b3", sweep=2), completed=[Listing("issue", HELLO, 2)])
+    assert len(await ids(3, 3, 2)) == 8  # those that are gone, too
+
+
+async def test_moments_stay_right_while_many_write(shelf: Shelf) -> None:
+    async def write(number: int) -> None:
+        await shelf.write(*(issue(str(each), title=str(number)) for each in range(number % 7, 20)))
+
+    await asyncio.gather(*(write(number) for number in range(20)))
+
+    assert await moments(shelf) == await recomputed(shelf)
