@@ -129,20 +129,22 @@ class Shape:
             document.gone_at,
         ]
         if self._fields:
-            row += self._values(document)
+            row += self.values(document)
         if self._with_body:
             row.append(document.text)
         return row
 
-    def _values(self, document: StoredDocument) -> list[Value]:
+    def values(self, document: StoredDocument) -> list[Value]:
+        """The values of the columns that the source declared."""
         try:
             body: object = msgspec.json.decode(document.text)
         except (ValueError, RecursionError):
             self.unreadable += 1
             return [None] * len(self._fields)
-        return [self._value(column, body) for column in self._fields]
+        return [self.value(column, body) for column in self._fields]
 
-    def _value(self, column: Column, body: object) -> Value:
+    def value(self, column: Column, body: object) -> Value:
+        """The value of one column in a decoded body."""
         found = _walk(body, column.path)
         value = found if isinstance(found, Misfit) else column.read(found)
         if isinstance(value, Misfit):

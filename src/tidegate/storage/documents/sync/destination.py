@@ -1,0 +1,138 @@
+"""What a destination of `tidegate sync` does, and how its address is read."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tidegate.core.errors import InvalidArgument, InvalidSettings, TidegateError
+from tidegate.storage.documents.store import Moment
+from tidegate.storage.documents.sync.table import Rows, SyncTable
+from tidegate.storage.sql.urls import parse_address
+
+EXAMPLES = "duckdb:FILE, postgresql://USER@HOST/DATABASE, parquet:DIR or jsonl:DIR"
+
+
+class SyncFailed(TidegateError):
+    """The destination could not be written. Rows written so far stay; a repeated sync continues."""
+
+    def __init__(self, destination: str, reason: str, remedy: str = "Repeat the sync when it is repaired") -> None:
+        super().__init__(f"{destination}: {reason}. {remedy}")
+        self.destination, self.reason = destination, reason
+
+
+class Kind(StrEnum):
+    """The kinds of destinations."""
+
+    DUCKDB = "duckdb"
+    POSTGRESQL = "postgresql"
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Kind and place of a destination."""
+
+    kind: Kind
+    shown: str
+    """As it may be printed: without a password."""
+    place: str = msgspec.field(default="")
+    """The path of a file or folder, or the address of a server."""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+    @property
+    def path(self) -> Path:
+        """The place as a path."""
+        return Path(self.place).expanduser()
+
+
+class Table(Protocol):
+    """One table of an open destination, created or extended where necessary."""
+
+    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, Moment]:
+        """The moments of its rows after `after` and up to `until`."""
+        ...
+
+    async def write(self, rows: Rows) -> int:
+        """Insert or replace rows by their ids; returns how many are new or different.
+
+        A destination that is a database commits them.
+        """
+        ...
+
+    async def finish(self, *, full: bool) -> int:
+        """Publish what was written; `full` removes rows that were not written since `renew`. Returns their number."""
+        ...
+
+
+class Destination(Protocol):
+    """An open destination. No other sync writes the same source to it at the same time."""
+
+    async def open_table(self, table: SyncTable, *, full: bool) -> Table:
+        """A table, created or extended by missing columns.
+
+        With `full`, or with a new column, every row counts as different, so that it is written again. Raises
+        `SyncFailed` where a column has another type, unless `full` is set.
+        """
+        ...
+
+    async def peek(self, table: SyncTable) -> Table | None:
+        """The table as it is, to compare it without changing anything; None where it does not exist."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what is not published, and close the connection."""
+        ...
+
+
+def parse_destination(text: str) -> Address:
+    """The destination that a person means by `text`.
+
+    Raises `InvalidArgument` for an unknown one, and `InvalidSettings` where its library is not installed.
+    """
+    scheme, separator, rest = text.partition(":")
+    if scheme in ("postgresql", "postgres"):
+        address = parse_address(text)
+        return Address(Kind.POSTGRESQL, address.shown, "postgresql:" + rest)
+    if not separator or scheme not in (Kind.DUCKDB, Kind.PARQUET, Kind.JSONL):
+        shown = f"{scheme}:…" if separator else text
+        raise InvalidArgument("to", shown, f"must be {EXAMPLES}")
+    path = rest.removeprefix("//")
+    if not path:
+        raise InvalidArgument("to", text, f"must name a path after {scheme}:")
+    kind = Kind(scheme)
+    _require_libraries(kind)
+    return Address(kind, f"{kind}:{path}", path)
+
+
+async def open_destination(address: Address, source: str, *, read_only: bool = False) -> Destination:
+    """Open the destination for the tables of one source; close it in the end.
+
+    Raises `SyncFailed` where it cannot be used or another sync is writing to it.
+    """
+    match address.kind:
+        case Kind.DUCKDB:
+            from tidegate.storage.documents.sync.duckdb_file import DuckdbFile
+
+            return await DuckdbFile.open(address, read_only=read_only)
+        case Kind.POSTGRESQL:
+            from tidegate.storage.documents.sync.postgresql_database import PostgresqlDatabase
+
+            return await PostgresqlDatabase.open(address, source)
+        case Kind.PARQUET | Kind.JSONL:
+            from tidegate.storage.documents.sync.folder import SyncFolder
+
+            return SyncFolder.open(address, source, read_only=read_only)
+
+
+def _require_libraries(kind: Kind) -> None:
+    needed = {Kind.DUCKDB: ("duckdb", "pyarrow"), Kind.PARQUET: ("pyarrow",), Kind.JSONL: ()}[kind]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise InvalidSettings(f'{kind}: needs the library {" and ".join(missing)}: pip install "tidegate[{kind}]"')

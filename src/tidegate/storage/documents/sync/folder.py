@@ -1,0 +1,227 @@
+"""A folder with one file for each kind, as Parquet or JSON Lines: `FOLDER/SOURCE/KIND.parquet`.
+
+A file in which something changed is written again as a whole, from the new rows and the rows of the old file, and then
+renamed: a reader sees the old or the new file. What the next sync needs to know is in the file itself, so there is
+nothing that a crash could separate from it.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from tidegate.storage.documents.store import Moment
+from tidegate.storage.documents.sync.destination import Address, Kind, SyncFailed
+from tidegate.storage.documents.sync.table import Record, Rows, SyncTable
+
+_PARTIAL = ".tidegate-partial"
+_REMEDIES = {
+    errno.EACCES: "Name a folder that this user may write with --to",
+    errno.EPERM: "Name a folder that this user may write with --to",
+    errno.EROFS: "Name a folder that this user may write with --to",
+    errno.ENOTDIR: "Name a folder with --to",
+    errno.EEXIST: "Name a folder with --to",
+    errno.ENOSPC: "Make room on the disk and repeat the sync: it continues where it stopped",
+    errno.EDQUOT: "Make room on the disk and repeat the sync: it continues where it stopped",
+}
+
+
+class RowWriter(Protocol):
+    """A file that is being written."""
+
+    def write(self, rows: Rows) -> None:
+        """Append rows to the file."""
+        ...
+
+    def copy(self, without: set[str]) -> None:
+        """Append the rows of the complete file except those with certain ids."""
+        ...
+
+    def close(self) -> None:
+        """Write what is held, and close the file."""
+        ...
+
+
+class RowFile(Protocol):
+    """A complete file, and how such a file is written."""
+
+    def is_current(self) -> bool:
+        """Whether the file exists and has all columns. Raises `SyncFailed` where one has another type."""
+        ...
+
+    def records(self) -> Iterator[Record]:
+        """What the next sync needs to know of each row."""
+        ...
+
+    def create(self, path: Path) -> RowWriter:
+        """Begin a file of the same format at `path`."""
+        ...
+
+
+class SyncFolder:
+    """A `Destination` in the folder of a source."""
+
+    def __init__(self, address: Address, folder: Path, lock: int | None) -> None:
+        self._address, self._folder, self._lock = address, folder, lock
+        self._tables: list[FolderTable] = []
+
+    @classmethod
+    def open(cls, address: Address, source: str, *, read_only: bool) -> "SyncFolder":
+        """Lock the folder of the source; it is created where it does not exist."""
+        folder = address.path / source
+        if read_only:
+            return cls(address, folder, None)
+        with _errors(address.shown):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                reason = f"another sync of {source} is writing to it"
+                raise SyncFailed(address.shown, reason, "Repeat the sync when it ended") from None
+            for entry in folder.iterdir():
+                if entry.name.startswith(".") and entry.name.endswith(_PARTIAL):
+                    entry.unlink(missing_ok=True)
+        return cls(address, folder, lock)
+
+    async def open_table(self, table: SyncTable, *, full: bool) -> "FolderTable":
+        """See `Destination.open_table`."""
+        opened = FolderTable(self._address.shown, self._file(table), self._path(table), self._lock, table)
+        self._tables.append(opened)
+        if not full:
+            await opened.load()
+        return opened
+
+    async def peek(self, table: SyncTable) -> "FolderTable | None":
+        """See `Destination.peek`."""
+        opened = FolderTable(self._address.shown, self._file(table), self._path(table), None, table)
+        await opened.load()
+        return opened if self._path(table).exists() else None
+
+    async def close(self) -> None:
+        """See `Destination.close`."""
+        for table in self._tables:
+            table.abandon()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _path(self, table: SyncTable) -> Path:
+        return self._folder / f"{table.kind}.{self._address.kind}"
+
+    def _file(self, table: SyncTable) -> RowFile:
+        if self._address.kind is Kind.PARQUET:
+            from tidegate.storage.documents.sync.parquet_file import ParquetFile
+
+            return ParquetFile(self._address.shown, self._path(table), table)
+        from tidegate.storage.documents.sync.jsonl_file import JsonlFile
+
+        return JsonlFile(self._path(table), table)
+
+
+class FolderTable:
+    """A `Table`. Rows are collected in a new file, which takes the place of the old one at the end."""
+
+    def __init__(self, shown: str, file: RowFile, path: Path, folder: int | None, table: SyncTable) -> None:
+        self._shown, self._file, self._path, self._folder, self._table = shown, file, path, folder, table
+        self._partial = path.with_name(f".{path.name}{_PARTIAL}")
+        self._moments: dict[datetime, Moment] = {}
+        self._keeps_old = False
+        self._writer: RowWriter | None = None
+        self._ids = set[str]()
+        """The rows that were written to the new file."""
+
+    async def load(self) -> None:
+        """Read what the file has."""
+        await asyncio.to_thread(self._load)
+
+    def _load(self) -> None:
+        with _errors(self._shown):
+            self._keeps_old = self._file.is_current()
+            sums = dict[datetime, list[int]]()
+            for _, at, fingerprint in self._file.records() if self._keeps_old else ():
+                total = sums.setdefault(at, [0, 0])
+                total[0] += 1
+                total[1] += fingerprint
+        self._moments = {at: Moment(at, *total) for at, total in sums.items()}
+
+    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, Moment]:
+        """See `Table.moments`."""
+        if self._writer is not None:  # the second pass of a sync
+            await asyncio.to_thread(self._publish_and_load)
+        return {at: each for at, each in self._moments.items() if (after is None or at > after) and at <= until}
+
+    async def write(self, rows: Rows) -> int:
+        """See `Table.write`."""
+        return await asyncio.to_thread(self._write, rows)
+
+    def _write(self, rows: Rows) -> int:
+        with _errors(self._shown):
+            if not self._ids.isdisjoint(rows.ids):  # a document changed between two reads of this sync
+                self._publish_and_load()
+            rows.remove(self._unchanged(rows))
+            if not rows and self._path.exists():
+                return 0
+            if self._writer is None:
+                self._writer = self._file.create(self._partial)
+            self._writer.write(rows)
+            self._ids |= rows.ids
+        return len(rows)
+
+    def _unchanged(self, rows: Rows) -> set[str]:
+        """The ids of the rows that the file has already: some moments differ only in a few rows."""
+        given = {each for each in rows.records if each[1] in self._moments}
+        return {each[0] for each in self._file.records() if each in given} if given else set()
+
+    async def finish(self, *, full: bool) -> int:
+        """See `Table.finish`."""
+        if self._writer is None and (full or not self._path.exists()):
+            await self.write(Rows(self._table))  # a file without rows
+        await asyncio.to_thread(self._publish)
+        return 0
+
+    def abandon(self) -> None:
+        """Remove a file that is not complete."""
+        if self._writer is not None:
+            with suppress(Exception):  # it may hold what the disk has no room for
+                self._writer.close()
+            self._writer = None
+            self._partial.unlink(missing_ok=True)
+
+    def _publish_and_load(self) -> None:
+        self._publish()
+        self._load()
+
+    def _publish(self) -> None:
+        """Complete the new file by the rows of the old one, and put it in its place."""
+        if self._writer is None:
+            return
+        with _errors(self._shown):
+            if self._keeps_old:
+                self._writer.copy(self._ids)
+            self._writer.close()
+            self._writer = None
+            with self._partial.open("rb") as file:
+                os.fsync(file.fileno())
+            self._partial.replace(self._path)
+            if self._folder is not None:
+                os.fsync(self._folder)  # the name itself
+        self._ids = set()
+
+
+@contextmanager
+def _errors(shown: str) -> Generator[None]:
+    try:
+        yield
+    except ValueError as error:  # of pyarrow or msgspec
+        text = str(error).partition("\n")[0]
+        raise SyncFailed(shown, f"a file cannot be read: {text}", "Write it again with --full") from None
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "Repeat the sync when it is repaired")
+        raise SyncFailed(shown, error.strerror or str(error), remedy) from None

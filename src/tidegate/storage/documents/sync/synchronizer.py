@@ -1,0 +1,265 @@
+"""Brings the tables of a destination up to date with the documents of one source.
+
+What changed is found by comparison: for each moment, the store and the destination tell how many documents last
+changed then, and the sum of their fingerprints (`Moment`). Documents at moments that differ are read and written. The
+rows are the position, so it cannot be wrong: not when a transaction is committed late, a clock is behind, or a sync is
+killed.
+
+A document that changes leaves its former moment, which then differs too. So the first pass reads only moments at which
+the destination lacks something; the second pass reads what still differs, which is usually nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from tidegate.storage.documents.document import StoredDocument
+from tidegate.storage.documents.export.columns import Column
+from tidegate.storage.documents.store import DocumentStore, Moment
+from tidegate.storage.documents.sync.destination import Address, Destination, Table, open_destination
+from tidegate.storage.documents.sync.table import RowMaker, Rows, SyncTable
+
+_MOMENTS_AT_ONCE = 10_000
+_READ_AT_ONCE = 2_000
+_FEW = 100
+"""Documents that are read and dropped rather than beginning another query."""
+_ROWS_AT_ONCE = 50_000
+_CHARACTERS_AT_ONCE = 64 * 1024 * 1024
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the table of a kind is."""
+
+    kind: str
+    read: int
+    total: int
+    """As counted before; while documents are being collected, more may come."""
+
+
+class TableReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sync did to one table."""
+
+    kind: str
+    documents: int
+    """In the store, with those that are gone upstream."""
+    written: int
+    """Rows that are new or different. In a dry run: documents that would be read and compared."""
+    removed: int
+    """Rows without a document, which only a full sync removes."""
+    misfits: Mapping[str, int]
+    """How many values of a column were left empty, because they were of another type."""
+    unreadable: int
+    """Documents with a body that is no JSON, so that their columns are empty."""
+
+
+class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sync did."""
+
+    to: str
+    source: str
+    dry_run: bool
+    full: bool
+    tables: Sequence[TableReport]
+
+    @property
+    def written(self) -> int:
+        """Rows that are new or different, in all tables."""
+        return sum(table.written for table in self.tables)
+
+
+class SyncOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What to bring up to date."""
+
+    to: Address
+    kinds: Mapping[str, Sequence[Column]]
+    """The kinds of documents, a table for each, with the columns that the source declares."""
+    full: bool = False
+    dry_run: bool = False
+
+
+def _ignore(_progress: Progress) -> None:
+    """Report progress to nothing."""
+
+
+async def sync(
+    store: DocumentStore, order: SyncOrder, *, on_progress: Callable[[Progress], None] = _ignore
+) -> SyncReport:
+    """Bring the tables of the documents in `store` up to date.
+
+    Documents that change meanwhile may be written by the next sync. Raises `SyncFailed` where the destination cannot be
+    used; what was written before stays, and the next sync continues.
+    """
+    destination = await open_destination(order.to, store.source, read_only=order.dry_run)
+    try:
+        tables = [await _KindSync(store, destination, order, kind, on_progress).run() for kind in sorted(order.kinds)]
+    finally:
+        await destination.close()
+    return SyncReport(to=order.to.shown, source=store.source, dry_run=order.dry_run, full=order.full, tables=tables)
+
+
+class _KindSync:
+    """The sync of one table."""
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        destination: Destination,
+        order: SyncOrder,
+        kind: str,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._store, self._destination, self._order, self._kind = store, destination, order, kind
+        self._on_progress = on_progress
+        self._table = SyncTable.of(store.source, kind, order.kinds[kind])
+        self._maker = RowMaker(self._table, order.kinds[kind])
+        self._read = self._total = 0
+
+    async def run(self) -> TableReport:
+        """Compare, and write unless it is a dry run."""
+        documents = await self._store.count(self._kind, with_gone=True)
+        self._total = documents
+        removed = 0
+        if self._order.dry_run:
+            written = await self._count()
+        else:
+            table = await self._destination.open_table(self._table, full=self._order.full)
+            written = await self._write(table)
+            removed = await table.finish(full=self._order.full)
+        return TableReport(
+            kind=self._kind,
+            documents=documents,
+            written=written,
+            removed=removed,
+            misfits=dict(sorted(self._maker.reader.misfits.items())),
+            unreadable=self._maker.reader.unreadable,
+        )
+
+    async def _count(self) -> int:
+        table = None if self._order.full else await self._destination.peek(self._table)
+        if table is None:
+            return self._total
+        async with aclosing(self._differing(table)) as pages:
+            return sum([each.documents async for lacking, _ in pages for run in lacking for each in run])
+
+    async def _write(self, table: Table) -> int:
+        """Both passes."""
+        writer = _TableWriter(table, self._maker)
+        try:
+            others = await self._copy_lacking(table, writer)
+            await writer.flush()
+            if others:
+                there = await table.moments(None, others[-1].at)
+                differing = [each for each in others if there.get(each.at) != each]
+                self._advance(sum(each.documents for each in others) - sum(each.documents for each in differing))
+                await self._copy([[each] for each in differing], writer)
+                await writer.flush()
+        finally:
+            await writer.stop()
+        return writer.written
+
+    async def _copy_lacking(self, table: Table, writer: "_TableWriter") -> list[Moment]:
+        """Copy what the destination lacks; returns the other moments that differ."""
+        others = list[Moment]()
+        async with aclosing(self._differing(table)) as pages:
+            async for lacking, left in pages:
+                others += left
+                await self._copy(lacking, writer)
+                await writer.settle()  # the destination does one thing at a time
+        return others
+
+    async def _differing(self, table: Table) -> AsyncGenerator[tuple[list[list[Moment]], list[Moment]]]:
+        """Page by page: runs of moments at which the destination lacks something, and the others that differ."""
+        page, after = list[Moment](), None
+        while after is None or len(page) == _MOMENTS_AT_ONCE:  # more were written meanwhile where it ends early
+            page = list(await self._store.moments(self._kind, after=after, limit=_MOMENTS_AT_ONCE))
+            if not page:
+                return
+            there = await table.moments(after, page[-1].at)
+            matched = sum(each.documents for each in page if there.get(each.at) == each)
+            self._advance(matched)
+            lacking, others, between = list[list[Moment]](), list[Moment](), _FEW + 1
+            for each in page:
+                present = there.get(each.at)
+                if present == each or (present is not None and present.documents > each.documents):
+                    between += each.documents
+                    if present != each:
+                        others.append(each)
+                    continue
+                if between > _FEW:
+                    lacking.append([])
+                lacking[-1].append(each)
+                between = 0
+            yield lacking, others
+            after = page[-1].at
+
+    async def _copy(self, runs: Sequence[Sequence[Moment]], writer: "_TableWriter") -> None:
+        """Read the documents of these moments, and write them."""
+        async with aclosing(_pages(self._store, self._kind, runs)) as pages:
+            async for documents in pages:
+                await writer.add(documents)
+                self._advance(len(documents))
+
+    def _advance(self, count: int) -> None:
+        self._read += count
+        self._on_progress(Progress(self._kind, self._read, max(self._total, self._read)))
+
+
+class _TableWriter:
+    """Collects rows and writes many at once, while the next ones are read."""
+
+    def __init__(self, table: Table, maker: RowMaker) -> None:
+        self._table, self._maker = table, maker
+        self._rows, self._characters = Rows(maker.table), 0
+        self._writing: asyncio.Task[int] | None = None
+        self.written = 0
+
+    async def add(self, documents: Sequence[StoredDocument]) -> None:
+        """Add documents; one that is among the rows already was changed in between, and is written after them."""
+        if any(each.id in self._rows.ids for each in documents):
+            await self._write()
+        self._maker.add(self._rows, documents)
+        self._characters += sum(len(each.text) for each in documents)
+        if len(self._rows) >= _ROWS_AT_ONCE or self._characters >= _CHARACTERS_AT_ONCE:
+            await self._write()
+
+    async def flush(self) -> None:
+        """Write what is left, and wait for it."""
+        await self._write()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Wait for the write that is under way."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            self.written += await writing
+
+    async def stop(self) -> None:
+        """Wait for the write that is under way, whatever becomes of it; what was not yet written is dropped."""
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
+            self._writing = None
+
+    async def _write(self) -> None:
+        rows, self._rows, self._characters = self._rows, Rows(self._maker.table), 0
+        await self.settle()
+        if rows:
+            self._writing = asyncio.create_task(self._table.write(rows))
+
+
+async def _pages(
+    store: DocumentStore, kind: str, runs: Sequence[Sequence[Moment]]
+) -> AsyncGenerator[list[StoredDocument]]:
+    """The documents of runs of moments, some thousand at a time, each id once in a page."""
+    page = dict[str, StoredDocument]()
+    for run in runs:
+        wanted = {each.at for each in run}
+        async for document in store.iterate_changes(kind, run[0].at, run[-1].at, batch=_READ_AT_ONCE):
+            if document.changed_at in wanted:
+                page[document.id] = document
+                if len(page) >= _READ_AT_ONCE:
+                    yield list(page.values())
+                    page.clear()
+    if page:
+        yield list(page.values())
