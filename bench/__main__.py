@@ -33,6 +33,7 @@ from bench import (
     takeover,
     timers,
     waiting_room,
+    warehouse,
     watchers,
 )
 from bench.figures import Section, machine, write
@@ -66,6 +67,7 @@ PARTS = {
     "dashboard": dashboard.measure,
     "watchers": watchers.measure,
     "takeover": takeover.measure,
+    "sync": warehouse.measure,
     "idle": idle.measure,
     "cli-start": cli_start.measure,
 }

@@ -11,6 +11,7 @@ from reference.operations import describe_operations
 from reference.public_api import describe_api
 from reference.server import openapi
 from reference.tables import describe_tables
+from reference.warehouse import describe_warehouse
 from tidegate.settings.reference import describe_settings
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -44,6 +45,10 @@ async def _tables() -> str:
     return describe_tables()
 
 
+async def _warehouse() -> str:
+    return describe_warehouse()
+
+
 PAGES: dict[str, Callable[[], Coroutine[Any, Any, str]]] = {
     "api": _api,
     "cli": _cli,
@@ -52,5 +57,6 @@ PAGES: dict[str, Callable[[], Coroutine[Any, Any, str]]] = {
     "metrics": _metrics,
     "events": _events,
     "tables": _tables,
+    "warehouse": _warehouse,
 }
 """By the name of their file. The keys on the server have a page that people write, docs/keyspace.md."""

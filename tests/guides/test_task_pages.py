@@ -1,15 +1,13 @@
 """The task pages: their commands and queries are run, and their middleware is put in front of an application."""
 
 import json
-import re
 import shlex
-import sqlite3
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pyarrow.parquet as parquet
+import duckdb
 import pytest
 from examples.waiting_room_middleware import Receive, Scope, Send, WaitingRoom
 from pydantic import SecretStr
@@ -84,38 +82,19 @@ def _rows(tx: Transaction, query: str) -> list[Any]:
 
 
 @pytest.mark.full
-async def test_an_organisation_is_collected_exported_and_queried_as_parquet(tmp_path: Path):
+async def test_an_organisation_is_collected_and_queried_in_duckdb(tmp_path: Path):
     page = "organisation-and-duckdb.md"
     async with simulator(WorldShape(organizations=1, users=2, repositories=6, quirks=False)) as sim:
         name = sim.world.logins()[0]
         await run_all(tmp_path, page, words={"ORGANISATION": name}, **surroundings(sim))
-        issues, popular, idle = [_on_parquet(tmp_path, each) for each in queries_of(page)]
+        with duckdb.connect(tmp_path / "warehouse.duckdb", read_only=True) as file:
+            issues, popular, idle = [file.sql(each).fetchall() for each in queries_of(page)]
 
         listed = sim.truth(name).repositories
         collected = [one for one in listed if not one.repository["archived"]]
         assert sum(count for _, count, _ in issues) == sum(len(one.issues) for one in collected) > 0
         assert len(popular) == min(10, len(listed))
         assert {row[0] for row in idle} == {one.repository["full_name"] for one in listed if one not in collected}
-
-
-def _on_parquet(folder: Path, query: str) -> list[Any]:
-    """Run a query of the page: with DuckDB where it is installed, else in SQLite on tables with the same contents."""
-    try:
-        import duckdb  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        database = sqlite3.connect(":memory:")
-    else:
-        return duckdb.sql(query.replace("'exported/", f"'{folder}/exported/")).fetchall()
-    for kind in sorted(set(re.findall(r"'exported/(\w+)\.parquet'", query))):
-        table = parquet.read_table(folder / "exported" / f"{kind}.parquet")
-        names = [field.name for field in table.schema if not str(field.type).startswith(("list", "timestamp"))]
-        columns = ", ".join(f'"{name}"' for name in names)
-        database.execute(f'CREATE TABLE "{kind}" ({columns})')
-        rows = [tuple(row[name] for name in names) for row in table.to_pylist()]
-        database.executemany(f'INSERT INTO "{kind}" VALUES ({", ".join("?" * len(names))})', rows)
-    found = database.execute(re.sub(r"'exported/(\w+)\.parquet'", r'"\1"', query)).fetchall()
-    database.close()
-    return found
 
 
 @pytest.mark.full

@@ -23,6 +23,7 @@ COMMANDS = {
     "export": Command(
         "tidegate.engine.commands.export:export", "Write what was collected as Parquet, CSV or JSON Lines."
     ),
+    "sync": Command("tidegate.engine.commands.sync:sync", "Keep tables in DuckDB, PostgreSQL or files up to date."),
     "migrate": Command("tidegate.app.cli.migrate:migrate", "Bring the database's schema up to date."),
     "report": Command(
         "tidegate.engine.commands.report:app", "Answer what operators ask: what fails, waits, or takes too long."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,13 +12,11 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.core.errors import InvalidArgument
+from tidegate.engine.commands.documents import GITHUB, chosen_kinds, declared_columns, progress_bars
 from tidegate.storage.documents.export.formats import Format, installed_formats, require_format
 from tidegate.systems.github.kinds import COLUMNS
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from tidegate.core.clock import Clock
     from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 _KNOWN = ", ".join(COLUMNS)
 _STANDARD_OUTPUT = "-"
-_GITHUB = "github"
 
 
 def _formats() -> str:
@@ -43,7 +40,7 @@ def export(
         help="The folder for the files; it is made if need be. With - documents go to standard output: as jsonl, or "
         "one kind as csv."
     ),
-    source: str = typer.Option(_GITHUB, help="Whose documents: the name of the source that collected them."),
+    source: str = typer.Option(GITHUB, help="Whose documents: the name of the source that collected them."),
     kind: list[str] = typer.Option([], help=f"Only this kind; may be given several times. Of GitHub: {_KNOWN}."),
     login: list[str] = typer.Option([], help="Only what was collected for this user; may be given several times."),
     with_gone: bool = typer.Option(False, "--with-gone", help="Also what is no longer there upstream."),
@@ -71,7 +68,11 @@ def export(
 
     order = _Order(source, tuple(dict.fromkeys(kind)), request)
     why = _why_nothing(settings, is_narrowed=bool(login or kind))
-    with _shown(shows=shows) as on_progress:
+    with progress_bars(shows=shows) as show:
+
+        def on_progress(progress: Progress) -> None:
+            show(progress.kind, progress.written, progress.total)
+
         if str(output) != _STANDARD_OUTPUT:
             manifest = run(_export(settings, output, order, force=force, on_progress=on_progress))
             _tell(manifest, output, why, as_json=as_json)
@@ -89,21 +90,11 @@ class _Order(NamedTuple):
     request: Callable[[Mapping[str, Sequence[Column]]], ExportRequest]
 
 
-def _columns(settings: Settings, source: str) -> Mapping[str, Sequence[Column]]:
-    """The columns that a source declares for its kinds of documents; none where this process does not know it."""
-    from tidegate.engine.registry import columns_of, load_sources
-
-    if source == _GITHUB:
-        return COLUMNS
-    known = load_sources(settings.sources)
-    return columns_of(known[source]) if source in known else {}
-
-
 def _owners(source: str, logins: Sequence[str]) -> list[str]:
     """Owners of documents. Those of GitHub are accounts in lower case: `org:GitHub` owns what `github` does."""
     from tidegate.systems.github import parse_login
 
-    if source != _GITHUB:
+    if source != GITHUB:
         return list(logins)
     return [parse_login(login.removeprefix("org:")) for login in logins]
 
@@ -134,44 +125,10 @@ async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[
         documents = await open_documents(settings.documents, database)
         try:
             store = documents.of(order.source)
-            yield store, database.clock, order.request(await _kinds(store, order, _columns(settings, order.source)))
+            kinds = await chosen_kinds(store, order.kinds, declared_columns(settings, order.source))
+            yield store, database.clock, order.request(kinds)
         finally:
             await documents.close()
-
-
-async def _kinds(
-    store: DocumentStore, order: _Order, columns: Mapping[str, Sequence[Column]]
-) -> Mapping[str, Sequence[Column]]:
-    """The kinds to export with their columns: those asked for, else all that are declared or stored.
-
-    Raises `InvalidArgument` for a kind that is neither.
-    """
-    known = dict.fromkeys([*columns, *await store.kinds()])
-    for kind in order.kinds:
-        if kind not in known:
-            raise InvalidArgument("kind", kind, f"there are no such documents; known are {', '.join(known) or 'none'}")
-    if not known:
-        raise InvalidArgument("source", order.source, "nothing was collected from a source of this name")
-    return {kind: columns.get(kind, ()) for kind in order.kinds or known}
-
-
-@contextmanager
-def _shown(*, shows: bool) -> Generator[Callable[[Progress], None]]:
-    """A bar for each kind, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), disable=not shows, transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def show(progress: Progress) -> None:
-            if progress.kind not in tasks:
-                tasks[progress.kind] = bars.add_task(progress.kind, total=progress.total)
-            bars.update(tasks[progress.kind], completed=progress.written, total=progress.total)
-
-        yield show
 
 
 def _why_nothing(settings: Settings, *, is_narrowed: bool) -> str:

@@ -1,0 +1,94 @@
+"""`tidegate sync`: typed tables of what was collected, kept up to date in a destination."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from tidegate.cli.running import load_settings, run
+from tidegate.engine.commands.documents import GITHUB, chosen_kinds, declared_columns, progress_bars
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+    from tidegate.storage.documents.sync import Address, Progress, SyncReport
+
+
+def sync(
+    *,
+    to: str = typer.Option(
+        metavar="DESTINATION", help="duckdb:FILE, postgresql://USER@HOST/DATABASE, parquet:DIR or jsonl:DIR."
+    ),
+    source: str = typer.Option(GITHUB, help="The source whose documents are written."),
+    kind: list[str] = typer.Option([], help="Only this kind; may be given several times."),
+    full: bool = typer.Option(False, "--full", help="Write every row again, and remove rows without a document."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Count what would be read and compared; write nothing."),
+    no_progress: bool = typer.Option(False, "--no-progress", help="Print nothing until the end."),
+    as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
+) -> None:
+    """Bring typed tables in DuckDB, PostgreSQL, Parquet or JSON Lines up to date: one table for each kind.
+
+    Only rows of changed documents are written. A sync that was interrupted is continued by the next one.
+    """
+    from tidegate.runtime.gc_tuning import tune_gc
+    from tidegate.storage.documents.sync import parse_destination
+
+    address = parse_destination(to)
+    settings = load_settings()
+    shows = sys.stderr.isatty() and not (no_progress or as_json)
+    with progress_bars(shows=shows) as show:
+        kinds = tuple(dict.fromkeys(kind))
+
+        def on_progress(progress: Progress) -> None:
+            show(progress.kind, progress.read, progress.total)
+
+        tune_gc()
+        report = run(_sync(settings, address, source, kinds, full=full, dry_run=dry_run, on_progress=on_progress))
+    typer.echo(msgspec.json.encode(report) if as_json else _summary(report))
+
+
+async def _sync(
+    settings: Settings,
+    address: Address,
+    source: str,
+    kinds: Sequence[str],
+    *,
+    full: bool,
+    dry_run: bool,
+    on_progress: Callable[[Progress], None],
+) -> SyncReport:
+    from tidegate.connections import open_database
+    from tidegate.storage.documents import open_documents
+    from tidegate.storage.documents.sync import SyncOrder
+    from tidegate.storage.documents.sync import sync as bring_up_to_date
+
+    async with open_database(settings) as database:
+        documents = await open_documents(settings.documents, database)
+        try:
+            store = documents.of(source)
+            chosen = await chosen_kinds(store, kinds, declared_columns(settings, source))
+            order = SyncOrder(to=address, kinds=chosen, full=full, dry_run=dry_run)
+            return await bring_up_to_date(store, order, on_progress=on_progress)
+        finally:
+            await documents.close()
+
+
+def _summary(report: SyncReport) -> str:
+    verb = "to compare" if report.dry_run else "written"
+    lines: list[str] = []
+    for table in report.tables:
+        misfits = sum(table.misfits.values())
+        notes = [
+            f"{table.removed:,} removed" if table.removed else "",
+            f"{misfits:,} values did not fit their column and were left empty" if misfits else "",
+            f"{table.unreadable:,} documents are no JSON" if table.unreadable else "",
+        ]
+        note = "; ".join(each for each in notes if each)
+        lines.append(
+            f"{table.kind:24} {table.documents:>12,} documents {table.written:>12,} {verb}{note and '   ' + note}"
+        )
+    lines.append(f"{report.written:,} rows {verb}, {report.to}")
+    return "\n".join(lines)
