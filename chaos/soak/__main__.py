@@ -178,7 +178,7 @@ def _report(
         load=dict(load.counts),
         upstream_faults={
             f"{name} {kind}": count
-            for name, found in (("game", game.faults), ("market", market.faults))
+            for name, found in (("github", github.faults), ("game", game.faults), ("market", market.faults))
             for kind, count in found.items()
         },
         github_calls=github.calls,
