@@ -167,8 +167,11 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
     ids = sorted(set(job_ids))
     if not ids:
         return {}
-    _CLAIM.run(tx, ids=ids, now=tx.now)
-    rows = _CLAIMED.rows(tx, ids=ids)
+    if tx.dialect == "postgresql":  # one round trip
+        rows = _CLAIM_AND_RETURN.rows(tx, ids=ids, now=tx.now)
+    else:
+        _CLAIM.run(tx, ids=ids, now=tx.now)
+        rows = _CLAIMED.rows(tx, ids=ids)
     waiting = [row[0] for row in rows if row[-1] is not None]
     parked = parked_answer_store.find(tx, waiting) if waiting else {}
     return {row[0]: _claim(row, parked.get(row[0])) for row in rows}
@@ -318,30 +321,40 @@ WHERE id"""  # noqa: S608
 _CLAIM = Statement(
     {
         "sqlite": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
-        # PostgreSQL alone does not lock rows in the order of an index.
-        "postgresql": f"""
-{_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND status IN ({_CLAIMABLE}) ORDER BY id FOR UPDATE)""",  # noqa: S608
         "mysql": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
     }
 )
-_CLAIMED = Statement(
-    f"""
+_CLAIM_COLUMNS = """
 SELECT j.id, j.run_id, j.spec, j.fence, j.attempt_count, j.max_attempts, r.pool, r.source,
        coalesce(j.owner, r.user_id) AS owner,
        c.user_id AS left_by, c.last_cursor, c.last_timestamp, c.last_etag, c.last_credential, r.traceparent,
-       p.job_id AS parked
-FROM page_jobs j
+       p.job_id AS parked"""
+_CLAIM_JOINS = f"""
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
   ON j.page_key = '{FIRST_PAGE}'
  AND c.source = r.source AND c.user_id = coalesce(j.owner, r.user_id)
  AND c.resource_type = j.job_type AND c.resource_key = j.resource_key
-LEFT JOIN parked_answers p ON p.job_id = j.id
-WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'""",  # noqa: S608
-    returns=(
-        *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "owner"),
-        *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "traceparent", "parked"),
-    ),
+LEFT JOIN parked_answers p ON p.job_id = j.id"""
+_CLAIM_NAMES = (
+    *("id", "run_id", "spec", "fence", "attempt_count", "max_attempts", "pool", "source", "owner"),
+    *("left_by", "last_cursor", "last_timestamp", "last_etag", "last_credential", "traceparent", "parked"),
+)
+_CLAIMED = Statement(
+    f"{_CLAIM_COLUMNS} FROM page_jobs j {_CLAIM_JOINS} WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'",
+    returns=_CLAIM_NAMES,
+)
+# The rows are locked by the inner SELECT: an UPDATE of PostgreSQL does not lock them in the order of an index.
+_CLAIM_AND_RETURN = Statement(
+    {
+        "postgresql": f"""
+WITH j AS (
+  {_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND status IN ({_CLAIMABLE}) ORDER BY id FOR UPDATE)
+  RETURNING id, run_id, job_type, resource_key, page_key, owner, spec, fence, attempt_count, max_attempts
+)
+{_CLAIM_COLUMNS} FROM j {_CLAIM_JOINS}"""  # noqa: S608
+    },
+    returns=_CLAIM_NAMES,
 )
 _HOLD = f"SELECT id, fence FROM page_jobs WHERE id IN :ids[] AND status = '{JobState.RUNNING}'"  # noqa: S608
 _HELD = Statement(
