@@ -24,6 +24,10 @@ TABLES = {
 """Sections of the lifecycles whose diagram is that of a module's table."""
 
 
+MOST_FILES = 12
+"""In a walk: a path through more files would be hard to follow."""
+
+
 def layers() -> list[str]:
     """The layers of the import contract, the highest first: what counts as a part of the house."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -45,6 +49,14 @@ def test_every_folder_and_every_primitive_is_introduced():
     assert [name for name in sorted(packages) if f"  {name}/" not in house] == []
     assert [name for name in sorted(inner) if not re.search(rf"\b{name}\b", house)] == []
     assert [name for name in names if f"`primitives/{name}`" not in primitives] == []
+
+
+def test_the_walk_of_a_job_names_few_files_that_exist():
+    walk = section_of(ARCHITECTURE, "How a job flows")
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", walk, re.MULTILINE)
+
+    assert 0 < len(files) <= MOST_FILES
+    assert [name for name in files if not (SOURCE / name).is_file()] == []
 
 
 @pytest.mark.parametrize("section", TABLES)

@@ -1,8 +1,7 @@
-"""What a gate that lost its data must not find out anew, since whoever asks the upstream would break its rules.
+"""Limits that a gate without data must know before it allows a call: finding them out again would violate them.
 
-That a credential must rest, or that little is left of its window, is written down by the transaction that writes the
-answer which told so; it is rare. How many calls were begun in the last minute, and how many may be under way, is known
-from the jobs.
+A blocked credential, or one with few calls left in its window, is stored by the transaction that writes the answer
+which said so; that is rare. The calls of the last minute, and those in flight, are counted from the jobs.
 """
 
 from collections.abc import Collection, Iterable, Mapping

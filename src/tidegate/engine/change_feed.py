@@ -1,4 +1,4 @@
-"""Tells everybody who watches a run that it moved: see `tidegate.runtime.change_feed`."""
+"""Notifies the watchers of a run that it changed: see `tidegate.runtime.change_feed`."""
 
 from datetime import timedelta
 
@@ -9,11 +9,11 @@ from tidegate.storage.valkey import Unit, Valkey
 __all__ = ["ChangeFeed", "Watch"]
 
 _GAP = timedelta(milliseconds=50)
-"""Of many moves in a row, people see no more anyway."""
+"""Minimum time between two entries: several changes are reported together."""
 
 
 class ChangeFeed(change_feed.ChangeFeed[int]):
-    """The board of one unit: which runs moved."""
+    """The change feed of one unit: the ids of runs that changed."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:
         super().__init__(valkey, unit.key("bulletin"), int, field=b"runs", gap=_GAP)

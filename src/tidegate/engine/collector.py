@@ -1,4 +1,4 @@
-"""The parts of collection, put together for one process."""
+"""Assembles the collection engine of one process."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tidegate.storage.sql import Database
 
 @dataclass(frozen=True)
 class CollectDependencies:
-    """What collection stands on."""
+    """The servers and streams that collection uses."""
 
     database: Database
     gate: Gate

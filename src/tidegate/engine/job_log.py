@@ -1,7 +1,6 @@
-"""One log line for each job whose end was committed, and for each run that began or ended.
+"""Log lines for committed ends of jobs, and for runs that began or ended.
 
-Successes are for the level `debug`; retries, failures and runs for `info`. Where a level is off nothing is formatted,
-and the engine does not even look at the jobs.
+Successes have the level `debug`; retries, failures and runs have `info`. If a level is off, nothing is formatted.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ log = get_logger(__name__)
 
 
 def timed(finished: JobResult, took_s: float) -> JobResult:
-    """The same result with the time that the job took, where a line will tell it."""
+    """Return the result with its duration, if a log line will show it."""
     is_success = finished.state is JobState.SUCCEEDED
     if not is_enabled("debug" if is_success else "info"):
         return finished
@@ -30,7 +29,7 @@ def timed(finished: JobResult, took_s: float) -> JobResult:
 
 
 def log_jobs(finished: Sequence[JobResult]) -> None:
-    """Tell of jobs whose ends were committed."""
+    """Log committed results."""
     if not is_enabled("info"):
         return
     tells_all = is_enabled("debug")
@@ -49,7 +48,7 @@ def log_jobs(finished: Sequence[JobResult]) -> None:
 
 
 def log_started(run_id: int, beginning: "Beginning") -> None:
-    """Tell of a run that began."""
+    """Log that a run began."""
     log.info(
         "run.started",
         run_id=run_id,
@@ -62,7 +61,7 @@ def log_started(run_id: int, beginning: "Beginning") -> None:
 
 
 def log_ended(run: "Run") -> None:
-    """Tell of a run that is over, however it ended."""
+    """Log how a run ended."""
     if run.status is RunState.COMPLETED:
         log.info("run.completed", **_run_facts(run))
     elif run.status is RunState.CANCELED:
@@ -72,7 +71,7 @@ def log_ended(run: "Run") -> None:
 
 
 def log_resumed(run: "Run", jobs: int) -> None:
-    """Tell of a run whose failed jobs are done again; `run` is as it was before."""
+    """Log that failed jobs of a run are retried; `run` is its state before."""
     log.info("run.resumed", run_id=run.id, source=run.source, subject=run.login, status=run.status.value, jobs=jobs)
 
 

@@ -13,7 +13,7 @@ class RunState(StrEnum):
     FINALIZING = "finalizing"  # every job has ended; statistics are being computed
     COMPLETED = "completed"
     FAILED = "failed"  # it cannot go on
-    CANCELED = "canceled"  # somebody asked for it
+    CANCELED = "canceled"  # on request
 
 
 class JobState(StrEnum):
@@ -23,7 +23,7 @@ class JobState(StrEnum):
     ENQUEUED = "enqueued"  # committed, and offered to the gate right after
     RUNNING = "running"  # claimed by a worker
     SUCCEEDED = "succeeded"
-    UNAVAILABLE = "unavailable"  # done: the upstream shows what was asked for to nobody, and says why
+    UNAVAILABLE = "unavailable"  # done: the upstream shows the resource to no credential
     FAILED = "failed"  # permanently, or too often
     CANCELED = "canceled"  # with its run
 

@@ -122,7 +122,7 @@ class Orchestrator:
         return bool(jobs)
 
     async def show(self, run_id: int) -> Run:
-        """Return a run."""
+        """Return a run; raise `NotFound` where there is none."""
         return await self._database.read(runs.get, run_id)
 
     async def offer(self, jobs: Sequence[StoredJob]) -> None:

@@ -1,8 +1,8 @@
-"""Answers that are stored until what they brought is: the upstream has been asked, and need not be asked again.
+"""Answers that are stored until their documents are, so that the call is not repeated.
 
-An answer is parked by the transaction that gives its job back because the document store is away; or, for a source
-that asks for it, before the answer is read, so that neither a failing nor a dying reader loses it. The claim of the
-next try finds it. After an hour it says too little about how things are now: then the upstream is asked again.
+An answer is parked by the transaction that returns its job because the document store is unavailable; or, for sources
+that ask for it, before the answer is read, so that a reader that fails or crashes does not lose it. The next claim of
+the job returns it. After an hour it is out of date, and the upstream is asked again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class ParkedAnswer(msgspec.Struct, frozen=True, gc=False):
     """An answer, as `Answer.pack` made it."""
 
     credential: str
-    """Who made the call."""
+    """The credential that made the call."""
     answer: bytes
     parked_at: datetime
 
@@ -57,7 +57,7 @@ def forget(tx: Transaction, job_ids: Sequence[int]) -> None:
 
 
 def sweep(tx: Transaction) -> None:
-    """Forget what is too old, and belongs to jobs that nobody claims any more."""
+    """Delete expired answers of jobs that are not claimed again."""
     tx.execute(delete(parked_answers).where(_c.parked_at < tx.now - KEPT_FOR))
 
 

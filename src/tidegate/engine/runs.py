@@ -1,4 +1,4 @@
-"""Runs as rows: begin, complete, cancel, retry, and fail those whose pool has no credential left."""
+"""Runs as rows: begin, complete, cancel, retry, and fail those of a pool without credentials."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -67,7 +67,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: RunState
     total_jobs: int
     succeeded_jobs: int
-    """Jobs that are done, including those whose resource the upstream shows to no credential."""
+    """Jobs that are done, including unavailable ones: the upstream shows their resource to no credential."""
     failed_jobs: int
     canceled_jobs: int
     last_error: str | None
@@ -173,7 +173,7 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
 
 
 def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
-    """End a run whose finalizers are done. Returns False where it was resumed meanwhile.
+    """End a run after its finalizers. Returns False where it was resumed meanwhile.
 
     A run with a failed planning job is FAILED: which jobs it lacks is unknown.
     """

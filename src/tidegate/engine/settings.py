@@ -15,8 +15,8 @@ class CollectSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
     """How often a job is tried, and how long it waits in between."""
 
     max_attempts: int = Field(default=5, ge=1, le=1000)
-    """How often a job is tried whose call fails, or whose worker dies with it; a try that the upstream would not answer
-    now is not counted. Of runs that begin from now on."""
+    """How often a job is tried after failed calls and dead workers. A try that the upstream postponed is not counted.
+    It applies to runs that begin from now on."""
     first_pause: _Pause = timedelta(seconds=2)
     """How long a job waits at most after its first failure; after each further one it is twice as long."""
     longest_pause: _Pause = timedelta(minutes=10)

@@ -79,20 +79,20 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     timestamp: str | None = None
     etag: str | None = None
     credential: str | None = None
-    """Who got the ETag: it is worthless to anybody else."""
+    """The credential that got the ETag; it is not valid for another one."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A job in a worker's hands."""
+    """A claimed job, as its source sees it."""
 
     spec: JobSpec
     run_id: int
     user_id: str
     """The owner of its documents and of its cursor: that of the job, or else the subject of the run."""
     credential: str
-    """Who makes the call."""
+    """The credential that makes the call."""
     attempt: int = 1
-    """The how-maniest try this is."""
+    """Attempt number, starting at 1."""
     cursor: Cursor | None = None
     """Where the last complete run left the resource; only for first pages."""
 
@@ -146,7 +146,7 @@ class Verdict(StrEnum):
     RETRY = "retry"  # a fault that may pass: tried again with growing pauses, a limited number of times
     LATER = "later"  # not ready, or not allowed now: asked again, and it costs no attempt
     GONE = "gone"  # permanent for this resource: recorded with the reason
-    UNAVAILABLE = "unavailable"  # the upstream shows it to nobody: recorded with the reason, and no failure
+    UNAVAILABLE = "unavailable"  # the upstream shows it to no credential: recorded with the reason, and no failure
     UNAUTHORIZED = "unauthorized"  # the credential is no good any more
     MOVED = "moved"  # a redirect: asked again at the new address, with a permit of its own; it costs no attempt
 
@@ -177,13 +177,13 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     rests_bucket: bool = False
     """The rest is for this credential in this bucket alone; else it is for all that the credential does."""
     pause_ms: int | None = None
-    """The upstream asked everybody to rest who makes calls of this bucket."""
+    """The upstream asked for a pause of this bucket by all credentials."""
     delay_ms: int | None = None
     """When to ask again, where the answer said so."""
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a run is about, and what was asked for."""
+    """The subject of a run, and the options of the request."""
 
     user_id: str
     login: str

@@ -27,13 +27,13 @@ class SourceAddressConflict(Conflict):
 
     @property
     def public_message(self) -> str:
-        """Names no address."""
+        """The message without the addresses, which may be internal."""
         return f"the {self.source} data here was collected from another address"
 
 
 @runtime_checkable
 class AddressedSource(Protocol):
-    """A source that has one address, which whoever opens it has settled."""
+    """A source with a fixed address."""
 
     @property
     def address(self) -> str:
@@ -65,7 +65,7 @@ def register_source_address(tx: Transaction, source: str, address: str, moved_fr
 def require_source_address(tx: Transaction, source: str, address: str) -> None:
     """Raise `SourceAddressConflict` where the data of `source` is to come from another address by now.
 
-    Until the commit nobody can move it; many may ask at once.
+    The row stays locked for reading until the commit, so the address cannot change.
     """
     place = collection_places.c
     present = tx.execute(select(place.address).where(place.source == source).with_for_update(read=True)).scalar()

@@ -1,7 +1,7 @@
-"""Has documents written, or made ready to be, before the round that ends their jobs.
+"""Stages documents before the transaction that ends their jobs: writes them, or prepares the statements.
 
-While the store writes, other rounds go on. Where it cannot be reached, nothing is held up either: the answers are
-parked with their jobs, for a moment without asking the store again, so that not everybody waits for its silence.
+Other batches are committed while the document store writes. If it is unavailable, the answers are parked with their
+jobs, and the store is not asked again for 5 s, so that no batch waits for its timeout.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _REST = timedelta(seconds=5)
 
 
 class _Unstaged:
-    """Documents that the store would not take."""
+    """Documents that the store rejected."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -47,9 +47,9 @@ class _Joined:
 
 
 class Staging:
-    """The way of results to the round; `on_ready` is given each group in the order in which the store was done.
+    """Stages results in groups; `on_ready` gets each group in the order in which the store finished them.
 
-    One group is ready at a time: what comes meanwhile is staged together.
+    One group is ready at a time: results that arrive meanwhile are staged together.
     """
 
     def __init__(self, documents: Documents, clock: Clock, on_ready: Callable[[Group], None]) -> None:
@@ -72,11 +72,11 @@ class Staging:
         return len(self._waiting)
 
     def go_on(self) -> None:
-        """What was ready goes into a round now; make the next group ready meanwhile."""
+        """Stage the next group: the previous one is in a batch now."""
         self._taken.set()
 
     async def close(self) -> None:
-        """Stop, whatever is under way."""
+        """Cancel staging."""
         if self._running is not None:
             await end(self._running)
 
@@ -87,14 +87,14 @@ class Staging:
                 self._taken.clear()
                 try:
                     self._on_ready(await self.stage(batch))
-                except Exception as error:  # the round fails with it, and finds out whose fault it is
+                except Exception as error:  # the batch fails with it, and is split into its results
                     self._on_ready(Group(batch, _Unstaged(error)))
                 await self._taken.wait()
         finally:
             self._running = None
 
     async def stage(self, batch: Sequence[JobResult]) -> Group:
-        """One group, ready for a round: with its documents, or parked."""
+        """Return one group that is ready for a batch: with its documents, or parked."""
         now = self._clock.now()
         if self._away is not None and now < self._away[0]:
             return self._park(batch, self._away[1], now)
@@ -110,7 +110,7 @@ class Staging:
         return Group(batch, staged)
 
     async def _stage_source(self, source: str, batch: Sequence[JobResult]) -> Staged:
-        """The documents of one source: it can write nothing under the name of another one."""
+        """Stage the documents of one source, under its own name."""
         ours = [one for one in batch if one.source == source]
         return await self._documents.of(source).stage(
             [document for one in ours for document in one.documents],

@@ -97,7 +97,7 @@ job_executions = Table(
     Column("reason", Text),
     **TABLE_OPTIONS,
 )
-"""Who worked on a job, and what came of it; of the sources that ask for it."""
+"""The executions of jobs and their outcomes, for sources that ask for it."""
 
 collection_cursors = Table(
     "collection_cursors",
@@ -132,13 +132,13 @@ parked_answers = Table(
     "parked_answers",
     metadata,
     Column("job_id", BigInteger, ForeignKey("page_jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
-    # Who made the call: whatever the answer says of ETags is said to that one.
+    # The credential that made the call: the ETags of the answer are valid for it only.
     Column("credential", exact_text(100), nullable=False),
     Column("answer", Blob, nullable=False),
     Column("parked_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""Answers whose documents could not be written, so that nobody has to ask again; kept for an hour at most."""
+"""Answers with documents that could not be written, so that the call is not repeated; kept for an hour at most."""
 
 allowance_notes = Table(
     "allowance_notes",

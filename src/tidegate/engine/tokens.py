@@ -41,7 +41,7 @@ class Tokens:
         return bool(self._secrets)
 
     async def pool_for(self, user_id: str) -> str:
-        """One pool serves everybody; raise `NoCredential` where the upstream has refused all of it."""
+        """Return the one pool; raise `NoCredential` where the upstream has refused all of it."""
         if not self._secrets:
             raise NoCredential(f"there is no valid credential for {user_id!r}: all of {self.pool!r} were refused")
         return self.pool

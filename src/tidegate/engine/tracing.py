@@ -33,7 +33,7 @@ _WRONG = (ExecutionOutcome.FAILED, ExecutionOutcome.RETRIED, ExecutionOutcome.LO
 
 
 def firing(schedule_id: int, key: str) -> "AbstractContextManager[Span | None]":
-    """A schedule that somebody fires; whoever asks for it may be in a trace already."""
+    """Return the span of a requested firing, a child of the caller's trace where there is one."""
     return traces.span(f"schedule {schedule_id}", _of_firing(schedule_id, key), kind="producer")
 
 
@@ -52,7 +52,7 @@ def begin_firings(due: Mapping[int, str]) -> dict[int, "Span"]:
 
 
 def end_firing(span: "Span | None", outcome: FiringOutcome, run_id: int | None, reason: str | None) -> None:
-    """Say what became of one of those; one that nobody ends is not sent."""
+    """End one of those with its outcome; a span that is not ended is not sent."""
     if span is not None:
         _note_firing(span, outcome, run_id, reason)
         span.end()

@@ -1,11 +1,13 @@
-"""Reads jobs that have their permit, has their calls made, and hands what came of it to the committer.
+"""Executes dispatched jobs: reads batches from the stream, has them claimed, runs their calls, passes on the results.
 
-While some jobs are being claimed others are called, and the next are read. Calls are made in lanes: a lane takes one
-job after the other, and another is opened only where a call has to be waited for. So a source that answers at once
-costs no task for each job, and one that takes its time has as many calls under way as it may.
+Reading, claiming and calling overlap. Calls run in lanes, which are tasks that execute one job after the other. Another
+lane starts only when all lanes wait for an answer: a source that answers at once needs one task, and a slow one has as
+many calls in flight as `at_once` allows.
 
-A job that cannot be claimed has ended already, or was canceled: its permit goes back unused, and what is unfinished of
-its run is offered again, since its follow-ups may have been lost with the worker that ended it.
+A job that cannot be claimed ended before, or was canceled. Its permit is returned unused, and the unfinished jobs of
+its run are enqueued again, because the worker that ended it may have died before it enqueued the follow-ups.
+
+The pipeline and its crash table are described in `committer`.
 """
 
 import asyncio
@@ -38,11 +40,11 @@ log = get_logger(__name__)
 _WAIT_S = 300.0
 _MOST_READ = 500
 _MOST_CLAIMING = 2
-"""Batches: one that is being written, and one that goes into the next round."""
+"""Batches of claims: one that is being written, and one for the next transaction."""
 
 
 class Worker:
-    """A service: many jobs at once."""
+    """The service that executes jobs, `at_once` at a time."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class Worker:
         self._database, self._gate, self._recovery = database, gate, recovery
         self._at_once = self._most_in_hand = at_once
         self._claiming = 0
-        """Batches of jobs that were read, and whose claims are not written."""
+        """Batches that were read and are not claimed yet."""
         self._claimed: deque[tuple[Claim, Admitted, Span | None]] = deque()
         self._calling = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,10 +71,10 @@ class Worker:
         self._outage = Outage("collect.read")
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until told to stop; then finish what is begun and give the rest back.
+        """Work until `stopping` is set; then finish running jobs and return the rest.
 
-        Where there is no time for that, calls are cut off that may have been made, and answers lost. Then whatever we
-        had counts as that of a dead worker: nobody makes another call with the same permit.
+        If the task is cancelled before that, calls may have been sent without an answer. Then the messages are left as
+        those of a dead worker, so that no permit is used for a second call.
         """
         is_cut_off = True
         try:
@@ -92,18 +94,18 @@ class Worker:
             await self._patiently(self._take_some)
 
     async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Until the server is back, or serves us again; calls that are under way go on meanwhile."""
+        """Repeat a step until the server serves it; running calls continue meanwhile."""
         await self._outage.retry(step)
 
     async def _take_some(self) -> None:
-        """Read a batch while another is being claimed, but none that nobody here has time for."""
+        """Read a batch while another is being claimed, but not more than this process has room for."""
         while self._has_room <= 0 or self._claiming >= _MOST_CLAIMING:
             self._room.clear()
             await self._room.wait()
         messages = await self._consumer.read(min(_MOST_READ, self._has_room), within_s=_WAIT_S)
         admitted = {int(m.fields[b"job"]): Admitted.from_fields(m.id, m.fields, m.deliveries) for m in messages}
         if admitted:
-            # A task of its own: a claim that was made must be worked on, also when we are told to stop meanwhile.
+            # A task of its own: claimed jobs must be executed, even if `stopping` is set meanwhile.
             self._start(self._claim(admitted), f"claim {len(admitted)} jobs")
 
     @property
@@ -151,19 +153,19 @@ class Worker:
         finally:
             if self._calling > 1:
                 self._most_in_hand = self._at_once
-            elif jobs > 1:  # one after the other, without waiting: nobody else would be done with them sooner
+            elif jobs > 1:  # no call had to be waited for: more jobs per read save round trips
                 self._most_in_hand = max(self._at_once, _MOST_READ)
             self._calling -= 1
             self._room.set()
 
     async def _give_back(self, unclaimed: list[Admitted]) -> None:
-        """Offers first: after the acknowledgement nobody would come back to them."""
+        """Return permits unused. Enqueue before the acknowledgement: after it, recovery would not find these jobs."""
         job_ids = [int(one.job) for one in unclaimed]
         for run_id in await self._database.read(job_store.runs_of, job_ids):
             await self._recovery.offer_run(run_id)
         await self._gate.settle([settlement(one, Outcome.UNUSED) for one in unclaimed])
         self._consumer.settled(one.message for one in unclaimed)
-        # Until now these were inside: whoever had one of them done again meanwhile offered it in vain.
+        # Until now the gate knew these jobs: if one was retried meanwhile, its enqueueing was ignored.
         await self._recovery.offer_jobs(job_ids)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -179,5 +181,5 @@ class Worker:
 
 @cache
 def _time_of(kind: str) -> metrics.Histogram:
-    """Where the time of a kind of jobs is counted; to look it up each time would cost more than to count."""
+    """Return the histogram of a kind. It is cached, because the lookup costs more than the observation."""
     return metrics.JOB_PROCESSING_TIME.labels(kind)

@@ -1,7 +1,7 @@
-"""What is true of the whole deployment at the moment when somebody asks: runs, jobs, streams, delays, blocked tokens.
+"""Gauges of the whole deployment, computed at scrape time: runs, jobs, streams, delays, blocked tokens.
 
-Nobody computes these while nobody asks. Each source is looked at with a deadline, and beside the others: one that is
-away costs its own figures, which are then not a number (so that no alert compares an old one), and nothing else.
+All servers are queried concurrently, each with a deadline. The figures of one that is unavailable are NaN, so that no
+alert compares an old value; the others are not affected.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class _Source:
 
 
 class Gauges:
-    """Sets the gauges that are states; for whoever is about to show them."""
+    """Sets the gauges before they are shown."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Gauges:
     async def refresh(self) -> None:
         """Look at every source, unless that was done a moment ago. Never raises, and takes no longer than its deadline.
 
-        Those who come at once wait for one look.
+        Concurrent callers share one refresh.
         """
         async with self._refreshing:
             if monotonic_ms() - self._refreshed_ms < self._fresh_ms:

@@ -22,7 +22,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     resources: int
     credential: str | None
-    """Who can ask for nothing, if nothing changed; None: nobody."""
+    """The credential for which an unchanged resource is free; None where there is none."""
 
 
 class Typical(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int = 0
     waiting: int = 0
-    """For a permit, or for whoever takes them."""
+    """For a permit, or for a worker."""
     running: int = 0
     retrying: int = 0
     """To be tried again, not before a moment."""
@@ -81,7 +81,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
 
 
-# Made once: while somebody watches, these are asked every second, and making a statement takes longer than running it.
+# Built once: the dashboard runs them every second, and building a statement takes longer than running it.
 _SUMMED = select(
     *(
         func.coalesce(func.sum(each), 0)

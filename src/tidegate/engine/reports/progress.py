@@ -29,7 +29,7 @@ class KindProgress(msgspec.Struct, frozen=True, kw_only=True):
     """To be tried again, not before a moment."""
     succeeded: int
     unavailable: int
-    """Done, though the upstream shows what they asked for to nobody; the run counts them as succeeded."""
+    """Done: the upstream shows their resource to no credential. The run counts them as succeeded."""
     failed: int
     canceled: int
 
@@ -58,7 +58,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed, or whose answer nobody gets, and why."""
+    """A job that failed or is unavailable, and why."""
 
     run_id: int
     job_id: int
@@ -131,7 +131,7 @@ def failures_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> li
 
 
 def unavailable_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
-    """The first jobs of these runs that asked for what the upstream shows to nobody."""
+    """The first jobs of these runs whose resource the upstream shows to no credential."""
     return _reasons_of(tx, run_ids, JobState.UNAVAILABLE, limit)
 
 

@@ -58,7 +58,7 @@ class JobsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that somebody began long ago, and has not ended."""
+    """A job that was claimed long ago, and has not ended."""
 
     id: int
     run_id: int

@@ -1,9 +1,9 @@
 """Begins the runs of schedules that are due; the leader's timekeeper calls, and sleeps until the next one.
 
-A run and the next due time of its schedule are one transaction, so a due time begins one run at most, whoever dies or
-believes to lead. It also records the firing, with the due time as its key: where somebody else has fired that very
-time already, no run begins. Times that were missed, because nobody was there, begin one run together. Many that are due
-at once are done in small transactions, between which everybody else has a turn.
+A run and the next due time of its schedule are one transaction, so a due time begins at most one run, even if a process
+dies or two believe to lead. The transaction also records the firing, with the due time as its key: if that time was
+fired before, no run begins. Missed times begin one run together. Many schedules that are due at once are processed in
+small transactions, so that other writers get their turn.
 """
 
 import math
@@ -114,7 +114,7 @@ class DueSchedules:
             if jobs:
                 await self._offer(jobs)
         except BaseException:
-            # The commit may have happened, and nobody else will come back to its jobs.
+            # The commit may have happened, and no other process enqueues its jobs.
             self._on_doubt()
             raise
 
@@ -204,7 +204,7 @@ def _begin(
 
 
 def _repeated(schedule: Schedule, before: Firing) -> Fired:
-    """Somebody has fired this very time."""
+    """This due time was fired before."""
     reason = before.reason or f"this time was fired already: run {before.run_id}"
     return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
 
@@ -221,7 +221,7 @@ def _plan_anew(tx: Transaction, fired: Fired) -> None:
     next_at = None
     try:
         next_at = next_time(schedule.cron, schedule.timezone, after=tx.now)
-    except InvalidArgument as error:  # a zone that this machine does not know: paused until somebody looks
+    except InvalidArgument as error:  # a zone that this machine does not know: paused until an operator looks
         reason = f"paused: {error}"
     values: dict[str, Any] = {"next_at": next_at, "last_due_at": schedule.next_at, "last_error": reason}
     if fired.run_id is not None:

@@ -1,4 +1,4 @@
-"""Firings of schedules: each has a key, and begins one run at most, whoever asks for it and how often.
+"""Firings of schedules: each has a key, and begins at most one run, however often it is requested.
 
 Whoever fires locks the row of the schedule, looks whether the key has begun a run, and writes it in the transaction
 that begins one. A key that began none, because its user had an active run, may be fired again. The clock's own firings
@@ -47,7 +47,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleInactive(Conflict):
-    """The schedule is paused, and so nobody fires it; the firing is not recorded, and may be tried again."""
+    """The schedule is paused. The firing is not recorded, and may be tried again."""
 
     def __init__(self, schedule_id: int) -> None:
         super().__init__(f"schedule {schedule_id} is paused; resume it first")

@@ -1,4 +1,4 @@
-"""Schedules: for whom runs begin by the clock, and when. Whoever changes one wakes the leader, who keeps the time."""
+"""Schedules of runs. A change of a schedule wakes the leader, which keeps the time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """Whom its runs are about."""
+        """The subject of its runs."""
         return Subject(user_id=self.user_id, login=self.login, options=self.options)
 
 

@@ -45,7 +45,7 @@ schedule_firings = Table(
         primary_key=True,
         autoincrement=False,
     ),
-    # The due time, or whatever name whoever asked gave it.
+    # The due time, or the key that the caller gave.
     Column("firing_key", exact_text(200), primary_key=True),
     Column("fired_at", UtcDateTime, nullable=False, index=True),
     Column("outcome", exact_text(16), nullable=False),
@@ -53,4 +53,4 @@ schedule_firings = Table(
     Column("reason", Text),
     **TABLE_OPTIONS,
 )
-"""What was fired already, so that nobody fires it twice; written by the transaction that begins the run."""
+"""Recorded firings, so that none is repeated; written by the transaction that begins the run."""

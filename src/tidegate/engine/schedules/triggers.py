@@ -1,4 +1,4 @@
-"""Fires a schedule because somebody asks for it: a message from elsewhere, a command, another program.
+"""Fires a schedule on request: of a message, a command, or another program.
 
 Whoever asks names the firing by a key. The same key begins one run at most, however many ask, in how many processes,
 and how often: once it has, all others are told of that run. A key that was skipped, since the user had an active run,
@@ -70,12 +70,12 @@ class Triggers:
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A firing that somebody asks for."""
+    """A requested firing."""
 
     schedule_id: int
     firing_key: str
     pool: str
-    """Whoever makes its calls."""
+    """The pool that makes its calls."""
     traceparent: str | None = None
 
 

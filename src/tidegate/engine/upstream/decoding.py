@@ -63,7 +63,7 @@ class Body:
             self._inflate(chunk)
 
     def finish(self) -> bytes:
-        """The whole body."""
+        """Return the complete decoded body."""
         if self._inflater is not None and not self._inflater.eof:
             raise BodyCutShort
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)

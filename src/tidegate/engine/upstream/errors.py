@@ -10,7 +10,7 @@
         ├── TooLarge            the body is larger than we take
         └── Undecodable         the answer is not HTTP, or its body is not what its encoding says
 
-`was_sent` says whether the upstream can have counted the call: True, it has; False, it has not; None, nobody knows, so
+`was_sent` says whether the upstream can have counted the call: True, it has; False, it has not; None, unknown, so
 it counts as spent. `head` is there when the answer had begun, so that what it says of our allowance can be booked.
 Those that are `Unavailable` too may be tried again; the others would fail again.
 """
@@ -30,7 +30,7 @@ class UpstreamFailed(TidegateError):
 
     @property
     def public_message(self) -> str:
-        """Names no address."""
+        """The message without the address."""
         return "the upstream gave no usable answer"
 
     def __init__(

@@ -23,7 +23,7 @@ class SentMeter:
         self._slots: deque[list[int]] = deque()
 
     def note(self) -> None:
-        """A request leaves."""
+        """Count a request that is sent now."""
         slot = int(self._stopwatch()) // _SLOT_MS
         if self._slots and self._slots[-1][0] == slot:
             self._slots[-1][1] += 1

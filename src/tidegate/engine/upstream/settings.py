@@ -38,7 +38,7 @@ class UpstreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
     """Hosts that crawls and redirects may lead to although their addresses are not public: names, addresses, or
     networks such as `10.1.0.0/16`. Hosts that the settings or a source of yours name are always allowed."""
     user_agent: str = Field(default=f"tidegate/{__version__}", min_length=1)
-    """How we introduce ourselves; some upstreams refuse those who do not."""
+    """The User-Agent header; some upstreams refuse requests without it."""
 
     @field_validator("private_hosts")
     @classmethod

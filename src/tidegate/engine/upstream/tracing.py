@@ -9,7 +9,7 @@ Fetch = Callable[[Request, Permit | None], Awaitable[Answer]]
 
 
 def called(fetch: Fetch) -> Fetch:
-    """The same inside a span, where whoever calls is inside one. No header and no query is told: some are secrets."""
+    """Wrap the function in a span, if the caller has one. Headers and queries are left out: some are secrets."""
     if not traces.is_inside():
         return fetch
 

@@ -31,7 +31,7 @@ local function floor_of(credential, limit)
   return math.min(credential.floor, math.floor(limit / 10))
 end
 
--- End a window whose time is over. A call lost shortly before our end of the window may have been counted after the
+-- End a window after its time. A call lost shortly before our end of the window may have been counted after the
 -- upstream's, so it counts in the new one too.
 local function end_window(allowance, now)
   if allowance.resets_at and now >= allowance.resets_at then

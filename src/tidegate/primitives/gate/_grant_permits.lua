@@ -20,7 +20,7 @@ local function next_in_queues(gate, credential, pool, bucket, most)
 end
 
 -- The first jobs that the units pay for, as {job, turn, position, record}; their cost; when the next one may be paid for.
--- A position whose record is gone belongs to no job and is deleted.
+-- A position without a record belongs to no job and is deleted.
 local function affordable_jobs(gate, ranks, positions, units, credential, allowance)
   local names, chosen, cost = {}, {}, 0
   for n, rank in ipairs(ranks) do names[n] = job_of(rank) end

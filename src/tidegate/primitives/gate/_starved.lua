@@ -1,4 +1,4 @@
--- Buckets of a pool whose jobs wait until a call of any bucket ends, in the order in which they began to wait.
+-- Buckets of a pool with jobs that wait until a call of any bucket ends, in the order in which they began to wait.
 --
 -- An unmetered credential may have a thousand buckets. When one of its calls ends, only the buckets listed here (field
 -- `starved|pool` of `pools`) are visited, and only while a credential is free.
@@ -38,7 +38,7 @@ local function has_free_credential(gate, pool)
   return #idle > 0
 end
 
--- Call `dispatch` for the buckets that wait longest, while a credential is free. A bucket whose jobs still wait is
+-- Call `dispatch` for the buckets that wait longest, while a credential is free. A bucket with waiting jobs is
 -- appended again.
 local function serve_starved(gate, pool, dispatch)
   local starved = starved_buckets(gate, pool)

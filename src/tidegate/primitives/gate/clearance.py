@@ -42,7 +42,7 @@ class GatePermit:
 
     @property
     def spends(self) -> str:
-        """The credential."""
+        """The credential that the request spends."""
         return self.admitted.credential
 
     def use(self) -> None:

@@ -1,4 +1,4 @@
--- Tell whether requests may still be sent whose permits were given a while ago.
+-- Check whether requests with older permits may still be sent.
 --
 ---@keyset keys
 ---@arg asked   packed  list of {credential, bucket, message, by}
@@ -8,7 +8,7 @@
 ---@include pace
 -- Reply: for each of them {1} where its request may be sent, or {0, ms for which its credential is blocked there}
 -- A credential or a bucket may have been blocked since. A permit that is too old is exchanged for a new one, which counts
--- as one more call of the minute. A permit whose message is gone was taken over and is void.
+-- as one more call of the minute. A permit without its message was taken over and is void.
 
 -- For how long this credential is blocked in this bucket; nil where the gate does not know it.
 local function blocked_ms(gate, name, bucket)

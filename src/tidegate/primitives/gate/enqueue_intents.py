@@ -1,7 +1,7 @@
-"""Whoever commits jobs and offers them afterwards promises so before: if he dies in between, somebody looks for them.
+"""Enqueue intents: recorded before jobs are committed, confirmed after they were enqueued in the gate.
 
-A process of the deployment that dies is missed in any case. But runs are begun, and taken up again, by others as well:
-a command that does nothing else, or a process that has not joined yet.
+An intent that expires unconfirmed triggers a recovery: its process may have died between the two steps. The death of a
+member process is noticed in any case. But commands and processes that have not joined yet begin runs, too.
 """
 
 from datetime import timedelta
@@ -29,14 +29,14 @@ async def _broken(
 
 
 class EnqueueIntents:
-    """Those of one gate; `make` rings its timekeeper where that has to look earlier than it knows."""
+    """The intents of one gate. `record` wakes its timekeeper if the intent expires before all others."""
 
     def __init__(self, valkey: Valkey, unit: Unit, *, wake: Key, clock: Clock) -> None:
         self._valkey, self._wake, self._clock = valkey, wake, clock
         self._promises, self._looks = promise_keys(unit)
 
     async def record(self, look_after: timedelta | None = None) -> str:
-        """Promise to offer what will be committed next; others look for it from `look_after` on."""
+        """Record that jobs are committed next. Without a confirmation, recovery runs after `look_after`."""
         promise, look_ms = new_id(), milliseconds(FIRST_LOOK if look_after is None else look_after)
         await _promise(
             self._valkey,
@@ -49,11 +49,11 @@ class EnqueueIntents:
         return promise
 
     async def confirm(self, promise: str) -> None:
-        """It is offered, or was never committed: nobody needs to look."""
+        """Remove an intent: its jobs were enqueued, or never committed."""
         await self._valkey.pipeline([("ZREM", self._promises, promise), ("HDEL", self._looks, promise)])
 
     async def expired(self) -> tuple[int, int | None]:
-        """How many promises are so old that somebody should look now, and in how many ms to ask again, if at all."""
+        """Return the number of expired intents, and in how many ms to ask again; None where there are no others."""
         due, next_in_ms = await _broken(
             self._valkey,
             promises=self._promises,

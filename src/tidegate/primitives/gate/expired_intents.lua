@@ -1,4 +1,4 @@
--- EnqueueIntents whose time has come: whoever made them may have died between commit and offer, or may be slow.
+-- Return expired enqueue intents: their processes may have died between commit and enqueue, or may be slow.
 --
 ---@key promises  zset  promise, scored by when to look in ms
 ---@key looks     hash  promise -> looks so far
@@ -6,7 +6,7 @@
 ---@arg most      int   looks, after which nobody can be that slow
 ---@arg now_ms    time
 -- Reply: {promises to look for now, ms until the next look or -1}
--- Whoever asked and never got the answer looks the next time; and a connection that broke is a reason to look by itself.
+-- A caller that did not get the reply asks again; a broken connection triggers a recovery by itself.
 
 local due = redis.call('ZRANGE', promises, '-inf', now_ms, 'BYSCORE')
 for _, promise in ipairs(due) do

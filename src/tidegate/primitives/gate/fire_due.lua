@@ -1,4 +1,4 @@
--- Do what is due: enqueue jobs whose delay ended, dispatch buckets that may have capacity again.
+-- Do what is due: enqueue jobs at the end of their delay, dispatch buckets that may have capacity again.
 --
 ---@keyset keys
 ---@arg most    int

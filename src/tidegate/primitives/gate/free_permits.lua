@@ -1,4 +1,4 @@
--- Free permits whose message is gone from the stream (deleted by hand, or the stream was lost). Their calls count as spent.
+-- Free permits without a message in the stream (deleted by hand, or the stream was lost). Their calls count as spent.
 --
 ---@keyset keys
 ---@arg lost    packed

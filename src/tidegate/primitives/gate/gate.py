@@ -47,7 +47,7 @@ class Settled:
 
     settled: int
     stale: int
-    """Results that came too late: somebody else holds the message, or it was settled before."""
+    """Results that came too late: another worker holds the message, or it was settled before."""
     entered: int
     dispatched: int
 
@@ -99,7 +99,7 @@ class Gate:
         self._clock = clock or SystemClock()
         self._permits = metrics.GATE_PERMITS.labels(unit.name)
         self.intents = EnqueueIntents(valkey, unit, wake=wake, clock=self._clock)
-        """Of those who are about to offer what they commit first."""
+        """Enqueue intents of commits whose jobs are not enqueued yet."""
 
     async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
         """Add a credential to `pool`, or change its limits. A credential belongs to one pool only.
@@ -145,7 +145,7 @@ class Gate:
         """Say how fast a bucket of a pool may be called, by all its credentials together.
 
         With a gap, or where it is asked for, one call is out at a time, and the next permit is given `gap_ms` after
-        that one ended. A bucket without memory counts from now. With `rest_ms` nobody calls for at least so long.
+        that one ended. A bucket without memory counts from now. With `rest_ms` no call is made for at least so long.
         Where few of the pool's credentials are left that need not rest, the gap grows by itself.
         """
         require_name("pool", pool)
@@ -177,7 +177,7 @@ class Gate:
 
     async def settle(self, results: Sequence[Settlement], *, follow_ups: Sequence[Job] = ()) -> Settled:
         """End permits: acknowledge their messages, book what the upstream said, offer what follows, open the gates."""
-        # What does not fit into one call is offered first: after the last acknowledgement nobody would.
+        # What does not fit into one call is enqueued first: after the last acknowledgement recovery would not find it.
         totals = [0, 0, await self.enqueue(follow_ups[_MOST_PER_CALL:]), 0]
         offers = follow_ups[:_MOST_PER_CALL]
         for some in list(_batches(results)) or [results]:

@@ -1,4 +1,4 @@
-"""What goes into the gate, what comes out of it, and what is said afterwards."""
+"""Values of the gate: jobs that enter it, dispatched jobs with their permits, and settlements."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,13 +18,13 @@ _LARGEST_SAID = 10**15
 
 
 class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One call that somebody wants made."""
+    """One call that waits for a permit."""
 
     job: str
     """Its name; the same name is never inside twice."""
     pool: str
     run: str
-    """Whose it is: the runs of a pool take turns."""
+    """The run of the job: the runs of a pool take turns."""
     bucket: str = "core"
     priority: int = 5
     """0 goes before 9, whatever the turn."""
@@ -68,7 +68,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Which of the credential's windows the permit was taken from, by our own count."""
     payload: str
     deliveries: int
-    """1 for the first worker that gets it; more for those who take over."""
+    """1 for the first worker that gets it; more after it was taken over."""
     by: int = 0
     """When the request must have left, in ms of the server's clock; 0 where it is unknown."""
 
@@ -94,7 +94,7 @@ class Outcome(StrEnum):
     """What became of a permit."""
 
     ANSWERED = "answered"  # the upstream answered; without an allowance, the call counts as spent
-    UNKNOWN = "unknown"  # nobody knows whether the upstream counted it, so it counts
+    UNKNOWN = "unknown"  # it is unknown whether the upstream counted it, so it counts
     UNUSED = "unused"  # the call was never made
 
 
@@ -134,11 +134,11 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     resets_in_ms: int | None = None
     blocked_ms: int | None = None
     is_guess: bool = False
-    """Nobody said how long the rest must be, so `blocked_ms` is the least."""
+    """The upstream did not say how long to rest, so `blocked_ms` is a minimum."""
     rests_bucket: bool = False
     """`blocked_ms` is about this bucket of the credential's, and leaves its others alone."""
     pause_ms: int | None = None
-    """So long the bucket rests, whoever's turn it is."""
+    """How long the bucket rests, for all credentials."""
     retired: bool = False
     is_reported: bool = False
     """The rest was booked when the answer came; see `Gate.report`."""
@@ -156,11 +156,11 @@ def settlement(
     pause_ms: int | None = None,
     retired: bool = False,
 ) -> Settlement:
-    """Say what became of a permit, what the headers told, and whether the credential must rest or is no good any more.
+    """Return the end of a permit: its outcome, the limits in the headers, and a block or end of the credential.
 
     `bucket` is the one the answer named, where that differs from the one the job assumed. Where the upstream did not
     say how long to rest, `blocked_ms` is a guess: each such rest that soon follows another is twice as long. With
-    `rests_bucket` the credential rests in that bucket only. `pause_ms` is for all: so long nobody calls in that bucket.
+    `rests_bucket` the credential rests in that bucket only. `pause_ms` is the pause of the bucket for all credentials.
     """
     for name, ms in (("blocked_ms", blocked_ms), ("pause_ms", pause_ms)):
         if ms is not None:

@@ -1,4 +1,4 @@
--- Somebody is about to commit jobs and then to offer them. If he does not come back, others must look for them.
+-- Record an enqueue intent. It triggers a recovery unless it is confirmed before it expires.
 --
 ---@key promises  zset  promise, scored by when to look in ms
 ---@key wake      list  the timekeeper's wakeup
@@ -7,7 +7,7 @@
 ---@arg now_ms    time
 ---@include send_wakeup
 -- Reply: 1
--- Rings where it is the first to come due: the timekeeper may sleep for longer.
+-- Wakes the timekeeper if this intent expires before all others.
 
 -- EnqueueIntents of one slot of time come due together: a thousand commits that failed must not cause a thousand recoveries.
 local slot_ms = look_ms / 4

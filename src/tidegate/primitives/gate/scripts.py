@@ -74,13 +74,13 @@ async def dismiss(valkey: Valkey, *, credential: str, now_ms: int | None, **keys
 
 @lua_script("status.lua")
 async def status(valkey: Valkey, *, pool: str, now_ms: int | None, **keys: Unpack[GateKeys]) -> bytes:
-    """Describe a pool."""
+    """Describe the credentials and queues of a pool."""
     ...
 
 
 @lua_script("free_permits.lua")
 async def free_permits(valkey: Valkey, *, lost: Sequence[str], now_ms: int | None, **keys: Unpack[GateKeys]) -> int:
-    """Free permits whose message is gone."""
+    """Free permits without a message."""
     ...
 
 

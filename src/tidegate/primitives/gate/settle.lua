@@ -9,7 +9,7 @@
 ---@include enqueue
 ---@include record_result
 -- Reply: {permits settled, results that came too late, jobs that were new, jobs dispatched}
--- Whoever holds the message holds the permit. A result for a message that has passed to another worker, or was settled
+-- The consumer of the message owns the permit. A result for a message that has passed to another worker, or was settled
 -- before, ends nothing. A call counts as spent where its outcome is unknown: there was no answer, or it did not say what
 -- is left, or a worker had the message before this one and died. What the upstream said of its allowance counts in any
 -- case; a block that was reported before (see report_refusal.lua) is recorded already.

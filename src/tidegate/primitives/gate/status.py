@@ -12,7 +12,7 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     held: int
     """Units of calls that are under way."""
     lost: int
-    """Units of calls of this window whose fate is unknown; they count as spent."""
+    """Units of calls of this window with an unknown outcome; they count as spent."""
     calls_now: int
     limit: int | None = None
     remaining: int | None = None
@@ -28,7 +28,7 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CredentialStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential."""
+    """The state and limits of one credential."""
 
     name: str
     in_flight: int
@@ -59,13 +59,13 @@ class PaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_out: bool
     """Whether a call is under way of which the others wait to see the end."""
     rests_in_ms: int
-    """For how much longer nobody may call."""
+    """For how much longer no call may be made."""
     opens_in_ms: int | None = None
     """When the next call may be made, as far as the pace goes; None while one is out."""
 
 
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One pool: who serves it, and how many jobs wait for which bucket."""
+    """One pool: its credentials, and how many jobs wait for each bucket."""
 
     credentials: list[CredentialStatus]
     waiting: dict[str, int]
