@@ -8,7 +8,7 @@ from chaos.fleet import Nursery
 from chaos.servers import LosableValkey
 
 from bench.figures import Figure, Section
-from tidegate.systems.github import ALL
+from tidegate.systems.github import CONVERSATIONS
 from tidegate_simulators.github import KINDS, SimulatorConfig, WorldShape
 
 USERS = 12
@@ -27,7 +27,9 @@ async def measure() -> Section:
         LosableValkey() as valkey,
     ):
         servers = Servers(valkey_url=valkey.url)
-        async with open_site(nursery, Path(folder), servers, config, settings={}, limits=LIMITS, include=ALL) as site:
+        async with open_site(
+            nursery, Path(folder), servers, config, settings={}, limits=LIMITS, include=CONVERSATIONS
+        ) as site:
             await site.working()
             await _collect(site)
             first, compared = site.github.report(None, KINDS), await site.comparison()

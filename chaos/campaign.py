@@ -21,7 +21,7 @@ from chaos.outcome import Outcome, examine
 from chaos.servers import LosableValkey
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.runtime.waiting import end
-from tidegate.systems.github import ALL
+from tidegate.systems.github import CONVERSATIONS
 from tidegate_simulators.github import KINDS, GithubSimulator, Manners, SimulatorConfig, Sizes, WorldShape
 
 _OPERATORS, _AT_ONCE = 2, 12
@@ -181,7 +181,7 @@ async def conduct(plan: Plan, nursery: Nursery, folder: Path, tell: Tell) -> Out
                 _config(plan, world),
                 settings=plan.settings,
                 limits={"concurrency": _AT_ONCE},
-                include=ALL,
+                include=CONVERSATIONS,
             )
             async with opening as site:
                 return await Campaign(plan, site, tell, lose=losses).run()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from reference.commands import describe_commands
+from reference.entities import describe_entities
 from reference.events import describe_events
 from reference.figures import describe_figures
 from reference.operations import describe_operations
@@ -49,6 +50,10 @@ async def _warehouse() -> str:
     return describe_warehouse()
 
 
+async def _entities() -> str:
+    return describe_entities()
+
+
 PAGES: dict[str, Callable[[], Coroutine[Any, Any, str]]] = {
     "api": _api,
     "cli": _cli,
@@ -58,5 +63,6 @@ PAGES: dict[str, Callable[[], Coroutine[Any, Any, str]]] = {
     "events": _events,
     "tables": _tables,
     "warehouse": _warehouse,
+    "github-entities": _entities,
 }
 """By the name of their file. The keys on the server have a page that people write, docs/keyspace.md."""

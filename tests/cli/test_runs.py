@@ -259,7 +259,7 @@ async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
             "subject is 'octo.cat': must be a login",
             "since is 'yesterday': must be a date or a time",
             "lies in the future",
-            "include is 'stars': must be among essential, all, profile",
+            "include is 'stars': must be among essential, conversations, all, profile",
             "api_url is 'ftp://x'",
             "missing.txt cannot be read",
             "bad.txt, line 2",

@@ -24,7 +24,7 @@ from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.github import ALL
+from tidegate.systems.github.kinds import REGISTRY
 from tidegate.systems.github.subjects import GithubSubject
 
 TAG = "runs"
@@ -41,7 +41,7 @@ class NewRuns(Selected, frozen=True, kw_only=True):
     logins: Annotated[list[SubjectText], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
     """Several subjects: the answer is 207, with a status for each."""
     include: (
-        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(ALL)})]], Meta(min_length=1)] | None
+        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(REGISTRY)})]], Meta(min_length=1)] | None
     ) = None
     """What to collect; as the settings say, where it is left out."""
     since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (

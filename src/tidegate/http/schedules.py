@@ -14,7 +14,8 @@ from tidegate.http.endpoints import Answer, Endpoint, Given
 from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType
 from tidegate.http.views import Id, Limit
-from tidegate.systems.github import ALL, GithubSource
+from tidegate.systems.github import GithubSource
+from tidegate.systems.github.kinds import REGISTRY
 
 TAG = "schedules"
 _KEY = "^[ -z~]+$"
@@ -32,7 +33,7 @@ class NewSchedule(Selected, frozen=True, kw_only=True):
     ] = "UTC"
     """By whose clocks."""
     include: (
-        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(ALL)})]], Meta(min_length=1)] | None
+        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(REGISTRY)})]], Meta(min_length=1)] | None
     ) = None
     """What to collect; as the settings say, where it is left out."""
     since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (

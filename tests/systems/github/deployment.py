@@ -135,6 +135,7 @@ async def deployed(
     events: int | None = 20,
     quirks: bool = False,
     organizations: int = 0,
+    extras: int = 3,
     limits: LimitSettings | None = None,
     manners: Manners = CALM,
     include: Iterable[str] = ESSENTIAL,
@@ -145,6 +146,7 @@ async def deployed(
         world=WorldShape(
             users=users,
             organizations=organizations,
+            extras=extras,
             repositories=repositories,
             sizes=sizes,
             events=events,

@@ -12,10 +12,10 @@ from tidegate.core.telemetry.metrics import COLLECT_ITEMS_SKIPPED
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.source import Cursor, Reading, Subject, Task, Verdict
-from tidegate.systems.github import ALL, GithubSource, kinds
+from tidegate.systems.github import CONVERSATIONS, GithubSource, kinds
 from tidegate_simulators.github import FaultKind, Sizes, parse_faults
 
-source = GithubSource(API, kinds.ALL)
+source = GithubSource(API, kinds.CONVERSATIONS)
 
 MOMENT = "2026-01-02T00:00:00Z"
 GOOD: dict[str, dict[str, Any]] = {
@@ -204,7 +204,7 @@ async def test_a_bad_item_on_every_page_of_every_list_costs_that_item_alone(tmp_
         "no-id@repo.issue_comments=1,wrong-type@repo.review_comments=1,null@graphql=1"
     )
     manners = msgspec.structs.replace(CALM, faults=faults)
-    async with deployed(tmp_path, embedded_url, sizes=LONG, events=120, include=ALL, manners=manners) as it:
+    async with deployed(tmp_path, embedded_url, sizes=LONG, events=120, include=CONVERSATIONS, manners=manners) as it:
         (login,) = it.sim.world.logins()
         counted = COLLECT_ITEMS_SKIPPED.labels("github", kinds.REPO_ISSUES)._value.get()  # pyright: ignore[reportPrivateUsage]
         (run,) = await it.collect(login)
@@ -241,7 +241,7 @@ async def test_an_item_that_cannot_be_read_once_is_read_again_in_the_same_run(tm
 
 async def test_items_that_cannot_be_read_in_one_run_are_fetched_by_the_next(tmp_path: Path, embedded_url: str):
     sizes = Sizes(issues=120, pulls=3, commits=5, issue_comments=2, review_comments=2, reviews=4)
-    async with deployed(tmp_path, embedded_url, sizes=sizes, include=ALL, repositories=2) as it:
+    async with deployed(tmp_path, embedded_url, sizes=sizes, include=CONVERSATIONS, repositories=2) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.set_rules(parse_faults(UNREADABLE))
         (first,) = await it.collect(login)
@@ -295,7 +295,7 @@ async def test_bodies_of_something_else_are_asked_for_again(tmp_path: Path, embe
 
 async def test_what_accounts_and_forks_left_empty_is_stored_and_counted(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, faults=parse_faults("nested-null=1"))
-    async with deployed(tmp_path, embedded_url, sizes=LONG, include=ALL, manners=manners) as it:
+    async with deployed(tmp_path, embedded_url, sizes=LONG, include=CONVERSATIONS, manners=manners) as it:
         (login,) = it.sim.world.logins()
         (run,) = await it.collect(login)
 

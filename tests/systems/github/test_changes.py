@@ -17,7 +17,7 @@ from tests.systems.github.deployment import (
     deployed,
 )
 from tests.waiting import look_again
-from tidegate.systems.github import ALL
+from tidegate.systems.github import CONVERSATIONS
 from tidegate_simulators.github import FaultKind, Sizes
 
 
@@ -28,7 +28,7 @@ def first_repository(it: Deployment) -> str:
 
 @pytest.mark.full
 async def test_what_is_new_is_found_with_a_call_for_each_list_that_changed(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=ALL) as it:
+    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=CONVERSATIONS) as it:
         (login,), name, change = it.sim.world.logins(), first_repository(it), it.sim.mutate
         await it.collect(login)
         before = it.sim.report()
@@ -183,7 +183,7 @@ async def test_a_repository_that_is_deleted_while_pages_are_read_hides_no_other(
 
 
 async def test_a_repository_that_is_gone_takes_along_what_is_in_it(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, sizes=SMALL, include=ALL) as it:
+    async with deployed(tmp_path, embedded_url, sizes=SMALL, include=CONVERSATIONS) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)
         await it.collect(login)
         inside = {kind: await resources_of(it, kind) for kind in ("issue", "pull_request", "commit")}
@@ -202,7 +202,7 @@ async def test_a_transferred_repository_is_found_though_the_former_owner_missed_
     tmp_path: Path, embedded_url: str
 ):
     """The new owner's run is the earlier one, but its list comes late: after the later run of the former owner."""
-    async with deployed(tmp_path, embedded_url, users=2, sizes=SMALL, include=ALL) as it:
+    async with deployed(tmp_path, embedded_url, users=2, sizes=SMALL, include=CONVERSATIONS) as it:
         one, two = it.sim.world.logins()
         await it.collect(one, two)
         moved = it.sim.truth(one).repositories[0].repository["full_name"]
@@ -288,7 +288,7 @@ async def test_a_list_beyond_the_reach_of_pages_is_read_from_both_ends(tmp_path:
 @pytest.mark.full
 async def test_a_query_that_takes_too_long_is_halved_and_one_with_holes_repeated(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, graphql_nodes_in_time=2_600)
-    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=ALL, manners=manners) as it:
+    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=CONVERSATIONS, manners=manners) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.inject(FaultKind.PARTIAL, route="graphql", times=2)
         (run,) = await it.collect(login)
@@ -299,7 +299,7 @@ async def test_a_query_that_takes_too_long_is_halved_and_one_with_holes_repeated
 
 
 async def test_more_reviews_than_come_along_are_fetched_pull_by_pull(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, sizes=Sizes(pulls=2, reviews=350), include=ALL) as it:
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(pulls=2, reviews=350), include=CONVERSATIONS) as it:
         (login,) = it.sim.world.logins()
         await it.collect(login)
 

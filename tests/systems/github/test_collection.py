@@ -7,14 +7,16 @@ import pytest
 
 from tests.systems.github.deployment import CALM, LARGE, assert_complete, assert_talk_is_complete, deployed
 from tidegate.engine.reports.progress import unavailable_of
-from tidegate.systems.github import ALL
+from tidegate.systems.github import CONVERSATIONS
 from tidegate_simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 
 
 async def test_three_users_are_collected_completely_and_at_the_price_of_a_perfect_collector(
     tmp_path: Path, embedded_url: str
 ):
-    async with deployed(tmp_path, embedded_url, users=3, repositories=2, sizes=LARGE, events=130, include=ALL) as it:
+    async with deployed(
+        tmp_path, embedded_url, users=3, repositories=2, sizes=LARGE, events=130, include=CONVERSATIONS
+    ) as it:
         logins = it.sim.world.logins()
         runs = await it.collect(*logins)
 
@@ -29,7 +31,7 @@ async def test_three_users_are_collected_completely_and_at_the_price_of_a_perfec
 
 
 async def test_a_second_run_of_an_unchanged_account_costs_nothing(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, repositories=2, sizes=LARGE, include=ALL) as it:
+    async with deployed(tmp_path, embedded_url, repositories=2, sizes=LARGE, include=CONVERSATIONS) as it:
         (login,) = it.sim.world.logins()
         await it.collect(login)
         before = it.sim.report()
@@ -41,7 +43,7 @@ async def test_a_second_run_of_an_unchanged_account_costs_nothing(tmp_path: Path
 
 
 async def test_an_empty_repository_is_not_asked_again_until_something_is_pushed(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=2), include=ALL) as it:
+    async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=2), include=CONVERSATIONS) as it:
         (login,) = it.sim.world.logins()
         (run,) = await it.collect(login)
         assert run.failed_jobs == 0
@@ -106,7 +108,7 @@ async def test_faults_of_all_kinds_delay_and_lose_nothing(tmp_path: Path, embedd
 
 @pytest.mark.full
 async def test_a_pool_keeps_each_repository_with_the_token_that_knows_it(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, users=2, repositories=6, include=ALL, is_pooled=True) as it:
+    async with deployed(tmp_path, embedded_url, users=2, repositories=6, include=CONVERSATIONS, is_pooled=True) as it:
         logins = it.sim.world.logins()
         await it.collect(*logins)
         await assert_complete(it, *logins)

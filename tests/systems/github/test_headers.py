@@ -9,7 +9,7 @@ from tests.systems.github.answers import ALLOWED, API, NOW, answer, task
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import Cursor, Subject
 from tidegate.engine.upstream.messages import Headers
-from tidegate.systems.github import ALL, ESSENTIAL, GithubSource, kinds, limits
+from tidegate.systems.github import CONVERSATIONS, ESSENTIAL, GithubSource, kinds, limits
 from tidegate.systems.github.links import ForeignLink, below, links, next_path
 from tidegate.systems.github.requests import require_api_url
 
@@ -107,7 +107,7 @@ def test_a_run_begins_with_profile_repositories_and_events():
 def test_kinds_bring_along_what_they_need_and_unknown_ones_are_refused():
     assert kinds.require_kinds([]) == {"USER_BASIC"}
     assert kinds.require_kinds(["REPO_REVIEWS"]) == {"USER_BASIC", "REPO_PRS", "REPO_REVIEWS"}
-    assert ESSENTIAL < ALL
+    assert ESSENTIAL < CONVERSATIONS
     with pytest.raises(InvalidArgument, match="include is 'STARS'"):
         GithubSource(API, ["STARS"])
 
@@ -130,7 +130,7 @@ def test_an_address_with_a_user_or_a_password_is_refused_and_not_repeated(url: s
 def test_the_free_call_tells_of_the_bucket_that_was_waited_for():
     said = {"limit": 10, "remaining": 3, "reset": int(ALLOWED["x-ratelimit-reset"]), "used": 7}
     state = task(kinds.REPO_REVIEWS, Cursor(etag="e"), newest="2026-01-01T00:00:00Z", etag="e")
-    source = GithubSource(API, ALL)
+    source = GithubSource(API, CONVERSATIONS)
     assert source.request(state, "x").url == f"{API}/rate_limit"
     reading = source.read(state, answer(200, {"resources": {"core": said}}))
     assert reading.allowance is not None

@@ -9,7 +9,7 @@ from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import GithubSource, kinds
 
-source = GithubSource(API, kinds.ALL)
+source = GithubSource(API, kinds.CONVERSATIONS)
 NEWEST = "2026-01-02T00:00:00Z"
 EMPTY = task(kinds.REPO_COMMITS, Cursor(cursor="empty", timestamp=HELLO.pushed_at))
 REVIEWED = task(kinds.REPO_REVIEWS, Cursor(etag='"e"', timestamp=NEWEST), newest=NEWEST, etag='"e"')

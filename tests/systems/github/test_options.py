@@ -8,7 +8,7 @@ import pytest
 from tests.systems.github.answers import API, answer, follow_up, link, task
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import Reading, Subject, Task
-from tidegate.systems.github import ALL, ESSENTIAL, GithubSource, kinds, parse_login, require_login
+from tidegate.systems.github import CONVERSATIONS, ESSENTIAL, GithubSource, kinds, parse_login, require_login
 
 HELLO = {"id": 7, "full_name": "octocat/hello", "node_id": "R_7"}
 PULL = {"id": 1, "number": 1, "updated_at": "2026-01-02T00:00:00Z"}
@@ -32,7 +32,7 @@ def kinds_followed(reader: GithubSource, listing: Task) -> set[str]:
     return {spec.kind for spec in found} | {spec.kind for reading in pulls for spec in reading.follow_ups}
 
 
-@pytest.mark.parametrize("of_reader", [ESSENTIAL, ALL, frozenset({kinds.USER_BASIC})])
+@pytest.mark.parametrize("of_reader", [ESSENTIAL, CONVERSATIONS, frozenset({kinds.USER_BASIC})])
 def test_a_worker_collects_what_the_run_wants_whatever_it_would_do_by_itself(of_reader: frozenset[str]):
     beginner, reader = GithubSource(API), GithubSource(API, of_reader)
 
@@ -46,7 +46,7 @@ def test_a_worker_collects_what_the_run_wants_whatever_it_would_do_by_itself(of_
 
 def test_a_run_that_does_not_say_gets_what_the_process_that_began_it_collects():
     listing = listing_of(GithubSource(API, ["commits"]), octocat())
-    assert kinds_followed(GithubSource(API, ALL), listing) == {"REPO_COMMITS"}
+    assert kinds_followed(GithubSource(API, CONVERSATIONS), listing) == {"REPO_COMMITS"}
 
 
 def test_a_job_without_a_wish_gets_what_its_worker_collects():
@@ -79,7 +79,9 @@ def next_page(before: Task, reading: Reading) -> Task:
 
 def test_events_are_read_only_by_runs_that_want_them():
     assert "USER_EVENTS" in {job.kind for job in GithubSource(API, ["profile"]).first_jobs(octocat(include=["all"]))}
-    assert "USER_EVENTS" not in {job.kind for job in GithubSource(API, ALL).first_jobs(octocat(include=["issues"]))}
+    assert "USER_EVENTS" not in {
+        job.kind for job in GithubSource(API, CONVERSATIONS).first_jobs(octocat(include=["issues"]))
+    }
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,13 @@ def test_events_are_read_only_by_runs_that_want_them():
 )
 def test_kinds_go_by_several_names(names: list[str]):
     assert kinds.require_kinds(names) == ESSENTIAL
-    assert kinds.require_kinds(["all", *names]) == ALL
+    assert kinds.require_kinds(["conversations", *names]) == CONVERSATIONS < kinds.require_kinds(["all"])
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"include": ["stars"]}, "include is 'stars': must be among essential, all, profile, events"),
+        ({"include": ["stars"]}, "include is 'stars': must be among essential, conversations, all, profile, events"),
         ({"include": "issues"}, "include is 'issues': must be a list of names"),
         ({"include": []}, "include is .*: must be a list of names"),
         ({"include": [None]}, "include is 'None': must be among"),

@@ -13,7 +13,7 @@ from tidegate.storage.documents import Listing
 from tidegate.systems.github import GithubSource, kinds
 
 NEXT = link("/repositories/7/issues?state=all&page=2&after=abc")
-source = GithubSource(API, kinds.ALL)
+source = GithubSource(API, kinds.CONVERSATIONS)
 
 
 def only_job(reading: Reading) -> JobSpec:

@@ -11,7 +11,7 @@ from tests.systems.github.deployment import LARGE, assert_complete, deployed
 from tidegate.engine.source import Cursor, Reading
 from tidegate.systems.github import GithubSource, kinds
 
-source = GithubSource(API, kinds.ALL)
+source = GithubSource(API, kinds.CONVERSATIONS)
 NEXT = link("/repositories/7/issues?state=all&page=2")
 OLD, SPRING, MAY, JUNE = "2025-01-01T00:00:00Z", "2026-03-01T00:00:00Z", "2026-05-01T00:00:00Z", "2026-06-01T00:00:00Z"
 

@@ -11,7 +11,7 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
 PRIMARY = "API rate limit exceeded for user ID 1."
 EMPTIED = {"x_ratelimit_remaining": "0"}
 
-source = GithubSource(API, kinds.ALL)
+source = GithubSource(API, kinds.CONVERSATIONS)
 
 
 def test_nothing_new_is_a_success_that_leaves_the_cursor_where_it_is():

@@ -12,7 +12,7 @@ from tests.systems.github.answers import API, NOW, answer, message, task
 from tests.systems.github.deployment import Deployment, deployed
 from tidegate.engine.reports.progress import unavailable_of
 from tidegate.engine.source import Cursor, Subject, Task, Verdict
-from tidegate.systems.github import ALL, GithubSource, kinds
+from tidegate.systems.github import CONVERSATIONS, GithubSource, kinds
 from tidegate_simulators.github import Sizes
 
 source = GithubSource(API)
@@ -104,7 +104,9 @@ def names(it: Deployment, login: str) -> list[str]:
 
 
 async def test_withheld_repositories_cost_one_call_each_and_then_none(tmp_path: Path, embedded_url: str):
-    async with deployed(tmp_path, embedded_url, repositories=4, sizes=Sizes(issues=2, pulls=2), include=ALL) as it:
+    async with deployed(
+        tmp_path, embedded_url, repositories=4, sizes=Sizes(issues=2, pulls=2), include=CONVERSATIONS
+    ) as it:
         (login,) = it.sim.world.logins()
         gone, blocked, taken_down, readable = names(it, login)
         it.sim.mutate.delete(gone, still_listed=True)

@@ -6,6 +6,7 @@ from tidegate_simulators.github.answers import Answer, AnswerCache, Refused, not
 from tidegate_simulators.github.calls import Call
 from tidegate_simulators.github.config import Manners
 from tidegate_simulators.github.credentials import Credentials
+from tidegate_simulators.github.extras import Extras
 from tidegate_simulators.github.graphql import GraphQL
 from tidegate_simulators.github.graphql_schema import Schema
 from tidegate_simulators.github.items import Items
@@ -36,7 +37,8 @@ class Api:
         items = Items(world)
         self._world, self._credentials, self._windows = world, credentials, windows
         self._secondary, self._mutations = secondary, mutations
-        self._repositories = RepositoryResources(world, items, manners)
+        self.extras = Extras(world)
+        self._repositories = RepositoryResources(world, items, manners, self.extras)
         self._users = UserResources(world, items, manners)
         self._graphql = GraphQL(Schema(world, items), manners.graphql_nodes_in_time)
         self._cache = AnswerCache()
@@ -75,7 +77,7 @@ class Api:
             raise refuse(403, "Must have admin rights to Repository.")
         key: Hashable = (route, found.id, found.version, call.match.rest, call.raw_query, call.origin)
         answer = self._cache.get(key)
-        if answer is None:
+        if answer is None or route == "repo.stargazers":
             answer = self._repositories.by_route[route](call, found)
             if answer.status == 200:
                 self._cache.put(key, answer)

@@ -42,6 +42,8 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of every repository; None: most are small, a few large."""
     events: int | None = None
     """How many events each user had in the last five weeks; None: it varies, none to 400."""
+    extras: int = 3
+    """How many releases, tags, branches and the like every repository has."""
     quirks: bool = True
     """Whether some repositories are empty, private, renamed, taken down, blocked, or have no issues."""
     epoch: datetime | None = None
@@ -52,6 +54,7 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
         require_not_negative("organizations", self.organizations)
         require_at_most("organizations", self.organizations, self.users)
         require_not_negative("operators", self.operators)
+        require_not_negative("extras", self.extras)
         require_not_negative("events", self.events or 0)
         require_not_negative("repositories", self.repositories or 0)
         require_at_most("repositories", self.repositories or 0, MOST_REPOSITORIES)

@@ -57,6 +57,21 @@ def organization(world: World, account: Account) -> Json:
     }
 
 
+def team(account: Account, name: str, ordinal: int) -> Json:
+    """A team of an organization."""
+    number = account.id * 10 + ordinal
+    return {
+        "id": number,
+        "node_id": node_id("T", number),
+        "name": name,
+        "slug": name.lower(),
+        "description": None,
+        "privacy": "closed",
+        "permission": "pull",
+        "parent": None,
+    }
+
+
 GHOST = _simple("ghost", GHOST_ID)
 
 

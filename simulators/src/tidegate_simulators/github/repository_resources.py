@@ -1,6 +1,7 @@
 """Everything under `/repos/{owner}/{name}` and `/repositories/{id}`."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tidegate_simulators.draws import draw
@@ -11,6 +12,7 @@ from tidegate_simulators.github.comments import Comments
 from tidegate_simulators.github.commits import Ref
 from tidegate_simulators.github.config import Manners
 from tidegate_simulators.github.draws import from_iso
+from tidegate_simulators.github.extras import Extras
 from tidegate_simulators.github.items import Items, pull_commits, pull_files
 from tidegate_simulators.github.pages import Ordered, Place, cursor_page, numbered_page
 from tidegate_simulators.github.repository import Repository, Standing
@@ -24,8 +26,8 @@ MOST_PULL_FILES = 3_000
 class RepositoryResources:
     """Answers what is asked about one repository."""
 
-    def __init__(self, world: World, items: Items, manners: Manners) -> None:
-        self._world, self._items, self._manners = world, items, manners
+    def __init__(self, world: World, items: Items, manners: Manners, extras: Extras) -> None:
+        self._world, self._items, self._manners, self._extras = world, items, manners, extras
         self._computed: set[tuple[int, int]] = set()
         self.by_route: dict[str, Callable[[Call, Repository], Answer]] = {
             "repo": self._repository,
@@ -41,10 +43,14 @@ class RepositoryResources:
             "repo.commits": self._commits,
             "repo.commit": self._commit,
             "repo.contributors": self._contributors,
-            "repo.stargazers": self._restricted,
+            "repo.stargazers": self._stargazers,
             "repo.subscribers": self._restricted,
             "repo.stats": self._statistics,
+            "repo.code_frequency": self._code_frequency,
         }
+        for name in ("releases", "tags", "branches", "labels", "milestones", "forks", "deployments", "issue_events"):
+            self.by_route[f"repo.{name}"] = partial(self._extra, name)
+        self.by_route["repo.workflow_runs"] = self._workflow_runs
 
     def find(self, call: Call) -> Repository:
         """The repository that is asked for; a former name is redirected, private and blocked ones are refused."""
@@ -145,8 +151,36 @@ class RepositoryResources:
     def _contributors(self, call: Call, found: Repository) -> Answer:
         if not len(found.history):
             return Answer(204, b"")
-        shown = [profiles.simple_user(found.owner) | {"contributions": len(found.history)}]
-        return numbered_page(shown, lambda entry: entry, _place(call, found))
+        return self._extra("contributors", call, found)
+
+    def _extra(self, name: str, call: Call, found: Repository) -> Answer:
+        if name == "issue_events" and not found.has_issues:
+            raise refuse(410, "Issues are disabled for this repo")
+        return numbered_page(self._extras.listed(found, name), lambda entry: entry, _place(call, found))
+
+    def _workflow_runs(self, call: Call, found: Repository) -> Answer:
+        shown = self._extras.listed(found, "workflow_runs")
+        page = numbered_page(shown, lambda entry: entry, _place(call, found))
+        head = f'{{"total_count":{len(shown)},"workflow_runs":'
+        return Answer(200, head.encode() + page.body + b"}", page.headers)
+
+    def _stargazers(self, call: Call, found: Repository) -> Answer:
+        """For those who may push; with the time only where that is asked for."""
+        if call.caller.owner.number != found.owner.id:
+            return self._restricted(call, found)
+        page = self._extras.listed(found, "stargazers")
+        has_times = "star+json" in call.headers.get("Accept", "")
+        return numbered_page(page, lambda entry: entry if has_times else entry["user"], _place(call, found))
+
+    def _code_frequency(self, _call: Call, found: Repository) -> Answer:
+        """Computed after the first question, and again after every push."""
+        if not len(found.history):
+            return Answer(204, b"")
+        key = (found.id, -1 - len(found.history))
+        if key not in self._computed:
+            self._computed.add(key)
+            return Answer(202, b"{}")
+        return ok([[found.start, len(found.history) * 10, -len(found.history)]])
 
     def _restricted(self, _call: Call, _found: Repository) -> Answer:
         raise refuse(403, "Must have push access to view this list.")

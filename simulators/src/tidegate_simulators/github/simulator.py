@@ -52,6 +52,7 @@ class GithubSimulator:
             mutations=self.mutate,
             manners=manners,
         )
+        self.extras = self._api.extras
         self.spoiler = Spoiler(self.world)
         self._reception = Reception(
             self._api,

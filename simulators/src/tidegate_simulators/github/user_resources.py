@@ -79,7 +79,7 @@ class UserResources:
         return ok(profiles.organization(self._world, found), last_modified=found.touched)
 
     def _members(self, call: Call) -> Answer:
-        """People among the users; who may not look inside sees those who do not hide."""
+        """The first users that are no organizations."""
         found = self._find_organization(call)
         people = [account for account in self._world.accounts if not account.is_organization][: 3 + found.id % 3]
         return numbered_page(people, profiles.simple_user, self._place(call, found, "members"))
@@ -88,20 +88,7 @@ class UserResources:
         """Only for tokens that may read organizations."""
         found = self._find_organization(call)
         require_scope(call, "read:org", "admin:org", "write:org")
-        names = ["Harbour", "Tide"]
-        teams = [
-            {
-                "id": found.id * 10 + ordinal,
-                "node_id": profiles.node_id("T", found.id * 10 + ordinal),
-                "name": name,
-                "slug": name.lower(),
-                "description": None,
-                "privacy": "closed",
-                "permission": "pull",
-                "parent": None,
-            }
-            for ordinal, name in enumerate(names)
-        ]
+        teams = [profiles.team(found, name, ordinal) for ordinal, name in enumerate(("Harbour", "Tide"))]
         return numbered_page(teams, lambda team: team, self._place(call, found, "teams"))
 
     def _search_repositories(self, call: Call) -> Answer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.systems.github.kinds import ALL, ESSENTIAL, NAMES, bucket_of
+    from tidegate.systems.github.kinds import ALL, CONVERSATIONS, ESSENTIAL, NAMES, bucket_of
     from tidegate.systems.github.logins import parse_login, require_login
     from tidegate.systems.github.settings import API_URL, GithubSettings
     from tidegate.systems.github.source import GithubSource
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALL",
     "API_URL",
+    "CONVERSATIONS",
     "ESSENTIAL",
     "NAMES",
     "GithubSettings",
@@ -30,7 +31,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.systems.github.kinds": "ALL ESSENTIAL NAMES bucket_of",
+        "tidegate.systems.github.kinds": "ALL CONVERSATIONS ESSENTIAL NAMES bucket_of",
         "tidegate.systems.github.logins": "parse_login require_login",
         "tidegate.systems.github.settings": "API_URL GithubSettings",
         "tidegate.systems.github.source": "GithubSource",

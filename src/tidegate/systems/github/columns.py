@@ -117,3 +117,52 @@ REVIEW = (
     *(ID, whole("pull_request_number"), *AUTHOR, text("author_association"), text("state"), text("text", "body")),
     *(text("commit_id"), time("submitted_at"), URL),
 )
+
+RELEASE = (
+    *(ID, text("tag_name"), text("name"), text("target_commitish"), truth("draft"), truth("prerelease")),
+    *(text("author_login", "author", "login"), whole("author_id", "author", "id")),
+    *(time("github_created_at", "created_at"), time("published_at"), texts("assets", "assets", EACH, "name")),
+    URL,
+)
+
+TAG = (text("name"), text("commit_sha", "commit", "sha"))
+
+BRANCH = (text("name"), text("commit_sha", "commit", "sha"), truth("protected"))
+
+LABEL = (ID, text("name"), text("color"), text("description"), truth("default"))
+
+MILESTONE = (
+    *(ID, whole("number"), text("title"), text("state"), text("description"), whole("open_issues")),
+    *(whole("closed_issues"), text("creator_login", "creator", "login"), time("due_on"), time("closed_at")),
+    *TIMES,
+    URL,
+)
+
+CONTRIBUTOR = (ID, text("login"), text("type"), whole("contributions"))
+
+DEPLOYMENT = (
+    *(ID, text("environment"), text("ref"), text("sha"), text("task"), truth("production_environment")),
+    *(truth("transient_environment"), text("creator_login", "creator", "login"), whole("creator_id", "creator", "id")),
+    *TIMES,
+)
+
+WORKFLOW_RUN = (
+    *(ID, whole("run_number"), whole("run_attempt"), text("name"), text("event"), text("status"), text("conclusion")),
+    *(whole("workflow_id"), text("head_branch"), text("head_sha"), text("actor_login", "actor", "login")),
+    *(time("run_started_at"), *TIMES),
+    URL,
+)
+
+ISSUE_EVENT = (
+    *(ID, text("event"), text("actor_login", "actor", "login"), whole("actor_id", "actor", "id")),
+    *(whole("issue_number", "issue", "number"), text("label", "label", "name"), text("commit_id")),
+    time("github_created_at", "created_at"),
+)
+
+CODE_FREQUENCY = ()
+
+STARGAZER = (text("user_login", "user", "login"), whole("user_id", "user", "id"), time("starred_at"))
+
+MEMBER = (ID, text("login"), text("type"), truth("site_admin"))
+
+TEAM = (ID, text("name"), text("slug"), text("description"), text("privacy"), text("permission"))

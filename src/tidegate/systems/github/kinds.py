@@ -24,6 +24,21 @@ REPO_ISSUE_COMMENTS = "REPO_ISSUE_COMMENTS"
 REPO_REVIEW_COMMENTS = "REPO_REVIEW_COMMENTS"
 REPO_REVIEWS = "REPO_REVIEWS"
 
+REPO_RELEASES = "REPO_RELEASES"
+REPO_TAGS = "REPO_TAGS"
+REPO_BRANCHES = "REPO_BRANCHES"
+REPO_LABELS = "REPO_LABELS"
+REPO_MILESTONES = "REPO_MILESTONES"
+REPO_FORKS = "REPO_FORKS"
+REPO_CONTRIBUTORS = "REPO_CONTRIBUTORS"
+REPO_DEPLOYMENTS = "REPO_DEPLOYMENTS"
+REPO_WORKFLOW_RUNS = "REPO_WORKFLOW_RUNS"
+REPO_ISSUE_EVENTS = "REPO_ISSUE_EVENTS"
+REPO_CODE_FREQUENCY = "REPO_CODE_FREQUENCY"
+REPO_STARGAZERS = "REPO_STARGAZERS"
+ORG_MEMBERS = "ORG_MEMBERS"
+ORG_TEAMS = "ORG_TEAMS"
+
 USER, ORGANIZATION, REPOSITORY = "user", "organization", "repository"
 REPOSITORY_PREFIX = "repo:"
 """Prefix of the resources that are, or are in, a repository."""
@@ -36,14 +51,18 @@ class ListOrder(StrEnum):
     TIMELINE = "timeline"  # events, the newest first; ETag of the first page, stops six hours before the last run
     UPDATED = "updated"  # the last change first; ETag of the first page, stops at the newest change of the last run
     HISTORY = "history"  # commits from the head; ETag of the first page, stops at the head of the last run
+    PAGES = "pages"  # all pages, each with its own ETag: only pages that changed are read again
+    NEWEST = "newest"  # appended only, the newest first; ETag of the first page, stops at what the last run knew
     PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped where that did not change
 
 
 class Group(StrEnum):
-    """By which collective name a kind can be selected; each group includes the ones before it."""
+    """By which collective name a kind can be selected; each group includes the ones before it, apart from the last."""
 
     ESSENTIAL = "essential"
+    CONVERSATIONS = "conversations"
     ALL = "all"
+    NAMED = "named"  # only by its own name: it is restricted, or costs a call per item
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +81,21 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """Kind whose jobs create the jobs of this kind. None: the run or the repository does."""
     is_in_repository: bool = True
+    is_in_organization: bool = False
+    identity: Sequence[str] = ("id",)
+    """Where the id of an item is, from its top level on."""
+    identity_of_ghosts: str | None = None
+    """Field that identifies an item of a deleted account: there `identity` leads to null."""
+    is_unique: bool = True
+    """Whether no two repositories have items with the same id."""
+    items_key: str | None = None
+    """Field of the answer that has the list; None: the answer is the list."""
+    media_type: str | None = None
+    """What is asked for, where the usual representation lacks something."""
+    settled: tuple[str, str] | None = None
+    """Field and value of items that do not change any more. Others are read again by the next run."""
+    is_single: bool = False
+    """Whether the whole answer is one document, and no list."""
     needs_issues: bool = False
     """Whether the list answers 410 where the issues of the repository are disabled; then it is not requested."""
     can_vanish: bool = False
@@ -114,7 +148,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_ISSUE_COMMENTS: Kind(
             name="issue-comments",
             order=ListOrder.UPDATED,
-            group=Group.ALL,
+            group=Group.CONVERSATIONS,
             document="issue_comment",
             columns=columns.ISSUE_COMMENT,
             path="issues/comments",
@@ -123,7 +157,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_REVIEW_COMMENTS: Kind(
             name="review-comments",
             order=ListOrder.UPDATED,
-            group=Group.ALL,
+            group=Group.CONVERSATIONS,
             document="review_comment",
             columns=columns.REVIEW_COMMENT,
             path="pulls/comments",
@@ -132,18 +166,151 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_REVIEWS: Kind(
             name="reviews",
             order=ListOrder.PULL_REQUESTS,
-            group=Group.ALL,
+            group=Group.CONVERSATIONS,
             document="review",
             columns=columns.REVIEW,
             parent=REPO_PRS,
             bucket="graphql",
+        ),
+        REPO_RELEASES: Kind(
+            name="releases",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="release",
+            columns=columns.RELEASE,
+            path="releases",
+        ),
+        REPO_TAGS: Kind(
+            name="tags",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="tag",
+            columns=columns.TAG,
+            path="tags",
+            identity=("name",),
+            is_unique=False,
+        ),
+        REPO_BRANCHES: Kind(
+            name="branches",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="branch",
+            columns=columns.BRANCH,
+            path="branches",
+            identity=("name",),
+            is_unique=False,
+        ),
+        REPO_LABELS: Kind(
+            name="labels",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="label",
+            columns=columns.LABEL,
+            path="labels",
+        ),
+        REPO_MILESTONES: Kind(
+            name="milestones",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="milestone",
+            columns=columns.MILESTONE,
+            path="milestones?state=all",
+        ),
+        REPO_FORKS: Kind(
+            name="forks",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="fork",
+            columns=columns.REPOSITORY,
+            path="forks?sort=oldest",
+        ),
+        REPO_CONTRIBUTORS: Kind(
+            name="contributors",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="contributor",
+            columns=columns.CONTRIBUTOR,
+            path="contributors",
+            is_unique=False,
+        ),
+        REPO_DEPLOYMENTS: Kind(
+            name="deployments",
+            order=ListOrder.NEWEST,
+            group=Group.ALL,
+            document="deployment",
+            columns=columns.DEPLOYMENT,
+            path="deployments",
+        ),
+        REPO_WORKFLOW_RUNS: Kind(
+            name="workflow-runs",
+            order=ListOrder.NEWEST,
+            group=Group.ALL,
+            document="workflow_run",
+            columns=columns.WORKFLOW_RUN,
+            path="actions/runs",
+            items_key="workflow_runs",
+            settled=("status", "completed"),
+        ),
+        REPO_ISSUE_EVENTS: Kind(
+            name="issue-events",
+            order=ListOrder.NEWEST,
+            group=Group.ALL,
+            document="issue_event",
+            columns=columns.ISSUE_EVENT,
+            path="issues/events",
+        ),
+        REPO_CODE_FREQUENCY: Kind(
+            name="code-frequency",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="code_frequency",
+            columns=columns.CODE_FREQUENCY,
+            path="stats/code_frequency",
+            is_single=True,
+        ),
+        REPO_STARGAZERS: Kind(
+            name="stargazers",
+            order=ListOrder.PAGES,
+            group=Group.NAMED,
+            document="stargazer",
+            columns=columns.STARGAZER,
+            path="stargazers",
+            identity=("user", "id"),
+            identity_of_ghosts="starred_at",
+            is_unique=False,
+            media_type="application/vnd.github.star+json",
+        ),
+        ORG_MEMBERS: Kind(
+            name="members",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="member",
+            columns=columns.MEMBER,
+            path="members",
+            is_in_repository=False,
+            is_in_organization=True,
+            is_unique=False,
+        ),
+        ORG_TEAMS: Kind(
+            name="teams",
+            order=ListOrder.PAGES,
+            group=Group.ALL,
+            document="team",
+            columns=columns.TEAM,
+            path="teams",
+            is_in_repository=False,
+            is_in_organization=True,
         ),
     }
 )
 """All kinds, in the order in which they are shown."""
 
 ESSENTIAL = frozenset(kind for kind, declared in REGISTRY.items() if declared.group is Group.ESSENTIAL)
-ALL = ESSENTIAL | {kind for kind, declared in REGISTRY.items() if declared.group is Group.ALL}
+CONVERSATIONS = ESSENTIAL | {kind for kind, declared in REGISTRY.items() if declared.group is Group.CONVERSATIONS}
+ALL = CONVERSATIONS | {kind for kind, declared in REGISTRY.items() if declared.group is Group.ALL}
+
+OF_ORGANIZATIONS = tuple(kind for kind, declared in REGISTRY.items() if declared.is_in_organization)
+"""The kinds that begin with an organization."""
 
 OF_REPOSITORIES = (
     REPO_COMMITS,
@@ -178,6 +345,7 @@ _BY_NAME = {
     **{name: frozenset({kind}) for kind, name in NAMES.items()},
     **{kind.lower(): frozenset({kind}) for kind in NAMES},
     Group.ESSENTIAL.value: ESSENTIAL,
+    Group.CONVERSATIONS.value: CONVERSATIONS,
     Group.ALL.value: ALL,
 }
 
@@ -190,12 +358,14 @@ def bucket_of(kind: str) -> str:
 def require_kinds(include: Iterable[str]) -> frozenset[str]:
     """The kinds to collect: those named, and the kinds whose jobs create theirs.
 
-    A name is one of `NAMES`, a kind itself, `essential` or `all`. Raises `InvalidArgument` for any other name.
+    A name is one of `NAMES`, a kind itself, `essential`, `conversations` or `all`. Raises `InvalidArgument` for
+    any other name.
     """
     named = list(include)
     for name in named:
         if name.lower() not in _BY_NAME:
-            raise InvalidArgument("include", name, f"must be among essential, all, {', '.join(NAMES.values())}")
+            words = [*(group.value for group in Group if group is not Group.NAMED), *NAMES.values()]
+            raise InvalidArgument("include", name, f"must be among {', '.join(words)}")
     wanted = frozenset[str]().union(*(_BY_NAME[name.lower()] for name in named))
     parents = {parent for kind in wanted if (parent := REGISTRY[kind].parent) is not None}
     return wanted | parents | {USER_BASIC}

@@ -24,6 +24,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     query: str | None = None
     """GraphQL; then the call is a POST."""
     variables: dict[str, Any] = {}
+    media_type: str | None = None
+    """The representation that is asked for; None: the usual one."""
 
 
 def require_api_url(url: str) -> str:
@@ -44,7 +46,7 @@ def to_request(call: Call, *, api_url: str, secret: str, purpose: str) -> Reques
     """The whole request."""
     headers = {
         "Authorization": f"Bearer {secret}",
-        "Accept": "application/vnd.github+json",
+        "Accept": call.media_type or "application/vnd.github+json",
         "User-Agent": USER_AGENT,
         "X-GitHub-Api-Version": API_VERSION,
     }

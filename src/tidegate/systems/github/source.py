@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.github import commits, events, kinds, known, limits, profile, repository, reviews
+from tidegate.systems.github import commits, events, kinds, known, limits, pages, profile, repository, reviews
 from tidegate.systems.github.kinds import ListOrder
 from tidegate.systems.github.listings import Lists
 from tidegate.systems.github.profile import ProfileState
@@ -43,6 +43,8 @@ class GithubSource:
             ListOrder.UPDATED: Lists(self._include),
             ListOrder.HISTORY: commits,
             ListOrder.PULL_REQUESTS: reviews,
+            ListOrder.PAGES: pages,
+            ListOrder.NEWEST: pages,
         }
 
     def included(self, subject: Subject) -> frozenset[str]:
@@ -63,7 +65,11 @@ class GithubSource:
                 state = RepositoriesState(query=wanted.name, selection=selection, include=include, **asked)
                 return [_planning_job(f"{wanted.id}{_REPOSITORIES}", state, bucket="search")]
             case SubjectKind.ORGANIZATION:
-                return _of_account(wanted, selection, include, asked, owner=wanted.name)
+                lists = [each for each in kinds.OF_ORGANIZATIONS if each in include]
+                return [
+                    *_of_account(wanted, selection, include, asked, owner=wanted.name),
+                    *(pages.of_organization(each, wanted.name, wishes) for each in lists),
+                ]
             case SubjectKind.USER:
                 jobs = _of_account(wanted, selection, include, asked, owner="")
                 if kinds.USER_EVENTS in include:

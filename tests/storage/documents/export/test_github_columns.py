@@ -12,7 +12,8 @@ from tidegate.storage.documents import Document
 from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.systems.github import kinds
 from tidegate.systems.github.kinds import COLUMNS
-from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
+from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape, profiles
+from tidegate_simulators.github.extras import NAMES
 
 SMALL = Sizes(issues=12, pulls=8, commits=9, issue_comments=11, review_comments=4, reviews=6)
 SELDOM = {
@@ -24,6 +25,14 @@ SELDOM = {
     "issue_comment": {"html_url"},
     "review_comment": {"html_url", "in_reply_to_id", "pull_request_review_id"},
     "review": {"pull_request_number"},
+    "organization": {"description", "company", "location", "blog", "email", "twitter_username"},
+    "release": {"assets"},
+    "label": {"description"},
+    "milestone": {"description", "due_on", "html_url"},
+    "fork": {column.name for column in COLUMNS["fork"]} - {"github_id", "name", "full_name", "owner_login", "fork"},
+    "workflow_run": {"html_url"},
+    "issue_event": {"label", "commit_id"},
+    "team": {"description"},
 }
 """Columns that may be empty in all documents of the small world."""
 
@@ -42,6 +51,26 @@ def found_in(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
         "issue_comment": [dict(item) for each in repositories for item in each.issue_comments],
         "review_comment": [dict(item) for each in repositories for item in each.review_comments],
         "review": [dict(item) for each in repositories for item in each.reviews],
+        **further_lists(sim),
+    }
+
+
+def further_lists(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
+    """Items of the lists that the registry declares beside these."""
+    organization, *people = sim.world.accounts
+    found = {
+        declared.document or "": [
+            item for each in sim.world.all_repositories() for item in sim.extras.listed(each, name)
+        ]
+        for name in NAMES
+        for declared in kinds.REGISTRY.values()
+        if declared.name == name.replace("_", "-")
+    }
+    return found | {
+        "organization": [profiles.organization(sim.world, organization)],
+        "member": [profiles.simple_user(each) for each in people],
+        "team": [profiles.team(organization, "Harbour", 0)],
+        "code_frequency": [{"id": 1, "weeks": [[0, 1, -1]]}],
     }
 
 
@@ -52,7 +81,8 @@ async def world(local: Shelf) -> dict[str, list[dict[str, Any]]]:
     async with GithubSimulator(SimulatorConfig(world=shape)) as sim:
         found = found_in(sim)
     for kind, items in found.items():
-        ids = [str(item.get("id") or item["sha"]) for item in items]
+        shared = kind == "contributor"  # the same accounts in several repositories
+        ids = [str((not shared and item.get("id")) or item.get("sha") or n) for n, item in enumerate(items)]
         await local.write(
             *(Document.of(kind, id_, owner="o", resource="r", body=item) for id_, item in zip(ids, items, strict=True))
         )
@@ -60,7 +90,7 @@ async def world(local: Shelf) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_every_kind_of_document_has_columns():
-    assert COLUMNS.keys() == {kinds.USER, kinds.REPOSITORY, *kinds.DOCUMENTS.values()}
+    assert COLUMNS.keys() == {kinds.USER, kinds.ORGANIZATION, kinds.REPOSITORY, *kinds.DOCUMENTS.values()}
 
 
 @pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])

@@ -20,7 +20,7 @@ from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
-from tidegate.systems.github import ALL, GithubSource
+from tidegate.systems.github import CONVERSATIONS, GithubSource
 from tidegate.systems.github.statistics import Statistics
 
 POOL = "pool"
@@ -49,7 +49,7 @@ async def main(data_dir: Path, url: str, token: str, *, stops: bool) -> None:
 
         collector = Collector(
             CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents),
-            [GithubSource(url, ALL)],
+            [GithubSource(url, CONVERSATIONS)],
             caller=client,
             secrets=Secrets(token),
             enrol_credentials=enrol,

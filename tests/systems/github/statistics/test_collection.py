@@ -7,7 +7,7 @@ import pytest
 
 from tests.systems.github.deployment import SMALL, Deployment, deployed
 from tests.systems.github.statistics.truth import PROMPT, assert_true
-from tidegate.systems.github import ALL
+from tidegate.systems.github import CONVERSATIONS
 from tidegate_simulators.github import Sizes
 
 MEDIUM = Sizes(issues=60, pulls=50, commits=120, issue_comments=40, review_comments=20, reviews=30)
@@ -21,14 +21,14 @@ async def collect_and_compare(it: Deployment, *logins: str) -> None:
 @pytest.mark.full
 async def test_statistics_are_the_simulators_truth(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 4, "repositories": 3, "sizes": MEDIUM, "events": 60}
-    async with deployed(tmp_path, embedded_url, **shape, include=ALL, manners=PROMPT) as it:
+    async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, manners=PROMPT) as it:
         await collect_and_compare(it, *it.sim.world.logins())
 
 
 @pytest.mark.full
 async def test_statistics_follow_a_world_that_changes(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 2, "repositories": 3, "sizes": SMALL}
-    async with deployed(tmp_path, embedded_url, **shape, include=ALL, manners=PROMPT) as it:
+    async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, manners=PROMPT) as it:
         one, two = it.sim.world.logins()
         await collect_and_compare(it, one, two)
         first, second, third = (each.repository["full_name"] for each in it.sim.truth(one).repositories)

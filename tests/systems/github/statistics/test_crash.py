@@ -20,7 +20,7 @@ from tidegate.engine.source import Subject
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import outbox
-from tidegate.systems.github import ALL, GithubSource
+from tidegate.systems.github import CONVERSATIONS, GithubSource
 from tidegate.systems.github.statistics import Statistics
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
@@ -42,7 +42,7 @@ async def test_a_run_whose_process_died_between_statistics_and_completion_is_com
         open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts,
     ):
         (login,), database = sim.world.logins(), parts.database
-        orchestrator = Orchestrator(database, parts.gate, {"github": GithubSource(sim.url, ALL)})
+        orchestrator = Orchestrator(database, parts.gate, {"github": GithubSource(sim.url, CONVERSATIONS)})
         run_id = await orchestrator.begin("github", Subject(user_id=login, login=login), pool=POOL)
         statistics = Statistics(database, SqlDocuments(database).of("github"))
         victim = await start(tmp_path, sim, stops=True)

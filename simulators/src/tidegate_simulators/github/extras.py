@@ -1,0 +1,230 @@
+"""Further lists of a repository: releases, tags, branches, labels, milestones, forks, contributors, deployments,
+workflow runs, events of issues, stargazers. They have no part in `updated_at`: GitHub does not touch an issue for them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate_simulators.draws import draw, pick
+from tidegate_simulators.github import profiles
+from tidegate_simulators.github.draws import DAY_S, HARBOURS, iso, title
+from tidegate_simulators.github.repository import Account, Repository
+from tidegate_simulators.github.world import World
+
+Json = dict[str, Any]
+OLDEST_FIRST = frozenset({"tags", "branches", "labels", "milestones", "forks", "contributors", "stargazers"})
+"""Lists that show the oldest entry first; the others show the newest first."""
+
+
+@dataclass
+class Entry:
+    """One item of a list."""
+
+    number: int
+    created: int
+    updated: int
+    is_open: bool = False
+    """A workflow run in progress, or an open milestone."""
+
+
+@dataclass
+class ExtraLists:
+    """The lists of one repository."""
+
+    entries: dict[str, list[Entry]] = field(default_factory=dict[str, list[Entry]])
+    last: int = 0
+
+
+class Extras:
+    """All further lists, generated when first asked for."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._of: dict[int, ExtraLists] = {}
+
+    def of(self, found: Repository, name: str) -> list[Entry]:
+        """The entries of a list, the oldest first."""
+        lists = self._of.setdefault(found.id, ExtraLists())
+        if name not in lists.entries:
+            count, first = self._world.shape.extras, found.start
+            lists.entries[name] = [Entry(i + 1, first + i * DAY_S, first + i * DAY_S) for i in range(count)]
+            lists.last = max(lists.last, count)
+        return lists.entries[name]
+
+    def add(self, found: Repository, name: str, *, is_open: bool = False) -> int:
+        """A new entry; its number."""
+        entries, now = self.of(found, name), self._world.now()
+        number = max((entry.number for entry in entries), default=0) + 1
+        entries.append(Entry(number, now, now, is_open))
+        found.changed()
+        return number
+
+    def change(self, found: Repository, name: str, number: int) -> None:
+        """An entry is changed: a release is edited, a workflow run completes."""
+        entry = next(entry for entry in self.of(found, name) if entry.number == number)
+        entry.updated, entry.is_open = self._world.now(), False
+        found.changed()
+
+    def remove(self, found: Repository, name: str, number: int) -> None:
+        """An entry is gone."""
+        entries = self.of(found, name)
+        entries[:] = [entry for entry in entries if entry.number != number]
+        found.changed()
+
+    def listed(self, found: Repository, name: str) -> list[Json]:
+        """A list as it is shown."""
+        entries = self.of(found, name)
+        shown = [_RENDERED[name](self._world, found, entry) for entry in entries]
+        return shown if name in OLDEST_FIRST else shown[::-1]
+
+
+def _id(found: Repository, entry: Entry, name: str) -> int:
+    return found.id * 1_000_000 + sum(map(ord, name)) * 100 % 900_000 + entry.number
+
+
+def _someone(world: World, found: Repository, entry: Entry) -> Account | None:
+    return world.contributor(draw(found.key, entry.number, 151), found.owner)
+
+
+def _sha(found: Repository, entry: Entry) -> str:
+    return f"{draw(found.key, entry.number, 152):040x}"
+
+
+def _times(entry: Entry) -> Json:
+    return {"created_at": iso(entry.created), "updated_at": iso(entry.updated)}
+
+
+def _release(world: World, found: Repository, entry: Entry) -> Json:
+    return {
+        "id": _id(found, entry, "release"),
+        "tag_name": f"v{entry.number}.0",
+        "target_commitish": "main",
+        "name": None if entry.number % 5 == 0 else f"Version {entry.number}",
+        "draft": False,
+        "prerelease": entry.number % 3 == 0,
+        "author": profiles.simple_user(_someone(world, found, entry)),
+        "assets": [],
+        "body": None if entry.number % 4 == 0 else title(draw(found.key, entry.number, entry.updated)),
+        **_times(entry),
+        "published_at": iso(entry.created),
+        "html_url": f"{profiles.SITE}/{found.full_name}/releases/tag/v{entry.number}.0",
+    }
+
+
+def _tag(_world: World, found: Repository, entry: Entry) -> Json:
+    return {"name": f"v{entry.number}.0", "commit": {"sha": _sha(found, entry)}, "node_id": f"T{entry.number}"}
+
+
+def _branch(_world: World, found: Repository, entry: Entry) -> Json:
+    name = "main" if entry.number == 1 else f"topic/{pick(HARBOURS, entry.number)}-{entry.number}"
+    head = f"{draw(found.key, entry.number, entry.updated):040x}"
+    return {"name": name, "commit": {"sha": head}, "protected": entry.number == 1}
+
+
+def _label(_world: World, found: Repository, entry: Entry) -> Json:
+    return {
+        "id": _id(found, entry, "label"),
+        "name": f"{pick(HARBOURS, entry.number)} {entry.number}",
+        "color": f"{draw(found.key, entry.updated) & 0xFFFFFF:06x}",
+        "default": entry.number == 1,
+        **({} if entry.number % 4 == 0 else {"description": None}),
+    }
+
+
+def _milestone(world: World, found: Repository, entry: Entry) -> Json:
+    return {
+        "id": _id(found, entry, "milestone"),
+        "number": entry.number,
+        "title": f"Milestone {entry.number}",
+        "state": "open" if entry.is_open else "closed",
+        "description": None,
+        "creator": profiles.simple_user(_someone(world, found, entry)),
+        "open_issues": 0,
+        "closed_issues": entry.number,
+        "due_on": None,
+        "closed_at": None if entry.is_open else iso(entry.updated),
+        **_times(entry),
+    }
+
+
+def _fork(world: World, found: Repository, entry: Entry) -> Json:
+    owner = profiles.simple_user(_someone(world, found, entry))
+    number, name = _id(found, entry, "fork"), f"{found.name}-{entry.number}"
+    full_name = f"{owner['login']}/{name}"
+    times = {**_times(entry), "pushed_at": iso(entry.updated)}
+    return {"id": number, "name": name, "full_name": full_name, "owner": owner, "fork": True, **times}
+
+
+def _contributor(_world: World, _found: Repository, entry: Entry) -> Json:
+    login = f"{pick(HARBOURS, entry.number)}-{entry.number}"
+    return {"id": 50_000_000 + entry.number, "login": login, "type": "User", "contributions": entry.updated % 997}
+
+
+def _stargazer(_world: World, _found: Repository, entry: Entry) -> Json:
+    """The account of some was deleted."""
+    login = f"{pick(HARBOURS, entry.number)}-{entry.number}"
+    user = None if entry.number % 7 == 0 else {"id": 60_000_000 + entry.number, "login": login, "type": "User"}
+    return {"starred_at": iso(entry.created), "user": user}
+
+
+def _deployment(world: World, found: Repository, entry: Entry) -> Json:
+    return {
+        "id": _id(found, entry, "deployment"),
+        "sha": _sha(found, entry),
+        "ref": "main",
+        "task": "deploy",
+        "environment": pick(("production", "staging"), entry.number),
+        "description": None,
+        "creator": profiles.simple_user(_someone(world, found, entry)),
+        "production_environment": entry.number % 2 == 0,
+        "transient_environment": False,
+        **_times(entry),
+    }
+
+
+def _workflow_run(world: World, found: Repository, entry: Entry) -> Json:
+    return {
+        "id": _id(found, entry, "workflow_run"),
+        "name": "tests",
+        "run_number": entry.number,
+        "run_attempt": 1,
+        "event": "push",
+        "status": "in_progress" if entry.is_open else "completed",
+        "conclusion": None if entry.is_open else "success",
+        "workflow_id": found.id,
+        "head_branch": "main",
+        "head_sha": _sha(found, entry),
+        "actor": profiles.simple_user(_someone(world, found, entry)),
+        "run_started_at": iso(entry.created),
+        **_times(entry),
+    }
+
+
+def _issue_event(world: World, found: Repository, entry: Entry) -> Json:
+    """The actor of some was deleted, and so was the issue of some."""
+    return {
+        "id": _id(found, entry, "issue_event"),
+        "event": pick(("labeled", "closed", "assigned", "renamed"), entry.number),
+        "actor": None if entry.number % 9 == 0 else profiles.simple_user(_someone(world, found, entry)),
+        "issue": None if entry.number % 11 == 0 else {"number": entry.number},
+        "commit_id": None,
+        "created_at": iso(entry.created),
+    }
+
+
+_RENDERED: Mapping[str, Callable[[World, Repository, Entry], Json]] = {
+    "releases": _release,
+    "tags": _tag,
+    "branches": _branch,
+    "labels": _label,
+    "milestones": _milestone,
+    "forks": _fork,
+    "contributors": _contributor,
+    "stargazers": _stargazer,
+    "deployments": _deployment,
+    "workflow_runs": _workflow_run,
+    "issue_events": _issue_event,
+}
+NAMES = tuple(_RENDERED)
+"""The lists that there are."""

@@ -1,0 +1,237 @@
+"""Lists without an order by change: releases, tags, labels, workflow runs, and the like; see `kinds`.
+
+`PAGES`: every page has an ETag in the cursor, so a run of an unchanged list pays nothing, and one of a changed list
+pays for the pages that changed. A list of one page shows what is gone. In a longer list deletions are noticed by a full
+run. A deletion moves items between numbered pages, so a full run then requests every page once more, which is free if
+nothing moved; if something did, nothing is marked as gone.
+
+`NEWEST`: items are appended and have rising numbers. Pages are read from the newest item down to the newest that the
+last run knew, or to the oldest that was not settled then.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.engine.items import Items, read_items
+from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.storage.documents import Document
+from tidegate.systems.github import items, kinds
+from tidegate.systems.github.explaining import explain, left_out
+from tidegate.systems.github.kinds import Kind, ListOrder
+from tidegate.systems.github.requests import PER_PAGE, Call
+from tidegate.systems.github.states import Repository, Wishes
+
+_MOST_MARKS = 400
+"""Number of pages with ETags in a cursor, which has 64 KB at most on MySQL."""
+_LONGEST_ID = 120
+_RESTRICTED = "push access"
+
+
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One page as the last run read it."""
+
+    etag: str
+    following: str | None = None
+    """Path of the next page."""
+
+
+class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the cursor of a list has."""
+
+    pages: tuple[Mark, ...] = ()
+    known: int | None = None
+    """The next run reads down to this number."""
+
+
+class PageState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+    """Where we are in a list."""
+
+    repository: Repository | None = None
+    organization: str | None = None
+    path: str | None = None
+    """Of this page; None: the first one."""
+    number: int = 1
+    lap: int = 1
+    read: tuple[Mark, ...] = ()
+    before: tuple[Mark, ...] = ()
+    """Pages of the last run, or of the lap before, from here on."""
+    is_partial: bool = False
+    """Some page was unchanged, so its items were not seen."""
+    is_known: bool = False
+    """What follows was known to the last run."""
+    newest: int | None = None
+    unsettled: int | None = None
+    """The oldest item that may still change."""
+    known: int | None = None
+
+    def first_path(self, kind: str) -> str:
+        """The same in every run."""
+        base = f"/orgs/{self.organization}" if self.repository is None else self.repository.path
+        declared = kinds.REGISTRY[kind]
+        return f"{base}/{declared.path}" if declared.is_single else f"{base}/{declared.query_prefix}per_page={PER_PAGE}"
+
+    @property
+    def scope(self) -> str:
+        """What makes ids unique that are so only within a repository or an organization."""
+        return self.organization or "" if self.repository is None else str(self.repository.id)
+
+
+def ask(task: Task) -> Call:
+    """The call for a page, with the ETag that it had."""
+    state, kind = _begun(task), task.spec.kind
+    etag = state.before[0].etag or None if state.before else None
+    return Call(path=state.path or state.first_path(kind), etag=etag, media_type=kinds.REGISTRY[kind].media_type)
+
+
+def read(task: Task, answer: Answer, following: str | None) -> Reading:
+    """A page that is new or different."""
+    state, declared = _begun(task), kinds.REGISTRY[task.spec.kind]
+    page = _items(task, state, declared, answer)
+    skipped = [*page.skipped, *left_out(answer)]
+    if state.lap > 1:  # something moved since the first lap: what was not seen may be there all the same
+        return Reading(documents=page.documents, skipped=skipped, cursor=_cursor(task, state))
+    mark = Mark(answer.headers.get("ETag") or "", following)
+    reading = _go_on(task, _counted(state, declared, page.read), mark)
+    return msgspec.structs.replace(reading, documents=page.documents, skipped=skipped)
+
+
+def unchanged(task: Task, _answer: Answer) -> Reading:
+    """304: the page is as it was."""
+    state, declared = _begun(task), kinds.REGISTRY[task.spec.kind]
+    if declared.order is ListOrder.NEWEST and state.number == 1 and state.lap == 1:
+        return Reading()
+    is_partial = state.is_partial or state.lap == 1
+    return _go_on(task, msgspec.structs.replace(state, is_partial=is_partial), state.before[0])
+
+
+def refused(task: Task, answer: Answer) -> Reading | None:
+    """What is switched off, empty or too large has nothing; what is shown to collaborators only is not available."""
+    words = answer.body.decode(errors="replace").lower()
+    if answer.status in (409, 410):
+        return Reading(completed=[task.listing(kinds.DOCUMENTS[task.spec.kind])])
+    if answer.status == 403 and _RESTRICTED in words:
+        return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
+    if answer.status == 422 and kinds.REGISTRY[task.spec.kind].is_single:
+        return Reading(verdict=Verdict.UNAVAILABLE, reason=explain(answer))
+    return None
+
+
+def of_organization(kind: str, name: str, wishes: Wishes) -> JobSpec:
+    """The first page of a list of an organization."""
+    state = PageState(organization=name, full=wishes.full, since=wishes.since)
+    return JobSpec(kind=kind, resource=f"org:{name}", params=state.params, owner=name)
+
+
+def _begun(task: Task) -> PageState:
+    state = PageState.of(task)
+    left = task.cursor
+    if state.path is not None or state.lap > 1 or left is None or left.cursor is None or state.full:
+        return state
+    marks = msgspec.json.decode(left.cursor, type=Marks)
+    pages = marks.pages if left.credential == task.credential else ()
+    return msgspec.structs.replace(state, before=pages, known=marks.known)
+
+
+def _items(task: Task, state: PageState, declared: Kind, answer: Answer) -> Items[dict[str, Any]]:
+    kind = kinds.DOCUMENTS[task.spec.kind]
+    if declared.is_single:
+        weeks = msgspec.json.decode(items.content(answer))
+        document = items.document(task, kind, state.scope, {"weeks": weeks})
+        return Items(read=[], documents=[document], skipped=[])
+    content = items.content(answer)
+    if declared.items_key is not None and content != b"[]":
+        content = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw])[declared.items_key])
+    return read_items(content, dict[str, Any], lambda item, raw: _document(task, state, declared, item, raw))
+
+
+def _document(task: Task, state: PageState, declared: Kind, item: dict[str, Any], raw: msgspec.Raw) -> Document:
+    version = item.get("updated_at")
+    named = _identity(declared, item)
+    name = named if declared.is_unique else f"{state.scope}:{named}"
+    return items.document(
+        task,
+        kinds.DOCUMENTS[task.spec.kind],
+        name,
+        raw,
+        version=version if isinstance(version, str) else None,
+    )
+
+
+def _identity(declared: Kind, item: dict[str, Any]) -> str:
+    """The id of an item. A name that no store takes is replaced by its digest."""
+    found: Any = item
+    for name in declared.identity:
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None and declared.identity_of_ghosts is not None:
+        found = f"ghost:{item.get(declared.identity_of_ghosts)}"
+    if isinstance(found, bool) or not isinstance(found, int | str):
+        raise InvalidArgument(".".join(declared.identity), found, "must be a number or a text")
+    text = str(found)
+    is_plain = 0 < len(text) <= _LONGEST_ID and text.isprintable() and text.strip() == text
+    return text if is_plain else sha256(text.encode()).hexdigest()
+
+
+def _counted(state: PageState, declared: Kind, found: Sequence[dict[str, Any]]) -> PageState:
+    """The newest and the oldest unsettled number so far."""
+    if declared.order is not ListOrder.NEWEST:
+        return state
+    numbers = [number for item in found if isinstance(number := item.get("id"), int)]
+    still = [
+        number
+        for item in found
+        if declared.settled is not None
+        and item.get(declared.settled[0]) != declared.settled[1]
+        and isinstance(number := item.get("id"), int)
+    ]
+    return msgspec.structs.replace(
+        state,
+        newest=max([*numbers, *_some(state.newest)], default=None),
+        unsettled=min([*still, *_some(state.unsettled)], default=None),
+        is_known=state.known is not None and min(numbers, default=0) <= state.known,
+    )
+
+
+def _go_on(task: Task, state: PageState, mark: Mark) -> Reading:
+    state = msgspec.structs.replace(state, read=(*state.read, mark), before=state.before[1:])
+    if mark.following is not None and not state.is_known:
+        onwards = msgspec.structs.replace(state, path=mark.following, number=state.number + 1)
+        return Reading(follow_ups=[_job(task, onwards)])
+    is_whole = mark.following is None and not state.is_partial
+    if is_whole and state.full and state.lap == 1 and state.number > 1:
+        again = msgspec.structs.replace(state, path=None, number=1, lap=2, before=state.read, read=())
+        return Reading(follow_ups=[_job(task, again)])
+    is_certain = is_whole and (state.number == 1 or state.lap > 1)
+    completed = [task.listing(kinds.DOCUMENTS[task.spec.kind])] if is_certain else []
+    return Reading(cursor=_cursor(task, state), completed=completed)
+
+
+def _cursor(task: Task, state: PageState) -> Cursor:
+    """The ETags of the pages; of a list that is read from the newest item on, that of the first page."""
+    declared = kinds.REGISTRY[task.spec.kind]
+    if declared.order is ListOrder.NEWEST:
+        first = (*state.read, *state.before)[0]
+        marks = Marks((Mark(first.etag),), known=state.unsettled or state.newest or state.known)
+    else:
+        marks = Marks((*state.read, *state.before)[:_MOST_MARKS])
+    return Cursor(cursor=msgspec.json.encode(marks).decode(), etag=marks.pages[0].etag, credential=task.credential)
+
+
+def _job(task: Task, state: PageState) -> JobSpec:
+    lap = "again " if state.lap > 1 else ""
+    return JobSpec(
+        kind=task.spec.kind,
+        resource=task.spec.resource,
+        page=f"{lap}page {state.number}",
+        params=state.params,
+        affinity=task.credential,
+        owner=task.spec.owner,
+    )
+
+
+def _some(number: int | None) -> list[int]:
+    return [] if number is None else [number]
