@@ -55,7 +55,7 @@ async def begin(demo: Deployment, number: int) -> int:
 def tile(page: Page, label: str) -> Locator:
     """A figure of the overview, with what is said below it."""
     return (
-        page.get_by_role("list", name="Figures of now")
+        page.get_by_role("list", name="Current figures")
         .get_by_role("listitem")
         .filter(has=page.get_by_text(label, exact=True))
     )
@@ -71,7 +71,7 @@ async def test_the_overview_moves_while_a_run_goes_on(demo: Deployment, visitors
     login = demo.upstreams.github.world.logins()[0]
     demo.upstreams.github.faults.inject(FaultKind.PENDING, times=MANY, route="user.events", contains=login)
     page = await opened(demo, visitors, watched)
-    nothing = page.get_by_role("region", name="What runs").get_by_text("Nothing runs")
+    nothing = page.get_by_role("region", name="Active runs").get_by_text("No active runs")
     await expect(nothing).to_be_visible()
     await expect(tile(page, "Active runs").locator(".tile-value")).to_have_text("0")
     run = await begin(demo, 0)
@@ -116,11 +116,11 @@ async def test_a_failed_job_is_tried_again(demo: Deployment, visitors: Visitors,
     run = await begin(demo, 2)
     await demo.api.until_over(run)
     page = await opened(demo, visitors, watched, f"#/runs/{run}")
-    retry = page.get_by_role("table", name="What failed").get_by_role("button", name=re.compile(r"Retry job \d+"))
+    retry = page.get_by_role("table", name="Failed jobs").get_by_role("button", name=re.compile(r"Retry job \d+"))
     await expect(retry).to_have_count(1)
     await retry.click()
     await confirm(page, "Retry")
-    await expect(page.get_by_role("table", name="What failed")).to_have_count(0)
+    await expect(page.get_by_role("table", name="Failed jobs")).to_have_count(0)
     status, detail = await demo.api.ask("GET", f"/v1/runs/{run}")
     assert (status, detail["failed_jobs"]) == (200, 0)
 

@@ -64,7 +64,7 @@ def table(caption: str, holds: str = "") -> str:
 
 def views(run: dict[str, Any]) -> list[View]:
     """All of them; `run` is one under way."""
-    waits, used_up = table("What waits"), '.badge:has-text("exhausted")'
+    waits, used_up = table("Waiting jobs"), '.badge:has-text("exhausted")'
     letter = f'th:has-text("character/{BROKEN_CHARACTER}")'
     return [
         View(f"#/runs/{run['id']}", run["login"], table("Progress by kind of job"), "run"),  # first: it ends soon
@@ -77,7 +77,7 @@ def views(run: dict[str, Any]) -> list[View]:
         View(f"#/rooms/{ROOM}", f"Room {ROOM}", ".tile-value"),
         View("#/campaigns", "Campaigns", table("Campaigns, by id", CAMPAIGN), "campaigns"),
         View(f"#/campaigns/{CAMPAIGN}", f"Campaign {CAMPAIGN}", table("Entries that are decided", "user-1")),
-        View("#/crawl", "Crawl", ".tile-value", dark="crawl-dark", moment=table("Crawls that run now")),
+        View("#/crawl", "Crawl", ".tile-value", dark="crawl-dark", moment=table("Active crawls")),
         *(View(f"#/crawl/{each}", "Crawl", "tbody th") for each in ("products", "raws", "hosts", "identities")),
         View("#/dead", "Dead letters", ".tab[aria-current]"),
         *(View(f"#/dead/{each}", "Dead letters", ".empty-title") for each in ("events", "messages")),

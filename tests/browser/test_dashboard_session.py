@@ -72,7 +72,7 @@ async def test_a_wrong_key_is_refused_and_one_to_read_only_looks(guarded: Served
     await expect(heading(page, "Sign in")).to_be_visible()
     await expect(page).to_have_title("Sign in · Tidegate")
     await sign_in(page, "a-key-that-nobody-gave-me")
-    await expect(page.get_by_role("alert")).to_contain_text("You were not let in")
+    await expect(page.get_by_role("alert")).to_contain_text("Sign-in failed")
     assert await too_wide(page) == []
     assert await faults(page) == []
     await page.emulate_media(color_scheme="dark")
@@ -84,9 +84,9 @@ async def test_a_wrong_key_is_refused_and_one_to_read_only_looks(guarded: Served
     await expect(page.get_by_text("Role: read")).to_be_visible()
     begin = page.get_by_role("button", name="Begin a run")
     await expect(begin).to_have_attribute("aria-disabled", "true")
-    await expect(begin).to_have_accessible_description(re.compile("sign in with a key of the role “operate”"))
+    await expect(begin).to_have_accessible_description(re.compile("Sign in with a key of the role “operate”"))
     await begin.click(force=True)
-    await expect(page.get_by_role("status")).to_contain_text("Your key may look, and not act")
+    await expect(page.get_by_role("status")).to_contain_text("Your key is read-only")
     await expect(page.get_by_role("dialog")).to_have_count(0)
     assert await faults(page) == []
 
@@ -180,6 +180,6 @@ async def test_the_page_says_since_when_it_is_not_live_and_comes_back(guarded: S
         await expect(live).to_have_text("Live")
         await wire.refuse()
         await expect(live).to_have_text(re.compile(r"^Not live since \d\d:\d\d:\d\d$"))
-        await expect(page.get_by_role("list", name="Figures of now")).to_contain_text("Active runs")
+        await expect(page.get_by_role("list", name="Current figures")).to_contain_text("Active runs")
         await wire.listen()
         await expect(live).to_have_text("Live")

@@ -17,18 +17,18 @@ export class Problem extends Error {
 
 const current = shared({ state: "unknown" });
 
-/** Who uses the page: {state: "unknown" | "out" | "in" | "away", role, needsKey, csrf, expiresAt, problem}. */
+/** The user of the page: {state: "unknown" | "out" | "in" | "away", role, needsKey, csrf, expiresAt, problem}. */
 export const session = () => current.get();
 
 /** The same, for components: they are drawn again when it changes. */
 export const useSession = () => useShared(current);
 
-/** Ask the server who we are. */
+/** Ask the server for the session. */
 export async function loadSession() {
   try {
     enter(await call("GET", SESSION));
   } catch (problem) {
-    // Who is in stays in while the server is away: what was shown last is worth more than nothing.
+    // A signed-in user stays signed in while the server is away: the last state is better than none.
     if (problem.status !== 401 && session().state !== "in") current.set({ state: "away", problem });
   }
   return session();
@@ -44,10 +44,10 @@ export async function signOut() {
   current.set({ state: "out" });
 }
 
-/** Whether the one who looks may also act; the reason where not, null where so. */
+/** Why the user may not make changes; null if they may. */
 export function useWhyNotAct() {
   const { role } = useSession();
-  return role === "operate" ? null : "Your key may look, and not act: sign in with a key of the role “operate”.";
+  return role === "operate" ? null : "Your key is read-only. Sign in with a key of the role “operate” to make changes.";
 }
 
 /**
@@ -102,7 +102,7 @@ async function toProblem(response) {
   try {
     told = await response.json();
   } catch {
-    // Whoever stands between us and the server answered in words of its own.
+    // A proxy answered with a page of its own.
   }
   return new Problem({
     status: response.status,

@@ -10,7 +10,7 @@ export const toNumber = (text) => (text === "" || text === undefined ? null : Nu
 /** What a field of the kind datetime-local holds → the moment with its zone; null where nothing was typed. */
 export const toMoment = (text) => (text ? new Date(text).toISOString() : null);
 
-/** The moment → what such a field shows, by the clock of who reads. */
+/** A time as such a field shows it, in the reader's time zone. */
 export function fromMoment(at) {
   if (!at) return "";
   const moment = new Date(at);

@@ -29,7 +29,7 @@ export function useHistory(names) {
   return { series, problem };
 }
 
-/** While nobody looked, points were not listened to: they are asked for. */
+/** Points that arrived while the page was hidden are requested. */
 function onReturn(reload) {
   const look = () => document.hidden || reload();
   document.addEventListener("visibilitychange", look);

@@ -1,4 +1,4 @@
-// The page begins here: who looks, where to, and the component that shows it.
+// Entry point: the session, the route, and the component that shows it.
 
 import { loadSession, useSession } from "./api.js";
 import { Login } from "./pages/login.js";
@@ -37,7 +37,7 @@ function Inside() {
   <//>`;
 }
 
-/** A page is fetched when somebody goes there for the first time. */
+/** A page is loaded when it is opened for the first time. */
 function usePage(page) {
   const [found, show] = useState({ page: null, Shown: null, problem: null });
   useEffect(() => {
@@ -56,7 +56,7 @@ function usePage(page) {
   return found;
 }
 
-/** Who goes somewhere by a link or a key begins to read at its heading. */
+/** After navigation by a link or a key, reading begins at the heading. */
 function useFocusOnArrival(visit, isThere) {
   useLayoutEffect(() => {
     if (!isThere || visit === 0) return;
@@ -71,7 +71,7 @@ function Guarded({ Shown, rest, query }) {
   if (!defect) return html`<${Shown} rest=${rest} query=${query} />`;
   const again = html`<button type="button" class="button" onClick=${forget}>Try again</button>`;
   return html`<${Page} title="This page failed">
-    <${Notice} kind="critical" title="A defect of ours" actions=${again}>${defect.message}<//>
+    <${Notice} kind="critical" title="Unexpected error" actions=${again}>${defect.message}<//>
   <//>`;
 }
 
@@ -94,7 +94,7 @@ function Away({ problem }) {
     return () => clearInterval(asking);
   }, []);
   return html`<main class="alone">
-    <div class="alone-box"><${Brand} /><h1>Tidegate is away</h1><${Problem} of=${problem} retry=${loadSession} /></div>
+    <div class="alone-box"><${Brand} /><h1>Tidegate cannot be reached</h1><${Problem} of=${problem} retry=${loadSession} /></div>
   </main>`;
 }
 

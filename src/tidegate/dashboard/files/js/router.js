@@ -1,4 +1,4 @@
-// Where we are: the page's name stands behind the # of the address, so that every view can be sent to somebody.
+// Routing: the name of the page is the fragment of the address, so every view has a link.
 
 import { shared, useShared } from "./state.js";
 

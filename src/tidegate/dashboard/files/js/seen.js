@@ -9,8 +9,8 @@ const BEAT_MS = 5000;
 const seen = new Map();
 
 /**
- * Remember `values` ({name: number}), as they were at `at` (ms): {name: [[seconds, value]…]} of these names, up to now:
- * what nobody told to have changed is what it was. What was seen is there again when somebody comes back to the page.
+ * Remember `values` ({name: number}) at time `at` (ms). Returns {name: [[seconds, value]…]} of these names up to now;
+ * a value without a reported change is unchanged. The points survive navigation to another page.
  */
 export function useSeen(values, at) {
   const [beat, next] = useState(0);

@@ -1,4 +1,4 @@
-// What stands around every page: the ways to the others, how things are at a glance, and who looks.
+// The frame of every page: navigation, status at a glance, and the signed-in user.
 
 import { signOut, useSession } from "./api.js";
 import { Keyboard } from "./keyboard.js";
@@ -95,7 +95,7 @@ function Foot({ overview, help }) {
       <${Liveness} of=${overview} />${overview.value && html`<span class="quiet">v${overview.value.version}</span>`}
     </div>
     <${Themes} />
-    <${Who} />
+    <${SignedInUser} />
     <button type="button" class="button-plain foot-keys" onClick=${help}>
       <${Icon} name="keyboard" />Keys <kbd>?</kbd>
     </button>
@@ -118,11 +118,11 @@ function Themes() {
   </div>`;
 }
 
-function Who() {
+function SignedInUser() {
   const { role, needsKey } = useSession();
   const leave = () => signOut().catch((problem) => tell(problem.detail, "critical"));
   return html`<div class="foot-line">
-    <span title=${role === "operate" ? "You may look and act." : "You may look, and not act."}>
+    <span title=${role === "operate" ? "You can read and make changes." : "You can read only."}>
       <${Badge} state=${role} kind=${role === "operate" ? "good" : "info"} label=${`Role: ${role}`} />
     </span>
     ${needsKey && html`<button type="button" class="button-plain" onClick=${leave}>
@@ -131,7 +131,7 @@ function Who() {
   </div>`;
 }
 
-/** Figures beside the names of pages: only what somebody should go and look at. */
+/** Counts beside the names of pages: only what needs attention. */
 function marksOf(overview) {
   if (!overview) return {};
   const dead = (overview.dead ?? []).reduce((sum, one) => sum + (one.count ?? 0), 0);

@@ -1,4 +1,4 @@
-// A value that several parts of the page look at: who looks is drawn again when it changes.
+// A value that several parts of the page use; they are drawn again when it changes.
 
 import { useEffect, useState } from "./view.js";
 

@@ -1,4 +1,4 @@
-// A stream of server-sent events that comes back by itself, and rests while nobody looks.
+// A stream of server-sent events that reconnects, and is closed while the page is hidden.
 
 const FIRST_PAUSE_MS = 1000;
 const MOST_PAUSE_MS = 30_000;

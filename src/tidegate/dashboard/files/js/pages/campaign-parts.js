@@ -36,7 +36,7 @@ export function StartOrStop({ of, small = false, onDone }) {
       small=${small}
       danger
       question=${`Stop campaign ${of.id}?`}
-      consequence="Nobody may enter any more. What was accepted is still decided. It can be started again."
+      consequence="No user can enter any more. Accepted entries are still decided. It can be started again."
       path=${`${pathOf(of)}/stop`}
       done=${`Campaign ${of.id} is stopped.`}
       onDone=${onDone}
@@ -76,9 +76,9 @@ export function NewCampaign() {
     label="New campaign"
     icon="plus"
     primary
-    question="Make a campaign"
-    consequence="Nobody may enter until it is started."
-    confirm="Make it"
+    question="New campaign"
+    consequence="No user can enter until it is started."
+    confirm="Create"
     path="/v1/campaigns"
     body=${toCampaign}
     done=${(made) => `Campaign ${made.id} is made.`}
@@ -97,7 +97,7 @@ export function NewCampaign() {
       required
       defaultValue="FIRST_COME"
       pattern="[A-Za-z][A-Za-z0-9_]*"
-      hint="FIRST_COME: coupons to the first so many. POINTS: points to everybody once. Or a kind of your own."
+      hint="FIRST_COME: coupons for the first N users. POINTS: points for each user, once. Or a custom kind."
     />
     <${Field}
       label="Entries expected"
@@ -106,11 +106,11 @@ export function NewCampaign() {
       min="1"
       required
       defaultValue="100"
-      hint="For FIRST_COME also the stock, where none is given."
+      hint="For FIRST_COME also the stock, unless one is given."
     />
-    <${Field} label="Stock" name="stock" kind="number" min="0" hint="How many are issued at most." />
-    <${Field} label="Points" name="points" kind="number" min="0" hint="What each user gets of a POINTS campaign." />
-    <${Field} label="Title" name="title" hint="What people see." />
+    <${Field} label="Stock" name="stock" kind="number" min="0" hint="Maximum number of items issued." />
+    <${Field} label="Points" name="points" kind="number" min="0" hint="Points per user of a POINTS campaign." />
+    <${Field} label="Title" name="title" hint="Shown to users." />
   <//>`;
 }
 
@@ -120,8 +120,8 @@ export function ChangeCampaign({ of, onDone }) {
     label="Change"
     name=${`Change campaign ${of.id}`}
     question=${`Change campaign ${of.id}`}
-    consequence="It is in force at once. The stock can shrink to what is issued; those in line beyond it get nothing."
-    confirm="Change it"
+    consequence="It applies at once. The stock cannot be lower than what is issued; waiting entries beyond it get nothing."
+    confirm="Change"
     method="PUT"
     path=${pathOf(of)}
     body=${changeOf(of)}

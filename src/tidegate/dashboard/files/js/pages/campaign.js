@@ -1,4 +1,4 @@
-// One campaign: how it stands, who got what, and what became of one user's entry.
+// One campaign: its status, its entries, and the entry of one user.
 
 import { call } from "../api.js";
 import { useFetched, useTopic } from "../live.js";
@@ -64,7 +64,7 @@ export function Campaign({ id }) {
 
 function Figures({ of: { campaign, depth, pending, lag, dead, hands, consumers, entered, idle_ms } }) {
   const left = Math.max(0, campaign.stock - campaign.issued);
-  return html`<${Tiles} label="How it stands">
+  return html`<${Tiles} label="Status">
     <${Tile}
       label="Issued"
       value=${number(campaign.issued)}
@@ -73,19 +73,19 @@ function Figures({ of: { campaign, depth, pending, lag, dead, hands, consumers, 
     <${Tile}
       label="Entered"
       value=${number(entered)}
-      note=${entered === 0 ? "nobody yet" : idle_ms !== undefined && `the last ${duration(idle_ms)} ago`}
+      note=${entered === 0 ? "none yet" : idle_ms !== undefined && `the last ${duration(idle_ms)} ago`}
     />
-    <${Tile} label="In line" value=${number(depth)} note=${`${number(pending)} in hand, ${number(lag)} not read yet`} />
+    <${Tile} label="In line" value=${number(depth)} note=${`${number(pending)} in progress, ${number(lag)} not read yet`} />
     <${Tile}
-      label="At work"
+      label="Processes"
       value=${number(hands?.length)}
-      note=${hands?.length > 0 ? `processes, with ${count(consumers, "consumer")}` : "nobody: it is quiet"}
+      note=${hands?.length > 0 ? `processes, with ${count(consumers, "consumer")}` : "none: it is idle"}
     />
     <${Tile}
       label="Dead letters"
       value=${number(dead)}
       kind=${dead ? "critical" : undefined}
-      note="entries that nobody could decide"
+      note="entries that failed permanently"
       href=${`#/dead/campaigns/${campaign.id}`}
     />
   <//>`;
@@ -140,7 +140,7 @@ function Entry({ path }) {
   return html`<${Section} title="One user">
     <form class="toolbar" onSubmit=${submit}>
       <${Field} label="User" name="user" required placeholder="ann" data-filter />
-      <button type="submit" class="button button-primary">Look</button>
+      <button type="submit" class="button button-primary">View</button>
     </form>
     ${found.problem && html`<${Problem} of=${found.problem} />`}
     ${found.value && html`<div class="looked" aria-live="polite"><${Result} of=${found.value} /></div>`}
@@ -184,7 +184,7 @@ function Entries({ path, issued }) {
       rows=${value?.entries ?? (problem ? [] : null)}
       rowKey=${(row) => `${row.number}/${row.user}`}
       caption="Entries that are decided"
-      empty="Nobody has got anything yet."
+      empty="Nothing was issued yet."
     />
     <${Pager} pages=${pages} next=${value?.next} label="entries" />
   <//>`;

@@ -20,7 +20,7 @@ import { html } from "../view.js";
 import { Campaign } from "./campaign.js";
 import { CampaignState, Issued, NewCampaign, StartOrStop } from "./campaign-parts.js";
 
-const LEAD = "They give something to people who enter: once each, and never more than there is.";
+const LEAD = "Promotions with entries: each user gets one, and never more than the stock.";
 const MOST_LINES = 6;
 
 export function Campaigns({ rest }) {
@@ -80,15 +80,15 @@ function Figures({ of }) {
     <${Tile}
       label="Open"
       value=${number(of.filter(({ state }) => state === "open").length)}
-      note="people may enter, within their times"
+      note="open for entries, within their times"
     />
-    <${Tile} label="Issued" value=${number(sum(({ issued }) => issued))} note="by those that are shown here" />
+    <${Tile} label="Issued" value=${number(sum(({ issued }) => issued))} note="by the campaigns shown here" />
     <${Tile} label="In line" value=${number(sum(({ depth }) => depth))} note="accepted, not decided yet" />
     <${Tile}
       label="Dead letters"
       value=${number(dead)}
       kind=${dead ? "critical" : undefined}
-      note="entries that nobody could decide"
+      note="entries that failed permanently"
       href="#/dead/campaigns"
     />
   <//>`;
@@ -100,7 +100,7 @@ function InLine({ of, at }) {
   const pointsOf = (id) => seen[`campaign/${id}/entered`] ?? [];
   const series = entered.slice(0, MOST_LINES).map(({ id }) => ({ label: id, points: pointsOf(id) }));
   return html`<${Section} title="Entries over time" note="Since this page was opened."><${Chart}
-    title="Entries that the door took"
+    title="Accepted entries"
     unit="entries"
     series=${series}
     isStep

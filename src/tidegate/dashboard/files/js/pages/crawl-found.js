@@ -129,7 +129,7 @@ export function Raws({ query, now }) {
   <//>`;
 }
 
-/** What is asked for stands in the address, so that it can be sent to somebody. */
+/** The filter is part of the address, so it can be shared. */
 function useFilter(query, names) {
   const given = names.filter((name) => query.get(name)).map((name) => [name, query.get(name)]);
   const asked = new URLSearchParams([["limit", LIMIT], ...given]);

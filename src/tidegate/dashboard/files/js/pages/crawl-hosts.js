@@ -1,4 +1,4 @@
-// Hosts that crawls have met and what they ask for; identities that call them and how they are taken.
+// Hosts of crawls and what they ask for; identities that call them and how they are taken.
 
 import { now } from "../clock.js";
 import { useFetched } from "../live.js";
@@ -52,21 +52,21 @@ export function Hosts({ now: seen }) {
       icon="retry"
       small
       question=${`Read robots.txt of ${row.host} again?`}
-      consequence="It is read anew before the next page. A rest that the host asked for goes on."
+      consequence="It is read again before the next page. A pause that the host asked for continues."
       path=${`/v1/crawl/hosts/${encodeURIComponent(row.host)}/reread`}
       done=${`robots.txt of ${row.host} is read before the next page.`}
       onDone=${reload}
     />` },
   ];
-  return html`<${Section} title="Hosts" note="What they ask for, and which of them rest">
+  return html`<${Section} title="Hosts" note="Their limits, and which of them are paused">
     <${Problem} of=${problem} retry=${reload} />
     <${Table}
       stacks
       columns=${columns}
       rows=${value?.hosts ?? (problem ? [] : null)}
       rowKey=${(row) => row.host}
-      caption="Hosts that crawls have met"
-      empty="No crawl has met a host yet."
+      caption="Hosts of crawls"
+      empty="No host was crawled yet."
     />
   <//>`;
 }
@@ -80,7 +80,7 @@ export function Identities({ now: seen }) {
   const { value, problem, reload } = useFetched("/v1/crawl/identities", [JSON.stringify(seen?.identities ?? null)]);
   return html`<${Section}
     title="Identities"
-    note="Who calls. Headers go in, and never come out"
+    note="Identities that requests use. Stored headers are never shown"
     aside=${html`<${PutIdentity} onDone=${reload} />`}
   >
     <${Problem} of=${problem} retry=${reload} />
@@ -105,7 +105,7 @@ const identityColumns = (reload) => [
   {
     head: "Refused by",
     wide: true,
-    cell: (row) => (row.health.length ? count(row.health.length, "host") : html`<span class="quiet">nobody</span>`),
+    cell: (row) => (row.health.length ? count(row.health.length, "host") : html`<span class="quiet">none</span>`),
   },
   { head: "Changed", hideOnPhone: true, cell: (row) => html`<${When} at=${row.changed_at} />` },
   { head: "Actions", shrink: true, cell: (row) => html`<${IdentityActs} of=${row} reload=${reload} />` },
@@ -147,7 +147,7 @@ function IdentityActs({ of, reload }) {
       icon="pause"
       small
       question=${`Disable identity ${of.name}?`}
-      consequence="It makes no calls any more, and is kept. Where all are disabled, no crawl can begin."
+      consequence="It is no longer used, and is kept. If all are disabled, no crawl can begin."
       path=${`${path}/disable`}
       done=${`Identity ${of.name} is disabled.`}
       onDone=${reload}
@@ -158,7 +158,7 @@ function IdentityActs({ of, reload }) {
       icon="play"
       small
       question=${`Enable identity ${of.name}?`}
-      consequence="It makes calls again. A rest at a host goes on."
+      consequence="It is used again. A pause at a host continues."
       path=${`${path}/enable`}
       done=${`Identity ${of.name} is enabled.`}
       onDone=${reload}
@@ -171,7 +171,7 @@ function IdentityActs({ of, reload }) {
       small
       danger
       question=${`Remove identity ${of.name}?`}
-      consequence="It and its headers are deleted. A call under way ends as it will."
+      consequence="It and its headers are deleted. Requests in progress finish."
       method="DELETE"
       path=${path}
       done=${`Identity ${of.name} is removed.`}
@@ -185,7 +185,7 @@ function PutIdentity({ onDone }) {
     label="Add an identity"
     icon="plus"
     question="Add an identity"
-    consequence="It makes calls from now on. The same name again gets the new headers. They are shown to nobody."
+    consequence="It is used from now on. An existing identity of this name gets the new headers. Headers are never shown."
     confirm="Add it"
     method="PUT"
     path=${({ name }) => `/v1/crawl/identities/${encodeURIComponent(name.trim())}`}

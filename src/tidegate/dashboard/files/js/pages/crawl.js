@@ -1,4 +1,4 @@
-// Crawls: what is read now, what came of it, who calls, and which hosts rest.
+// Crawls: active crawls, results, identities and paused hosts.
 
 import { useTopic } from "../live.js";
 import {
@@ -56,22 +56,22 @@ function Overview({ now }) {
       stacks
       columns=${CRAWLS}
       rows=${now ? now.active ?? [] : null}
-      caption="Crawls that run now"
+      caption="Active crawls"
       empty=${html`<${NoCrawls} />`}
     /><//>
     <${Columns}>
       <${Pages} of=${now} />
       <${Section}
-        title="Hosts that rest"
-        note="Nobody calls them before"
+        title="Paused hosts"
+        note="No request is sent to them before"
       >
         <${Table}
           stacks
           columns=${RESTING}
           rows=${now ? now.hosts?.resting ?? [] : null}
           rowKey=${(row) => row.host}
-          caption="Hosts that rest"
-          empty="No host rests."
+          caption="Paused hosts"
+          empty="No host is paused."
         />
       <//>
     <//>`;
@@ -142,7 +142,7 @@ const CRAWLS = [
     small
     danger
     question=${`Cancel the crawl ${run.user_id}?`}
-    consequence="Pages under way end; no others are asked for. What was found stays. It can be begun again."
+    consequence="Pages in progress finish; no others are requested. Results stay. It can be started again."
     path=${`/v1/runs/${run.id}/cancel`}
     done=${`Run ${run.id} is canceled.`}
   />` },
@@ -171,9 +171,9 @@ function Pages({ of }) {
   ];
   return html`<${Section}
     title="Pages"
-    note="Of the crawls that run now"
+    note="Of active crawls"
   >
-    <${Table} columns=${columns} rows=${rows} caption="Pages by outcome" empty="No crawl runs now." />
+    <${Table} columns=${columns} rows=${rows} caption="Pages by outcome" empty="No crawl is active." />
   <//>`;
 }
 
@@ -195,7 +195,7 @@ function Begin() {
 }
 
 const NoCrawls = () => html`<${Empty}
-  title="No crawl runs now"
+  title="No crawl is active"
   command="tidegate crawl run daily --url https://shop.example -k lantern"
 >
   Begin one here, or type:

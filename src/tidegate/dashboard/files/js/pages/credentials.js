@@ -18,7 +18,7 @@ import {
 } from "../parts/index.js";
 import { html } from "../view.js";
 
-const LEAD = "Whose tokens and apps may be used, and whether they are good. Secrets are shown to nobody.";
+const LEAD = "Tokens and apps that requests use, and whether they are valid. Secrets are never shown.";
 const FROM_ENVIRONMENT = "It comes from the environment of the process: change it there.";
 
 export function Credentials() {
@@ -30,13 +30,13 @@ export function Credentials() {
   return html`<${Page} title="Credentials" lead=${LEAD} actions=${actions}>
     <${Problem} of=${problem} retry=${reload} />
     ${rows?.length > 0 && html`<${Figures} of=${rows} />`}
-    <${Section} title="Credentials" note="The oldest first" aside=${html`<a href="#/quotas">What is left of them</a>`}>
+    <${Section} title="Credentials" note="The oldest first" aside=${html`<a href="#/quotas">Remaining quota</a>`}>
       <${Table}
         stacks
         columns=${columnsOf(reload)}
         rows=${rows ?? (problem ? [] : null)}
         rowKey=${(row) => row.name}
-        caption="Credentials, whom they serve, and whether they are good"
+        caption="Credentials, their users and their state"
         empty=${problem ? "They cannot be listed now." : html`<${NoCredentials} />`}
       />
     <//>
@@ -68,7 +68,7 @@ const columnsOf = (reload) => [
     cell: (row) => html`<${Badge} state=${row.state} /> <span class="reason">${row.invalid_reason}</span>`,
   },
   { head: "Account", cell: (row) => row.account },
-  { head: "Serves", hideOnPhone: true, cell: (row) => (row.user_id ? `only ${row.user_id}` : "everybody") },
+  { head: "Serves", hideOnPhone: true, cell: (row) => (row.user_id ? `only ${row.user_id}` : "all users") },
   { head: "Answers for it", hideOnPhone: true, cell: (row) => row.owner },
   { head: "Checked", hideOnPhone: true, cell: (row) => html`<${When} at=${row.checked_at} none="never" />` },
   { head: "Actions", shrink: true, cell: (row) => html`<${Acts} of=${row} reload=${reload} />` },
@@ -83,7 +83,7 @@ function Acts({ of, reload }) {
       name=${`Test credential ${of.name}`}
       small
       question=${`Test credential ${of.name}?`}
-      consequence="GitHub is asked whether it is good and what is left of it; the answer is noted."
+      consequence="Asks GitHub whether it is valid and how much quota is left."
       path=${`${path}/test`}
       done=${tested}
       onDone=${reload}
@@ -95,7 +95,7 @@ function Acts({ of, reload }) {
       danger
       whyNot=${whyNot}
       question=${`Remove credential ${of.name}?`}
-      consequence="Nobody uses it from now on; calls under way end as they will. It is not revoked at GitHub."
+      consequence="It is no longer used; requests in progress finish. It is not revoked at GitHub."
       method="DELETE"
       path=${path}
       done=${`Credential ${of.name} is removed.`}
@@ -117,7 +117,7 @@ function AddToken({ onDone }) {
     icon="plus"
     primary
     question="Add a token"
-    consequence="GitHub is asked whose it is. It serves from now on; the same name again gets the new secret."
+    consequence="Asks GitHub for its account. It is used from now on; an existing credential of this name gets the new secret."
     confirm="Add it"
     path="/v1/credentials"
     body=${toToken}
@@ -141,7 +141,7 @@ function AddApp({ onDone }) {
     label="Add an app"
     icon="plus"
     question="Add a GitHub App"
-    consequence="Tokens are issued to its installation when they are needed. The key is encrypted, and shown to nobody."
+    consequence="Tokens are issued to its installation when needed. The key is stored encrypted and never shown."
     confirm="Add it"
     path="/v1/credentials"
     body=${toApp}
@@ -156,14 +156,14 @@ function AddApp({ onDone }) {
 }
 
 const Common = ({ needsOwner = false }) => html`
-  <${Field} label="Name" name="name" hint="What to call it; empty: the account's." />
+  <${Field} label="Name" name="name" hint="Name to show; empty: that of the account." />
   <${Field}
     label="Owner"
     name="owner"
     required=${needsOwner}
-    hint=${needsOwner ? "Who answers for it." : "Who answers for it; empty: the account's login."}
+    hint=${needsOwner ? "Person responsible for it." : "Person responsible for it; empty: the login of the account."}
   />
-  <${Field} label="Only for user" name="user" hint="The only user whose runs it serves; empty: everybody." />`;
+  <${Field} label="Only for user" name="user" hint="Serve only the runs of this user; empty: all users." />`;
 
 const toToken = ({ token, name, owner, user }) => given({ token: token.trim(), name, owner, user });
 

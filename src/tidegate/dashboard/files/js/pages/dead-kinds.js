@@ -34,13 +34,13 @@ export const KINDS = {
     list: () => "/v1/snapshots/dead?limit=25",
     rows: ({ letters }) => letters.map(refresh),
     place: (_, id) => `/v1/snapshots/dead/${encoded(id)}`,
-    replay: "The refresh is asked for again. Where somebody is at this subject already, the letter stays.",
-    discard: "The refresh is given up; whoever reads the subject may ask for another one.",
+    replay: "The refresh is requested again. If one of this subject is in progress, the dead letter stays.",
+    discard: "The refresh is discarded; a later read of the subject may request another one.",
     replayAll: (_, after) => ({ path: "/v1/snapshots/dead/replay", body: after ? { after } : {} }),
   },
   campaigns: {
     label: "Campaigns",
-    meaning: "Entries that nobody could decide. Each keeps its place of the stock until it is discarded.",
+    meaning: "Entries that failed permanently. Each keeps its share of the stock until it is discarded.",
     list: (campaign) => `/v1/campaigns/${encoded(campaign)}/dead?limit=25`,
     rows: ({ letters }) => letters.map(entry),
     place: (campaign, id) => `/v1/campaigns/${encoded(campaign)}/dead/${encoded(id)}`,
@@ -82,12 +82,12 @@ function answer(raw) {
 
 /** What a replay of all brought, in a sentence. */
 export function replayedAll({ replayed, stayed = 0, next_after = null }) {
-  const stay = stayed ? ` ${stayed} stayed: somebody is at them already, or this version cannot read them.` : "";
+  const stay = stayed ? ` ${stayed} stayed: they are in progress, or this version cannot read them.` : "";
   return `${replayed} replayed.${stay}${next_after ? " There are more: replay all again goes on behind these." : ""}`;
 }
 
 /** What became of one letter, in a sentence. */
 export function settled({ outcome }) {
-  if (outcome === "already_processing") return "Somebody is at it already: the letter stays.";
+  if (outcome === "already_processing") return "A refresh is in progress: the dead letter stays.";
   return outcome === "replayed" ? "The letter is replayed." : "The letter is discarded.";
 }

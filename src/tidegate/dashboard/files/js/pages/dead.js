@@ -22,7 +22,7 @@ import {
 import { html, useState } from "../view.js";
 import { KINDS, replayedAll, settled } from "./dead-kinds.js";
 
-const LEAD = "What failed for good, until somebody replays or discards it. Nothing here is tried again by itself.";
+const LEAD = "Work that failed permanently. Replay or discard it; nothing here is retried automatically.";
 
 export function Dead({ rest: [wanted, part] }) {
   const live = useTopic("dead");

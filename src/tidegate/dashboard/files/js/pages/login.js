@@ -1,4 +1,4 @@
-// Who are you? A key, given once; the browser keeps a session, never the key.
+// Sign-in with a key. The browser keeps a session, never the key.
 
 import { signIn } from "../api.js";
 import { Field, Notice, sentence } from "../parts/index.js";
@@ -26,12 +26,12 @@ export function Login() {
     <${Brand} />
     <h1>Sign in</h1>
     <p class="quiet">
-      This server asks for a key. Whoever runs it sets one as <code>TIDEGATE_HTTP__API_KEY</code>;
-      those in <code>TIDEGATE_HTTP__READ_KEYS</code> may look, and not act.
+      This server requires a key. Its operator sets it as <code>TIDEGATE_HTTP__API_KEY</code>;
+      those in <code>TIDEGATE_HTTP__READ_KEYS</code> are read-only.
     </p>
     <form class="stack" onSubmit=${submit}>
       <${Field} label="API key" name="key" kind="password" required autofocus spellcheck=${false} />
-      ${problem && html`<${Notice} kind="critical" title="You were not let in">
+      ${problem && html`<${Notice} kind="critical" title="Sign-in failed">
         ${sentence(problem.detail)}${problem.retryAfter && html` Try again in ${problem.retryAfter} s.`}
       <//>`}
       <button type="submit" class="button button-primary button-wide" disabled=${isBusy}>

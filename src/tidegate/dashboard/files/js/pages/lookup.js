@@ -27,13 +27,13 @@ export function Lookup({ kinds }) {
     look(path);
   };
   return html`<${Section}
-    title="Look at a subject"
-    note="Reading one that is too old queues its refresh, as for every reader"
+    title="View a subject"
+    note="Reading a stale one queues its refresh"
   >
     <form class="toolbar" onSubmit=${submit}>
       <${Field} label="Kind" name="kind" kind="select" options=${kinds.map(({ name }) => [name, name])} />
       <${Field} label="Key" name="key" required placeholder="4711" data-filter />
-      <button type="submit" class="button button-primary">Look</button>
+      <button type="submit" class="button button-primary">View</button>
     </form>
     ${found.problem && html`<${Problem} of=${found.problem} />`}
     ${found.value && html`<${Subject}
@@ -65,7 +65,7 @@ function Subject({ subject, of, again }) {
         label="Refresh now"
         icon="retry"
         question=${`Refresh ${subject.name}?`}
-        consequence="The upstream is asked once, within its limits, however fresh the snapshot is."
+        consequence="Requests the object once, within the limits, however fresh the snapshot is."
         path=${`${subject.path}/refresh`}
         done=${({ outcome }) => `A refresh of ${subject.name} is ${outcome === "queued" ? outcome : "under way"}.`}
         onDone=${again}

@@ -81,7 +81,7 @@ function Figures({ now }) {
     <${Tile}
       label="Processes"
       value=${number(now?.processes?.length)}
-      note=${leader ? `${leader.host} leads` : now?.processes && "nobody leads"}
+      note=${leader ? `${leader.host} leads` : now?.processes && "no leader"}
       kind=${now?.processes && !leader ? "warning" : undefined}
     />
   <//>`;
@@ -127,7 +127,7 @@ function Streams({ streams }) {
       columns=${columns}
       rows=${streams}
       rowKey=${(one) => one.name}
-      empty="There are no streams: nothing was ever sent."
+      empty="There are no streams yet."
     />
   <//>`;
 }
@@ -161,7 +161,7 @@ function Processes({ processes }) {
       cell: (one) => html`<span title="Until it ends, unless it is renewed">${duration(one.lease_ms)} left</span>`,
     },
   ];
-  return html`<${Section} title="Processes" note="One leads: it runs the timers and relays the outbox.">
+  return html`<${Section} title="Processes" note="The leader runs the timers and relays the outbox.">
     <${Table}
       caption="Processes"
       columns=${columns}
@@ -220,14 +220,14 @@ function Gate({ gate }) {
   return html`<${Section}
     title="The gate"
     aside=${html`<a href="#/quotas">Quotas</a>`}
-    note="Where jobs wait for a permit."
+    note="Jobs that wait for a permit."
   >
     <${Table}
       caption="Pools at the gate"
       columns=${columns}
       rows=${gate && gate.pools}
       rowKey=${(one) => one.pool}
-      empty="Nothing ever waited here."
+      empty="No job has waited yet."
     />
   <//>`;
 }

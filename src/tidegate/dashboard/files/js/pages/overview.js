@@ -1,4 +1,4 @@
-// At a glance: what needs somebody, what runs, what waits and until when, what failed, and how it went lately.
+// Overview: what needs attention, active runs, waiting jobs, recent failures and recent activity.
 
 import { pointsOf, useHistory } from "../history.js";
 import { useTopic } from "../live.js";
@@ -35,7 +35,7 @@ const MOST_QUOTAS = 6;
 export function Overview() {
   const topic = useTopic("overview");
   const now = topic.value;
-  return html`<${Page} title="Overview" lead="What runs, what waits and until when, what failed." live=${topic}>
+  return html`<${Page} title="Overview" lead="Active runs, waiting jobs and recent failures." live=${topic}>
     <${Problem} of=${topic.problem} />
     ${now && html`<${Attention} of=${now} />`}
     <${Figures} now=${now} />
@@ -59,8 +59,8 @@ function Attention({ of }) {
     ${shown.map((one) => html`<${Notice}
       key=${one.text}
       kind=${one.severity}
-      actions=${one.link && html`<a class="button button-small" href=${one.link} aria-label=${`Look at: ${one.text}`}>
-        Look<${Icon} name="arrow" size=${14} />
+      actions=${one.link && html`<a class="button button-small" href=${one.link} aria-label=${`View: ${one.text}`}>
+        View<${Icon} name="arrow" size=${14} />
       </a>`}
     >
       ${one.text}${one.until && html` <span class="quiet">opens <${When} at=${one.until} /></span>`}
@@ -78,7 +78,7 @@ function Figures({ now }) {
   const dead = now?.dead && now.dead.reduce((sum, one) => sum + (one.count ?? 0), 0);
   const down = now?.servers.filter((one) => !one.is_up) ?? [];
   const active = activeRuns(runs);
-  return html`<${Tiles} label="Figures of now">
+  return html`<${Tiles} label="Current figures">
     <${Tile}
       label="Active runs"
       value=${number(active)}
@@ -132,10 +132,10 @@ const activeRuns = (runs) => runs && runs.planning + runs.running + runs.finaliz
 
 function leaderNote(now) {
   if (!now) return null;
-  // host.pid.random: the last part tells two lives of one process apart, which matters to nobody here.
+  // host.pid.random: the last part distinguishes two processes with one pid, which does not matter here.
   return now.leader ? html`<span title=${now.leader}>
     led by ${now.leader.replace(/\.[^.]*$/, "")}
-  </span>` : now.processes === null ? "not known who leads" : "nobody leads";
+  </span>` : now.processes === null ? "leader unknown" : "no leader";
 }
 
 function Running({ now }) {
@@ -165,11 +165,11 @@ function Running({ now }) {
     },
   ];
   const active = activeRuns(now?.runs);
-  const nothing = html`<${Empty} title="Nothing runs" command="tidegate collect LOGIN">
+  const nothing = html`<${Empty} title="No active runs" command="tidegate collect LOGIN">
     Begin a run on <a href="#/runs">the page of runs</a>, by the API, or with a command:
   <//>`;
   return html`<${Section}
-    title="What runs"
+    title="Active runs"
     note=${active > MOST_LINES ? `The newest ${MOST_LINES} of ${number(active)}.` : null}
     aside=${html`<a href="#/runs">All runs</a>`}
   >
@@ -192,11 +192,11 @@ function Waiting({ now }) {
   ];
   const waits = now && now.waits;
   return html`<${Section}
-    title="What waits, and why"
+    title="Waiting jobs"
     note=${waits?.length > MOST_LINES ? `The first ${MOST_LINES} of ${number(waits.length)}.` : null}
   >
     <${Table}
-      caption="What waits"
+      caption="Waiting jobs"
       columns=${columns}
       rows=${waits && waits.slice(0, MOST_LINES)}
       rowKey=${(wait) => `${wait.pool} ${wait.bucket}`}
@@ -238,11 +238,11 @@ function Failed({ jobs }) {
     retryColumn(),
   ];
   return html`<${Section}
-    title="What failed lately"
+    title="Recent failures"
     note=${jobs?.length > MOST_FAILED ? `The latest ${MOST_FAILED}.` : null}
   >
     <${Table}
-      caption="Jobs that failed lately"
+      caption="Recent failures"
       columns=${columns}
       rows=${jobs && jobs.slice(0, MOST_FAILED)}
       rowKey=${(job) => job.job_id}
@@ -257,7 +257,7 @@ function Lately() {
   const quotas = series && series.filter((one) => one.name.startsWith("quota/"));
   const labelled = ({ name, points }) => ({ label: name.slice("quota/".length), points });
   const drawn = quotas && quotas.slice(0, MOST_QUOTAS).map(labelled);
-  return html`<${Section} title="Lately" note="Since this process began, at most an hour or so." plain>
+  return html`<${Section} title="Recent activity" note="Since this process began, at most an hour or so." plain>
     <${Problem} of=${problem} />
     <div class="charts">
       <div class="card">

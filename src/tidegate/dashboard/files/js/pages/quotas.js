@@ -187,7 +187,7 @@ const COLUMNS = [
     />`),
   },
   {
-    head: html`<span title="Permits given out, and calls of which nobody knows whether they counted">Held</span>`,
+    head: html`<span title="Permits in use, and calls with unknown outcome">Held</span>`,
     number: true,
     hideOnPhone: true,
     cell: (bucket) => (bucket.remaining === null ? "–" : number(bucket.remaining - bucket.left)),

@@ -11,7 +11,7 @@ export function figuresOf({ name, census }) {
   return [[`room/${name}/waiting`, census?.waiting], [`room/${name}/inside`, inside]];
 }
 
-/** Whether people come, and nobody is let in yet. */
+/** Whether visitors can join and are not admitted yet. */
 export const isSoon = (room) => room.state === "open" && moment(room.opens_at) > now();
 
 export function RoomState({ of }) {
@@ -32,7 +32,7 @@ export function OpenOrClose({ of, small = false, onDone }) {
       small=${small}
       danger
       question=${`Close room ${of.name}?`}
-      consequence="Nobody may come, and nobody is let in. Who waits keeps his place, who is inside stays."
+      consequence="No visitor can join or is admitted. Waiting visitors keep their places, admitted ones stay."
       path=${`${path}/close`}
       done=${`Room ${of.name} is closed.`}
       onDone=${onDone}
@@ -41,7 +41,7 @@ export function OpenOrClose({ of, small = false, onDone }) {
   const hasStarted = moment(of.opens_at) <= now();
   const consequence = hasStarted
     ? "People may come, and are let in. The start of its draw has come, and stays."
-    : "People may come, and are let in from the start on. Whoever comes before a later start takes part in a draw.";
+    : "Visitors can join, and are admitted from the start time on. Those that join before it take part in a draw.";
   return html`<${Action}
     label="Open"
     name=${`Open room ${of.name}`}
@@ -73,10 +73,10 @@ export function PlanFields({ plan = {} }) {
       min="0"
       required
       defaultValue=${plan.capacity ?? 100}
-      hint="How many may be inside at once. Fewer sends nobody out."
+      hint="How many visitors may be inside at once. A lower value removes no visitor."
     />
     <${Field}
-      label="Let in per second"
+      label="Admissions per second"
       name="admit_per_second"
       kind="number"
       min="0.01"
@@ -92,7 +92,7 @@ export function PlanFields({ plan = {} }) {
       max="86400"
       step="any"
       defaultValue=${plan.session_s ?? 600}
-      hint="How long one may stay without doing anything."
+      hint="Longest time without activity."
     />
     <${Field}
       label="Longest session, seconds"

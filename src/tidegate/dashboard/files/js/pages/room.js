@@ -65,20 +65,20 @@ export function Room({ name }) {
 function Figures({ of }) {
   const { census, plan, opens_at } = of;
   const counted = census && census.active + census.entering - census.guests;
-  return html`<${Tiles} label="Who is where">
+  return html`<${Tiles} label="Visitors">
     <${Tile}
       label="Waiting"
       value=${number(census?.waiting)}
       note=${isSoon(of) ? "take part in the draw" : "in line"}
     />
-    <${Tile} label="On the way in" value=${number(census?.entering)} note="let in, not seen inside yet" />
+    <${Tile} label="Entering" value=${number(census?.entering)} note="admitted, not seen inside yet" />
     <${Tile}
       label="Inside"
       value=${number(census?.active)}
       note=${`${number(counted)} of ${number(plan.capacity)} places taken`}
       kind=${plan.capacity > 0 && counted >= plan.capacity ? "warning" : undefined}
     />
-    <${Tile} label="Guests" value=${number(census?.guests)} note="beside the capacity" />
+    <${Tile} label="Guests" value=${number(census?.guests)} note="in addition to the capacity" />
     <${Tile}
       label="Start"
       value=${html`<${When} at=${opens_at} none="none yet" />`}
@@ -105,7 +105,7 @@ function History({ of, at }) {
 
 function Plan({ of: { name, plan } }) {
   const page = `${location.origin}/rooms/${encodeURIComponent(name)}`;
-  return html`<${Section} title="Plan" note="It can be changed during a sale, and is in force at once everywhere">
+  return html`<${Section} title="Plan" note="Changes apply at once to all processes, also during a sale">
     <${Facts} of=${[
       ["Capacity", number(plan.capacity), "inside at once"],
       ["Let in", plan.admit_per_second === null ? "any number at once" : `${rate(plan.admit_per_second)} per second`],
@@ -120,7 +120,7 @@ function Plan({ of: { name, plan } }) {
 }
 
 function Draw({ of: { commitment, seed } }) {
-  return html`<${Section} title="Draw" note="Everybody can check that places were not dealt out by hand">
+  return html`<${Section} title="Draw" note="The draw can be verified by anyone">
     <${Facts} isWide of=${[
       ["SHA-256 of the seed", html`<code class="long">${commitment}</code>`],
       ["Seed", seed ? html`<code class="long">${seed}</code>` : "told when the start has come"],
@@ -130,14 +130,14 @@ function Draw({ of: { commitment, seed } }) {
 
 function Admit({ of, path, onDone }) {
   return html`<${Action}
-    label="Let users in"
+    label="Admit users"
     name=${`Let users into room ${of.name}`}
     question=${`Let users into room ${of.name}?`}
-    consequence="They come in at once, beside the capacity, whether they wait or not. That cannot be taken back."
-    confirm="Let them in"
+    consequence="They are admitted at once, in addition to the capacity, whether they wait or not. This cannot be undone."
+    confirm="Admit"
     path=${`${path}/admissions`}
     body=${toUsers}
-    done=${({ admitted }) => `${number(admitted)} let in; who was inside before is not counted.`}
+    done=${({ admitted }) => `${number(admitted)} admitted; users that were inside before are not counted.`}
     onDone=${onDone}
   >
     <${Field}
@@ -156,8 +156,8 @@ function Change({ of, path, onDone }) {
     label="Change the plan"
     name=${`Change the plan of room ${of.name}`}
     question=${`Change the plan of room ${of.name}`}
-    consequence="What you change is in force at once everywhere. Sessions that have begun end when they would have."
-    confirm="Change it"
+    consequence="Changes apply at once to all processes. Sessions in progress keep their end."
+    confirm="Change"
     method="PATCH"
     path=${path}
     body=${planChange(of.plan)}

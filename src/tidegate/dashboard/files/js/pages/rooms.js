@@ -1,4 +1,4 @@
-// Waiting rooms: who waits where, and how many are inside.
+// Waiting rooms: waiting and admitted visitors.
 
 import { useTopic } from "../live.js";
 import {
@@ -20,7 +20,7 @@ import { html } from "../view.js";
 import { Room } from "./room.js";
 import { figuresOf, OpenOrClose, PlanFields, RoomState, toPlan } from "./room-parts.js";
 
-const LEAD = "Lines in front of what bears only so many at once. Nobody is overtaken, lost, or let in twice.";
+const LEAD = "Waiting rooms in front of services with limited capacity. Visitors are admitted in order, each once.";
 const MOST_LINES = 6;
 
 export function Rooms({ rest }) {
@@ -72,14 +72,14 @@ function Charts({ rooms, at }) {
   return html`<${Section} title="Over time" note="Since this page was opened.">
     <div class="charts">
       <${Chart}
-        title="People who wait"
+        title="Waiting visitors"
         unit="people"
         series=${lines("waiting")}
         isStep
         empty="Points appear here while this page is open."
       />
       <${Chart}
-        title="People inside or on the way"
+        title="Admitted visitors"
         unit="people"
         series=${lines("inside")}
         isStep
@@ -105,9 +105,9 @@ function NewRoom() {
     label="New room"
     icon="plus"
     primary
-    question="Make a room"
+    question="New room"
     consequence="It is closed until it is opened; the hash of the seed of its draw is public from then on."
-    confirm="Make it"
+    confirm="Create"
     path="/v1/rooms"
     body=${toRoom}
     done=${(room) => `Room ${room.name} is made.`}
@@ -118,7 +118,7 @@ function NewRoom() {
       required
       pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*"
       placeholder="sale"
-      hint="It stands in addresses."
+      hint="It is part of the room's addresses."
     />
     <${PlanFields} />
   <//>`;

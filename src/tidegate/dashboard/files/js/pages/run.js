@@ -57,7 +57,7 @@ export function Run({ rest: [id] }) {
     <${Figures} run=${run} />
     <${Kinds} run=${run} />
     <${Failures}
-      title="What failed"
+      title="Failed jobs"
       failures=${run.failures}
       all=${run.failed_jobs}
       canRetry=${run.status !== "canceled"}
@@ -68,7 +68,7 @@ export function Run({ rest: [id] }) {
   <//>`;
 }
 
-/** A run that has ended is followed no more; where somebody else has it go on, it is again. */
+/** A run that has ended is not followed; it is again if it is resumed. */
 function useTakenUpAgain(run, follow) {
   const active = useTopic("overview").value?.active;
   const goesOn = run !== null && !ACTIVE.includes(run.status) && (active ?? []).some((one) => one.id === run.id);
@@ -114,13 +114,13 @@ function Actions({ run, isActive, reload }) {
 }
 
 function Waits({ waits }) {
-  if (waits === null) return html`<${Notice} kind="warning" title="What it waits for is not known now">
+  if (waits === null) return html`<${Notice} kind="warning" title="The reason for waiting is unknown now">
     The server that knows does not answer.
   <//>`;
   if (waits.length === 0) return null;
   return html`<${Notice} kind="info" title="Its next calls wait">
     <ul>${waits.map((wait) => html`<li key=${`${wait.credential} ${wait.bucket}`}>
-      ${wait.credential ?? "Nobody"} (${wait.bucket}): ${whyWaits(wait.reason)}
+      ${wait.credential ?? "No credential"} (${wait.bucket}): ${whyWaits(wait.reason)}
       ${wait.opens_at && html`, opens <${When} at=${wait.opens_at} /> at ${clockTime(wait.opens_at)}`}
     </li>`)}</ul>
   <//>`;
@@ -215,7 +215,7 @@ function Withheld({ of }) {
     { head: "Resource", cell: (job) => html`<span class="mono">${job.resource}</span>` },
     { head: "The upstream says", wide: true, cell: (job) => job.reason },
   ];
-  return html`<${Section} title="What the upstream shows to nobody" note="No failures: the run counts them as done.">
-    <${Table} caption="What the upstream shows to nobody" columns=${columns} rows=${of} rowKey=${(job) => job.job_id} />
+  return html`<${Section} title="Withheld by the upstream" note="Not failures: the run counts them as done.">
+    <${Table} caption="Withheld by the upstream" columns=${columns} rows=${of} rowKey=${(job) => job.job_id} />
   <//>`;
 }

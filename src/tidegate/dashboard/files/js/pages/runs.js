@@ -101,7 +101,7 @@ const COLUMNS = [
 ];
 
 function Nothing({ isFiltered }) {
-  if (isFiltered) return html`<${Empty} title="No run is like that">Choose another state, or clear the login.<//>`;
+  if (isFiltered) return html`<${Empty} title="No matching runs">Choose another state, or clear the login.<//>`;
   return html`<${Empty} title="No runs yet" command="tidegate collect LOGIN">
     Begin one with the button above, by the API, or with a command:
   <//>`;
@@ -144,14 +144,14 @@ function BeginRun() {
       kind="area"
       required
       placeholder="octocat torvalds"
-      hint="One or several GitHub logins, apart by spaces, commas or lines."
+      hint="GitHub logins, separated by spaces, commas or lines."
       spellcheck=${false}
     />
     <${Field}
       label="Read everything again"
       name="full"
       kind="check"
-      hint="So that deletions are noticed in long lists too. It costs more calls."
+      hint="Detects deletions in long lists too. Costs more calls."
     />
   <//>`;
 }

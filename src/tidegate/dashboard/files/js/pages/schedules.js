@@ -6,7 +6,7 @@ import { Action, Badge, Empty, Field, Page, Pager, Problem, Section, Table, useP
 import { html } from "../view.js";
 import { CrawlFields, toCrawl } from "./crawl-parts.js";
 
-const LEAD = "Runs that begin by the clock: one for each due time, whoever is at work then.";
+const LEAD = "Runs that begin at set times, one per due time.";
 const PAGE = 50;
 const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
 
@@ -65,7 +65,7 @@ function Acts({ of, reload }) {
       icon="pause"
       small
       question=${`Pause ${whose}?`}
-      consequence="It begins nothing until it is resumed. A run that it began goes on."
+      consequence="It begins no runs until it is resumed. A run that it began continues."
       path=${`${path}/pause`}
       done=${`Schedule ${of.id} is paused.`}
       onDone=${reload}
@@ -76,7 +76,7 @@ function Acts({ of, reload }) {
       icon="play"
       small
       question=${`Resume ${whose}?`}
-      consequence="It goes on with the next due time; what came due meanwhile is left out."
+      consequence="It continues with the next due time; earlier ones are skipped."
       path=${`${path}/resume`}
       done=${`Schedule ${of.id} goes on.`}
       onDone=${reload}
@@ -89,7 +89,7 @@ function Acts({ of, reload }) {
       small
       whyNot=${of.next_at ? null : "A schedule that is paused begins nothing: resume it first."}
       question=${`Begin a run of ${whose} now?`}
-      consequence="One run begins at once, beside the due times. Where this subject has an active run, nothing begins."
+      consequence="One run begins at once, in addition to the due times, unless the subject has an active run."
       path=${`${path}/trigger`}
       body=${{}}
       done=${fired}
@@ -102,7 +102,7 @@ function Acts({ of, reload }) {
       small
       danger
       question=${`Remove ${whose}?`}
-      consequence="It is forgotten. A run that it began goes on."
+      consequence="It is deleted. A run that it began continues."
       method="DELETE"
       path=${path}
       done=${`Schedule ${of.id} is removed.`}
@@ -121,8 +121,8 @@ function NewSchedule({ onDone }) {
     label="New schedule"
     icon="plus"
     primary
-    question="Collect a user by the clock"
-    consequence="A run begins for this user whenever the time has come. The same again changes only its options."
+    question="Schedule a collection"
+    consequence="A run of this user begins at each due time. An existing schedule gets the new options."
     confirm="Add it"
     path="/v1/schedules"
     body=${toSchedule}
@@ -144,8 +144,8 @@ function NewCrawlSchedule({ onDone }) {
   return html`<${Action}
     label="New crawl schedule"
     icon="plus"
-    question="Crawl by the clock"
-    consequence="A crawl begins whenever the time has come. The same again changes only its options."
+    question="Schedule a crawl"
+    consequence="A crawl begins at each due time. An existing schedule gets the new options."
     confirm="Add it"
     path="/v1/crawl/schedules"
     body=${toCrawlSchedule}

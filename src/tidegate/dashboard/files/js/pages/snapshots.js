@@ -30,7 +30,7 @@ const LEAD = "What an upstream with a limit has: kept, refreshed within that lim
 const PRIORITIES = { high: "High (readers)", low: "Low (background)", all: "All" };
 const STATES = [
   ["fresh", "Checked within its time to live."],
-  ["stale", "Older; a refresh is queued when somebody reads it."],
+  ["stale", "Older; reading it queues a refresh."],
   ["updating", "There is none yet; a refresh is queued or under way."],
   ["not_found", "The upstream has no such subject."],
   ["failed", "The last refresh failed for good."],
@@ -80,12 +80,12 @@ function Figures({ now }) {
       value=${sampled ? percent(fresh, sampled) : "–"}
       note=${sampled ? `of ${number(sampled)} subjects` : "nothing is kept yet"}
     />
-    <${Tile} label="Lag" value=${number(lag)} note="events that nobody has read yet" />
+    <${Tile} label="Lag" value=${number(lag)} note="events not read yet" />
     <${Tile}
       label="Dead letters"
       value=${number(now?.dead)}
       kind=${now?.dead ? "critical" : undefined}
-      note="refreshes that failed for good"
+      note="refreshes that failed permanently"
       href="#/dead/snapshots"
     />
   <//>`;
@@ -101,14 +101,14 @@ function Charts({ now }) {
         title="Calls against the limit"
         unit="calls/s"
         series=${rates && withLimit(rates, limit)}
-        empty="Points appear here when the upstream is called."
+        empty="Points appear when the upstream is called."
       />
       <${Chart}
-        title="Lag: events that nobody has read yet"
+        title="Lag: events not read yet"
         unit="events"
         series=${named(series, "snapshots/lag/", (name) => name)}
         isStep
-        empty="Points appear here when refreshes are asked for."
+        empty="Points appear when refreshes are requested."
       />
     </div>
   <//>`;

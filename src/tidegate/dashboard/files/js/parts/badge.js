@@ -1,4 +1,4 @@
-// A state as a word with a shape and a colour; the word says it also to who sees no colours.
+// A state as a word with a shape and a colour; the word is readable without colours.
 
 import { html } from "../view.js";
 import { words } from "./format.js";

@@ -38,7 +38,7 @@ export function Chart({ title, unit = "", series, height = 160, empty = "Points 
       ? html`<${Drawing} ...${{ ...drawn, title, unit, series: shown, height, point }} />`
       : html`<div class="chart-none" style=${{ minHeight: `${height}px` }}>
         ${series === null && html`<span class="skeleton"></span>`}
-        ${series && html`<${Empty} title="Nothing to draw yet">${empty}<//>`}
+        ${series && html`<${Empty} title="No data yet">${empty}<//>`}
       </div>`}
   </figure>`;
 }

@@ -43,7 +43,7 @@ export const roughly = (ms) => duration(ms).split(" ").slice(0, 2).join(" ");
 /** Milliseconds of a moment: of an ISO string, of milliseconds, of a Date; NaN where there is none. */
 export const moment = (at) => (typeof at === "string" ? Date.parse(at) : Number(at ?? NaN));
 
-/** "16 Nov 2026, 05:21:22", by the clock of who reads. */
+/** "16 Nov 2026, 05:21:22", in the reader's time zone. */
 export const exactly = (at) => exact.format(moment(at));
 
 /** "05:21:22". */

@@ -1,4 +1,4 @@
-// Small pictures of lines. They stand beside words, so whoever hears the page hears the words only.
+// Icons. They stand beside words, so screen readers read the words only.
 
 import { html } from "../view.js";
 

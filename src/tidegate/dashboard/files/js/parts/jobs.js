@@ -1,4 +1,4 @@
-// Every single call of a run, page by page, and who worked on it.
+// The jobs of a run, page by page, and the workers that executed them.
 
 import { now } from "../clock.js";
 import { useFetched, useSlowly } from "../live.js";

@@ -5,7 +5,7 @@ import { number, percent } from "./format.js";
 
 const LITTLE = 0.1;
 
-/** What is left; `isWorrying` where it is too little for another reason than its size; `label` is for who hears it. */
+/** A remaining amount; `isWorrying` if it is too low for another reason than its size; `label` is for screen readers. */
 export function Meter({ value, most, label, text, isWorrying = false }) {
   const share = most ? Math.max(0, Math.min(1, value / most)) : 0;
   const kind = value === 0 ? "critical" : share < LITTLE || isWorrying ? "warning" : "good";

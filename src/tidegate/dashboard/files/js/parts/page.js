@@ -26,7 +26,7 @@ export function Page({ title, lead, actions, live, back, badge, children }) {
   </div>`;
 }
 
-/** For when something goes: who uses the keyboard, and was there, must not be lost. */
+/** When an element disappears: keeps the keyboard focus in a useful place. */
 export function keepFocus() {
   setTimeout(() => {
     if (document.activeElement === document.body) document.querySelector("h1")?.focus({ preventScroll: true });

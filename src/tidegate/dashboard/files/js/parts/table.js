@@ -9,7 +9,7 @@ const WAITING_ROWS = 4;
  *   one names the row
  * @param rows null while they are not there yet
  * @param empty what is shown where there are none: a text, or a node
- * @param caption what the table shows, for those who hear it
+ * @param caption what the table shows, for screen readers
  * @param rowKey (row) => what a row keeps while others come and go; its `id` by default
  * @param detail (row) => node below the row, or null
  * @param stacks whether each row becomes a small list of its own on a phone, instead of a box that scrolls
@@ -70,7 +70,7 @@ function classes({ number, hideOnPhone, wide, shrink }) {
   return Object.keys(names).filter((name) => names[name]).join(" ");
 }
 
-/** Who has no mouse must be able to reach a box that scrolls. */
+/** A box that scrolls must be reachable with the keyboard. */
 function useScrolls(rows) {
   const box = useRef(null);
   const [scrolls, found] = useState(false);

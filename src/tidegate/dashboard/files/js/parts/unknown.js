@@ -1,4 +1,4 @@
-// What an answer could not find out, since a server is away: said, so that nobody takes it for nothing.
+// What an answer does not contain because a server is away. Shown, so that it is not mistaken for zero.
 
 import { html } from "../view.js";
 import { partName } from "../words.js";
