@@ -90,7 +90,11 @@ def files() -> Iterator[Path]:
     """Files that are checked: the source, hand-written pages and the texts at the top of the repository."""
     for folder in SOURCES:
         for pattern in ("*.py", "*.lua", "*.js", "*.html"):
-            yield from (path for path in sorted((ROOT / folder).rglob(pattern)) if "__pycache__" not in path.parts)
+            yield from (
+                path
+                for path in sorted((ROOT / folder).rglob(pattern))
+                if not {"__pycache__", "vendor"} & set(path.parts)
+            )
     yield from (page for page in sorted((ROOT / "docs").rglob("*.md")) if _GENERATED not in page.as_posix())
     yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
 

@@ -61,7 +61,7 @@ def _rooms(shop: Shop) -> tuple[ASGIApp, Callable[[], None]]:
     # What operators do with rooms needs a key. Where there is none, one that nobody knows: the public is at this door.
     settings = http if http.keys else http.model_copy(update={"api_key": SecretStr(secrets.token_hex(32))})
     api = room_api(shop.rooms, settings)
-    return build_application(api.endpoints, settings), api.close
+    return build_application(api.routes, settings), api.close
 
 
 class _Either:

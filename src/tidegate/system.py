@@ -32,11 +32,11 @@ from tidegate.core.plugins import installed_systems, load_system
 
 if TYPE_CHECKING:
     import msgspec
+    from litestar.handlers import HTTPRouteHandler
     from pydantic import BaseModel
 
     from tidegate.http.access import Access
     from tidegate.http.channel import Seats
-    from tidegate.http.endpoints import Endpoint
     from tidegate.http.raw import RawHandler
     from tidegate.http.settings import HttpSettings
     from tidegate.primitives.gate import Gate
@@ -142,9 +142,10 @@ def _nothing_to_close() -> None:
 class Api:
     """What a process answers over HTTP."""
 
-    endpoints: Sequence[Endpoint] = ()
+    routes: Sequence[HTTPRouteHandler] = ()
+    """Made by `tidegate.http.routes.route`."""
     close: Callable[[], None] = _nothing_to_close
-    """Ends waits and event streams of these endpoints; called when the server stops."""
+    """Ends waits and event streams of these routes; called when the server stops."""
     raw: Mapping[str, RawHandler] = field(default_factory=dict[str, "RawHandler"])
     """ASGI handlers of frequent requests, by prefix of addresses; see `tidegate.http.raw`."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])

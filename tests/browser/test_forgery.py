@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from litestar import Response
 from playwright.async_api import Page
 from pydantic import SecretStr
-from starlette.responses import Response
 
 from tests.browser.chromium import Visitors
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.http.server import HttpService
 from tidegate.http.session_routes import SessionDesk
 from tidegate.http.settings import HttpSettings
@@ -49,7 +50,7 @@ class Books:
     def __init__(self) -> None:
         self.looked = self.acted = 0
 
-    async def page(self) -> Response:
+    async def page(self) -> Response[str]:
         """Show a page that may ask whoever it likes."""
         return Response("<!doctype html><title>x</title>", media_type="text/html", headers=_LAX)
 
@@ -70,10 +71,10 @@ _LAX = {"content-security-policy": "connect-src *"}
 @asynccontextmanager
 async def site(books: Books, key: str | None) -> AsyncGenerator[str]:
     settings = HttpSettings(port=0, api_key=None if key is None else SecretStr(key))
-    page = Endpoint("GET", "/page", books.page, "x", media_types=("text/html",), is_open=True, is_page=True)
-    ours = [Endpoint("GET", "/v1/thing", books.look, "x"), Endpoint("POST", "/v1/thing", books.act, "x")]
+    page = route("GET", "/page", books.page, "x", media_types=("text/html",), is_open=True, is_page=True)
+    ours = [route("GET", "/v1/thing", books.look, "x"), route("POST", "/v1/thing", books.act, "x")]
     application, stopping = (
-        build_application([page, *SessionDesk(Access(settings)).endpoints(), *ours], settings),
+        build_application([page, *SessionDesk(Access(settings)).routes(), *ours], settings),
         asyncio.Event(),
     )
     with Binding(settings) as binding:

@@ -13,7 +13,7 @@ from tidegate.core.plugins import installed_systems
 from tidegate.system import find_system
 
 SERVERS = ("sqlalchemy", "redis", "aiohttp", "asyncpg", "asyncmy", "pymongo", "aiokafka", "cryptography")
-SERVING = ("starlette", "uvicorn", "tidegate.dashboard", "tidegate.http.application")
+SERVING = ("litestar", "starlette", "uvicorn", "tidegate.dashboard", "tidegate.http.application")
 SYSTEMS = tuple(f"tidegate.systems.{name}" for name in ("campaigns", "crawl", "ranking", "snapshots", "waiting_room"))
 NEVER = ("alembic", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "tidegate_simulators", "asyncpg", *SERVING)
 GROUPS = ("crawl schedules", "crawl identities", "snapshots dead")

@@ -108,8 +108,8 @@ async def test_the_digest_changes_with_a_name_and_with_a_content_and_what_is_no_
     third = Files(tmp_path)
 
     assert len({first.digest, second.digest, third.digest}) == 3
-    assert (await first.show_page()).body == f"<p>{first.digest}</p>".encode()
-    assert (await third.show_file(third.digest, "js/b.js")).body == b"2"
+    assert (await first.show_page()).content == f"<p>{first.digest}</p>".encode()
+    assert (await third.show_file(third.digest, "js/b.js")).content == b"2"
     for name in ("js/.a.js", "js/a.js~", "js/a.js"):
         with pytest.raises(Exception, match="no such file"):
             await third.show_file(third.digest, name)

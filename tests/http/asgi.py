@@ -6,13 +6,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-from starlette.types import ASGIApp, Message
 
 from tests.http.serving import Reply
+from tidegate.http.asgi import Application, Message
 
 
 async def ask(
-    app: ASGIApp,
+    app: Application,
     method: str,
     path: str,
     headers: Mapping[str, str] | None = None,

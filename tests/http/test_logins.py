@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.applications import Starlette
 
 from tests.http.asgi import ask
 from tests.http.serving import Reply
@@ -16,6 +15,7 @@ from tests.servers.valkey import ValkeyServer, connected
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import metrics
 from tidegate.http.access import Access
+from tidegate.http.asgi import Application
 from tidegate.http.attempts import Allowance, Attempts
 from tidegate.http.remote import ClientAddresses
 from tidegate.http.settings import HttpSettings
@@ -34,7 +34,7 @@ class Timer:
         return self.s
 
 
-def shop(timer: Timer, proxies: int = 0, valkey: Valkey | None = None) -> Starlette:
+def shop(timer: Timer, proxies: int = 0, valkey: Valkey | None = None) -> Application:
     made = settings_of(proxies=proxies)
     of_address, of_logins = Attempts(FEW, now=timer), Attempts(MANY, now=timer)
     return application(made, Access(made, valkey=valkey, of_address=of_address, of_logins=of_logins))
@@ -44,14 +44,14 @@ _guesses = count()
 
 
 async def attempt(
-    app: Starlette, key: str | None = None, client: str = "192.0.2.1", forwarded: str | None = None
+    app: Application, key: str | None = None, client: str = "192.0.2.1", forwarded: str | None = None
 ) -> Reply:
     """Log in with a key, or with one more guess."""
     headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
     return await ask(app, "POST", ADDRESS, headers, {"key": key or f"wrong-{next(_guesses)}"}, client=client)
 
 
-async def send(app: Starlette, key: str | None = None, client: str = "192.0.2.1", path: str = "/v1/thing") -> Reply:
+async def send(app: Application, key: str | None = None, client: str = "192.0.2.1", path: str = "/v1/thing") -> Reply:
     """Send a key, or one more guess, with a request."""
     return await ask(app, "GET", path, bearer(key or f"wrong-{next(_guesses)}"), client=client)
 

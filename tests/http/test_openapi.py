@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from html.parser import HTMLParser
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest_asyncio
 
 from tests.http.serving import Served
 from tidegate.core.errors import ContractBroken
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import declaration_of, route
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -130,11 +132,25 @@ async def test_the_page_needs_nothing_from_elsewhere_and_explains_every_problem(
     page.feed(answer.body.decode())
 
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert not page.tags & {"script", "img", "link", "iframe", "form"}
-    assert {link for link in page.links if not link.startswith("#")} == {"openapi.json"}
-    assert {link[1:] for link in page.links if link.startswith("#")} <= page.ids, "links lead somewhere"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert not page.tags & {"img", "iframe", "form", "style"}
+    files = page.links - {"openapi.json"}
+    assert {file.partition("/")[0] for file in files} == {"docs"}, "no other site"
+    assert {PurePosixPath(file).suffix for file in files} == {".css", ".js"}
+    for file in files:
+        loaded = await deployment.client.get(f"/{file}")
+        assert loaded.status == 200, file
+        assert "immutable" in loaded.headers["cache-control"]
+        assert b"sourceMappingURL" not in loaded.body
     assert {kind.slug for kind in ProblemType} <= page.ids
+
+
+async def test_files_of_another_version_of_the_page_are_not_found(deployment: Served):
+    answer = await deployment.client.get("/docs/0123456789abcdef/docs.js")
+
+    assert (answer.status, answer.problem) == (404, "not-found")
 
 
 class Query(Given, frozen=True, kw_only=True):
@@ -154,7 +170,9 @@ async def undocumented() -> Query:
 
 
 async def test_a_handler_that_does_not_fit_its_address_is_refused_when_it_is_declared():
-    assert Endpoint("GET", "/x/{thing_id}", good, "x").contract.path == {"thing_id": int}
+    declared = declaration_of(route("GET", "/x/{thing_id}", good, "x"))
+    assert declared is not None
+    assert declared.contract.path == {"thing_id": int}
     for method, path, handler in (
         ("GET", "/x", good),
         ("GET", "/x/{thing_id}/{other}", good),
@@ -162,4 +180,4 @@ async def test_a_handler_that_does_not_fit_its_address_is_refused_when_it_is_dec
         ("GET", "/x", undocumented),
     ):
         with pytest.raises(ContractBroken):
-            Endpoint(method, path, handler, "x")
+            route(method, path, handler, "x")

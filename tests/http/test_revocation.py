@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
-from starlette.applications import Starlette
 
 from tests.cli.test_commands import tidegate
 from tests.http.asgi import ask
@@ -16,6 +15,7 @@ from tests.servers.migrated import migrated_file
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.http.access import Access
+from tidegate.http.asgi import Application
 from tidegate.http.session_tables import http_sessions, revoked_sessions
 from tidegate.storage.sql import Database
 
@@ -32,21 +32,21 @@ async def database(tmp_path: Path) -> AsyncGenerator[Database]:
         yield opened
 
 
-def process(database: Database) -> Starlette:
+def process(database: Database) -> Application:
     settings = settings_of()
     return application(settings, Access(settings, database=database))
 
 
-async def logged_in(app: Starlette, key: str = OPERATE) -> Browser:
+async def logged_in(app: Application, key: str = OPERATE) -> Browser:
     answer, cookie = await log_in(key, app)
     return cookie | {"x-tidegate-csrf": answer.json["csrf"]}
 
 
-async def look(app: Starlette, browser: Browser) -> int:
+async def look(app: Application, browser: Browser) -> int:
     return (await ask(app, "GET", "/v1/thing", browser)).status
 
 
-async def manage(app: Starlette, method: str = "GET", path: str = "/v1/sessions", key: str = OPERATE) -> Reply:
+async def manage(app: Application, method: str = "GET", path: str = "/v1/sessions", key: str = OPERATE) -> Reply:
     return await ask(app, method, path, bearer(key))
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from litestar.datastructures import Headers
 from pydantic import SecretStr
-from starlette.datastructures import Headers
 
 import tidegate
 from tests.http.processes import started
@@ -155,7 +155,7 @@ async def test_whoever_opens_an_address_is_known():
         str(path.relative_to(source)): len(re.findall(r"is_open=(?!False)", path.read_text()))
         for package in ("http", "dashboard", "systems")
         for path in sorted((source / package).rglob("*.py"))
-        if "tidegate.http.endpoints" in path.read_text()
+        if "tidegate.http.routes" in path.read_text()
     }
 
     assert {name: times for name, times in said.items() if times} == {

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from litestar.datastructures import Headers
+from litestar.response import Stream
 from pydantic import SecretStr
-from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.responses import Response, StreamingResponse
 
 from tests.http.asgi import ask
 from tests.http.serving import Reply
@@ -23,10 +22,12 @@ from tests.waiting import patience
 from tidegate.core.clock import ManualClock
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
+from tidegate.http.asgi import Application
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Caller, How, Keyring, Role
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import Trouble
+from tidegate.http.routes import route
 from tidegate.http.session_routes import SessionDesk
 from tidegate.http.sessions import SessionOffice
 from tidegate.http.settings import HttpSettings
@@ -58,17 +59,17 @@ async def act(body: Word) -> Word:
     return body
 
 
-def application(settings: HttpSettings | None = None, access: Access | None = None) -> Starlette:
+def application(settings: HttpSettings | None = None, access: Access | None = None) -> Application:
     settings = settings or settings_of()
     access = access or Access(settings)
-    ours = [Endpoint("GET", "/v1/thing", look, "x"), Endpoint("POST", "/v1/thing", act, "x")]
-    return build_application([*SessionDesk(access).endpoints(), *ours], settings, access=access)
+    ours = [route("GET", "/v1/thing", look, "x"), route("POST", "/v1/thing", act, "x")]
+    return build_application([*SessionDesk(access).routes(), *ours], settings, access=access)
 
 
 APP = application()
 
 
-async def log_in(key: str = OPERATE, app: Starlette = APP, **options: Any) -> tuple[Reply, dict[str, str]]:
+async def log_in(key: str = OPERATE, app: Application = APP, **options: Any) -> tuple[Reply, dict[str, str]]:
     """The answer, and what the browser sends from then on."""
     answer = await ask(app, "POST", ADDRESS, body={"key": key}, **options)
     assert answer.status == 200, answer
@@ -229,19 +230,19 @@ async def test_a_session_that_only_reads_cannot_act():
     assert "the role operate" in acted.json["detail"]
 
 
-async def listen() -> Response:
+async def listen() -> Stream:
     """Tell nothing, for ever."""
 
     async def silence() -> AsyncGenerator[bytes]:
         yield b"begun"
         await asyncio.Event().wait()
 
-    return StreamingResponse(silence())
+    return Stream(silence())
 
 
 async def test_a_stream_ends_with_the_session_of_whoever_listens():
     settings, clock = settings_of(session_lasts=timedelta(minutes=1)), ManualClock(datetime.now(UTC))
-    app = build_application([Endpoint("GET", "/v1/stream", listen, "x")], settings)
+    app = build_application([route("GET", "/v1/stream", listen, "x")], settings)
     clock.advance(timedelta(seconds=0.2) - timedelta(minutes=1))
     cookie = {"cookie": f"{COOKIE}={opened(clock=clock, settings=settings)}"}
 

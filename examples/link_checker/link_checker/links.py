@@ -9,7 +9,8 @@ from sqlalchemy import insert, select, update
 
 from link_checker.settings import LinkCheckerSettings
 from link_checker.tables import links
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.service import Service
 from tidegate.storage.sql import Database, Transaction
@@ -106,9 +107,9 @@ class OpenLinkChecker(OpenSystem):
         """`/v1/links`."""
         del http
         return Api(
-            endpoints=[
-                Endpoint("GET", "/v1/links", self.list_links, "links"),
-                Endpoint("POST", "/v1/links", self.add_link, "links", status=202),
+            routes=[
+                route("GET", "/v1/links", self.list_links, "links"),
+                route("POST", "/v1/links", self.add_link, "links", status=202),
             ]
         )
 

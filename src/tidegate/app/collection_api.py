@@ -35,4 +35,4 @@ def collection_api(collection: Collection, http: HttpContext) -> Api:
         CrawlProductDesk(collection.crawl.products, collection.crawl.raws, collection.crawls),
         IdentityDesk(collection.crawl.identities),
     ]
-    return Api(endpoints=[endpoint for each in routes for endpoint in each.endpoints()], close=feed.close)
+    return Api(routes=[route for each in routes for route in each.routes()], close=feed.close)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from litestar.handlers import HTTPRouteHandler
+
 from tidegate.http.access import Access
-from tidegate.http.application import build_application, mount_raw
+from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
 from tidegate.http.channel import Seats
-from tidegate.http.endpoints import Endpoint
 from tidegate.http.operations import Operations
 from tidegate.http.server import HttpService
 from tidegate.http.session_routes import SessionDesk
@@ -20,7 +21,7 @@ from tidegate.system import Api, Context, HttpContext, OpenSystem
 class Further(Protocol):
     """What a process answers beside its systems: the dashboard."""
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """Its routes."""
         ...
 
@@ -42,8 +43,8 @@ def serve_systems(
     http = http_context(settings or context.settings.http, context.valkey, context.database, seats)
     apis = [system.api(http) for system in systems]
     if further is not None:
-        apis.append(Api(endpoints=further.endpoints(), close=further.close))
-    apis.append(Api(endpoints=[*SessionDesk(http.access).endpoints(), *_operations(context, systems, http.settings)]))
+        apis.append(Api(routes=further.routes(), close=further.close))
+    apis.append(Api(routes=[*SessionDesk(http.access).routes(), *_operations(context, systems, http.settings)]))
     return serve_apis(apis, http, binding)
 
 
@@ -52,7 +53,7 @@ def serve_operations(
 ) -> HttpService:
     """A service that tells how the process is, and nothing else."""
     http = http_context(settings or context.settings.http, context.valkey, context.database)
-    return serve_apis([Api(endpoints=_operations(context, systems, http.settings))], http, binding)
+    return serve_apis([Api(routes=_operations(context, systems, http.settings))], http, binding)
 
 
 def http_context(settings: HttpSettings, valkey: Valkey, database: Database, seats: Seats | None = None) -> HttpContext:
@@ -63,19 +64,19 @@ def http_context(settings: HttpSettings, valkey: Valkey, database: Database, sea
 
 def serve_apis(apis: Sequence[Api], http: HttpContext, binding: Binding) -> HttpService:
     """A service that answers just this; also for one system alone: `serve_apis([campaign_api(...)], http, binding)`."""
-    endpoints = [endpoint for api in apis for endpoint in api.endpoints]
+    routes = [route for api in apis for route in api.routes]
+    raw = {prefix: handler for api in apis for prefix, handler in api.raw.items()}
     absent = {prefix: why for api in apis for prefix, why in api.absent.items()}
-    application = build_application(endpoints, http.settings, access=http.access, absent=absent)
+    application = build_application(routes, http.settings, access=http.access, absent=absent, raw=raw)
 
     def close() -> None:
         for api in apis:
             api.close()
 
-    raw = {prefix: handler for api in apis for prefix, handler in api.raw.items()}
-    return HttpService(mount_raw(application, raw), binding, on_stop=close)
+    return HttpService(application, binding, on_stop=close)
 
 
-def _operations(context: Context, systems: Sequence[OpenSystem], settings: HttpSettings) -> list[Endpoint]:
+def _operations(context: Context, systems: Sequence[OpenSystem], settings: HttpSettings) -> list[HTTPRouteHandler]:
     gauges = [each for system in systems for each in system.gauges()]
     operations = Operations(context.database, context.valkey, open_metrics=settings.open_metrics, gauges=gauges)
-    return list(operations.endpoints())
+    return list(operations.routes())

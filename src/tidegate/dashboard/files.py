@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from starlette.responses import Response
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 
-from tidegate.http.endpoints import Endpoint
+from tidegate.http.asgi import HttpResponse
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import route
 
 TAG = "dashboard"
 PAGE = "index.html"
@@ -53,12 +55,12 @@ class Files:
         self._page = page
         self._answers = {name: (content, _KINDS[found[name].suffix]) for name, content in contents.items()}
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """For browsers."""
         pages, everything = (_KINDS[".html"],), tuple(_KINDS.values())
         return [
-            Endpoint("GET", "/", self.show_page, TAG, media_types=pages, is_open=True, is_page=True, is_chatter=True),
-            Endpoint(
+            route("GET", "/", self.show_page, TAG, media_types=pages, is_open=True, is_page=True, is_chatter=True),
+            route(
                 "GET",
                 "/assets/{digest}/{name:path}",
                 self.show_file,
@@ -70,12 +72,12 @@ class Files:
             ),
         ]
 
-    async def show_page(self) -> Response:
+    async def show_page(self) -> HttpResponse:
         """Show the dashboard."""
         headers = {"cache-control": "no-cache", "content-security-policy": _POLICY}
         return Response(self._page, headers={**headers, "content-type": _KINDS[".html"]})
 
-    async def show_file(self, digest: str, name: str) -> Response:
+    async def show_file(self, digest: str, name: str) -> HttpResponse:
         """Show a file of the dashboard."""
         answer = self._answers.get(name) if digest == self.digest else None
         if answer is None:

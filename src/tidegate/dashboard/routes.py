@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
-from starlette.responses import Response
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.crawling import CrawlOverview
@@ -15,10 +16,12 @@ from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.overview import Overview
 from tidegate.dashboard.runtime_status import RuntimeStatus
 from tidegate.dashboard.topics import Readers, TopicName
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.asgi import HttpResponse
+from tidegate.http.dispatch import Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.events import EventStream
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import route
 
 TopicText = Annotated[str, Meta(min_length=1, max_length=60)]
 SeriesName = Annotated[str, Meta(min_length=1, max_length=300)]
@@ -44,16 +47,16 @@ class DashboardRoutes:
     def __init__(self, readers: Readers, hub: Hub, files: Files) -> None:
         self._readers, self._hub, self._files = readers, hub, files
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be asked."""
         return [
-            *self._files.endpoints(),
-            Endpoint("GET", "/v1/overview", self.show_overview, TAG),
-            Endpoint("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
-            Endpoint("GET", "/v1/machinery", self.show_machinery, TAG),
-            Endpoint("GET", "/v1/crawl/overview", self.show_crawl_overview, TAG),
-            Endpoint("GET", "/v1/history", self.show_history, TAG),
-            Endpoint(
+            *self._files.routes(),
+            route("GET", "/v1/overview", self.show_overview, TAG),
+            route("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
+            route("GET", "/v1/machinery", self.show_machinery, TAG),
+            route("GET", "/v1/crawl/overview", self.show_crawl_overview, TAG),
+            route("GET", "/v1/history", self.show_history, TAG),
+            route(
                 "GET",
                 "/v1/live",
                 self.watch_topics,
@@ -69,22 +72,22 @@ class DashboardRoutes:
         """Send everybody home who watches."""
         self._hub.close()
 
-    async def show_overview(self) -> Overview | Response:
+    async def show_overview(self) -> Overview | HttpResponse:
         """Show the deployment at a glance: what runs, what waits and why, what failed, and what needs somebody.
 
         A server that is away costs its own parts, which are null then; `unknown` says why.
         """
         return await self._answer(TopicName.OVERVIEW)
 
-    async def count_dead_letters(self) -> DeadOverview | Response:
+    async def count_dead_letters(self) -> DeadOverview | HttpResponse:
         """Count what failed for good, of every kind."""
         return await self._answer(TopicName.DEAD)
 
-    async def show_machinery(self) -> RuntimeStatus | Response:
+    async def show_machinery(self) -> RuntimeStatus | HttpResponse:
         """Show what carries the work: streams, timers, the gate, the outbox, processes and breakers."""
         return await self._answer(TopicName.MACHINERY)
 
-    async def show_crawl_overview(self) -> CrawlOverview | Response:
+    async def show_crawl_overview(self) -> CrawlOverview | HttpResponse:
         """Show the crawl at a glance: what is crawled, what became of the pages, which hosts and identities rest."""
         return await self._answer(TopicName.CRAWL)
 
@@ -99,7 +102,7 @@ class DashboardRoutes:
         now = self._readers.now()
         return HistoryView(at=now, names=history.names, series=history.series(query.series))
 
-    async def watch_topics(self, query: Watched) -> Response:
+    async def watch_topics(self, query: Watched) -> HttpResponse:
         """Watch topics by server-sent events.
 
         Each event is named after its topic, and has what the topic's address answers: how things stand at once, and
@@ -114,5 +117,5 @@ class DashboardRoutes:
                 raise InvalidArgument("topic", name, f"must be one of {', '.join(self._hub.names)}")
         return EventStream(self._hub.listen(query.topic))
 
-    async def _answer(self, topic: TopicName) -> Response:
+    async def _answer(self, topic: TopicName) -> HttpResponse:
         return Response(await self._hub.answer(topic), media_type="application/json")

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
+from litestar.handlers import HTTPRouteHandler
+
 from tidegate.app.opened_collection import OpenCollection
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.routes import DashboardRoutes
 from tidegate.dashboard.topics import Readers
 from tidegate.http.channel import Seats
-from tidegate.http.endpoints import Endpoint
 from tidegate.system import Context, OpenSystem
 from tidegate.systems.snapshots.service import OpenSnapshots
 
@@ -20,9 +21,9 @@ class Dashboard:
     def __init__(self, readers: Readers, hub: Hub) -> None:
         self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files())
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """See `tidegate.app.serving.Further`."""
-        return self._routes.endpoints()
+        return self._routes.routes()
 
     def close(self) -> None:
         """See `tidegate.app.serving.Further`."""

@@ -1,4 +1,4 @@
-"""Tools that all HTTP routes share: endpoints, authentication, problems, event streams, the server."""
+"""Tools that all HTTP routes share: routes, authentication, problems, event streams, the server."""
 
 from typing import TYPE_CHECKING
 

@@ -1,62 +1,56 @@
-"""The whole application: endpoints behind one front."""
+"""The whole application: Litestar routes the requests, behind one front, with raw handlers mounted beside it."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from typing import Any
+from urllib.parse import quote
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from litestar import Litestar, Response
+from litestar.connection import ASGIConnection
+from litestar.exceptions import (
+    ClientException,
+    HTTPException,
+    InternalServerException,
+    MethodNotAllowedException,
+    NotFoundException,
+    ValidationException,
+)
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
 from tidegate.core.errors import ContractBroken
-from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
-from tidegate.http.authentication import Door
-from tidegate.http.callers import caller_in
+from tidegate.http.asgi import IS_HEAD, Application, HttpRequest, Receive, Scope, Send
+from tidegate.http.authentication import Door, pattern_of
+from tidegate.http.callers import Role, authorise
 from tidegate.http.documentation import Documentation
-from tidegate.http.endpoints import Endpoint
-from tidegate.http.front import ENDPOINT, LONGEST_PATH, REQUEST_ID, Front
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.front import VISIT, Front, path_within
+from tidegate.http.problems import ProblemType, Trouble, problem_response
 from tidegate.http.raw import RawHandler
+from tidegate.http.routes import Declaration, declaration_of
 from tidegate.http.settings import HttpSettings
-from tidegate.http.tracing import answer_traced
-
-log = get_logger(__name__)
 
 
 def build_application(
-    endpoints: Sequence[Endpoint],
+    routes: Sequence[HTTPRouteHandler],
     settings: HttpSettings,
     *,
     access: Access | None = None,
     absent: Mapping[str, str] | None = None,
-) -> Starlette:
-    """Every endpoint, and the pages that describe them; `absent` says why there is nothing under a prefix.
+    raw: Mapping[str, RawHandler] | None = None,
+) -> Application:
+    """An ASGI application of `routes`, and of the pages that describe them.
 
-    `access` is what the endpoints of sessions use too, where there are some.
+    `access` is what the routes of sessions use too, where there are some. `absent` says why there is nothing under a
+    prefix. `raw` mounts ASGI handlers on prefixes; each is given the application for what it does not answer.
     """
-    everything = [*endpoints, *Documentation(endpoints, needs_key=bool(settings.keys)).endpoints()]
-    places: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in everything:
-        methods = places.setdefault(endpoint.route, {})
-        if endpoint.method in methods:
-            raise ContractBroken(f"{endpoint.method} {endpoint.path} is there twice")
-        methods[endpoint.method] = endpoint
-    door = Door(access or Access(settings), _open_routes(places))
-    application = Starlette(
-        routes=[_route(route, methods, settings) for route, methods in places.items()],
-        middleware=[Middleware(Front, door=door)],
-        exception_handlers={HTTPException: partial(_refuse, absent or {})},
-    )
-    application.router.redirect_slashes = False
-    return application
+    everything = [*routes, *Documentation(routes, needs_key=bool(settings.keys)).routes()]
+    declared = [found for found in map(declaration_of, everything) if found is not None]
+    door = Door(access or Access(settings), _open_routes(declared))
+    application: Application = Front(_Router(everything, declared, settings, absent or {}), settings, door=door)
+    return _mounted(application, raw) if raw else application
 
 
-def mount_raw(application: ASGIApp, handlers: Mapping[str, RawHandler]) -> ASGIApp:
-    """The application, with raw handlers mounted on prefixes of addresses beside it."""
+def _mounted(application: Application, handlers: Mapping[str, RawHandler]) -> Application:
     mounted = [(prefix, make(application)) for prefix, make in handlers.items()]
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,66 +64,112 @@ def mount_raw(application: ASGIApp, handlers: Mapping[str, RawHandler]) -> ASGIA
     return dispatch
 
 
-def _open_routes(places: Mapping[str, Mapping[str, Endpoint]]) -> set[str]:
-    """The addresses that need no key, whatever is done there: the door knows nothing of methods."""
-    found = set[str]()
-    for route, methods in places.items():
-        if len({endpoint.is_open for endpoint in methods.values()}) != 1:
-            raise ContractBroken(f"{route} needs a key for some of its methods only")
-        if all(endpoint.is_open for endpoint in methods.values()):
-            found.add(route)
-    return found
+def _open_routes(declared: Iterable[Declaration]) -> set[str]:
+    """The addresses that need no key, whatever is done there; admission does not look at methods."""
+    places: dict[str, dict[str, Declaration]] = {}
+    for route in declared:
+        methods = places.setdefault(route.route, {})
+        if route.method in methods:
+            raise ContractBroken(f"{route.method} {route.path} is declared twice")
+        methods[route.method] = route
+    for address, methods in places.items():
+        if len({route.is_open for route in methods.values()}) != 1:
+            raise ContractBroken(f"{address} needs a key for some of its methods only")
+    return {address for address, methods in places.items() if all(route.is_open for route in methods.values())}
 
 
-def _route(route: str, methods: dict[str, Endpoint], settings: HttpSettings) -> Route:
-    """An address without parameters is just this, whatever is done there, and not also one of those that have some."""
-    place = _Place(methods, settings)
-    return Route(route, place, methods=list(methods) if "{" in route else None)
+class _Router:
+    """Litestar, with what it does otherwise: HEAD for each GET, names with slashes, and exact addresses."""
 
-
-class _Place:
-    """One address, and what can be done there."""
-
-    def __init__(self, methods: dict[str, Endpoint], settings: HttpSettings) -> None:
-        self._methods, self._settings = methods, settings
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        if endpoint is None:
-            raise _not_here([*self._methods, *(["HEAD"] if "GET" in self._methods else [])])
-        scope[ENDPOINT] = endpoint
-        _authorise(endpoint, scope)
-        response = await answer_traced(endpoint, Request(scope, receive), self._settings)
-        await response(scope, receive, send)
-
-
-def _authorise(endpoint: Endpoint, scope: Scope) -> None:
-    """Whether whoever came may do this; what he is let do is written down, unless machines do it all the time."""
-    if endpoint.needed is None:
-        return
-    caller = caller_in(scope)
-    caller.require(endpoint.needed)
-    if endpoint.method != "GET" and not endpoint.is_chatter:
-        log.info(
-            "http.acted",
-            request_id=scope[REQUEST_ID],
-            method=endpoint.method,
-            path=scope["path"][:LONGEST_PATH],
-            role=None if caller.role is None else caller.role.value,
-            how=caller.how.value,
-            key_id=caller.key_id,
+    def __init__(
+        self,
+        routes: Sequence[HTTPRouteHandler],
+        declared: Sequence[Declaration],
+        settings: HttpSettings,
+        absent: Mapping[str, str],
+    ) -> None:
+        self._absent, self._largest_body = absent, settings.largest_body
+        self._quoted = list(dict.fromkeys(pattern_of(route.route) for route in declared if route.quoted))
+        self._litestar: Any = Litestar(
+            routes,
+            guards=[_authorise],
+            exception_handlers={Exception: self._explain},
+            request_max_body_size=settings.largest_body,
+            openapi_config=None,
+            logging_config=None,
+            debug=False,
         )
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request answered."""
+        path = path_within(scope)
+        routed = self._with_quoted_names(path)
+        inner: Any = {**scope, "path": scope["path"].removesuffix(path) + routed}
+        if scope["method"] == "HEAD":
+            inner |= {"method": "GET", IS_HEAD: True}
+        elif scope["method"] == "OPTIONS":
+            inner["method"] = "CONNECT"  # no route has either; Litestar would answer the first by itself
+        if "//" in routed or (routed.endswith("/") and routed != "/"):
+            raise self._nothing_at(path)
+        await self._litestar(inner, receive, send)
 
-def _not_here(methods: Iterable[str]) -> Trouble:
+    def _with_quoted_names(self, path: str) -> str:
+        """The address, with slashes in names quoted, since a part of an address has none for Litestar."""
+        for pattern in self._quoted:
+            found = pattern.fullmatch(path)
+            if found is not None:
+                return _quoted(path, found)
+        return path
+
+    def _explain(self, request: HttpRequest, error: Exception) -> Response[bytes]:
+        """What was raised, as a problem."""
+        scope: Scope = request.scope
+        visit = scope[VISIT]
+        told = self._trouble_of(request, error) if isinstance(error, HTTPException) else error
+        return problem_response(visit.explain(told), visit.request_id)
+
+    def _trouble_of(self, request: HttpRequest, error: HTTPException) -> Exception:
+        match error:
+            case NotFoundException():
+                return self._nothing_at(path_within(request.scope))
+            case MethodNotAllowedException():
+                return _only(set((error.headers or {}).get("allow", "").split(", ")))
+            case ValidationException():
+                return Trouble(ProblemType.INVALID, error.detail)
+            case InternalServerException():
+                return Trouble(ProblemType.TOO_SLOW, "the connection ended before the body did")
+            case HTTPException(status_code=413):
+                return Trouble(ProblemType.TOO_LARGE, f"it may have {self._largest_body:,} bytes at most")
+            case ClientException():
+                return Trouble(ProblemType.BAD_REQUEST, error.detail)
+            case _:
+                return error
+
+    def _nothing_at(self, path: str) -> Trouble:
+        why = next((why for prefix, why in self._absent.items() if path.startswith(prefix)), None)
+        return Trouble(ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is")
+
+
+async def _authorise(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """Raise `Trouble` where the caller may not do this. A handler that `route` did not make needs the usual role."""
+    scope: Scope = connection.scope
+    method = scope["method"]
+    declared = declaration_of(handler) if isinstance(handler, HTTPRouteHandler) else None
+    needed = (Role.READ if method == "GET" else Role.OPERATE) if declared is None else declared.needed
+    scope[VISIT].route = declared
+    is_logged = method != "GET" and not (declared is not None and declared.is_chatter)
+    authorise(scope, needed, is_logged=is_logged)
+
+
+def _quoted(path: str, found: re.Match[str]) -> str:
+    parts, at = list[str](), 0
+    for name in found.groupdict():
+        parts += [path[at : found.start(name)], quote(found[name], safe="")]
+        at = found.end(name)
+    return "".join([*parts, path[at:]])
+
+
+def _only(methods: set[str]) -> Trouble:
+    methods = methods - {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())
     allowed = ", ".join(sorted(methods))
     return Trouble(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})
-
-
-async def _refuse(absent: Mapping[str, str], request: Request, error: Exception) -> Response:
-    """What the router raises, in our words; the front answers."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        raise _not_here((error.headers or {}).get("Allow", "").split(", "))
-    why = next((why for prefix, why in absent.items() if request.url.path.startswith(prefix)), None)
-    raise Trouble(ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is")

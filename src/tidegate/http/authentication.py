@@ -12,11 +12,11 @@ A browser sends requests for any page that it shows. These rules keep such pages
   also one of another port of this host, and what changes something must come with what only our page was told.
 """
 
+import re
 from collections.abc import Collection
 from ipaddress import ip_address
 
-from starlette.datastructures import Headers
-from starlette.routing import compile_path
+from litestar.datastructures import Headers
 
 from tidegate.http.access import Access
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, How, Key
@@ -36,7 +36,7 @@ class Door:
         self._access = access
         self._names = {name.lower() for name in access.settings.allowed_hosts}
         self._open_paths = frozenset(path for path in open_paths if "{" not in path)
-        self._open_patterns = [compile_path(path)[0] for path in open_paths if "{" in path]
+        self._open_patterns = [pattern_of(path) for path in open_paths if "{" in path]
 
     async def admit(
         self, method: str, path: str, headers: Headers, scheme: str = "http", peer: str | None = None
@@ -88,7 +88,7 @@ class Door:
 
     def _address(self, headers: Headers, peer: str | None) -> str:
         addresses = self._access.addresses
-        return addresses.of(peer, ",".join(headers.getlist("x-forwarded-for")) if addresses.are_forwarded else "")
+        return addresses.of(peer, ",".join(headers.getall("x-forwarded-for", [])) if addresses.are_forwarded else "")
 
     def _admit_neighbour(self, method: str, path: str, headers: Headers) -> Caller:
         """Somebody on this machine, where no key is set."""
@@ -111,11 +111,22 @@ class Door:
         return None if token is None else self._access.sessions.read(token)
 
     def _is_open(self, path: str) -> bool:
-        return path in self._open_paths or any(pattern.match(path) for pattern in self._open_patterns)
+        return path in self._open_paths or any(pattern.fullmatch(path) for pattern in self._open_patterns)
 
     def _is_ours(self, host: str) -> bool:
         name = without_port(host).lower()
         return name in self._names or is_loopback(name)
+
+
+def pattern_of(route: str) -> re.Pattern[str]:
+    """What addresses of a route look like: `{name}` is a part without a slash, `{name:path}` may have some."""
+    parts = re.split(r"{(\w+(?::path)?)}", route)
+    return re.compile(
+        "".join(
+            (f"(?P<{part.partition(':')[0]}>{'.+' if ':' in part else '[^/]+'})" if n % 2 else re.escape(part))
+            for n, part in enumerate(parts)
+        )
+    )
 
 
 def stranger(headers: Headers, detail: str | None = None) -> Trouble:

@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-from starlette.requests import Request
-from starlette.types import Scope
-
+from tidegate.core.telemetry.logs import get_logger
+from tidegate.http.asgi import HttpRequest, Scope
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.settings import HttpSettings
 
+log = get_logger(__name__)
+
 CALLER = "tidegate.caller"
 """Where the scope of a request tells who came."""
+REQUEST_ID = "tidegate.request_id"
+"""Where it tells the name of the request in the log."""
+LONGEST_PATH = 200
+"""An address is logged up to this length."""
 CSRF_HEADER = "X-Tidegate-CSRF"
 _SALT = b"tidegate/keys/1"
 _COST = {"n": 2**14, "r": 8, "p": 1}
@@ -83,8 +88,8 @@ LOOPBACK = Caller(Role.OPERATE, How.LOOPBACK)
 NOBODY = Caller(None, How.OPEN)
 
 
-def caller_of(request: Request) -> Caller:
-    """Whoever sent a request that the front has let in."""
+def caller_of(request: HttpRequest) -> Caller:
+    """The caller of a request that was admitted."""
     return caller_in(request.scope)
 
 
@@ -93,6 +98,24 @@ def caller_in(scope: Scope) -> Caller:
     found = scope.get(CALLER, NOBODY)
     assert isinstance(found, Caller)
     return found
+
+
+def authorise(scope: Scope, needed: Role | None, *, is_logged: bool) -> None:
+    """Raise `Trouble` where the caller does not have the role that is needed; None: no role is. Log it if wanted."""
+    if needed is None:
+        return
+    caller = caller_in(scope)
+    caller.require(needed)
+    if is_logged:
+        log.info(
+            "http.acted",
+            request_id=scope[REQUEST_ID],
+            method=scope["method"],
+            path=scope["path"][:LONGEST_PATH],
+            role=None if caller.role is None else caller.role.value,
+            how=caller.how.value,
+            key_id=caller.key_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

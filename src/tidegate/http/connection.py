@@ -10,6 +10,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from tidegate.http.asgi import Scope, is_for_head
+
 CONNECTION = "tidegate.connection"
 _MOST_UNSENT = 16 * 1024
 _SILENT_MS = 60_000
@@ -49,15 +51,16 @@ class Connection(Protocol):
         ...
 
 
-def connection_of(scope: Mapping[str, Any]) -> Connection | None:
+def connection_of(scope: Scope) -> Connection | None:
     """The connection of a request; None under a server that offers none."""
     state = scope.get("state")
     return None if state is None else state.get(CONNECTION)
 
 
-def stream_of(scope: Mapping[str, Any]) -> Connection | None:
+def stream_of(scope: Scope) -> Connection | None:
     """The connection of a request whose answer is sent in chunks; None where events have to be sent as messages."""
-    return connection_of(scope) if scope["http_version"] == "1.1" and scope["method"] == "GET" else None
+    is_chunked = scope["http_version"] == "1.1" and scope["method"] == "GET" and not is_for_head(scope)
+    return connection_of(scope) if is_chunked else None
 
 
 def prepare(transport: Any) -> None:

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.http.crawls import TAG
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.systems.crawl.identities import Identity, IdentityBook
 
 IdentityName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -39,16 +41,16 @@ class IdentityDesk:
     def __init__(self, identities: IdentityBook) -> None:
         self._identities = identities
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with identities."""
         place = "/v1/crawl/identities/{name}"
         return [
-            Endpoint("GET", "/v1/crawl/identities", self.list_identities, TAG),
-            Endpoint("GET", place, self.show_identity, TAG),
-            Endpoint("PUT", place, self.put_identity, TAG),
-            Endpoint("DELETE", place, self.remove_identity, TAG),
-            Endpoint("POST", f"{place}/enable", self.enable_identity, TAG),
-            Endpoint("POST", f"{place}/disable", self.disable_identity, TAG),
+            route("GET", "/v1/crawl/identities", self.list_identities, TAG),
+            route("GET", place, self.show_identity, TAG),
+            route("PUT", place, self.put_identity, TAG),
+            route("DELETE", place, self.remove_identity, TAG),
+            route("POST", f"{place}/enable", self.enable_identity, TAG),
+            route("POST", f"{place}/disable", self.disable_identity, TAG),
         ]
 
     async def list_identities(self) -> Identities:

@@ -5,12 +5,14 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import NotFound
 from tidegate.http.crawls import TAG
 from tidegate.http.crawls import HostName as Host
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.http.views import Id
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.crawl.products import MOST_AT_ONCE, Product, Products
@@ -82,15 +84,15 @@ class CrawlProductDesk:
     def __init__(self, products: Products, raws: Raws, crawls: Crawls) -> None:
         self._products, self._raws, self._crawls = products, raws, crawls
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be asked."""
         return [
-            Endpoint("GET", "/v1/crawl/products", self.list_products, TAG),
-            Endpoint("GET", "/v1/crawl/products/{host}/{product_id}", self.show_product, TAG),
-            Endpoint("GET", "/v1/crawl/raws", self.list_raws, TAG),
-            Endpoint("GET", "/v1/crawl/raws/{raw_id}", self.show_raw, TAG),
-            Endpoint("POST", "/v1/crawl/raws/{raw_id}/replay", self.replay_raw, TAG),
-            Endpoint("POST", "/v1/crawl/dead/replay", self.replay_dead_raws, TAG),
+            route("GET", "/v1/crawl/products", self.list_products, TAG),
+            route("GET", "/v1/crawl/products/{host}/{product_id}", self.show_product, TAG),
+            route("GET", "/v1/crawl/raws", self.list_raws, TAG),
+            route("GET", "/v1/crawl/raws/{raw_id}", self.show_raw, TAG),
+            route("POST", "/v1/crawl/raws/{raw_id}/replay", self.replay_raw, TAG),
+            route("POST", "/v1/crawl/dead/replay", self.replay_dead_raws, TAG),
         ]
 
     async def list_products(self, query: ProductFilter) -> ProductsPage:

@@ -6,14 +6,17 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules.store import Schedule
-from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import route
 from tidegate.http.views import Limit
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.source import CrawlSource
@@ -121,37 +124,37 @@ class CrawlDesk:
         self._crawls, self._schedules = collection.crawls, collection.schedules
         self._orchestrator, self._hosts = collection.orchestrator, collection.crawl.identities.hosts
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with crawls."""
         of_run, of_schedule = {"Location": "The address of the run."}, {"Location": "The address of the schedule."}
         in_the_way = (ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL)
         return [
-            Endpoint("POST", "/v1/crawl/runs", self.begin_crawl, TAG, status=201, headers=of_run, problems=in_the_way),
-            Endpoint("GET", "/v1/crawl/schedules", self.list_crawl_schedules, TAG),
-            Endpoint("POST", "/v1/crawl/schedules", self.schedule_crawl, TAG, status=201, headers=of_schedule),
-            Endpoint("GET", "/v1/crawl/hosts", self.list_crawled_hosts, TAG),
-            Endpoint("POST", "/v1/crawl/hosts/{host}/reread", self.reread_robots, TAG),
+            route("POST", "/v1/crawl/runs", self.begin_crawl, TAG, status=201, headers=of_run, problems=in_the_way),
+            route("GET", "/v1/crawl/schedules", self.list_crawl_schedules, TAG),
+            route("POST", "/v1/crawl/schedules", self.schedule_crawl, TAG, status=201, headers=of_schedule),
+            route("GET", "/v1/crawl/hosts", self.list_crawled_hosts, TAG),
+            route("POST", "/v1/crawl/hosts/{host}/reread", self.reread_robots, TAG),
         ]
 
-    async def begin_crawl(self, body: NewCrawl) -> Answer[Run]:
+    async def begin_crawl(self, body: NewCrawl) -> Response[Run]:
         """Begin a crawl. Its run is at /v1/runs, as every run."""
         with _site_is_known():
             run_id = await self._crawls.begin(body.name, body.options)
-        return Answer(await self._orchestrator.show(run_id), {"Location": f"/v1/runs/{run_id}"})
+        return Response(await self._orchestrator.show(run_id), headers={"Location": f"/v1/runs/{run_id}"})
 
     async def list_crawl_schedules(self, query: CrawlScheduleFilter) -> CrawlSchedulePage:
         """List the schedules of crawls: when they are due next, and what their last due time brought."""
         found = await self._schedules.list_schedules(source=CrawlSource.name, after=query.after, limit=query.limit)
         return CrawlSchedulePage(schedules=found)
 
-    async def schedule_crawl(self, body: NewCrawlSchedule) -> Answer[Schedule]:
+    async def schedule_crawl(self, body: NewCrawlSchedule) -> Response[Schedule]:
         """Begin a crawl whenever the time has come.
 
         The same name, cron and time zone again change the options of the schedule that is there, and nothing else.
         """
         with _site_is_known():
             added = await self._crawls.schedule(body.name, body.options, cron=body.cron, timezone=body.timezone)
-        return Answer(added, {"Location": f"/v1/schedules/{added.id}"})
+        return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 
     async def list_crawled_hosts(self) -> CrawledHosts:
         """List the hosts that crawls have met: what their robots.txt asks for, and which of them rest."""

@@ -5,13 +5,16 @@ from typing import Annotated, ClassVar
 from urllib.parse import quote
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.engine.credentials import Credential, CredentialCheck
-from tidegate.http.endpoints import Answer, Endpoint, Given, given, one_of
+from tidegate.http.dispatch import Given
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import given, one_of, route
 
 TAG = "credentials"
 
@@ -68,11 +71,11 @@ class Credentials:
     def __init__(self, collection: Collection) -> None:
         self._book = collection.credentials
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with credentials."""
         return [
-            Endpoint("GET", "/v1/credentials", self.list_credentials, TAG),
-            Endpoint(
+            route("GET", "/v1/credentials", self.list_credentials, TAG),
+            route(
                 "POST",
                 "/v1/credentials",
                 self.add_credential,
@@ -82,18 +85,18 @@ class Credentials:
                 problems=(ProblemType.CONFLICT, ProblemType.SECRET_REFUSED),
             ),
             # Before the others, since a name may contain a slash.
-            Endpoint(
+            route(
                 "POST", "/v1/credentials/{name:path}/test", self.test_credential, TAG, problems=(ProblemType.CONFLICT,)
             ),
-            Endpoint("GET", "/v1/credentials/{name:path}", self.show_credential, TAG),
-            Endpoint("DELETE", "/v1/credentials/{name:path}", self.remove_credential, TAG),
+            route("GET", "/v1/credentials/{name:path}", self.show_credential, TAG),
+            route("DELETE", "/v1/credentials/{name:path}", self.remove_credential, TAG),
         ]
 
     async def list_credentials(self) -> CredentialList:
         """List credentials: owner, account, whom they serve, whether they are valid. Never a secret."""
         return CredentialList(credentials=list(await self._book.list()))
 
-    async def add_credential(self, body: NewCredential) -> Answer[Credential]:
+    async def add_credential(self, body: NewCredential) -> Response[Credential]:
         """Store a token, or the key of a GitHub App; it is encrypted, and serves from now on.
 
         GitHub is asked whose it is. Sending the same again replaces the secret, and changes nothing else.
@@ -101,7 +104,7 @@ class Credentials:
         if (body.token is None) == (body.app is None):
             raise Trouble(ProblemType.INVALID, "give either token or app", field="token")
         added = await (self._add_token(body.token, body) if body.token is not None else self._add_app(body))
-        return Answer(added, {"Location": f"/v1/credentials/{quote(added.name, safe='')}"})
+        return Response(added, headers={"Location": f"/v1/credentials/{quote(added.name, safe='')}"})
 
     async def show_credential(self, name: Name) -> Credential:
         """Show one credential. Never a secret."""

@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import route
 from tidegate.http.views import Limit
 from tidegate.primitives.stream.message import DeadLetter as DeadMessage
 from tidegate.storage.sql import Transaction, outbox
@@ -92,13 +94,13 @@ class DeadLetters:
         self._database = parts.database
         self._streams = {stream.name: stream.dead_letters for stream in (parts.jobs, parts.alarms)}
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with dead letters."""
         return [
-            Endpoint("GET", "/v1/dead-letters", self.list_dead_letters, TAG),
-            Endpoint("POST", "/v1/dead-letters/replay", self.replay_dead_letters, TAG),
-            Endpoint("POST", "/v1/dead-letters/{letter_id}/replay", self.replay_dead_letter, TAG),
-            Endpoint(
+            route("GET", "/v1/dead-letters", self.list_dead_letters, TAG),
+            route("POST", "/v1/dead-letters/replay", self.replay_dead_letters, TAG),
+            route("POST", "/v1/dead-letters/{letter_id}/replay", self.replay_dead_letter, TAG),
+            route(
                 "DELETE",
                 "/v1/dead-letters/{letter_id}",
                 self.remove_dead_letter,

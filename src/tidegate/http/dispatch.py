@@ -1,22 +1,34 @@
-"""From a request to its handler's arguments, and from the handler's result to the answer."""
+"""From a request to the handler's arguments, and from its result to the answer.
+
+Values are decoded by msgspec itself: Litestar would convert the values of a body (`"5"` to 5), and ignores constraints
+that stand in a type, such as `Annotated[int, Meta(ge=1)]`.
+"""
 
 import asyncio
 import re
 from datetime import timedelta
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
-from starlette.datastructures import ImmutableMultiDict
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from litestar import Response
 
-from tidegate.http.endpoints import Answer, Endpoint, Nothing, choices_of, is_list, query_types
-from tidegate.http.problems import ProblemType, Trouble
-from tidegate.http.settings import HttpSettings
+from tidegate.core.telemetry import traces
+from tidegate.http.asgi import HttpRequest, HttpResponse
+from tidegate.http.callers import caller_of
+from tidegate.http.problems import ProblemType, Trouble, to_trouble
+
+if TYPE_CHECKING:
+    from tidegate.http.routes import Declaration
 
 S = TypeVar("S", bound=msgspec.Struct)
+Pairs = list[tuple[str, str]]
 
+ANSWER_WITHIN = "tidegate.answer_within_s"
+"""Where the scope of a request says how long its answer may take."""
+_TRACE = "traceparent"
+"""The header in which callers name their trace (W3C)."""
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
@@ -26,37 +38,66 @@ _JSON = re.compile(r'application/json\s*(;\s*charset="?utf-8"?\s*)?')
 _FORM = "application/x-www-form-urlencoded"
 _LARGEST_FORM, _MOST_FIELDS = 4096, 16
 _OF_FORMS = (_FORM, "multipart/form-data", "text/plain")
-"""What a page of any site can send without asking; so not even without a body."""
+"""Content types that a page of any site can send without asking; refused even without a body."""
 _BODY_WITHIN = timedelta(seconds=20)
-_HEARD_OUT = 16
-"""A body so many times too large is cut off. Others are read to their end, since who still sends hears no answer."""
 
 
-async def answer(endpoint: Endpoint, request: Request, settings: HttpSettings) -> Response:
-    """Ask the handler, within the time that an answer may take."""
-    arguments = await _arguments(endpoint, request, settings)
-    async with asyncio.timeout(settings.answer_within.total_seconds()):
-        result = await endpoint.handler(**arguments)
-    if isinstance(result, Response):
-        return result
-    if not isinstance(result, Answer):
-        result = Answer(result)
-    body = msgspec.json.encode(result.value)
-    status = result.status or endpoint.status
-    return Response(body, status_code=status, headers=dict(result.headers), media_type="application/json")
+class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The root of what callers send: what is not declared is refused by its name."""
 
 
-async def _arguments(endpoint: Endpoint, request: Request, settings: HttpSettings) -> dict[str, Any]:
-    contract = endpoint.contract
-    arguments = {name: _from_path(request, name, kind) for name, kind in contract.path.items()}
-    query = _query(request, contract.query)
+class Nothing(Given, frozen=True, kw_only=True):
+    """For routes that take no body, or no parameters."""
+
+
+async def answer_traced(route: "Declaration", request: HttpRequest) -> HttpResponse:
+    """Answer a request. One that changes something is a span: of a trace of its own, or of the caller's.
+
+    Reads are not traced. A caller without a key, at an address that is open to all, cannot choose the trace. Problems
+    that the caller caused do not fail the span.
+    """
+    tracer = traces.tracer()
+    if tracer is None or route.method == "GET":
+        return await answer(route, request)
+    parent = None if caller_of(request).role is None else request.headers.get(_TRACE)
+    facts = {"http.request.method": route.method, "http.route": route.path}
+    span = tracer.begin(f"{route.method} {route.path}", facts, parent=parent, kind="server")
+    try:
+        with span.current():
+            response = await answer(route, request)
+        span.note({"http.response.status_code": response.status_code or route.status})
+        return response
+    except Exception as error:
+        trouble = to_trouble(error)
+        span.note({"http.response.status_code": 500 if trouble is None else trouble.status})
+        if trouble is None or trouble.status >= 500:
+            span.fail(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        span.end()
+
+
+async def answer(route: "Declaration", request: HttpRequest) -> HttpResponse:
+    """Call the handler, within the time that an answer may take."""
+    arguments = await _arguments(route, request)
+    async with asyncio.timeout(request.scope.get(ANSWER_WITHIN)):
+        result = await route.handler(**arguments)
+    return result if isinstance(result, Response) else Response(result)
+
+
+async def _arguments(route: "Declaration", request: HttpRequest) -> dict[str, Any]:
+    contract = route.contract
+    given = request.path_params
+    arguments = {
+        name: _from_path(unquote(given[name]) if name in route.quoted else given[name], name, kind)
+        for name, kind in contract.path.items()
+    }
+    query = read_pairs(_query_of(request), contract.query, "parameter")
     if contract.query is not Nothing:
         arguments["query"] = query
     if contract.body is not None:
-        if endpoint.is_page:
-            body = await _form(request, contract.body)
-        else:
-            body = await _body(request, contract.body, settings.largest_body, needed=contract.needs_body)
+        read = _form if route.is_page else _body
+        body = await read(request, contract.body, needed=contract.needs_body)
         if contract.body is not Nothing:
             arguments["body"] = body
     if contract.wants_request:
@@ -64,31 +105,30 @@ async def _arguments(endpoint: Endpoint, request: Request, settings: HttpSetting
     return arguments
 
 
-def _from_path(request: Request, name: str, kind: Any) -> Any:
+def _from_path(text: str, name: str, kind: Any) -> Any:
     """A part of the address; one that cannot be an id leads nowhere."""
     try:
-        return msgspec.convert(request.path_params[name], kind, strict=False)
+        return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError:
         what = name.removesuffix("_id").replace("_", " ")
-        raise Trouble(
-            ProblemType.NOT_FOUND, f"there is no {what} {request.path_params[name][:80]!r}", field=name
-        ) from None
+        raise Trouble(ProblemType.NOT_FOUND, f"there is no {what} {text[:80]!r}", field=name) from None
 
 
-def _query(request: Request, kind: type[S]) -> S:
-    return _from_pairs(request.query_params, kind, "parameter")
+def _query_of(request: HttpRequest) -> Pairs:
+    return parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
-def _from_pairs(pairs: ImmutableMultiDict[str, str], kind: type[S], what: str) -> S:
-    types, given = query_types(kind), dict[str, Any]()
-    for name in pairs:
-        values = pairs.getlist(name)
+def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
+    """The values of a query or a form as a struct; raise `Trouble` for what it does not take."""
+    types, given = _query_types(kind), dict[str, Any]()
+    for name in dict.fromkeys(name for name, _ in pairs):
+        values = [value for each, value in pairs if each == name]
         if name in types and is_list(types[name]):
             given[name] = values
         elif len(values) != 1 and name in types:
             raise Trouble(ProblemType.INVALID, f"{name[:80]} is given {len(values)} times", field=name[:80])
         elif values[0].lower() == "null" and name in types and types[name] is not str:
-            # Which the decoder would take for nothing at all.
+            # Which the decoder would take for an absent value.
             raise Trouble(ProblemType.INVALID, f"{name}: it cannot be null; leave it out", field=name)
         else:
             given[name] = values[0]
@@ -98,24 +138,27 @@ def _from_pairs(pairs: ImmutableMultiDict[str, str], kind: type[S], what: str) -
         raise _invalid(error, what, kind) from None
 
 
-async def _form(request: Request, kind: type[S]) -> S:
-    """What a form of our own page sends. Any page can send one like it, but the door has seen that ours did."""
+async def _form(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
+    """A form of our own page. Any page can send one like it, but admission has checked that ours did."""
+    del needed
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() != _FORM:
         raise Trouble(ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is none")
-    raw = await _read(request, _LARGEST_FORM)
+    raw = await _read(request)
+    if len(raw) > _LARGEST_FORM:
+        raise Trouble(ProblemType.TOO_LARGE, f"it may have {_LARGEST_FORM:,} bytes at most")
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, strict_parsing=bool(raw), max_num_fields=_MOST_FIELDS)
     except (UnicodeDecodeError, ValueError):
         raise Trouble(ProblemType.INVALID, "the body is no form") from None
-    return _from_pairs(ImmutableMultiDict(pairs), kind, "field")
+    return read_pairs(pairs, kind, "field")
 
 
-async def _body(request: Request, kind: type[S], largest: int, *, needed: bool) -> S:
+async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() in _OF_FORMS:
         raise Trouble(ProblemType.NOT_JSON, f"the content type is {media[:80]!r}")
-    raw = await _read(request, largest)
+    raw = await _read(request)
     if not raw.strip() and not needed:
         return kind()
     if not _JSON.fullmatch(media):
@@ -132,28 +175,13 @@ async def _body(request: Request, kind: type[S], largest: int, *, needed: bool) 
         raise Trouble(ProblemType.INVALID, "the body is nested too deeply") from None
 
 
-async def _read(request: Request, largest: int) -> bytes:
-    """The whole body; one that is too large is heard out, within reason, but not kept."""
-    told = request.headers.get("content-length", "0")
-    fits, seen = not told.isdigit() or int(told) <= largest, 0
-    body = bytearray()
+async def _read(request: HttpRequest) -> bytes:
+    """The whole body; Litestar limits its size."""
     try:
         async with asyncio.timeout(_BODY_WITHIN.total_seconds()):
-            async for chunk in request.stream():
-                seen += len(chunk)
-                fits = fits and seen <= largest
-                if fits:
-                    body += chunk
-                elif seen > _HEARD_OUT * largest:
-                    break
+            return await request.body()
     except TimeoutError:
         raise Trouble(ProblemType.TOO_SLOW, f"it was not there within {_BODY_WITHIN.total_seconds():.0f} s") from None
-    except ClientDisconnect:
-        raise Trouble(ProblemType.TOO_SLOW, "the connection ended before the body did") from None
-    if not fits:
-        # Should there be more of it on the wire, nothing can be asked over this connection any more.
-        raise Trouble(ProblemType.TOO_LARGE, f"it may have {largest:,} bytes at most", headers={"Connection": "close"})
-    return bytes(body)
 
 
 def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Trouble:
@@ -166,7 +194,36 @@ def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struc
     elif missing := _MISSING.fullmatch(reason):
         path, reason = [*path, missing[1]], "it is missing"
     elif choice := _NO_CHOICE.fullmatch(reason):
-        known = choices_of(kind, re.split(r"[.\[]", found[1])[0]) if found else []
+        known = _choices_of(kind, re.split(r"[.\[]", found[1])[0]) if found else []
         reason = f"{choice[1]} is none of {', '.join(known)}" if known else reason
     field = ".".join(path)[:_LONGEST_NAME]
     return Trouble(ProblemType.INVALID, f"{field}: {reason}" if field else reason, field=field or None)
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a query parameter may be given several times."""
+    return get_origin(annotation) in (list, tuple, set, frozenset)
+
+
+def _query_types(query: type[msgspec.Struct]) -> dict[str, Any]:
+    """The type of each parameter, without its constraints."""
+    return {name: _plain(hint) for name, hint in get_type_hints(query).items()}
+
+
+def _choices_of(given: type[msgspec.Struct], name: str) -> list[str]:
+    """What a field or parameter can be, where that is one of a few."""
+    return _choices(get_type_hints(given).get(name))
+
+
+def _choices(hint: Any) -> list[str]:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [str(each.value) for each in hint]
+    if get_origin(hint) is Literal:
+        return [str(each) for each in get_args(hint)]
+    return [choice for each in get_args(hint) for choice in _choices(each)]
+
+
+def _plain(hint: Any) -> Any:
+    """`X` of `X | None`."""
+    options = [each for each in get_args(hint) if each is not type(None)]
+    return options[0] if type(None) in get_args(hint) and len(options) == 1 else hint

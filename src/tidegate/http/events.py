@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from litestar import Response
 
 from tidegate.core.errors import Unavailable
+from tidegate.http.asgi import Message, Receive, Scope, Send, is_for_head
 from tidegate.http.channel import Listener
 from tidegate.runtime.change_feed import Watch
 from tidegate.runtime.waiting import end, unless
@@ -27,20 +27,32 @@ _RECONNECT_MS = 2000
 _NOTHING_NEW = b": nothing new\n\n"
 
 
-class EventResponse(Response):
+class EventResponse(Response[bytes]):
     """An answer whose body is sent bit by bit, until there is nothing more to tell or the client leaves."""
 
-    media_type = MEDIA_TYPE
-
     def __init__(self) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(b"", status_code=200, media_type=MEDIA_TYPE, headers=headers)
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        """The response itself is the ASGI application that sends it."""
+        return self
+
+    @abstractmethod
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+
+    def start(self) -> Message:
+        """The head of the answer."""
+        headers = {"content-type": f"{MEDIA_TYPE}; charset=utf-8", **self.headers}
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        return {"type": "http.response.start", "status": 200, "headers": pairs}
 
     async def stream(self, scope: Scope, receive: Receive, send: Send, events: Coroutine[Any, Any, None]) -> None:
         """Send all `events`, or, where only the head was asked for, none."""
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if scope["method"] != "HEAD":
+            await send(self.start())
+            if not is_for_head(scope):
                 await send(chunk(f"retry: {_RECONNECT_MS}\n\n".encode()))
                 await while_connected(events, receive)
             await send(chunk(b"", more=False))

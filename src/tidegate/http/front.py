@@ -1,60 +1,59 @@
-"""Stands before everything: lets in, names, counts and logs each request, and turns every error into a problem."""
+"""The front of the application: admits, names, counts and logs each request, and answers every error with a problem."""
 
 import asyncio
 import time
 from email.utils import formatdate
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from litestar import Response
+from litestar.exceptions import LitestarException
 
 from tidegate.core.errors import Unavailable
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.http.asgi import Application, Message, Receive, Scope, Send, check_head, headers_of
 from tidegate.http.authentication import Door
-from tidegate.http.callers import CALLER, Caller
-from tidegate.http.endpoints import Endpoint
-from tidegate.http.header_limits import check_head
+from tidegate.http.callers import CALLER, LONGEST_PATH, REQUEST_ID, Caller
+from tidegate.http.dispatch import ANSWER_WITHIN
 from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
+from tidegate.http.routes import Declaration
 from tidegate.http.security_headers import put_on
+from tidegate.http.settings import HttpSettings
 from tidegate.runtime.outage import Outage
 
 log = get_logger(__name__)
 
-ENDPOINT = "tidegate.endpoint"
-"""Where the scope of a request tells which endpoint it reached."""
-REQUEST_ID = "tidegate.request_id"
-"""And what it is called in the log."""
-LONGEST_PATH = 200
-"""So much of an address is written down."""
+VISIT = "tidegate.visit"
+"""Where the scope of a request has its `Visit`."""
 
 
 class Front:
-    """ASGI around ASGI."""
+    """The ASGI application around the router."""
 
-    def __init__(self, app: ASGIApp, *, door: Door) -> None:
+    def __init__(self, app: Application, settings: HttpSettings, *, door: Door) -> None:
         self._app, self._door, self._outage = app, door, Outage("http")
+        self._answer_within_s = settings.answer_within.total_seconds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        visit = _Visit(scope, send, self._outage)
-        scope[REQUEST_ID] = visit.request_id
+        visit = Visit(scope, send, self._outage)
+        scope |= {VISIT: visit, REQUEST_ID: visit.request_id, ANSWER_WITHIN: self._answer_within_s}
         try:
             check_head(scope)
-            headers = Headers(scope=scope)
+            headers = headers_of(scope)
             peer = str(scope["client"][0]) if scope.get("client") else None
-            caller = await self._door.admit(scope["method"], _path_within(scope), headers, scope["scheme"], peer)
+            caller = await self._door.admit(scope["method"], path_within(scope), headers, scope["scheme"], peer)
             scope[CALLER] = caller
             await self._serve(caller, scope, receive, visit)
         except Exception as error:
             trouble = visit.explain(error)
             if not visit.has_begun:
-                await problem_response(trouble, visit.request_id)(scope, receive, visit.send)
+                await _send(problem_response(trouble, visit.request_id), visit)
         finally:
             visit.end()
 
-    async def _serve(self, caller: Caller, scope: Scope, receive: Receive, visit: "_Visit") -> None:
+    async def _serve(self, caller: Caller, scope: Scope, receive: Receive, visit: "Visit") -> None:
         """Have it answered. A stream ends with the session of whoever listens: he asks again, and has to log in."""
         session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
         try:
@@ -66,13 +65,24 @@ class Front:
             await visit.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _path_within(scope: Scope) -> str:
+def path_within(scope: Scope) -> str:
     """The address as our routes know it: where this is mounted in another application, without what leads here."""
     path, root = scope["path"], scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
-class _Visit:
+async def _send(response: Response[bytes], visit: "Visit") -> None:
+    headers = {
+        "content-type": str(response.media_type),
+        "content-length": str(len(response.content)),
+        **response.headers,
+    }
+    pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await visit.send({"type": "http.response.start", "status": response.status_code, "headers": pairs})
+    await visit.send({"type": "http.response.body", "body": response.content})
+
+
+class Visit:
     """One request from its beginning to its end."""
 
     def __init__(self, scope: Scope, send: Send, outage: Outage) -> None:
@@ -80,6 +90,8 @@ class _Visit:
         self._outage, self._error = outage, ""
         self.status, self._began_to_answer = 0, 0.0
         self._scope, self._send = scope, send
+        self.route: Declaration | None = None
+        """What answers, as soon as it is found."""
         self._began = time.monotonic()
 
     @property
@@ -91,15 +103,18 @@ class _Visit:
         """Pass on, with the headers that every answer has."""
         if message["type"] == "http.response.start":
             self.status, self._began_to_answer = message["status"], time.monotonic()
-            headers = MutableHeaders(scope=message)
-            headers["date"] = formatdate(usegmt=True)
-            headers["x-request-id"] = self.request_id
-            headers.setdefault("cache-control", "no-store")
-            put_on(headers.raw, self._scope)
+            headers = [(name.lower(), value) for name, value in message["headers"]]
+            headers += [(b"date", formatdate(usegmt=True).encode()), (b"x-request-id", self.request_id.encode())]
+            if all(name != b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
+            put_on(headers, self._scope)
+            message = {**message, "headers": headers}
         await self._send(message)
 
     def explain(self, error: Exception) -> Trouble:
         """What the caller is told; what he is not told is in the log."""
+        cause = error.__cause__ if isinstance(error, LitestarException) else None
+        error = cause if isinstance(cause, Exception) else error
         trouble = to_trouble(error)
         if trouble is None:
             log.error("http.failed", **self._facts(), exc_info=error)
@@ -114,17 +129,16 @@ class _Visit:
 
     def end(self) -> None:
         """Count it and write it down."""
-        endpoint: Endpoint | None = self._scope.get(ENDPOINT)
         took_s = time.monotonic() - self._began
-        route = endpoint.path if endpoint else "unknown"
-        metrics.HTTP_REQUESTS.labels(route, self._scope["method"] if endpoint else "unknown", str(self.status)).inc()
+        route = self.route.path if self.route else "unknown"
+        metrics.HTTP_REQUESTS.labels(route, self._scope["method"] if self.route else "unknown", str(self.status)).inc()
         if self.has_begun:
             metrics.HTTP_REQUEST_SECONDS.labels(route).observe(self._began_to_answer - self._began)
         facts = {**self._facts(), "status": self.status, "took_ms": round(took_s * 1000, 1)}
         if self._error:
             facts["error"] = self._error
         is_routine = self._scope["method"] in ("GET", "HEAD") and self.status < 400
-        if is_routine or (endpoint is not None and endpoint.is_chatter):
+        if is_routine or (self.route is not None and self.route.is_chatter):
             log.debug("http.answered", **facts)
         else:
             log.info("http.answered", **facts)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
@@ -14,8 +15,9 @@ from tidegate.engine import executions, job_store, runs
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.reports.progress import JobDetail, JobView, job_of, jobs_of
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import route
 from tidegate.http.runs import Retried
 from tidegate.http.views import Id, Limit
 from tidegate.storage.sql import Transaction
@@ -54,13 +56,13 @@ class Jobs:
     def __init__(self, collection: Collection) -> None:
         self._collection, self._database = collection, collection.parts.database
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with jobs."""
         return [
-            Endpoint("GET", "/v1/runs/{run_id}/jobs", self.list_jobs, TAG),
-            Endpoint("GET", "/v1/jobs/{job_id}", self.show_job, TAG),
-            Endpoint("GET", "/v1/jobs/{job_id}/executions", self.list_executions, TAG),
-            Endpoint(
+            route("GET", "/v1/runs/{run_id}/jobs", self.list_jobs, TAG),
+            route("GET", "/v1/jobs/{job_id}", self.show_job, TAG),
+            route("GET", "/v1/jobs/{job_id}/executions", self.list_executions, TAG),
+            route(
                 "POST",
                 "/v1/jobs/{job_id}/retry",
                 self.retry_job,

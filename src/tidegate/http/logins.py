@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.http.endpoints import Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.systems.github.logins import LONGEST, parse_login
 from tidegate.systems.github.subjects import GithubSubject, parse_subject

@@ -1,16 +1,21 @@
-"""The OpenAPI document, made from the endpoints: what is not declared there is not in it, and the other way round."""
+"""The OpenAPI document, made from the routes: what is not declared there is not in it, and the other way round."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import msgspec
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import License, Operation, Tag
 
 from tidegate import __version__
 from tidegate.http.callers import CSRF_HEADER
-from tidegate.http.endpoints import Endpoint, Nothing
+from tidegate.http.dispatch import Nothing
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import MEDIA_TYPE as PROBLEM
 from tidegate.http.problems import Problem, ProblemType
+from tidegate.http.routes import Declaration, declaration_of, to_handler
 from tidegate.http.schemas import REFERENCE, meanings_of, parameter_schema, schemas_of
 from tidegate.http.sessions import COOKIE, SECURE_COOKIE
 
@@ -51,51 +56,59 @@ _WITH_BODY = (
 )
 
 
-def describe(endpoints: Sequence[Endpoint], *, needs_key: bool) -> dict[str, Any]:
-    """The document, version 3.1. `needs_key`: whether this server asks for one."""
-    types = [kind for endpoint in endpoints for kind in _types_of(endpoint)]
+def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str, Any]:
+    """The document, version 3.1. `needs_key`: whether this server asks for one.
+
+    Litestar collects the operations; msgspec makes the schemas, with the constraints that stand in the types.
+    """
+    declared = [found for found in map(declaration_of, routes) if found is not None and not found.is_page]
+    types = [kind for route in declared for kind in _types_of(route)]
     schemas, components = schemas_of(list(dict.fromkeys([*types, Problem])))
-    paths: dict[str, dict[str, Any]] = {}
-    for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas, needs_key)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Tidegate",
-            "version": __version__,
-            "summary": "Collects from GitHub: runs, progress, statistics, credentials, quotas and dead letters.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "servers": [{"url": "/"}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for endpoint in endpoints)],
-        "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": _SCHEMES,
-        },
-    }
+    config = OpenAPIConfig(
+        title="Tidegate",
+        version=__version__,
+        summary="Coordinates work around limits: collection, crawl, snapshots, waiting rooms, rankings and campaigns.",
+        license=License("Apache-2.0", identifier="Apache-2.0"),
+        tags=[Tag(tag) for tag in dict.fromkeys(route.tag for route in declared)],
+        create_examples=False,
+        path="/-",
+    )
+    described = [_described(route, schemas, needs_key=needs_key) for route in declared]
+    document = Litestar(described, openapi_config=config, logging_config=None).openapi_schema.to_schema()
+    document["components"] = {"schemas": components, "securitySchemes": _SCHEMES}
+    return document
 
 
-def _types_of(endpoint: Endpoint) -> Iterable[Any]:
-    contract = endpoint.contract
-    kinds = [contract.body, contract.answer, endpoint.event, *(also.kind for also in endpoint.also.values())]
+def _described(declared: Declaration, schemas: Mapping[Any, Any], *, needs_key: bool) -> HTTPRouteHandler:
+    """The route, as Litestar describes it."""
+
+    class Described(Operation):
+        def to_schema(self) -> dict[str, Any]:
+            return _operation(declared, schemas, needs_key)
+
+    return to_handler(declared, operation_class=Described)
+
+
+def _types_of(route: Declaration) -> Iterable[Any]:
+    contract = route.contract
+    kinds = [contract.body, contract.answer, route.event, *(also.kind for also in route.also.values())]
     return [kind for kind in kinds if kind is not None and kind is not Nothing]
 
 
-def _operation(endpoint: Endpoint, schemas: Mapping[Any, Any], needs_key: bool) -> dict[str, Any]:
-    contract = endpoint.contract
+def _operation(route: Declaration, schemas: Mapping[Any, Any], needs_key: bool) -> dict[str, Any]:
+    contract = route.contract
     operation: dict[str, Any] = {
-        "operationId": endpoint.operation,
-        "tags": [endpoint.tag],
-        "summary": endpoint.summary,
-        "security": _security(endpoint) if needs_key else [],
-        "responses": {**_good(endpoint, schemas), **_bad(endpoint, needs_key)},
+        "operationId": route.operation,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "security": _security(route) if needs_key else [],
+        "responses": {**_good(route, schemas), **_bad(route, needs_key)},
     }
-    if endpoint.needed is not None:
-        operation[ROLE] = endpoint.needed.value
-    if endpoint.description:
-        operation["description"] = endpoint.description
-    if parameters := [*_from_path(endpoint), *_from_query(endpoint), *_from_headers(endpoint)]:
+    if route.needed is not None:
+        operation[ROLE] = route.needed.value
+    if route.description:
+        operation["description"] = route.description
+    if parameters := [*_from_path(route), *_from_query(route), *_from_headers(route)]:
         operation["parameters"] = parameters
     if contract.body is not None and contract.body is not Nothing:
         content = {_JSON: {"schema": schemas[contract.body]}}
@@ -103,20 +116,20 @@ def _operation(endpoint: Endpoint, schemas: Mapping[Any, Any], needs_key: bool) 
     return operation
 
 
-def _security(endpoint: Endpoint) -> list[dict[str, list[str]]]:
+def _security(route: Declaration) -> list[dict[str, list[str]]]:
     """What a caller may show, either of them, and the role that it must have."""
-    if endpoint.needed is None:
+    if route.needed is None:
         return []
-    return [{_KEY: [endpoint.needed.value]}, {_SESSION: [endpoint.needed.value]}]
+    return [{_KEY: [route.needed.value]}, {_SESSION: [route.needed.value]}]
 
 
-def _from_path(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
-    for name, kind in endpoint.contract.path.items():
+def _from_path(route: Declaration) -> Iterable[dict[str, Any]]:
+    for name, kind in route.contract.path.items():
         yield {"name": name, "in": "path", "required": True, "schema": parameter_schema(kind)}
 
 
-def _from_query(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
-    query = endpoint.contract.query
+def _from_query(route: Declaration) -> Iterable[dict[str, Any]]:
+    query = route.contract.query
     hints, meanings = get_type_hints(query, include_extras=True), meanings_of(query)
     for field in msgspec.structs.fields(query):
         schema = parameter_schema(hints[field.name])
@@ -126,27 +139,27 @@ def _from_query(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         yield parameter | ({"description": meanings[field.name]} if field.name in meanings else {})
 
 
-def _from_headers(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
-    for name, meaning in endpoint.sent.items():
+def _from_headers(route: Declaration) -> Iterable[dict[str, Any]]:
+    for name, meaning in route.sent.items():
         yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": meaning}
 
 
-def _good(endpoint: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    answer = endpoint.contract.answer
+def _good(route: Declaration, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    answer = route.contract.answer
     ours: Any = {"type": "object"} if answer is None else schemas[answer]
     run = {"$ref": REFERENCE.format(name="RunDetail")}
-    event = _event(run, _OF_RUNS) if endpoint.event is None else _event(schemas[endpoint.event], (endpoint.event_name,))
+    event = _event(run, _OF_RUNS) if route.event is None else _event(schemas[route.event], (route.event_name,))
     by_media = {_JSON: ours, EVENTS: event}
     usual: dict[str, Any] = {
-        "description": "Made." if endpoint.status == 201 else "Done.",
-        "content": {media: {"schema": by_media.get(media, {"type": "string"})} for media in endpoint.media_types},
+        "description": "Made." if route.status == 201 else "Done.",
+        "content": {media: {"schema": by_media.get(media, {"type": "string"})} for media in route.media_types},
     }
-    if endpoint.headers:
+    if route.headers:
         usual["headers"] = {
-            name: {"description": meaning, "schema": {"type": "string"}} for name, meaning in endpoint.headers.items()
+            name: {"description": meaning, "schema": {"type": "string"}} for name, meaning in route.headers.items()
         }
-    good = {str(endpoint.status): usual}
-    for status, also in endpoint.also.items():
+    good = {str(route.status): usual}
+    for status, also in route.also.items():
         content = {} if also.kind is None else {"content": {_JSON: {"schema": schemas[also.kind]}}}
         good[str(status)] = {"description": also.meaning} | content
     return good
@@ -164,14 +177,14 @@ def _event(content: Any, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _bad(endpoint: Endpoint, needs_key: bool) -> dict[str, Any]:
-    """The problems that an endpoint of this shape can have, by status."""
-    contract = endpoint.contract
-    kinds = [*_EVERYWHERE, *endpoint.problems]
-    kinds += _OF_KEYS if needs_key and not endpoint.is_open else ()
+def _bad(route: Declaration, needs_key: bool) -> dict[str, Any]:
+    """The problems that an route of this shape can have, by status."""
+    contract = route.contract
+    kinds = [*_EVERYWHERE, *route.problems]
+    kinds += _OF_KEYS if needs_key and not route.is_open else ()
     kinds += [ProblemType.NOT_FOUND] if contract.path else []
     kinds += _WITH_BODY if contract.body is not None else ()
-    kinds += [ProblemType.CSRF_NEEDED] if needs_key and not endpoint.is_open and endpoint.method != "GET" else []
+    kinds += [ProblemType.CSRF_NEEDED] if needs_key and not route.is_open and route.method != "GET" else []
     by_status: dict[int, list[str]] = {}
     for kind in dict.fromkeys(kinds):
         by_status.setdefault(kind.value.status, []).append(f"{kind.value.title} (`{kind.slug}`).")

@@ -5,16 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from sqlalchemy import select
-from starlette.responses import Response
 
 from tidegate import __version__
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import TIDEGATE_BUILD, exposition
-from tidegate.http.endpoints import Endpoint
+from tidegate.http.asgi import HttpResponse
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import route
 from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
@@ -64,12 +66,12 @@ class Operations:
         self._found: tuple[float, dict[str, bool]] = (float("-inf"), {})
         self._looking = asyncio.Lock()
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What is told."""
         return [
-            Endpoint("GET", "/healthz", self.health, TAG, is_open=True, is_chatter=True),
-            Endpoint("GET", "/readyz", self.readiness, TAG, is_open=True, is_chatter=True),
-            Endpoint(
+            route("GET", "/healthz", self.health, TAG, is_open=True, is_chatter=True),
+            route("GET", "/readyz", self.readiness, TAG, is_open=True, is_chatter=True),
+            route(
                 "GET",
                 "/metrics",
                 self.metrics,
@@ -96,7 +98,7 @@ class Operations:
             raise Trouble(ProblemType.UNAVAILABLE, f"away: {', '.join(away)}", headers={"Retry-After": "1"})
         return Readiness(ready=True, checks=checks)
 
-    async def metrics(self) -> Response:
+    async def metrics(self) -> HttpResponse:
         """Tell every metric, in the format that Prometheus reads.
 
         States of the whole deployment are found out now; what cannot be found out is NaN. Counters and histograms are

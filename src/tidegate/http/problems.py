@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
-from starlette.responses import Response
+from litestar import Response
 
 from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
@@ -182,7 +182,7 @@ def to_trouble(error: BaseException) -> Trouble | None:
     return Trouble(kind, error.public_message, field=field, run_id=run_id, headers=headers)
 
 
-def problem_response(trouble: Trouble, request_id: str) -> Response:
+def problem_response(trouble: Trouble, request_id: str) -> Response[bytes]:
     """The answer."""
     body = msgspec.json.encode(trouble.told(request_id))
     return Response(body, status_code=trouble.status, headers=trouble.headers, media_type=MEDIA_TYPE)

@@ -6,11 +6,13 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.engine.credentials import Credential
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.http.views import Limit, moment
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 from tidegate.systems.github.settings import POOL
@@ -83,9 +85,9 @@ class Quotas:
         self._collection = collection
         self._gate, self._clock = collection.parts.gate, collection.parts.database.clock
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What is told."""
-        return [Endpoint("GET", "/v1/quotas", self.list_quotas, TAG)]
+        return [route("GET", "/v1/quotas", self.list_quotas, TAG)]
 
     async def list_quotas(self, query: PoolFilter) -> QuotaPage:
         """Tell what each credential may still do, and how many jobs wait for it. Never a secret."""

@@ -6,29 +6,21 @@ give the same answer; a test of each handler compares them.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
-from starlette.datastructures import Headers
-
 from tidegate.core.ids import new_id
 from tidegate.http import security_headers
+from tidegate.http.asgi import Application, Message, Pair, Receive, Scope, Send, check_head, headers_of
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Role
 from tidegate.http.connection import connection_of
-from tidegate.http.header_limits import check_head
 from tidegate.http.problems import Trouble
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 RawHandler = Callable[[Application], Application]
 """Makes the ASGI application of a prefix. It is given the application that answers what the handler does not."""
-Pair = tuple[bytes, bytes]
 
 _MOST_REMEMBERED = 2_000
 _STATUS_LINES = {each.value: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
@@ -79,7 +71,7 @@ class Admission:
     def _decide(self, scope: Scope, headers: dict[bytes, bytes], known: Any) -> Admitted | None:
         try:
             check_head(scope)
-            self._door.admit_at_once(scope["method"], scope["path"], Headers(scope=scope), known[1]).require(self._role)
+            self._door.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1]).require(self._role)
         except Trouble:
             return None
         if len(headers) != len(known[2]):

@@ -3,10 +3,10 @@
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from starlette.datastructures import Headers
-from starlette.types import Scope
+from litestar.datastructures import Headers
 
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.http.asgi import Scope, headers_of
 from tidegate.http.settings import HttpSettings
 
 log = get_logger(__name__)
@@ -52,7 +52,7 @@ class ClientAddresses:
     def of_scope(self, scope: Scope) -> str:
         """The client's address of an ASGI request."""
         client = scope.get("client")
-        forwarded = ",".join(Headers(scope=scope).getlist("x-forwarded-for"))
+        forwarded = ",".join(headers_of(scope).getall("x-forwarded-for", []))
         peer = None if client is None else str(client[0])
         if forwarded and not self._proxies and not self._has_warned and (peer is None or self._is_proxy(peer)):
             self._has_warned = True

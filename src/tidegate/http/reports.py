@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
@@ -16,7 +17,8 @@ from tidegate.engine.reports.kinds import (
     retry_counts,
 )
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport, jobs_by_state, runs_by_state, slow_jobs
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.http.waiting import WaitingReport, waiting_report
 
 TAG = "reports"
@@ -62,16 +64,16 @@ class Reports:
     def __init__(self, collection: Collection) -> None:
         self._database, self._gate = collection.parts.database, collection.parts.gate
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be asked."""
         return [
-            Endpoint("GET", "/v1/reports/runs", self.report_runs, TAG),
-            Endpoint("GET", "/v1/reports/jobs", self.report_jobs, TAG),
-            Endpoint("GET", "/v1/reports/failing", self.report_failing, TAG),
-            Endpoint("GET", "/v1/reports/slow", self.report_slow, TAG),
-            Endpoint("GET", "/v1/reports/waiting", self.report_waiting, TAG),
-            Endpoint("GET", "/v1/reports/times", self.report_times, TAG),
-            Endpoint("GET", "/v1/reports/retries", self.report_retries, TAG),
+            route("GET", "/v1/reports/runs", self.report_runs, TAG),
+            route("GET", "/v1/reports/jobs", self.report_jobs, TAG),
+            route("GET", "/v1/reports/failing", self.report_failing, TAG),
+            route("GET", "/v1/reports/slow", self.report_slow, TAG),
+            route("GET", "/v1/reports/waiting", self.report_waiting, TAG),
+            route("GET", "/v1/reports/times", self.report_times, TAG),
+            route("GET", "/v1/reports/retries", self.report_retries, TAG),
         ]
 
     async def report_runs(self, query: Ended) -> RunsReport:

@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlencode
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tidegate.app import Collection
 from tidegate.core.errors import TidegateError
@@ -16,12 +16,14 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
 from tidegate.engine.reports.progress import list_runs
 from tidegate.engine.runs import Run
-from tidegate.http.endpoints import Also, Answer, Endpoint, Given, one_of
+from tidegate.http.asgi import HttpRequest, HttpResponse
+from tidegate.http.dispatch import Given
 from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.feed import RunFeed
 from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
+from tidegate.http.routes import Also, one_of, route
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github.kinds import REGISTRY
@@ -108,10 +110,10 @@ class Runs:
         self._collection, self._views, self._feed = collection, views, feed
         self._database = collection.parts.database
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with runs."""
         return [
-            Endpoint(
+            route(
                 "POST",
                 "/v1/runs",
                 self.begin_runs,
@@ -121,9 +123,9 @@ class Runs:
                 also={207: Also("Several logins were given: each has its own status.", RunResults)},
                 problems=(ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL, ProblemType.CONFLICT),
             ),
-            Endpoint("GET", "/v1/runs", self.list_runs, TAG),
-            Endpoint("GET", "/v1/runs/{run_id}", self.show_run, TAG, media_types=("application/json", EVENTS)),
-            Endpoint(
+            route("GET", "/v1/runs", self.list_runs, TAG),
+            route("GET", "/v1/runs/{run_id}", self.show_run, TAG, media_types=("application/json", EVENTS)),
+            route(
                 "GET",
                 "/v1/runs/{run_id}/events",
                 self.follow_run,
@@ -132,8 +134,8 @@ class Runs:
                 also={204: Also("The client has seen the last event already: there is nothing more to come.")},
                 problems=(ProblemType.TOO_MANY,),
             ),
-            Endpoint("POST", "/v1/runs/{run_id}/cancel", self.cancel_run, TAG, problems=(ProblemType.CONFLICT,)),
-            Endpoint(
+            route("POST", "/v1/runs/{run_id}/cancel", self.cancel_run, TAG, problems=(ProblemType.CONFLICT,)),
+            route(
                 "POST",
                 "/v1/runs/{run_id}/retry",
                 self.retry_run,
@@ -142,7 +144,7 @@ class Runs:
             ),
         ]
 
-    async def begin_runs(self, body: NewRuns) -> Answer[Run] | Answer[RunResults]:
+    async def begin_runs(self, body: NewRuns) -> Response[Run] | Response[RunResults]:
         """Begin to collect a subject, or several.
 
         A subject has one active run at most, so it is safe to send the same request again when its answer was lost:
@@ -155,18 +157,18 @@ class Runs:
         if body.login is not None:
             run_id = await self._begin(read_subject(body.login), options, body.trigger)
             run = await self._collection.orchestrator.show(run_id)
-            return Answer(run, {"Location": f"/v1/runs/{run.id}"})
+            return Response(run, headers={"Location": f"/v1/runs/{run.id}"})
         written = enumerate(body.logins or ())
         subjects = dict.fromkeys([read_subject(login, f"logins[{place}]") for place, login in written])
         results = [await self._attempt(subject, options, body.trigger) for subject in subjects]
         begun = sum(result.status == 201 for result in results)
-        return Answer(RunResults(begun=begun, results=results), status=207)
+        return Response(RunResults(begun=begun, results=results), status_code=207)
 
     async def list_runs(self, query: RunFilter) -> RunPage:
         """List runs, the newest first."""
         return await run_page(self._database, query)
 
-    async def show_run(self, run_id: Id, request: Request) -> RunDetail | Response:
+    async def show_run(self, run_id: Id, request: HttpRequest) -> RunDetail | HttpResponse:
         """Show one run: its progress by kind of job, what failed and why, and what it waits for.
 
         With `Accept: text/event-stream` it is followed instead, as under `/events`.
@@ -175,7 +177,7 @@ class Runs:
             return await self.follow_run(run_id, request)
         return await self._views.detail(run_id)
 
-    async def follow_run(self, run_id: Id, request: Request) -> Response:
+    async def follow_run(self, run_id: Id, request: HttpRequest) -> HttpResponse:
         """Follow one run by server-sent events.
 
         Each `progress` event has the whole run, as `GET /v1/runs/{run_id}` answers it; the `ended` event is the last,
@@ -185,7 +187,7 @@ class Runs:
         """
         run = await self._collection.orchestrator.show(run_id)
         if request.headers.get("last-event-id") == ENDED and run.status in _OVER:
-            return Response(status_code=204)
+            return Response(b"", status_code=204)
         return EventStream(self._feed.listen(run_id))
 
     async def cancel_run(self, run_id: Id) -> Run:

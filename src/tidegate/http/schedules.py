@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.core.ids import new_id
 from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules.store import Schedule
-from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import route
 from tidegate.http.views import Id, Limit
 from tidegate.systems.github import GithubSource
 from tidegate.systems.github.kinds import REGISTRY
@@ -78,17 +81,17 @@ class SchedulesDesk:
     def __init__(self, collection: Collection) -> None:
         self._schedules = collection.schedules
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with schedules."""
         located = {"Location": "The address of the schedule."}
         return [
-            Endpoint("GET", "/v1/schedules", self.list_schedules, TAG),
-            Endpoint("POST", "/v1/schedules", self.add_schedule, TAG, status=201, headers=located),
-            Endpoint("GET", "/v1/schedules/{schedule_id}", self.show_schedule, TAG),
-            Endpoint("DELETE", "/v1/schedules/{schedule_id}", self.remove_schedule, TAG),
-            Endpoint("POST", "/v1/schedules/{schedule_id}/pause", self.pause_schedule, TAG),
-            Endpoint("POST", "/v1/schedules/{schedule_id}/resume", self.resume_schedule, TAG),
-            Endpoint(
+            route("GET", "/v1/schedules", self.list_schedules, TAG),
+            route("POST", "/v1/schedules", self.add_schedule, TAG, status=201, headers=located),
+            route("GET", "/v1/schedules/{schedule_id}", self.show_schedule, TAG),
+            route("DELETE", "/v1/schedules/{schedule_id}", self.remove_schedule, TAG),
+            route("POST", "/v1/schedules/{schedule_id}/pause", self.pause_schedule, TAG),
+            route("POST", "/v1/schedules/{schedule_id}/resume", self.resume_schedule, TAG),
+            route(
                 "POST",
                 "/v1/schedules/{schedule_id}/trigger",
                 self.trigger_schedule,
@@ -103,14 +106,14 @@ class SchedulesDesk:
         found = await self._schedules.list_schedules(login, after=query.after, limit=query.limit)
         return SchedulePage(schedules=found)
 
-    async def add_schedule(self, body: NewSchedule) -> Answer[Schedule]:
+    async def add_schedule(self, body: NewSchedule) -> Response[Schedule]:
         """Begin a run for a subject whenever the time has come.
 
         The same user, cron and time zone again change the options of the schedule that is there, and nothing else.
         """
         subject = read_subject(body.login).with_options(body.options)
         [added] = await self._schedules.add(GithubSource.name, [subject], cron=body.cron, timezone=body.timezone)
-        return Answer(added, {"Location": f"/v1/schedules/{added.id}"})
+        return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 
     async def show_schedule(self, schedule_id: Id) -> Schedule:
         """Show one schedule."""

@@ -6,12 +6,8 @@ brings a policy of its own, which says what it needs.
 
 from typing import Final
 
-from starlette.datastructures import Headers
-from starlette.types import Scope
-
+from tidegate.http.asgi import Pair, Scope, headers_of
 from tidegate.http.remote import speaks_tls
-
-Pair = tuple[bytes, bytes]
 
 ALWAYS: Final[tuple[Pair, ...]] = (
     (b"x-content-type-options", b"nosniff"),
@@ -35,7 +31,7 @@ def put_on(headers: list[Pair], scope: Scope) -> None:
     """Add what an answer to this request has, unless it says otherwise itself."""
     own = dict(headers)
     is_page = own.get(b"content-type", b"").startswith(b"text/html")
-    is_secure = speaks_tls(scope["scheme"], Headers(scope=scope))
+    is_secure = speaks_tls(scope["scheme"], headers_of(scope))
     wanted = (*ALWAYS, *(_ON_PAGES if is_page else ()), *(_OVER_TLS if is_secure else ()))
     headers.extend(pair for pair in wanted if pair[0] not in own)
 

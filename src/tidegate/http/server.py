@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http import security_headers
+from tidegate.http.asgi import MOST_KEPT, Application
 from tidegate.http.binding import Binding
 from tidegate.http.connection import CONNECTION, prepare
-from tidegate.http.header_limits import MOST_KEPT
 from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
 
 log = get_logger(__name__)
@@ -33,14 +32,14 @@ _DRAIN_WITHIN_S = 20
 class HttpService:
     """Answers requests until it is stopped; then accepts no new ones, and finishes those in progress."""
 
-    def __init__(self, application: ASGIApp, binding: Binding, *, on_stop: Callable[[], None]) -> None:
+    def __init__(self, application: Application, binding: Binding, *, on_stop: Callable[[], None]) -> None:
         """`on_stop` ends answers that would last forever, such as event streams."""
         self._application, self._binding, self._on_stop = application, binding, on_stop
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         config = uvicorn.Config(
-            self._application,
+            self._application,  # pyright: ignore[reportArgumentType]
             http=_Protocol,
             ws="none",
             lifespan="off",

@@ -6,19 +6,22 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
-from starlette.requests import Request
 
 from tidegate.core.clock import from_ms
 from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
+from tidegate.http.asgi import HttpRequest
 from tidegate.http.authentication import stranger
 from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Role, caller_of
-from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.remote import speaks_tls
+from tidegate.http.routes import route
 from tidegate.http.session_records import EVERY_SESSION, OpenSession
 from tidegate.http.session_registry import SessionRegistry
 from tidegate.http.session_tables import LONGEST_SUBJECT
@@ -78,12 +81,12 @@ class SessionDesk:
     def __init__(self, access: Access) -> None:
         self._access, self._sessions = access, access.sessions
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done. The address is open: it is where one comes in."""
         stranger = (ProblemType.KEY_NEEDED,)
         return [
-            Endpoint("GET", ADDRESS, self.show_session, TAG, problems=stranger, is_open=True),
-            Endpoint(
+            route("GET", ADDRESS, self.show_session, TAG, problems=stranger, is_open=True),
+            route(
                 "POST",
                 ADDRESS,
                 self.log_in,
@@ -92,7 +95,7 @@ class SessionDesk:
                 headers=_KEPT,
                 is_open=True,
             ),
-            Endpoint(
+            route(
                 "DELETE",
                 ADDRESS,
                 self.log_out,
@@ -102,26 +105,26 @@ class SessionDesk:
                 sent={CSRF_HEADER: "What was told as `csrf`."},
                 is_open=True,
             ),
-            Endpoint("GET", "/v1/sessions", self.list_sessions, TAG),
-            Endpoint("DELETE", "/v1/sessions", self.revoke_sessions, TAG),
-            Endpoint("DELETE", "/v1/sessions/{session}", self.revoke_session, TAG),
+            route("GET", "/v1/sessions", self.list_sessions, TAG),
+            route("DELETE", "/v1/sessions", self.revoke_sessions, TAG),
+            route("DELETE", "/v1/sessions/{session}", self.revoke_session, TAG),
         ]
 
-    async def show_session(self, request: Request) -> SessionView:
+    async def show_session(self, request: HttpRequest) -> SessionView:
         """Tell who somebody is: what his key, or his session, lets him do. 401 where he showed neither."""
         caller = caller_of(request)
         if caller.role is None:
             raise stranger(request.headers)
         return self._view(caller, caller.role)
 
-    async def log_in(self, body: Login, request: Request) -> Answer[SessionView]:
+    async def log_in(self, body: Login, request: HttpRequest) -> Response[SessionView]:
         """Log in: a key is exchanged for a cookie that scripts cannot read and other sites cannot use.
 
         Too many wrong keys, from one address or from all, are answered with 429 for a while, and so are right ones:
         otherwise the answer would tell a guesser which key is right. Where no key is needed, nothing happens.
         """
         if not self._access.keyring:
-            return Answer(self._view(LOOPBACK, Role.OPERATE))
+            return Response(self._view(LOOPBACK, Role.OPERATE))
         address = self._access.addresses.of_scope(request.scope)
         key = await self._access.find(body.key, address, at_login=True)
         if key is None:
@@ -131,9 +134,9 @@ class SessionDesk:
         token, caller = await self._access.open_session(key, address)
         metrics.HTTP_LOGINS.labels("good").inc()
         log.info("http.logged_in", address=address, role=key.role.value, key_id=key.id)
-        return Answer(self._view(caller, key.role), self._cookie(request, token))
+        return Response(self._view(caller, key.role), headers=self._cookie(request, token))
 
-    async def log_out(self, request: Request) -> Answer[LoggedOut]:
+    async def log_out(self, request: HttpRequest) -> Response[LoggedOut]:
         """Log out: the browser forgets the session, and it is revoked. Without a session nothing happens.
 
         While the database is away the session is only forgotten.
@@ -143,7 +146,7 @@ class SessionDesk:
         if caller.how is How.SESSION:
             await self._revoke_own(caller)
             log.info("http.logged_out", key_id=caller.key_id)
-        return Answer(LoggedOut(logged_out=True), self._cookie(request, ""))
+        return Response(LoggedOut(logged_out=True), headers=self._cookie(request, ""))
 
     async def list_sessions(self) -> SessionList:
         """List the sessions of browsers that are logged in, newest first; at most 1,000."""
@@ -178,6 +181,6 @@ class SessionDesk:
             expires_at=None if caller.until_ms is None else from_ms(caller.until_ms),
         )
 
-    def _cookie(self, request: Request, token: str) -> dict[str, str]:
+    def _cookie(self, request: HttpRequest, token: str) -> dict[str, str]:
         is_secure = speaks_tls(request.scope["scheme"], request.headers)
         return {"Set-Cookie": self._sessions.cookie(token, is_secure=is_secure)}

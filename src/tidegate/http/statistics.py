@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.app import Collection
 from tidegate.core.errors import NotFound
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.logins import Login, read_login
+from tidegate.http.routes import route
 from tidegate.systems.github.statistics import GlobalStatistics, UserStatistics
 
 TAG = "statistics"
@@ -27,11 +29,11 @@ class StatisticsDesk:
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What is told."""
         return [
-            Endpoint("GET", "/v1/users/{login}/statistics", self.user_statistics, TAG),
-            Endpoint("GET", "/v1/statistics", self.overall_statistics, TAG),
+            route("GET", "/v1/users/{login}/statistics", self.user_statistics, TAG),
+            route("GET", "/v1/statistics", self.overall_statistics, TAG),
         ]
 
     async def user_statistics(self, login: Login) -> UserStatistics:

@@ -266,7 +266,7 @@ async def test_a_stranger_does_not_choose_what_is_traced(collector: Collector):
     """What is open to everybody is traced as the settings say; whoever showed a key may have it traced."""
     key = "operate-0123456789abcdef"
     settings = HttpSettings(api_key=SecretStr(key))
-    app = build_application(SessionDesk(Access(settings)).endpoints(), settings)
+    app = build_application(SessionDesk(Access(settings)).routes(), settings)
     async with traced(collector, sample=0):
         stranger = await ask(app, "POST", "/v1/session", {"traceparent": TRACEPARENT}, {"key": "wrong"})
         known = {"traceparent": TRACEPARENT, "authorization": f"Bearer {key}"}

@@ -93,7 +93,7 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path)
     assert len(requests) >= 2
     async with opened(tmp_path) as ranking, aiohttp.ClientSession() as session:
         with Binding(http) as binding:
-            application = build_application(RankingRoutes(ranking).endpoints(), http)
+            application = build_application(RankingRoutes(ranking).routes(), http)
             service = HttpService(application, binding, on_stop=lambda: None)
             serving = asyncio.create_task(service.run(stopping))
             for each in requests:

@@ -22,7 +22,7 @@ HTTP = HttpSettings(port=0)
 async def client(stand: Stand) -> AsyncGenerator[Client]:
     stopping = asyncio.Event()
     with Binding(HTTP) as binding:
-        application = build_application(RankingRoutes(stand.ranking).endpoints(), HTTP)
+        application = build_application(RankingRoutes(stand.ranking).routes(), HTTP)
         service = HttpService(application, binding, on_stop=lambda: None)
         async with aiohttp.ClientSession() as session:
             serving = asyncio.create_task(service.run(stopping))

@@ -13,7 +13,7 @@ from tests.systems.waiting_room.counter import HEADER, bring, put, served, showi
 from tests.systems.waiting_room.venue import ROOM, Venue, open_signer
 from tidegate.core.errors import ContractBroken
 from tidegate.http.application import build_application
-from tidegate.http.endpoints import Endpoint
+from tidegate.http.routes import declaration_of, route
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.waiting_room import Pace, RoomPlan, WaitingRooms, drawn_place
 from tidegate.systems.waiting_room.api.places import Paces
@@ -400,6 +400,9 @@ async def test_a_header_goes_before_a_cookie(client: Client):
 
 async def test_an_address_is_open_for_all_that_is_done_there_or_for_nothing(venue: Venue):
     """The door knows nothing of methods."""
-    [shown] = [each for each in room_api(venue.rooms, HttpSettings()).endpoints if each.operation == "show_place"]
+    routes = room_api(venue.rooms, HttpSettings()).routes
+    [(handler, shown)] = [
+        (each, found) for each in routes if (found := declaration_of(each)) and found.operation == "show_place"
+    ]
     with pytest.raises(ContractBroken):
-        build_application([shown, Endpoint("PUT", shown.route, shown.handler, "x")], HttpSettings())
+        build_application([handler, route("PUT", shown.route, shown.handler, "x")], HttpSettings())

@@ -509,7 +509,7 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
     stopping, moves = asyncio.Event(), 60_000
     loop, received = asyncio.get_running_loop(), b""
     with Binding(http) as binding, socket.socket() as client:
-        application = build_application(places.endpoints(), http)
+        application = build_application(places.routes(), http)
         serving = asyncio.create_task(HttpService(application, binding, on_stop=streams.close).run(stopping))
         client.setblocking(False)
         await loop.sock_connect(client, ("127.0.0.1", binding.port))

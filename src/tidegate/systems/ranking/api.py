@@ -5,9 +5,11 @@ from datetime import date, datetime
 from typing import Annotated, Any
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.systems.ranking.board import Entry
 from tidegate.systems.ranking.ranking import MOST_NEIGHBOURS, Ranking
 from tidegate.systems.ranking.settings import LONGEST_BOARD
@@ -88,12 +90,12 @@ class RankingRoutes:
     def __init__(self, ranking: Ranking) -> None:
         self._ranking = ranking
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be asked."""
         place = "/v1/rankings/{board}"
         return [
-            Endpoint("GET", place, self.show_ranking, TAG, is_chatter=True),
-            Endpoint("GET", f"{place}/members/{{member:path}}", self.show_ranked_member, TAG, is_chatter=True),
+            route("GET", place, self.show_ranking, TAG, is_chatter=True),
+            route("GET", f"{place}/members/{{member:path}}", self.show_ranked_member, TAG, is_chatter=True),
         ]
 
     async def show_ranking(self, board: BoardName, query: RankingQuery) -> RankingPage:

@@ -45,4 +45,4 @@ class OpenRanking(OpenSystem):
             return Api(absent={"/v1/rankings": NO_BOARDS})
         from tidegate.systems.ranking.api import RankingRoutes
 
-        return Api(endpoints=RankingRoutes(self.ranking).endpoints())
+        return Api(routes=RankingRoutes(self.ranking).routes())

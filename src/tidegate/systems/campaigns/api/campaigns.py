@@ -7,11 +7,14 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import UNSET, Meta, UnsetType
 
 from tidegate.core.errors import Unavailable
-from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import route
 from tidegate.systems.campaigns.campaign import (
     CAMPAIGN_ID,
     KIND_NAME,
@@ -123,12 +126,12 @@ class CampaignRoutes:
     def __init__(self, campaigns: Campaigns) -> None:
         self._campaigns = campaigns
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with campaigns."""
         place = "/v1/campaigns/{campaign}"
         return [
-            Endpoint("GET", "/v1/campaigns", self.list_campaigns, TAG),
-            Endpoint(
+            route("GET", "/v1/campaigns", self.list_campaigns, TAG),
+            route(
                 "POST",
                 "/v1/campaigns",
                 self.create_campaign,
@@ -137,11 +140,11 @@ class CampaignRoutes:
                 headers={"Location": "The address of the campaign."},
                 problems=(ProblemType.CONFLICT,),
             ),
-            Endpoint("GET", place, self.show_campaign, TAG, is_chatter=True),
-            Endpoint("PUT", place, self.alter_campaign, TAG),
-            Endpoint("DELETE", place, self.delete_campaign, TAG, problems=(ProblemType.CONFLICT,)),
-            Endpoint("POST", f"{place}/start", self.start_campaign, TAG),
-            Endpoint("POST", f"{place}/stop", self.stop_campaign, TAG),
+            route("GET", place, self.show_campaign, TAG, is_chatter=True),
+            route("PUT", place, self.alter_campaign, TAG),
+            route("DELETE", place, self.delete_campaign, TAG, problems=(ProblemType.CONFLICT,)),
+            route("POST", f"{place}/start", self.start_campaign, TAG),
+            route("POST", f"{place}/stop", self.stop_campaign, TAG),
         ]
 
     async def list_campaigns(self, query: CampaignFilter) -> CampaignPage:
@@ -152,10 +155,10 @@ class CampaignRoutes:
         rows = [_listed(each, line) for each, line in zip(found, lines, strict=True)]
         return CampaignPage(campaigns=rows, next=None if more is None else f"/v1/campaigns?{more}")
 
-    async def create_campaign(self, body: NewCampaign) -> Answer[Campaign]:
+    async def create_campaign(self, body: NewCampaign) -> Response[Campaign]:
         """Make a campaign. Nobody may enter until it is started."""
         made = await self._campaigns.create(body.read())
-        return Answer(made, {"Location": f"/v1/campaigns/{made.id}"})
+        return Response(made, headers={"Location": f"/v1/campaigns/{made.id}"})
 
     async def delete_campaign(self, campaign: CampaignId) -> CampaignDeleted:
         """Delete a campaign that is over, with its entries and dead letters. Points stay. It cannot be undone."""

@@ -5,10 +5,12 @@ from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import NotFound
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
+from tidegate.http.routes import route
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
 from tidegate.systems.campaigns.campaigns import Campaigns
 from tidegate.systems.campaigns.dead_letters import Letter
@@ -51,14 +53,14 @@ class DeadEntryRoutes:
     def __init__(self, campaigns: Campaigns) -> None:
         self._campaigns = campaigns
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with them."""
         place = "/v1/campaigns/{campaign}/dead"
         return [
-            Endpoint("GET", place, self.list_dead_entries, TAG),
-            Endpoint("POST", f"{place}/replay", self.replay_dead_entries, TAG),
-            Endpoint("POST", f"{place}/{{letter_id}}/replay", self.replay_dead_entry, TAG),
-            Endpoint("DELETE", f"{place}/{{letter_id}}", self.discard_dead_entry, TAG),
+            route("GET", place, self.list_dead_entries, TAG),
+            route("POST", f"{place}/replay", self.replay_dead_entries, TAG),
+            route("POST", f"{place}/{{letter_id}}/replay", self.replay_dead_entry, TAG),
+            route("DELETE", f"{place}/{{letter_id}}", self.discard_dead_entry, TAG),
         ]
 
     async def list_dead_entries(self, campaign: CampaignId, query: DeadEntryFilter) -> DeadEntryPage:

@@ -9,15 +9,17 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tidegate.core.errors import TooManyWaiting
-from tidegate.http.endpoints import Also, Answer, Endpoint, Given
+from tidegate.http.asgi import HttpRequest, HttpResponse
+from tidegate.http.dispatch import Given
 from tidegate.http.events import ENDED, HEARTBEAT_S, WatchedEvents
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import Also, route
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.change_feed import Watch
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
@@ -87,12 +89,12 @@ class EntryRoutes:
         self._most_listeners, self._listeners = settings.most_listeners, 0
         self._closing = asyncio.Event()
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with entries."""
         place = "/v1/campaigns/{campaign}"
         entry = f"{place}/entries/{{user:path}}"
         return [
-            Endpoint(
+            route(
                 "POST",
                 f"{place}/entries",
                 self.enter_campaign,
@@ -109,8 +111,8 @@ class EntryRoutes:
                 headers={"Location": "Where the result is told."},
                 sent={KEY_HEADER: "The same key again is answered alike, and enters once."},
             ),
-            Endpoint("GET", f"{place}/entries", self.list_entries, TAG),
-            Endpoint(
+            route("GET", f"{place}/entries", self.list_entries, TAG),
+            route(
                 "GET",
                 f"{entry}/events",
                 self.follow_entry,
@@ -120,14 +122,14 @@ class EntryRoutes:
                 event=Result,
                 event_name="result",
             ),
-            Endpoint("GET", entry, self.show_entry, TAG, is_chatter=True),
+            route("GET", entry, self.show_entry, TAG, is_chatter=True),
         ]
 
     def close(self) -> None:
         """Send everybody home who listens."""
         self._closing.set()
 
-    async def enter_campaign(self, campaign: CampaignId, body: NewEntry, request: Request) -> Answer[Entered]:
+    async def enter_campaign(self, campaign: CampaignId, body: NewEntry, request: HttpRequest) -> Response[Entered]:
         """Enter a user, who is told at once: ACCEPTED with a number, DUPLICATE, SOLD_OUT or NOT_OPEN.
 
         ACCEPTED means in line; what comes of it is told at `Location`. The same user with the same idempotency key is
@@ -137,7 +139,7 @@ class EntryRoutes:
         entered = await self._campaigns.enter(campaign, body.user, _key_of(body, request), body.data)
         if entered.answer is EntryAnswer.BUSY:
             raise Trouble(ProblemType.TOO_MANY, "too many entries are in line", headers={"Retry-After": _BUSY_S})
-        return Answer(entered, headers_of(campaign, body.user, entered), STATUS[entered.answer])
+        return Response(entered, headers=headers_of(campaign, body.user, entered), status_code=STATUS[entered.answer])
 
     async def list_entries(self, campaign: CampaignId, query: EntryFilter) -> EntryPage:
         """List entries that are decided, by number."""
@@ -156,10 +158,10 @@ class EntryRoutes:
         """Tell what became of a user's entry: pending, issued, refused, sold_out, failed, or unknown."""
         return await self._campaigns.result(campaign, user)
 
-    async def follow_entry(self, campaign: CampaignId, user: User, request: Request) -> Response:
+    async def follow_entry(self, campaign: CampaignId, user: User, request: HttpRequest) -> HttpResponse:
         """Tell how far a user's entry is, and again when that changes, as server-sent events until it is decided."""
         if request.headers.get("last-event-id") == ENDED:
-            return Response(status_code=204)
+            return Response(b"", status_code=204)
         if self._listeners >= self._most_listeners:
             raise TooManyWaiting("events", most=self._most_listeners)
         await self._campaigns.result(campaign, user)  # or there is nothing of this name
@@ -169,7 +171,7 @@ class EntryRoutes:
         self._listeners += change
 
 
-def _key_of(body: NewEntry, request: Request) -> str | None:
+def _key_of(body: NewEntry, request: HttpRequest) -> str | None:
     """From the header or the body; both may be given if they agree."""
     sent = request.headers.get(KEY_HEADER)
     if sent is not None and body.key is not None and sent != body.key:

@@ -22,7 +22,7 @@ def campaign_api(campaigns: Campaigns, http: HttpContext) -> Api:
         return FastEntry(application, campaigns, admission, largest_body=largest_body)
 
     return Api(
-        endpoints=[endpoint for each in routes for endpoint in each.endpoints()],
+        routes=[route for each in routes for route in each.routes()],
         close=entries.close,
         raw={PREFIX: fast_entry},
     )

@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import redact
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import route
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.systems.snapshots.api.snapshots import TAG
 from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
@@ -93,16 +95,16 @@ class DeadSnapshotRoutes:
     def __init__(self, snapshots: Snapshots) -> None:
         self._dead = snapshots.dead
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """The routes of dead letters."""
         place = "/v1/snapshots/dead/{letter_id}"
         problems = (ProblemType.INVALID,)
         return [
-            Endpoint("GET", "/v1/snapshots/dead", self.list_dead_snapshots, TAG, problems=problems),
-            Endpoint("POST", "/v1/snapshots/dead/replay", self.replay_dead_snapshots, TAG, problems=problems),
-            Endpoint("GET", place, self.show_dead_snapshot, TAG, problems=problems),
-            Endpoint("DELETE", place, self.drop_dead_snapshot, TAG, problems=problems),
-            Endpoint("POST", f"{place}/replay", self.replay_dead_snapshot, TAG, problems=problems),
+            route("GET", "/v1/snapshots/dead", self.list_dead_snapshots, TAG, problems=problems),
+            route("POST", "/v1/snapshots/dead/replay", self.replay_dead_snapshots, TAG, problems=problems),
+            route("GET", place, self.show_dead_snapshot, TAG, problems=problems),
+            route("DELETE", place, self.drop_dead_snapshot, TAG, problems=problems),
+            route("POST", f"{place}/replay", self.replay_dead_snapshot, TAG, problems=problems),
         ]
 
     async def list_dead_snapshots(self, query: DeadFilter) -> DeadPage:

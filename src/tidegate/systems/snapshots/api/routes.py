@@ -27,5 +27,5 @@ def snapshot_api(snapshots: Snapshots, overview: SnapshotsOverviewReader, http: 
         coalescer.close()
 
     # The fixed addresses come first: `/v1/snapshots/{kind}/{key}` also matches `/v1/snapshots/dead/{letter_id}`.
-    endpoints = [*DeadSnapshotRoutes(snapshots).endpoints(), *routes.endpoints()]
-    return Api(endpoints=endpoints, close=close, raw={PREFIX: fast_read})
+    every = [*DeadSnapshotRoutes(snapshots).routes(), *routes.routes()]
+    return Api(routes=every, close=close, raw={PREFIX: fast_read})

@@ -7,15 +7,17 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from tidegate.core.errors import TooManyWaiting
-from tidegate.http.endpoints import Also, Answer, Endpoint, Given
+from tidegate.http.asgi import HttpRequest, HttpResponse
+from tidegate.http.dispatch import Given
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.events import WatchedEvents
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import Also, route
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.change_feed import Watch
@@ -114,14 +116,14 @@ class SnapshotRoutes:
         self.longest_wait_s = max(0.0, min(longest, settings.answer_within.total_seconds() - _SPARE_S))
         self._closing = asyncio.Event()
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """The routes; `/v1/snapshots/prefetch` comes before those with a kind and a key."""
         place = "/v1/snapshots/{kind}/{key}"
         problems = (ProblemType.INVALID,)
         return [
-            Endpoint("GET", "/v1/snapshots/overview", self.show_snapshots_overview, TAG),
-            Endpoint("GET", "/v1/snapshots/prefetch", self.show_prefetch, TAG),
-            Endpoint(
+            route("GET", "/v1/snapshots/overview", self.show_snapshots_overview, TAG),
+            route("GET", "/v1/snapshots/prefetch", self.show_prefetch, TAG),
+            route(
                 "GET",
                 place,
                 self.read_snapshot,
@@ -131,7 +133,7 @@ class SnapshotRoutes:
                 is_chatter=True,
                 headers={"ETag": "Changes with the snapshot and its freshness."},
             ),
-            Endpoint(
+            route(
                 "GET",
                 f"{place}/events",
                 self.follow_snapshot,
@@ -141,7 +143,7 @@ class SnapshotRoutes:
                 event=SnapshotView,
                 event_name="snapshot",
             ),
-            Endpoint("POST", f"{place}/refresh", self.refresh_snapshot, TAG, status=202, problems=problems),
+            route("POST", f"{place}/refresh", self.refresh_snapshot, TAG, status=202, problems=problems),
         ]
 
     def close(self) -> None:
@@ -149,8 +151,8 @@ class SnapshotRoutes:
         self._closing.set()
 
     async def read_snapshot(
-        self, kind: KindName, key: SubjectKey, query: SnapshotQuery, request: Request
-    ) -> SnapshotView | Response:
+        self, kind: KindName, key: SubjectKey, query: SnapshotQuery, request: HttpRequest
+    ) -> SnapshotView | HttpResponse:
         """Tell what is known of a subject, at once. Where that is too old, a refresh is queued in the background.
 
         The upstream is never asked while you wait, unless you ask for it with `wait`.
@@ -161,18 +163,18 @@ class SnapshotRoutes:
             answer = await self._reader.read(kind, key)
         return respond(answer, request.headers.get("if-none-match"))
 
-    async def follow_snapshot(self, kind: KindName, key: SubjectKey) -> Response:
+    async def follow_snapshot(self, kind: KindName, key: SubjectKey) -> HttpResponse:
         """Tell what is known of a subject, and again whenever it was refreshed, as server-sent events."""
         if self._listeners >= self._most_listeners:
             raise TooManyWaiting("events", most=self._most_listeners)
         self._reader.subject(kind, key)
         return SnapshotEvents(self._reader, self._snapshots.news, (kind, key), self._closing, self._count)
 
-    async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Answer[RefreshAsked]:
+    async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Response[RefreshAsked]:
         """Have a subject refreshed now, however fresh it is. Follow its events, or read it with `wait`."""
         outcome = await self._snapshots.refresh(kind, key)
         state = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
-        return Answer(RefreshAsked(outcome=state, version=outcome.version))
+        return Response(RefreshAsked(outcome=state, version=outcome.version))
 
     async def show_snapshots_overview(self) -> SnapshotsOverview:
         """Show snapshots at a glance: calls against their limits, how fresh things are, and what waits."""
@@ -190,10 +192,10 @@ class SnapshotRoutes:
         self._listeners += change
 
 
-def respond(answer: SnapshotAnswer, known: str | None) -> Response:
+def respond(answer: SnapshotAnswer, known: str | None) -> HttpResponse:
     """The response with the snapshot as it is stored, or 304 when the caller has it."""
     tag = answer.tag
     headers = {"etag": tag, "cache-control": "no-cache"}
     if known is not None and (known == tag or tag in known.split(", ")):
-        return Response(status_code=304, headers=headers)
+        return Response(b"", status_code=304, headers=headers)
     return Response(answer.encode(), headers=headers, media_type="application/json")

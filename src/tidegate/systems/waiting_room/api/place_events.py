@@ -13,12 +13,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from tidegate.core.clock import milliseconds
+from tidegate.http.asgi import Receive, Scope, Send, is_for_head
 from tidegate.http.connection import Connection, stream_of
-from tidegate.http.events import ENDED, HEARTBEAT_S, MEDIA_TYPE, chunk, gone, while_connected
+from tidegate.http.events import ENDED, HEARTBEAT_S, EventResponse, chunk, gone, while_connected
 from tidegate.http.settings import SPARE_FILES
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
@@ -192,20 +191,17 @@ class PlaceStreams:
                     connection.abort()
 
 
-class PlaceEvents(Response):
+class PlaceEvents(EventResponse):
     """The answer. Raises `TooManyWaiting` before it begins, where too many watch."""
 
-    media_type = MEDIA_TYPE
-
     def __init__(self, streams: PlaceStreams, room: WaitingRoom, shown: Pass) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__()
         self._streams, self._room, self._shown = streams, room, shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until he is inside or nowhere, the client is gone, or the server stops."""
-        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        if scope["method"] == "HEAD":
+        start = self.start()
+        if is_for_head(scope):
             await send(start)
         else:
             connection = stream_of(scope)

@@ -4,20 +4,21 @@ A pass is a secret: it comes in a header or a cookie, never in an address, and i
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
-from tidegate.http.endpoints import Also, Endpoint
+from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.events import ENDED
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType
+from tidegate.http.routes import Also, route
 from tidegate.systems.waiting_room import (
     Entering,
     Inside,
@@ -101,6 +102,20 @@ class DrawView(msgspec.Struct, frozen=True, kw_only=True):
     """The place that follows from seed and number; of those who came after the start it is the number."""
 
 
+class Browser(Protocol):
+    """A request, of this framework or of another one."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        ...
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        """Its cookies."""
+        ...
+
+
 class Paces:
     """How fast lines move, measured at most once a second for each."""
 
@@ -121,17 +136,17 @@ class Paces:
 class PlaceRoutes:
     """Routes for visitors, who show their pass."""
 
-    def __init__(self, reception: Reception, paces: Paces, watch: Callable[[WaitingRoom, Pass], Response]) -> None:
+    def __init__(self, reception: Reception, paces: Paces, watch: Callable[[WaitingRoom, Pass], HttpResponse]) -> None:
         """`watch` answers with the events of one place."""
         self._reception, self._paces, self._watch = reception, paces, watch
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What a visitor can do."""
         place, refused = "/v1/rooms/{room}/place", (ProblemType.PASS_REFUSED,)
         inside = (ProblemType.PASS_REFUSED, ProblemType.NOT_ACTIVE)
         return [
-            Endpoint("GET", place, self.show_place, TAG, problems=refused, is_open=True, is_chatter=True, sent=SENT),
-            Endpoint(
+            route("GET", place, self.show_place, TAG, problems=refused, is_open=True, is_chatter=True, sent=SENT),
+            route(
                 "GET",
                 f"{place}/events",
                 self.watch_place,
@@ -144,8 +159,8 @@ class PlaceRoutes:
                 sent=SENT,
                 event=RoomPlace,
             ),
-            Endpoint("DELETE", place, self.leave_place, TAG, problems=refused, is_open=True, sent=SENT),
-            Endpoint(
+            route("DELETE", place, self.leave_place, TAG, problems=refused, is_open=True, sent=SENT),
+            route(
                 "POST",
                 "/v1/rooms/{room}/renewals",
                 self.renew_session,
@@ -155,16 +170,16 @@ class PlaceRoutes:
                 is_chatter=True,
                 sent=SENT,
             ),
-            Endpoint("GET", "/v1/rooms/{room}/draw", self.show_draw, TAG, problems=refused, is_open=True, sent=SENT),
+            route("GET", "/v1/rooms/{room}/draw", self.show_draw, TAG, problems=refused, is_open=True, sent=SENT),
         ]
 
-    async def show_place(self, room: RoomName, request: Request) -> RoomPlace:
+    async def show_place(self, room: RoomName, request: HttpRequest) -> RoomPlace:
         """Tell where the owner of a pass stands, with a new pass. To ask is a sign of life."""
         waiting_room = await self._reception.room(room)
         answer = await waiting_room.look(shown_pass(request, room))
         return place_of(waiting_room, answer, await self._paces.of(waiting_room))
 
-    async def watch_place(self, room: RoomName, request: Request) -> Response:
+    async def watch_place(self, room: RoomName, request: HttpRequest) -> HttpResponse:
         """Watch a place by server-sent events.
 
         Each `place` event has what `GET /v1/rooms/{room}/place` answers, and comes when that changes: at once, and up
@@ -180,21 +195,21 @@ class PlaceRoutes:
         if request.headers.get("last-event-id") == ENDED:
             answer = await waiting_room.look(token)
             if isinstance(answer.standing, (Inside, Nowhere)):
-                return Response(status_code=204)
+                return Response(b"", status_code=204)
         return self._watch(waiting_room, shown)
 
-    async def leave_place(self, room: RoomName, request: Request) -> RoomPlace:
+    async def leave_place(self, room: RoomName, request: HttpRequest) -> RoomPlace:
         """Give up the place in line, or inside; the next one moves up. Who is nowhere stays there."""
         waiting_room, token = await self._reception.room(room), shown_pass(request, room)
         await waiting_room.leave(token)
         return place_of(waiting_room, Standpoint(waiting_room.read(token).user, Nowhere(), None), None)
 
-    async def renew_session(self, room: RoomName, request: Request) -> RoomPlace:
+    async def renew_session(self, room: RoomName, request: HttpRequest) -> RoomPlace:
         """Say that something was done inside: where less than half of the session is left, it is prolonged."""
         waiting_room = await self._reception.room(room)
         return place_of(waiting_room, await waiting_room.renew(shown_pass(request, room)), None)
 
-    async def show_draw(self, room: RoomName, request: Request) -> DrawView:
+    async def show_draw(self, room: RoomName, request: HttpRequest) -> DrawView:
         """Tell what is needed to check the draw; with a pass for the line also one's own number and place."""
         token, shown = find_pass(request, room), None
         if token is not None:
@@ -212,12 +227,12 @@ class PlaceRoutes:
         )
 
 
-def find_pass(request: Request, room: str) -> str | None:
+def find_pass(request: Browser, room: str) -> str | None:
     """The pass that a request shows; None where it shows none."""
     return request.headers.get(HEADER) or request.cookies.get(COOKIE.format(room=room)) or None
 
 
-def shown_pass(request: Request, room: str) -> str:
+def shown_pass(request: HttpRequest, room: str) -> str:
     """The same; raise `PassRefused` where it shows none."""
     token = find_pass(request, room)
     if token is None:

@@ -5,12 +5,15 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 from msgspec import UNSET, Meta, UnsetType
-from starlette.requests import Request
 
+from tidegate.http.asgi import HttpRequest
 from tidegate.http.callers import Role
-from tidegate.http.endpoints import Answer, Endpoint, Given
+from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.routes import route
 from tidegate.systems.waiting_room import Inside, Room, RoomPlan, RoomState, RoomStatus
 from tidegate.systems.waiting_room import RoomCensus as Census
 from tidegate.systems.waiting_room import WaitingRooms as Reception
@@ -233,12 +236,12 @@ class RoomRoutes:
     def __init__(self, reception: Reception, paces: Paces) -> None:
         self._reception, self._paces = reception, paces
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with rooms."""
         place, conflict = "/v1/rooms/{room}", (ProblemType.CONFLICT,)
         return [
-            Endpoint("GET", "/v1/rooms", self.list_rooms, TAG),
-            Endpoint(
+            route("GET", "/v1/rooms", self.list_rooms, TAG),
+            route(
                 "POST",
                 "/v1/rooms",
                 self.create_room,
@@ -247,17 +250,17 @@ class RoomRoutes:
                 headers={"Location": "The address of the room."},
                 problems=conflict,
             ),
-            Endpoint("GET", place, self.show_room, TAG, is_chatter=True),
-            Endpoint("PATCH", place, self.amend_room, TAG),
-            Endpoint("PUT", place, self.alter_room, TAG),
-            Endpoint("DELETE", place, self.delete_room, TAG, problems=conflict),
-            Endpoint("POST", f"{place}/open", self.open_room, TAG),
-            Endpoint("POST", f"{place}/close", self.close_room, TAG),
-            Endpoint("POST", f"{place}/admissions", self.admit_users, TAG),
-            Endpoint(
+            route("GET", place, self.show_room, TAG, is_chatter=True),
+            route("PATCH", place, self.amend_room, TAG),
+            route("PUT", place, self.alter_room, TAG),
+            route("DELETE", place, self.delete_room, TAG, problems=conflict),
+            route("POST", f"{place}/open", self.open_room, TAG),
+            route("POST", f"{place}/close", self.close_room, TAG),
+            route("POST", f"{place}/admissions", self.admit_users, TAG),
+            route(
                 "POST", f"{place}/entries", self.bring_user, TAG, problems=(ProblemType.ROOM_CLOSED,), is_chatter=True
             ),
-            Endpoint(
+            route(
                 "POST",
                 f"{place}/check",
                 self.check_pass,
@@ -276,10 +279,10 @@ class RoomRoutes:
         found = dict(zip(counted, await self._reception.censuses(counted), strict=True))
         return RoomList(rooms=[ListedRoom(**_row_of(room), census=_heads(found.get(room.name))) for room in rooms])
 
-    async def create_room(self, body: NewRoom) -> Answer[RoomView]:
+    async def create_room(self, body: NewRoom) -> Response[RoomView]:
         """Make a room. It is closed until it is opened; the hash of its seed is public from now on."""
         await self._reception.create(body.name, body.plan.read())
-        return Answer(await self._view(body.name), {"Location": f"/v1/rooms/{body.name}"})
+        return Response(await self._view(body.name), headers={"Location": f"/v1/rooms/{body.name}"})
 
     async def show_room(self, room: RoomName) -> RoomView:
         """Show one room: its rules, and how many wait and are inside."""
@@ -332,7 +335,7 @@ class RoomRoutes:
         answer = await waiting_room.join(body.user, body.shown)
         return place_of(waiting_room, answer, await self._paces.of(waiting_room))
 
-    async def check_pass(self, room: RoomName, request: Request) -> Checked:
+    async def check_pass(self, room: RoomName, request: HttpRequest) -> Checked:
         """Check a pass at the door: quick, and not binding.
 
         Only who is inside by just this pass is let through. While the server of the line is away the database is

@@ -15,9 +15,9 @@ def room_api(reception: Reception, settings: HttpSettings) -> Api:
     """Rooms, places in line, and the page of visitors.
 
     It takes no `HttpContext`, so that other programs can serve the same routes:
-    `build_application(api.endpoints, settings)` makes an application of them that can be mounted.
+    `build_application(api.routes, settings)` makes an application of them that can be mounted.
     """
     paces, streams = Paces(), PlaceStreams(reception.valkey, most=settings.most_watchers)
     places = PlaceRoutes(reception, paces, partial(PlaceEvents, streams))
     routes = [RoomRoutes(reception, paces), places, PageRoutes(reception, paces, settings)]
-    return Api(endpoints=[endpoint for each in routes for endpoint in each.endpoints()], close=streams.close)
+    return Api(routes=[route for each in routes for route in each.routes()], close=streams.close)

@@ -3,8 +3,9 @@
 from hashlib import sha256
 from pathlib import Path
 
-from starlette.responses import Response
+from litestar import Response
 
+from tidegate.http.asgi import HttpResponse
 from tidegate.http.problems import ProblemType, Trouble
 
 FOLDER = "assets"
@@ -30,7 +31,7 @@ class Assets:
         """Where a file is, as seen from the page of a room."""
         return f"{FOLDER}/{self._names[file]}"
 
-    def answer(self, name: str) -> Response:
+    def answer(self, name: str) -> HttpResponse:
         """A file by the name that it has outside."""
         found = self._answers.get(name)
         if found is None:

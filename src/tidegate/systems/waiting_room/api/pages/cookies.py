@@ -3,9 +3,7 @@
 import re
 from datetime import timedelta
 
-from starlette.requests import Request
-from starlette.responses import Response
-
+from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.remote import speaks_tls
 from tidegate.systems.waiting_room import RoomPlan
 from tidegate.systems.waiting_room.api.places import COOKIE
@@ -35,27 +33,27 @@ def kept_s(plan: RoomPlan) -> int:
     return int((max(plan.abandon_after, plan.longest_session) + _FORGOTTEN_AFTER).total_seconds())
 
 
-def start_of(request: Request, room: str) -> int | None:
+def start_of(request: HttpRequest, room: str) -> int | None:
     """Where this browser began to wait, as far as it remembers."""
     text = request.cookies.get(start_cookie(room), "")
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def keep_pass(response: Response, request: Request, room: str, token: str, plan: RoomPlan) -> None:
+def keep_pass(response: HttpResponse, request: HttpRequest, room: str, token: str, plan: RoomPlan) -> None:
     """The script of the page replaces it when a new one comes, so scripts may see it; other sites never do."""
     response.set_cookie(
         pass_cookie(room), token, max_age=kept_s(plan), path="/", samesite="lax", secure=_is_secure(request)
     )
 
 
-def keep_start(response: Response, request: Request, room: str, position: int, plan: RoomPlan) -> None:
+def keep_start(response: HttpResponse, request: HttpRequest, room: str, position: int, plan: RoomPlan) -> None:
     """For the page alone: without a path, it is that of the folder in which the page lies."""
     response.set_cookie(
-        start_cookie(room), str(position), max_age=kept_s(plan), path=None, samesite="lax", secure=_is_secure(request)
+        start_cookie(room), str(position), max_age=kept_s(plan), path="", samesite="lax", secure=_is_secure(request)
     )
 
 
-def keep_visitor(response: Response, request: Request, room: str, visitor: str) -> None:
+def keep_visitor(response: HttpResponse, request: HttpRequest, room: str, visitor: str) -> None:
     """For as long as it is good; scripts need not see it."""
     response.set_cookie(
         visitor_cookie(room),
@@ -68,17 +66,17 @@ def keep_visitor(response: Response, request: Request, room: str, visitor: str) 
     )
 
 
-def forget(response: Response, request: Request, room: str) -> None:
+def forget(response: HttpResponse, request: HttpRequest, room: str) -> None:
     """The pass and the start; the visitor stays, so that the same browser comes back under the same id."""
     secure = _is_secure(request)
     response.set_cookie(pass_cookie(room), "", max_age=0, path="/", samesite="lax", secure=secure)
     forget_start(response, request, room)
 
 
-def forget_start(response: Response, request: Request, room: str) -> None:
+def forget_start(response: HttpResponse, request: HttpRequest, room: str) -> None:
     """A new place begins its own way."""
-    response.set_cookie(start_cookie(room), "", max_age=0, path=None, samesite="lax", secure=_is_secure(request))
+    response.set_cookie(start_cookie(room), "", max_age=0, path="", samesite="lax", secure=_is_secure(request))
 
 
-def _is_secure(request: Request) -> bool:
+def _is_secure(request: HttpRequest) -> bool:
     return speaks_tls(request.url.scheme, request.headers)

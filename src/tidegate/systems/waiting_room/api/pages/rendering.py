@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.responses import Response
+from litestar import Response
 
+from tidegate.http.asgi import HttpResponse
 from tidegate.systems.waiting_room import InLine as Waiting
 from tidegate.systems.waiting_room import Inside, RoomState
 from tidegate.systems.waiting_room.api.pages import cookies, durations
@@ -49,7 +50,7 @@ class PageRenderer:
         self._assets = {name: assets.address(file) for name, file in files.items()}
         self._texts = {language: _spoken(language) for language in LANGUAGES}
 
-    def page(self, view: PageView, language: Language, start: int | None, challenge: str = "") -> Response:
+    def page(self, view: PageView, language: Language, start: int | None, challenge: str = "") -> HttpResponse:
         """What was seen; `start` is where its progress begins, `challenge` what is to be solved before one may join."""
         plan, state = view.room.plan, view.state
         values = {
@@ -68,7 +69,7 @@ class PageRenderer:
         }
         return self._render(state, view.room.name, language, values, view=view, start=start, challenge=challenge)
 
-    def throttled(self, room: str, language: Language, title: str, wait_s: int) -> Response:
+    def throttled(self, room: str, language: Language, title: str, wait_s: int) -> HttpResponse:
         """Too many have joined from this address."""
         response = self.without_view(PageState.THROTTLED, room, language, title, span=timedelta(seconds=wait_s))
         response.headers["retry-after"] = str(wait_s)
@@ -76,7 +77,7 @@ class PageRenderer:
 
     def without_view(
         self, state: PageState, room: str, language: Language, title: str = "", *, span: timedelta = timedelta()
-    ) -> Response:
+    ) -> HttpResponse:
         """What can be said where nothing was seen."""
         values = {
             "title": title,
@@ -99,7 +100,7 @@ class PageRenderer:
         view: PageView | None = None,
         start: int | None = None,
         challenge: str = "",
-    ) -> Response:
+    ) -> HttpResponse:
         def told(key: str, number: int | None = None, **filled: object) -> str:
             return say(language, key, number, **filled)
 
@@ -145,7 +146,7 @@ class PageRenderer:
         headers = _HEADERS | {"content-security-policy": _policy(values["entrance"])}
         if state is PageState.UNAVAILABLE:
             headers["retry-after"] = str(again)
-        return Response(html, _STATUSES.get(state, 200), headers, "text/html")
+        return Response(html, status_code=_STATUSES.get(state, 200), headers=headers, media_type="text/html")
 
 
 def _policy(entrance: str | None) -> str:

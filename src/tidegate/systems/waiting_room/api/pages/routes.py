@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
 
 from tidegate.core.errors import (
     InvalidArgument,
@@ -22,8 +22,10 @@ from tidegate.core.errors import (
     ValkeyUnavailable,
 )
 from tidegate.core.telemetry.metrics import ROOM_THROTTLED
-from tidegate.http.endpoints import Endpoint, Given
+from tidegate.http.asgi import HttpRequest, HttpResponse, is_for_head
+from tidegate.http.dispatch import Given
 from tidegate.http.remote import ClientAddresses
+from tidegate.http.routes import route
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.throttle import Throttle
 from tidegate.storage.valkey import Valkey
@@ -90,24 +92,22 @@ class PageRoutes:
         settings = settings or HttpSettings()
         self._addresses, self._throttle = ClientAddresses(settings), _throttle(reception.valkey, settings)
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def routes(self) -> Sequence[HTTPRouteHandler]:
         """What a browser asks for."""
         page = "/rooms/{room}"
         return [
-            Endpoint(
-                "GET", page, self.show_page, TAG, media_types=(_HTML,), is_open=True, is_page=True, is_chatter=True
-            ),
-            Endpoint("POST", page, self.act_on_page, TAG, media_types=(_HTML,), is_open=True, is_page=True),
-            Endpoint(
+            route("GET", page, self.show_page, TAG, media_types=(_HTML,), is_open=True, is_page=True, is_chatter=True),
+            route("POST", page, self.act_on_page, TAG, media_types=(_HTML,), is_open=True, is_page=True),
+            route(
                 "GET", f"/rooms/{FOLDER}/{{file}}", self.show_asset, TAG, is_open=True, is_page=True, is_chatter=True
             ),
         ]
 
-    async def show_asset(self, file: str) -> Response:
+    async def show_asset(self, file: str) -> HttpResponse:
         """A file of the page."""
         return self._assets.answer(file)
 
-    async def show_page(self, room: str, query: PageQuery, request: Request) -> Response:
+    async def show_page(self, room: str, query: PageQuery, request: HttpRequest) -> HttpResponse:
         """Show somebody where he stands; to ask is a sign of life."""
         language, found = language_of(query.lang, request.headers.get("accept-language", "")), None
         try:
@@ -115,14 +115,14 @@ class PageRoutes:
                 found = await self._reception.room(require_room(room))
                 if query.shown is not None:
                     return _take_pass(found, query.shown, request)
-                view = await self._read_view(found, find_pass(request, room), may_join=request.method == "GET")
+                view = await self._read_view(found, find_pass(request, room), may_join=not is_for_head(request.scope))
         except (NotFound, InvalidArgument):
             return self._renderer.without_view(PageState.ABSENT, room, language)
         except _AWAY:
             return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
         return self._shown(found, msgspec.structs.replace(view, has_left=query.left is not None), language, request)
 
-    async def act_on_page(self, room: str, query: PageQuery, body: PageForm, request: Request) -> Response:
+    async def act_on_page(self, room: str, query: PageQuery, body: PageForm, request: HttpRequest) -> HttpResponse:
         """Join the line, or leave it; then show the page."""
         token, found = find_pass(request, room), None
         language = language_of(query.lang, request.headers.get("accept-language", ""))
@@ -139,10 +139,10 @@ class PageRoutes:
         except _AWAY:
             return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
 
-    def _shown(self, room: WaitingRoom, view: PageView, language: Language, request: Request) -> Response:
+    def _shown(self, room: WaitingRoom, view: PageView, language: Language, request: HttpRequest) -> HttpResponse:
         plan = view.room.plan
         if view.state is PageState.INSIDE and plan.entrance is not None:
-            response: Response = RedirectResponse(plan.entrance, 303)
+            response: HttpResponse = _redirect(plan.entrance)
         else:
             start = cookies.start_of(request, room.name)
             if view.position is not None and (start is None or start < view.position):
@@ -158,7 +158,7 @@ class PageRoutes:
             cookies.keep_pass(response, request, room.name, view.token, plan)
         return response
 
-    async def _join(self, room: WaitingRoom, token: str | None, proof: str, request: Request) -> Response:
+    async def _join(self, room: WaitingRoom, token: str | None, proof: str, request: HttpRequest) -> HttpResponse:
         response = _see(room.name, request)
         try:
             user = None if token is None else room.read(token).user
@@ -181,7 +181,7 @@ class PageRoutes:
             cookies.keep_pass(response, request, room.name, answer.token, room.room.plan)
         return response
 
-    async def _arrive(self, user: str, request: Request) -> None:
+    async def _arrive(self, user: str, request: HttpRequest) -> None:
         """Count an anonymous visitor; raise `_Throttled` where the address has brought too many.
 
         The count is kept in Valkey, like the line: while Valkey is away, joining fails.
@@ -193,7 +193,7 @@ class PageRoutes:
             ROOM_THROTTLED.inc()
             raise _Throttled(math.ceil(wait.total_seconds()))
 
-    async def _leave(self, room: WaitingRoom, token: str | None, request: Request) -> Response:
+    async def _leave(self, room: WaitingRoom, token: str | None, request: HttpRequest) -> HttpResponse:
         try:
             if token is not None:
                 await room.leave(token)
@@ -249,7 +249,7 @@ def _throttle(valkey: Valkey, settings: HttpSettings) -> Throttle | None:
     return Throttle(valkey, "visitors", burst=settings.visitors_per_address, interval=settings.visitor_again_after)
 
 
-def _visitor(room: WaitingRoom, request: Request) -> str | None:
+def _visitor(room: WaitingRoom, request: HttpRequest) -> str | None:
     """The visitor's text that a browser keeps; None where it has none that is good."""
     text = request.cookies.get(cookies.visitor_cookie(room.name))
     try:
@@ -272,7 +272,7 @@ async def _regained(room: WaitingRoom, user: str, token: str | None) -> Standing
         return Nowhere()
 
 
-def _take_pass(room: WaitingRoom, token: str, request: Request) -> Response:
+def _take_pass(room: WaitingRoom, token: str, request: HttpRequest) -> HttpResponse:
     """A pass from the shop is kept, and taken out of the address: it is nobody else's business.
 
     Nobody is asked for this, so it is kept also while the server of the line is away.
@@ -298,9 +298,13 @@ def _read(room: WaitingRoom, token: str | None) -> tuple[Pass | None, bool]:
         return None, False
 
 
-def _see(room: str, request: Request, **query: str) -> Response:
+def _see(room: str, request: HttpRequest, **query: str) -> HttpResponse:
     """Show the page next, in the same language."""
     wanted = request.query_params.get("lang")
     language = {} if wanted is None else {"lang": language_of(wanted, "")}
     given = "&".join(f"{name}={value}" for name, value in {**language, **query}.items())
-    return RedirectResponse(f"./{quote(room)}{'?' if given else ''}{given}", 303)
+    return _redirect(f"./{quote(room)}{'?' if given else ''}{given}")
+
+
+def _redirect(address: str) -> HttpResponse:
+    return Response(b"", status_code=303, media_type=_HTML, headers={"location": address})

@@ -1,42 +1,38 @@
-"""An endpoint is a method, an address and a function; what the function's signature says is the contract.
+"""Routes: a method, an address and a function, whose signature is the contract.
 
     async def list_runs(self, query: RunFilter) -> RunPage: ...
-    Endpoint("GET", "/v1/runs", runs.list_runs)
+    route("GET", "/v1/runs", runs.list_runs, "runs")
 
-Parameters named in the address come from there; `query` and `body` are structs that say what may be given; the result
-is a struct, or an `Answer` around one. The same types decode requests, encode answers and make the OpenAPI document, so
-that none of the three can say what the others do not.
+Parameters that the address names come from there; `query` and `body` are structs that say what may be given; the result
+is a struct, or a Litestar `Response` around one. The same types decode requests, encode answers and describe the route
+in the OpenAPI document. `route` makes a handler of Litestar, which does the routing.
 """
 
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from types import UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from starlette.responses import Response
+from litestar import Response
+from litestar.enums import HttpMethod
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.spec import Operation
 
 from tidegate.core.errors import ContractBroken
+from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.callers import Role
+from tidegate.http.dispatch import Nothing, answer_traced
 from tidegate.http.problems import ProblemType
 
-T = TypeVar("T")
-
+ROUTE = "tidegate.route"
+"""Where the options of a handler have the declaration of its route."""
 _PLACEHOLDER = re.compile(r"{(\w+)(?::path)?}")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WITH_BODY = ("POST", "PUT", "PATCH")
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The root of what callers send: what is not declared is refused by its name."""
-
-
-class Nothing(Given, frozen=True, kw_only=True):
-    """For endpoints that take no body, or no parameters."""
 
 
 def given(name: str) -> dict[str, Any]:
@@ -47,15 +43,6 @@ def given(name: str) -> dict[str, Any]:
 def one_of(*names: str) -> dict[str, Any]:
     """Likewise: exactly one of these fields must be given."""
     return {"oneOf": [given(name) for name in names]}
-
-
-@dataclass(frozen=True)
-class Answer(Generic[T]):
-    """A result that comes with headers, or with another status than usual."""
-
-    value: T
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    status: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +68,8 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """One thing that callers can do."""
+class Declaration:
+    """What a route does, needs and answers."""
 
     method: str
     route: str
@@ -121,6 +108,11 @@ class Endpoint:
         if self.is_open and self.role is not None:
             raise ContractBroken(f"{self.method} {self.path}: it is open, and needs a role")
         _ = self.contract
+
+    @cached_property
+    def quoted(self) -> frozenset[str]:
+        """Parameters that may contain a slash."""
+        return frozenset(re.findall(r"{(\w+):path}", self.route))
 
     @property
     def needed(self) -> Role | None:
@@ -171,41 +163,42 @@ class Endpoint:
         )
 
 
+def route(method: str, path: str, handler: Callable[..., Awaitable[Any]], tag: str, **options: Any) -> HTTPRouteHandler:
+    """Declare a route; `options` are further fields of `Declaration`. Raises `ContractBroken` where it fits nothing."""
+    return to_handler(Declaration(method, path, handler, tag, **options))
+
+
+def to_handler(declared: Declaration, *, operation_class: type[Operation] = Operation) -> HTTPRouteHandler:
+    """The route, as a handler of Litestar. A parameter that may contain a slash arrives quoted (`application`)."""
+
+    async def call(request: HttpRequest) -> HttpResponse:
+        return await answer_traced(declared, request)
+
+    call.__name__ = declared.operation
+    path = _PLACEHOLDER.sub(r"{\1:str}", declared.route)
+    return HTTPRouteHandler(
+        path,
+        http_method=HttpMethod(declared.method),
+        status_code=declared.status,
+        operation_id=declared.operation,
+        operation_class=operation_class,
+        opt={ROUTE: declared},
+    )(call)
+
+
+def declaration_of(handler: HTTPRouteHandler) -> Declaration | None:
+    """The declaration of a handler that `route` made."""
+    found = handler.opt.get(ROUTE)
+    return found if isinstance(found, Declaration) else None
+
+
 def _answer_of(hint: Any) -> Any:
     """The struct that usually comes back; None for a response of the handler's own making."""
     if get_origin(hint) in (Union, UnionType):
         return _answer_of(get_args(hint)[0])
-    if get_origin(hint) is Answer:
-        return get_args(hint)[0]
+    if get_origin(hint) is Response:
+        kind = get_args(hint)[0]
+        return None if kind in (Any, bytes) else kind
     if isinstance(hint, type) and issubclass(hint, Response):
         return None
     return hint
-
-
-def is_list(annotation: Any) -> bool:
-    """Whether a query parameter may be given several times."""
-    return get_origin(annotation) in (list, tuple, set, frozenset)
-
-
-def query_types(query: type[msgspec.Struct]) -> dict[str, Any]:
-    """The type of each parameter, without what narrows it."""
-    return {name: _plain(hint) for name, hint in get_type_hints(query).items()}
-
-
-def choices_of(given: type[msgspec.Struct], name: str) -> list[str]:
-    """What a field or parameter can be, where that is one of a few."""
-    return _choices(get_type_hints(given).get(name))
-
-
-def _choices(hint: Any) -> list[str]:
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return [str(each.value) for each in hint]
-    if get_origin(hint) is Literal:
-        return [str(each) for each in get_args(hint)]
-    return [choice for each in get_args(hint) for choice in _choices(each)]
-
-
-def _plain(hint: Any) -> Any:
-    """`X` of `X | None`."""
-    options = [each for each in get_args(hint) if each is not type(None)]
-    return options[0] if type(None) in get_args(hint) and len(options) == 1 else hint

@@ -1,18 +1,41 @@
-"""Limits of the head of a request: its address, its headers, and how many there are of them.
+"""ASGI types, headers of a request, and limits of its head: the address, the headers, and how many there are of them.
 
 The server refuses an incomplete head that is longer than `MOST_KEPT`. A head that arrives in one piece has any size, so
 it is measured here once more.
 """
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
-from starlette.types import Scope
+from litestar import Request, Response
+from litestar.datastructures import Headers
 
 from tidegate.http.problems import ProblemType, Trouble
 
+Scope = Any
+"""A mutable mapping. The typed dictionaries of Litestar take no further keys, and differ from those of uvicorn."""
+Message = Any
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Pair = tuple[bytes, bytes]
+HttpRequest = Request[Any, Any, Any]
+HttpResponse = Response[Any]
+
+IS_HEAD: Final = "tidegate.is_head"
 MOST_KEPT: Final = 32 * 1024
 _LONGEST_ADDRESS: Final = 8 * 1024
 MOST_HEADERS: Final = 100
+
+
+def headers_of(scope: Scope) -> Headers:
+    """The headers of a request."""
+    return Headers.from_scope(scope)
+
+
+def is_for_head(scope: Scope) -> bool:
+    """Whether only the head of the answer is asked for; the application is asked for a GET then."""
+    return scope["method"] == "HEAD" or scope.get(IS_HEAD, False)
 
 
 def check_head(scope: Scope) -> None:
