@@ -25,6 +25,8 @@ log = get_logger(__name__)
 
 _HEAD_WITHIN_S = 20.0
 """The head of a request has to arrive within this time."""
+_KEEP_ALIVE_S = 20
+"""Longer than common clients keep idle connections (aiohttp: 15 s), so that none sends a request while it is closed."""
 _DRAIN_WITHIN_S = 20
 """Shorter than the supervisor's limit, so that the services that stop next have time, too."""
 
@@ -48,6 +50,7 @@ class HttpService:
             server_header=False,
             date_header=False,
             proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_WITHIN_S,
         )
         log.info("http.listening", address=self._binding.address)
