@@ -73,7 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     worker only takes tests from the end of that part. The longest tests come first: started last, all workers would
     wait for them.
     """
-    items[:], others = tiers.split(items, tiers.tier_of_run(config))
+    is_filtered = bool(config.option.keyword or config.option.markexpr)
+    items[:], others = tiers.split(items, tiers.tier_of_run(config), is_filtered=is_filtered)
     config.hook.pytest_deselected(items=others)
 
     def slowest_of(item: pytest.Item) -> int:

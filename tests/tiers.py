@@ -76,15 +76,18 @@ def is_ignored(path: Path, tier: Tier) -> bool:
     return tier is Tier.QUICK and path.is_file() and _is_in(path, FULL_PLACES) and "mark.smoke" not in path.read_text()
 
 
-def split(items: Iterable[pytest.Item], tier: Tier) -> tuple[list[pytest.Item], list[pytest.Item]]:
+def split(
+    items: Iterable[pytest.Item], tier: Tier, *, is_filtered: bool
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests that run in this tier, and the others.
 
     Raises `UsageError` if the full tier would leave out every parameter of a test: such a test would never run in CI.
+    Where tests are filtered by `-k` or `-m`, the parameters in the tier may have been filtered out.
     """
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         (chosen if _tier_of(item) <= tier else others).append(item)
-    if tier is Tier.FULL:
+    if tier is Tier.FULL and not is_filtered:
         never = {_function(item) for item in others} - {_function(item) for item in chosen}
         if never:
             raise pytest.UsageError(f"only in --tier=matrix, or mark as every_server: {', '.join(sorted(never))}")
