@@ -152,7 +152,7 @@ async def open_site(
             "valkey_url": servers.valkey_url,
             "database_url": servers.database_url,
             "documents": {"url": servers.documents_url},
-            "github": {"api_url": github.url, "include": sorted(include)},
+            "github": {"api_url": github.url, "kinds": sorted(include)},
             "gate": limits,
         }
         theirs = {
