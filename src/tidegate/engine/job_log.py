@@ -29,7 +29,7 @@ def timed(finished: JobResult, took_s: float) -> JobResult:
 
 
 def log_jobs(finished: Sequence[JobResult]) -> None:
-    """Log committed results."""
+    """Log one line for each committed result, if its level is enabled."""
     if not is_enabled("info"):
         return
     tells_all = is_enabled("debug")

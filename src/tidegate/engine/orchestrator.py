@@ -80,14 +80,14 @@ class Orchestrator:
     async def _begin(self, beginning: runs.Beginning) -> tuple[int, list[StoredJob]]:
         if not beginning.specs:
             raise InvalidArgument("subject", beginning.subject.login, "the source has nothing to do for it")
-        async with self.promised():
+        async with self.enqueue_intent():
             run_id, jobs = await self._database.transaction(runs.begin, beginning)
             await self.offer(jobs)
         return run_id, jobs
 
     async def cancel(self, run_id: int) -> bool:
         """End a run at once; results of its running calls are rejected. Returns False where it was over already."""
-        async with self.promised():
+        async with self.enqueue_intent():
             canceled, released = await self._database.transaction(_cancel, run_id)
             if canceled is None:
                 return False
@@ -102,21 +102,21 @@ class Orchestrator:
 
         Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
         """
-        async with self.promised():
+        async with self.enqueue_intent():
             jobs = await self._database.transaction(_retry, run_id)
             await self.offer(jobs)
         return len(jobs)
 
     async def retry_job(self, job_id: int) -> bool:
         """Retry one failed job. Returns False where it has not failed; raises `NotFound`, and as `retry`."""
-        async with self.promised():
+        async with self.enqueue_intent():
             jobs = await self._database.transaction(runs.retry_job, job_id)
             await self.offer(jobs)
         return bool(jobs)
 
     async def read_again(self, job_id: int, parked: ParkedAnswer) -> bool:
         """Retry one failed job with a stored answer, without a call. Otherwise as `retry_job`."""
-        async with self.promised():
+        async with self.enqueue_intent():
             jobs = await self._database.transaction(_read_again, job_id, parked)
             await self.offer(jobs)
         return bool(jobs)
@@ -133,7 +133,7 @@ class Orchestrator:
             await self._after_offer(pool)
 
     @asynccontextmanager
-    async def promised(self) -> AsyncGenerator[None]:
+    async def enqueue_intent(self) -> AsyncGenerator[None]:
         """Record an enqueue intent around a commit and its `offer`. It stays unless both are known to have ended."""
         promise = await self._gate.intents.record()
         try:

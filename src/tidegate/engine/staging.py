@@ -76,7 +76,7 @@ class Staging:
         self._taken.set()
 
     async def close(self) -> None:
-        """Cancel staging."""
+        """Cancel the group that is being staged."""
         if self._running is not None:
             await end(self._running)
 

@@ -1,6 +1,6 @@
 """Firings of schedules: each has a key, and begins at most one run, however often it is requested.
 
-Whoever fires locks the row of the schedule, looks whether the key has begun a run, and writes it in the transaction
+A firing locks the row of the schedule, checks whether the key has begun a run, and is written in the transaction
 that begins one. A key that began none, because its user had an active run, may be fired again. The clock's own firings
 have their due time as key, so that a trigger that names it is the same firing.
 """

@@ -132,9 +132,9 @@ class Schedules:
         return resumed
 
     async def trigger(self, schedule_id: int, firing_key: str) -> Firing:
-        """Begin a run now. `firing_key` names this firing: the same key begins one run at most, whoever asks, and how
-        often; asked again, what became of it is returned. Where the user has an active run, the firing is SKIPPED, and
-        the key may be fired again when that run has ended.
+        """Begin a run now. `firing_key` names this firing: the same key begins at most one run. A repeated
+        call returns the first result. Where the user has an active run, the firing is SKIPPED, and the key may be fired
+        again when that run has ended.
 
         Raises `NotFound`, `NoCredential`, and `ScheduleInactive` where it is paused: then the key may be tried again.
         """

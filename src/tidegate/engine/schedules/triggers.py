@@ -1,6 +1,6 @@
 """Fires a schedule on request: of a message, a command, or another program.
 
-Whoever asks names the firing by a key. The same key begins one run at most, however many ask, in how many processes,
+The caller names the firing by a key. The same key begins at most one run, however many callers, in how many processes,
 and how often: once it has, all others are told of that run. A key that was skipped, since the user had an active run,
 may be fired again when that run has ended.
 """
@@ -59,7 +59,7 @@ class Triggers:
         pool = await self._pool_for(schedule.source, schedule.user_id)
         with tracing.firing(schedule_id, firing_key) as span:
             wanted = Wanted(schedule_id, firing_key, pool, None if span is None else span.traceparent)
-            async with self._orchestrator.promised():
+            async with self._orchestrator.enqueue_intent():
                 firing, jobs = await self._database.transaction(fire_one, self._sources, wanted, self._settings)
                 if jobs:
                     await self._orchestrator.offer(jobs)
@@ -70,7 +70,7 @@ class Triggers:
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A requested firing."""
+    """The request to fire one schedule under a key."""
 
     schedule_id: int
     firing_key: str
