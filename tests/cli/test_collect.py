@@ -18,6 +18,7 @@ from tests.processes import start_warm
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports
 from tests.waiting import look_again, patience, until
+from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import (
     GithubSimulator,
     LimitSettings,
@@ -80,7 +81,7 @@ def documents_of(sim: GithubSimulator) -> dict[str, int]:
         "issue": sum(len(found.issues) for found in repositories),
         "pull_request": sum(len(found.pulls) for found in repositories),
         "commit": sum(len(found.commits) for found in repositories),
-        **dict.fromkeys(("issue_comment", "review_comment", "review"), 0),
+        **dict.fromkeys(COLUMNS.keys() - {"user", "repository", "event", "issue", "pull_request", "commit"}, 0),
     }
 
 

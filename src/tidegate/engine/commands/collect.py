@@ -13,7 +13,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run_traced
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER, require_kinds
+from tidegate.systems.github.kinds import COLUMNS, require_kinds
 from tidegate.systems.github.settings import GithubSettings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _GITHUB = "github"
 _TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
-_DOCUMENTS = (USER, REPOSITORY, *DOCUMENTS.values())
+_DOCUMENTS = tuple(COLUMNS)
 _MOST_COUNTED = 50
 """Users whose documents are counted one by one; of more, those of everybody are."""
 KINDS_HELP = (
