@@ -120,16 +120,16 @@ async def look(snapshots: Snapshots, key: str, *, wait_s: float = 0) -> None:
 
 
 async def visit(snapshots: Snapshots, office: Office) -> None:
-    """Read, wait, read again and again, and have it refreshed."""
+    """Read, wait for a refresh, read repeatedly, and request a refresh."""
     await look(snapshots, "harbour")
     await look(snapshots, "harbour", wait_s=20)
     for _ in range(1000):
         await snapshots.reader.read("weather", "harbour")
     print(f"after 1,000 more reads the office counts {len(office.calls)} call")
     office.stations["harbour"] = {"celsius": 9.0, "wind": 24.5}
-    async with snapshots.news.watch(["weather/harbour"]) as news:
+    async with snapshots.feed.watch(["weather/harbour"]) as changes:
         await snapshots.refresh("weather", "harbour")
-        await news.news(20)
+        await changes.news(20)
     await look(snapshots, "harbour")
     await look(snapshots, "atlantis", wait_s=20)
     print(f"the office was asked for {', '.join(office.calls)}")

@@ -45,7 +45,7 @@ async def at_the_start(valkey: Valkey) -> None:
 async def ask(snapshots: Snapshots, _clock: Clock) -> list[str]:
     """Ask for one subject, many times at once; the outcomes."""
     wish = RefreshRequest(subject=SUBJECT, priority=Priority.HIGH, reason=Reason.USER_REQUEST)
-    outcomes = await asyncio.gather(*(snapshots.requests.ask(wish) for _ in range(AT_ONCE)))
+    outcomes = await asyncio.gather(*(snapshots.requests.publish(wish) for _ in range(AT_ONCE)))
     return [type(outcome).__name__ for outcome in outcomes]
 
 

@@ -104,7 +104,7 @@ class Site:
         wishes = [RefreshRequest(subject=named(each), priority=priority, reason=reason) for each in subjects]
         published = 0
         for begin in range(0, len(wishes), _AT_ONCE):
-            outcomes = await self.snapshots.requests.ask_many(wishes[begin : begin + _AT_ONCE])
+            outcomes = await self.snapshots.requests.publish_many(wishes[begin : begin + _AT_ONCE])
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome

@@ -140,14 +140,14 @@ class InMemory:
     def write(self, results: Sequence[Brought]) -> list[bool]:
         """What `settling` has done in one transaction: successes first, then the failures."""
         newest = versions.newest(each for each in results if each.state is not None)
-        taken = {id(each) for each in newest.values() if versions.counts(each, self._lines[each.subject])}
+        taken = {id(each) for each in newest.values() if versions.replaces(each, self._lines[each.subject])}
         for each in newest.values():
             if id(each) in taken:
                 line = self._lines[each.subject]
                 line.version, line.state, line.has_failed = each.version, each.state or 0, False
         for each in results:
             line = self._lines[each.subject]
-            if each.state is None and versions.failure_counts(each.version, line.version):
+            if each.state is None and versions.is_failure_current(each.version, line.version):
                 line.has_failed = True
                 taken.add(id(each))
         return [id(each) in taken for each in results]

@@ -164,7 +164,7 @@ async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: 
     answer = await deployment.client.get("/v1/snapshots/overview")
 
     assert (answer.status, answer.problem) == (404, "not-found")
-    assert "keeps no snapshots" in answer.json["detail"]
+    assert "no kind of snapshots is configured" in answer.json["detail"]
 
 
 def credential(state: State = State.VALID, audience: str = GITHUB) -> Credential:

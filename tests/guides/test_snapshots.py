@@ -176,7 +176,7 @@ def test_a_kind_that_the_settings_name_is_known_to_every_command(tmp_path: Path,
 
     assert "weather/harbour: UPDATING" in known.stdout
     assert "start `tidegate up`" in known.stdout, "nobody works, and whoever asks is told so"
-    assert "there is no kind 'character'; there is weather" in str(unknown.exception)
+    assert "no kind 'character'; the configured kinds are weather" in str(unknown.exception)
     assert "a station is known by its name" in str(nonsense.exception)
 
 

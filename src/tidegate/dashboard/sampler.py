@@ -59,7 +59,7 @@ class Sampler:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._bulletin.follow(self._on_runs_changed, gap=self._gap))
             if self._snapshots is not None:
-                await stack.enter_async_context(self._snapshots.news.follow(self._on_refreshes, gap=self._gap))
+                await stack.enter_async_context(self._snapshots.feed.follow(self._on_refreshes, gap=self._gap))
             was_quiet = True
             while not stopping.is_set():
                 if was_quiet:

@@ -82,7 +82,7 @@ class RealGround:
         ]
 
     def line(self, subject: int) -> Line:
-        known = self._do(self._database.read(store.look_many, [SUBJECTS[subject]]))[SUBJECTS[subject]]
+        known = self._do(self._database.read(store.read_many, [SUBJECTS[subject]]))[SUBJECTS[subject]]
         row, trouble = known.row, known.trouble
         has_failed = trouble is not None and trouble.has_failed
         if row is None:

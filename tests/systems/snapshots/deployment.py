@@ -78,7 +78,7 @@ class Deployment:
         return (await self.database.read(store.get_many, [subject])).get(subject)
 
     async def troubled(self) -> list[tuple[SnapshotSubject, str, str, int]]:
-        return await self.database.read(store.troubled)
+        return await self.database.read(store.failing_subjects)
 
     def is_true(self, key: int, answer: SnapshotAnswer) -> bool:
         """Whether a snapshot is what the game has."""

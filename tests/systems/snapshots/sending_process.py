@@ -91,7 +91,7 @@ async def refresh_all(
         )
         wait = CancellableWait(set(), asyncio.Event())
         return await asyncio.gather(
-            *(calls.refresh(_event(key, priority), wait=wait, troubled=_ignore) for key in keys)
+            *(calls.refresh(_event(key, priority), wait=wait, on_retry=_ignore) for key in keys)
         )
 
 

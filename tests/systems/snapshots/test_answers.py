@@ -5,16 +5,23 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tidegate.systems.snapshots.calls import PermanentFailure, dead_update
 from tidegate.systems.snapshots.events import FailedRefresh, FailureReason
 
 KAFKA_TAKES = 1_000_000
 
 
 def letter(event: bytes, *, subject_id: str = "character/7", text: str = "no") -> FailedRefresh:
-    dead = PermanentFailure(reason=FailureReason.PARSE_ERROR, message=text, trace=text)
     failed_at = datetime(2026, 11, 15, tzinfo=UTC)
-    written = dead_update(event=event, subject_id=subject_id, dead=dead, retries=0, failed_at=failed_at, worker="w")
+    written = FailedRefresh.of(
+        event=event,
+        subject_id=subject_id,
+        reason=FailureReason.PARSE_ERROR,
+        message=text,
+        trace=text,
+        retries=0,
+        failed_at=failed_at,
+        worker="w",
+    )
     return FailedRefresh.decode(written.encode())
 
 

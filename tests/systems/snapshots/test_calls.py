@@ -40,7 +40,7 @@ async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
     monkeypatch.setattr(RefreshCalls, "refresh", crashing)
     monkeypatch.setattr(StreamConsumer, "retry", refused)
     async with deployed(tmp_path, embedded, sim, high=WorkerSettings(concurrency=1, batch=1)) as deployment:
-        await deployment.snapshots.requests.ask_many([wish(1), wish(2)])
+        await deployment.snapshots.requests.publish_many([wish(1), wish(2)])
         with capture_logs() as logs:
             async with deployment.working("refresh-high"):
                 await until(lambda: sim.calls_of(2))
@@ -60,9 +60,9 @@ async def test_a_stop_does_not_wait_for_the_rest_that_the_upstream_wants(
         raise error
 
     monkeypatch.setattr(Limiter, "pause", pause)
-    monkeypatch.setattr(calls, "_REST", timedelta(hours=1))
+    monkeypatch.setattr(calls, "_DEFAULT_PAUSE", timedelta(hours=1))
     deployment.sim.faults.inject(FaultKind.REFUSED, times=9, subject=7)
-    await deployment.snapshots.requests.ask(wish(7))
+    await deployment.snapshots.requests.publish(wish(7))
     async with patience(), deployment.working("refresh-high"):
         await is_told.wait()
         await observe_absence()

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.engine.upstream import ConnectFailed, Request, TooLarge
 from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
-from tidegate.systems.snapshots.calls import judge_failure
+from tidegate.systems.snapshots.calls import classify_failure
 from tidegate.systems.snapshots.store import FAILED, RefreshStatus
 
 INTERNAL = "http://game.internal:8080/v1/characters/7"
@@ -16,7 +16,7 @@ INTERNAL = "http://game.internal:8080/v1/characters/7"
 def test_a_call_that_failed_is_told_without_its_address(kind: type[ConnectFailed | TooLarge]):
     failure = kind(Request(url=INTERNAL, purpose="game.character"), "no connection: refused", was_sent=False)
 
-    assert getattr(judge_failure(failure), "message", None) == "game.character: no connection: refused"
+    assert getattr(classify_failure(failure), "message", None) == "game.character: no connection: refused"
 
 
 def test_an_address_in_the_words_of_an_upstream_is_left_out():

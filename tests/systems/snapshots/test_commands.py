@@ -85,12 +85,12 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(command: Comma
     await command("refresh", "character/8")  # nobody works, so its lock is held
     _, shown = await command("dead", "replay", again.id)
     assert shown.startswith(f"{again.id}: already processing, version ")
-    assert shown.endswith("; the letter stays\n")
+    assert shown.endswith("; the dead letter stays\n")
     assert (await command("dead", "drop", again.id))[0] == 0
     assert (await command("dead", "list"))[1] == "no dead letters\n"
     with pytest.raises(NotFound, match="no dead letter"):
         await command("dead", "drop", "17-0")
-    with pytest.raises(InvalidArgument, match="there is no kind 'pirate'; there is character"):
+    with pytest.raises(InvalidArgument, match="no kind 'pirate'; the configured kinds are character"):
         await command("get", "pirate/7")
 
 

@@ -47,7 +47,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
         async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
             wishes = [_wish(key) for key in range(1, EVENTS + 1)]
-            await snapshots.requests.ask_many(wishes)
+            await snapshots.requests.publish_many(wishes)
             for _ in range(2):
                 async with worker(tmp_path, embedded, sim) as doomed:
                     made = sim.report().calls

@@ -85,7 +85,7 @@ async def is_taken(deployment: Deployment, request: Asked, settings: HttpSetting
         await send({"type": "http.response.body", "body": b""})
 
     snapshots = deployment.snapshots
-    coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
+    coalescer = ReadCoalescer(snapshots.reader.read, snapshots.feed)
     admission = Admission(Door(Access(settings or HttpSettings()), ()), Role.READ)
     handler = FastRead(application, snapshots.reader, admission, coalescer, longest_wait_s=25)
     await ask_in_process(handler, *request, client="127.0.0.1")

@@ -52,7 +52,7 @@ async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
         async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
             async with worker(tmp_path, embedded, sim, clock_offset_s=clock_offset_s) as frozen:
-                await snapshots.requests.ask(wish(SUBJECT))
+                await snapshots.requests.publish(wish(SUBJECT))
                 await until(lambda: sim.calls_of(SUBJECT) == 1, within_s=WITHIN_S)
                 frozen.send_signal(signal.SIGSTOP)  # the answer is on its way, and says what the subject was
                 new = f"version {sim.change(SUBJECT)}"
@@ -60,7 +60,8 @@ async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
                     stored = await until(lambda: _stored(deployment, SUBJECT), within_s=WITHIN_S)
 
                 frozen.send_signal(signal.SIGCONT)
-                await snapshots.requests.ask(wish(MARKER))  # only the other process can serve this one, and in order
+                # Only the other process can serve this one, and in order.
+                await snapshots.requests.publish(wish(MARKER))
                 await until(lambda: _stored(deployment, MARKER), within_s=WITHIN_S)
             afterwards = await _stored(deployment, SUBJECT)
             async with deployed(tmp_path, embedded, sim) as other:
@@ -82,7 +83,7 @@ async def test_a_slow_answer_does_not_undo_one_that_was_asked_for_later(
     monkeypatch.setattr(Coalescer, "are_obsolete", unknown)
     async with slow_game(drip_s=3) as sim, deployed(tmp_path, embedded, sim) as deployment:
         for priority in (Priority.LOW, Priority.HIGH):
-            await deployment.snapshots.requests.ask(wish(SUBJECT, priority))
+            await deployment.snapshots.requests.publish(wish(SUBJECT, priority))
         sim.faults.inject(FaultKind.SLOW, subject=SUBJECT)
         async with deployment.working("refresh-high"):
             await until(lambda: sim.calls_of(SUBJECT) == 1, within_s=WITHIN_S)
@@ -103,7 +104,7 @@ async def test_what_came_of_an_event_that_was_given_to_another_worker_is_dropped
     async with slow_game(latency_ms=300) as sim, deployed(tmp_path, embedded, sim) as deployment:
         if fault is not None:
             sim.faults.inject(fault, subject=SUBJECT)
-        await deployment.snapshots.requests.ask(wish(SUBJECT))
+        await deployment.snapshots.requests.publish(wish(SUBJECT))
         async with deployment.working("refresh-high"):
             await until(lambda: sim.calls_of(SUBJECT) == 1, within_s=WITHIN_S)
             [high, _] = deployment.snapshots.recoverable
@@ -130,7 +131,7 @@ async def test_an_event_is_acknowledged_when_its_copy_is_up_to_date(
         await put(self, written, only_known=only_known)
 
     monkeypatch.setattr(SnapshotCache, "put_written", failing_once)
-    await deployment.snapshots.requests.ask(wish(SUBJECT))
+    await deployment.snapshots.requests.publish(wish(SUBJECT))
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
@@ -167,7 +168,7 @@ async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
 ):
     """Something newer may have come and gone; SQL knows."""
     monkeypatch.setattr(committer, "MARKED_FOR_S", 0.0)
-    await deployment.snapshots.requests.ask(wish(SUBJECT))
+    await deployment.snapshots.requests.publish(wish(SUBJECT))
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
@@ -198,9 +199,9 @@ async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_befo
             await go_on.wait()
             return found
 
-        hear = lookup.hear
-        monkeypatch.setattr(lookup, "hear", _ignore)  # the feed could forget the new one again at any moment
-        hear([subject.id])  # it is held no more
+        discard = lookup.discard
+        monkeypatch.setattr(lookup, "discard", _ignore)  # the feed could forget the new one again at any moment
+        discard([subject.id])  # it is held no more
         monkeypatch.setattr(looking, "_PATIENCE_S", WITHIN_S)
         monkeypatch.setattr(looking, "_SERVER_WITHIN_S", WITHIN_S)
         with monkeypatch.context() as patch:
@@ -208,9 +209,9 @@ async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_befo
             early = asyncio.create_task(lookup.find(subject))
             await began.wait()
         deployment.sim.change(SUBJECT)
-        await deployment.snapshots.requests.ask(wish(SUBJECT, known_version=old.version))
+        await deployment.snapshots.requests.publish(wish(SUBJECT, known_version=old.version))
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
-        hear([subject.id])
+        discard([subject.id])
         try:
             async with asyncio.timeout(WITHIN_S):
                 late = await lookup.find(subject)

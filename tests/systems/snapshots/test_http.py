@@ -109,7 +109,7 @@ async def test_listeners_stay_where_a_look_takes_too_long(
         first = await anext(events)
         with monkeypatch.context() as patched:
             patched.setattr(deployment.snapshots.reader, "read", too_slow)
-            await deployment.snapshots.news.tell(["character/7"])
+            await deployment.snapshots.feed.tell(["character/7"])
             await tried.wait()
         deployment.sim.change(7)
         await client.post("/v1/snapshots/character/7/refresh")
@@ -129,7 +129,7 @@ async def test_a_stop_sends_home_who_waits_and_who_listens(tmp_path: Path, embed
                 events = client.events("/v1/snapshots/character/7/events")
                 await anext(events)
                 waiting = asyncio.create_task(client.get("/v1/snapshots/character/7?wait=20"))
-                await until(lambda: deployment.snapshots.news.watchers_of("character/7") == 2)
+                await until(lambda: deployment.snapshots.feed.watchers_of("character/7") == 2)
                 stopping.set()
                 async with patience():
                     reply = await waiting

@@ -96,7 +96,7 @@ async def test_a_loop_of_redirects_ends(embedded: Valkey):
         [outcome] = await refresh_all(embedded, url, SETTINGS, range(1))
 
     assert isinstance(outcome, FailedCall)
-    assert (outcome.dead.reason, outcome.dead.message) == (
+    assert (outcome.failure.reason, outcome.failure.message) == (
         FailureReason.PARSE_ERROR,
         "the upstream redirected more than 5 times",
     )

@@ -151,7 +151,7 @@ async def test_a_refresh_in_another_process_replaces_what_is_held_in_memory(
     async with deployed(tmp_path, embedded, deployment.sim, local_cache_for=long) as other, deployment.working():
         old = await other.until_fresh(4)
         deployment.sim.change(4)
-        await other.snapshots.requests.ask(_wish(4, known_version=old.kept.version))
+        await other.snapshots.requests.publish(_wish(4, known_version=old.kept.version))
         new = await until(lambda: _changed(other, 4, old.kept.hash))
 
     assert deployment.is_true(4, new)

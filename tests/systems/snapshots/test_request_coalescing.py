@@ -39,7 +39,7 @@ async def serving(deployment: Deployment, stopping: asyncio.Event | None = None)
 
 async def waiting_for(deployment: Deployment, binding: Binding, key: int) -> None:
     """Until a request waits for it in this process, and it has been read for that request."""
-    await until(lambda: deployment.snapshots.news.watchers_of(f"character/{key}"))
+    await until(lambda: deployment.snapshots.feed.watchers_of(f"character/{key}"))
     await ask(binding, get(key))
 
 
@@ -48,7 +48,7 @@ async def test_many_who_wait_for_one_subject_are_released_by_one_call(deployment
         waits = [asyncio.create_task(ask(binding, get(7, "?wait=20"))) for _ in range(40)]
         await waiting_for(deployment, binding, 7)
         hasty = [(await ask(binding, get(7)))[0] for _ in range(3)]
-        assert deployment.snapshots.news.watchers_of("character/7") == 1, "one waits for all"
+        assert deployment.snapshots.feed.watchers_of("character/7") == 1, "one waits for all"
         async with deployment.working():
             released = [(await each)[0] for each in waits]
             [long] = await ask(binding, get(7, "?wait=20.0000"))
@@ -110,7 +110,7 @@ async def test_who_leaves_is_waited_for_no_more(deployment: Deployment):
         writer.write(get(7, "?wait=20"))
         await waiting_for(deployment, binding, 7)
         writer.close()
-        await until(lambda: not deployment.snapshots.news.watchers_of("character/7"))
+        await until(lambda: not deployment.snapshots.feed.watchers_of("character/7"))
 
 
 async def test_a_stop_answers_who_waits(deployment: Deployment):

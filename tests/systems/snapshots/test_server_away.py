@@ -42,7 +42,7 @@ async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
             known = [await deployment.read(key) for key in range(10, 30)]
             unknown = await deployment.read(2)
             with pytest.raises(Unavailable):
-                await deployment.snapshots.requests.ask(_wish(2))
+                await deployment.snapshots.requests.publish(_wish(2))
             assert sim.calls_of(2) == 0
 
             await proxy.listen()
@@ -93,7 +93,7 @@ async def test_events_in_hand_when_the_server_goes_are_done_when_it_is_back(tmp_
             deployment.working(),
         ):
             for key in range(1, 40):
-                await asking.snapshots.requests.ask(_wish(key))
+                await asking.snapshots.requests.publish(_wish(key))
                 if key == 10:
                     await proxy.refuse()
                 if key == 30:

@@ -100,15 +100,15 @@ async def test_a_failure_is_noted_unless_something_as_new_has_succeeded(database
     await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
 
     late = [failed(HERO, 4), failed(HERO, 5)]
-    assert await database.transaction(store.note_failures, late) == []
-    assert await database.read(store.troubled) == []
+    assert await database.transaction(store.record_failures, late) == []
+    assert await database.read(store.failing_subjects) == []
 
     news = [failed(HERO, 6), failed(MAGE, 1)]
-    assert await database.transaction(store.note_failures, [*late, *news]) == news
-    assert {each[0] for each in await database.read(store.troubled)} == {HERO, MAGE}
-    trouble = (await database.read(store.look_many, [HERO, MAGE]))[MAGE].trouble
-    assert trouble is not None
-    assert (trouble.has_failed, trouble.message) == (True, "503")
+    assert await database.transaction(store.record_failures, [*late, *news]) == news
+    assert {each[0] for each in await database.read(store.failing_subjects)} == {HERO, MAGE}
+    status = (await database.read(store.read_many, [HERO, MAGE]))[MAGE].status
+    assert status is not None
+    assert (status.has_failed, status.message) == (True, "503")
     assert await database.read(store.get_many, [MAGE]) == {}, "nothing was ever written of it"
 
 
@@ -141,18 +141,18 @@ async def test_a_subject_that_went_missing_keeps_its_last_body_and_says_since_wh
 
 
 async def test_success_clears_the_trouble(database: Database):
-    await database.transaction(store.note_failures, [failed(HERO, 4, store.RETRYING, tries=1), failed(HERO, 4)])
-    assert await database.read(store.troubled) == [(HERO, "FAILED", "UPSTREAM_5XX", 3)]
+    await database.transaction(store.record_failures, [failed(HERO, 4, store.RETRYING, tries=1), failed(HERO, 4)])
+    assert await database.read(store.failing_subjects) == [(HERO, "FAILED", "UPSTREAM_5XX", 3)]
 
     await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
-    assert await database.read(store.troubled) == []
+    assert await database.read(store.failing_subjects) == []
 
 
 async def test_a_time_of_asking_never_goes_back(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
     for minutes in (5, 3):
         at = NOON + timedelta(minutes=minutes)
-        await database.transaction(store.touch_asked, {HERO: at, MAGE: at, SnapshotSubject("character", "nobody"): at})
+        await database.transaction(store.record_reads, {HERO: at, MAGE: at, SnapshotSubject("character", "nobody"): at})
 
     assert (await one(database, HERO)).last_asked_at == NOON + timedelta(minutes=5)
 
@@ -163,14 +163,14 @@ async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_tim
     subjects = [SnapshotSubject("character", f"c{n}") for n in range(20)]
 
     async def fail(subject: SnapshotSubject) -> None:
-        await database.transaction(store.note_failures, [failed(subject, 1)])
+        await database.transaction(store.record_failures, [failed(subject, 1)])
 
     async def write(subject: SnapshotSubject) -> None:
         await database.transaction(store.write_round, [found(subject, 2, b"{}")])
 
     await asyncio.gather(*(work(each) for each in subjects for work in (fail, write)))
 
-    assert await database.read(store.troubled) == []
+    assert await database.read(store.failing_subjects) == []
 
 
 @pytest.mark.every_server
@@ -202,8 +202,8 @@ async def test_no_statement_goes_through_the_whole_table(deployment: Deployment,
         await deployment.database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
         await deployment.database.transaction(store.write_round, [found(HERO, 6, b"{}"), found(MAGE, 6, b"[]")])
         await deployment.database.read(store.get_many, [HERO, MAGE])
-        await deployment.database.read(store.look_many, [HERO, MAGE])
-        await deployment.database.transaction(store.touch_asked, {HERO: NOON})
+        await deployment.database.read(store.read_many, [HERO, MAGE])
+        await deployment.database.transaction(store.record_reads, {HERO: NOON})
         await deployment.database.read(freshness_mix, {"character": timedelta(hours=1)}, 1000, 2**30)
     finally:
         event.remove(Engine, "before_cursor_execute", note)

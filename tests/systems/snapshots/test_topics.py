@@ -68,7 +68,7 @@ async def test_the_system_contributes_its_topic_and_its_dead_letters(tmp_path: P
         without_kinds = OpenSnapshots(deployment.parts, None)
         [topic] = without_kinds.topics()
         assert list(without_kinds.dead_letters()) == []
-        with pytest.raises(Trouble, match="keeps no snapshots"):
+        with pytest.raises(Trouble, match="no kind of snapshots is configured"):
             await topic.read()
 
 

@@ -61,7 +61,7 @@ async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedde
         blocked_process(1)  # the event loop stands still; the answers are there when it goes on
         await asyncio.gather(*calls)
 
-    assert (guard.standing, breaker.state) == (ServerState.THERE, CircuitBreakerState.CLOSED)
+    assert (guard.state, breaker.state) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
 def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.MonkeyPatch):
@@ -76,23 +76,23 @@ def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.Monke
         async with guarded(valkey) as (guard, breaker):
             # Each takes half a second, 64 are sent at once: the last ones wait for longer than a call may take.
             await asyncio.gather(*(_ping(guard, valkey, within_s=1.2) for _ in range(64 * 4)))
-            standing = guard.standing, breaker.state
+            standing = guard.state, breaker.state
         await valkey.close()
         return standing
 
     monkeypatch.setattr(Redis, "execute_command", answer)
 
-    assert run_virtually(scenario) == (ServerState.THERE, CircuitBreakerState.CLOSED)
+    assert run_virtually(scenario) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_answer_a_ping():
     async with on_a_wire() as (wire, valkey), guarded(valkey) as (guard, breaker):
         wire.delay(0.15)
         for _ in range(8):
-            with pytest.raises(ServerBusy, match="the server is there"):
+            with pytest.raises(ServerBusy, match="the server answers PING"):
                 await _ping(guard, valkey, within_s=0.01)
 
-        assert (guard.standing, breaker.state) == (ServerState.THERE, CircuitBreakerState.CLOSED)
+        assert (guard.state, breaker.state) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_back():
@@ -103,9 +103,9 @@ async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_
         await wire.refuse()
         with pytest.raises(ValkeyUnavailable):
             await _ping(guard, valkey)
-        assert guard.standing is ServerState.DOUBTFUL
+        assert guard.state is ServerState.UNCERTAIN
         await until(lambda: _is_open(guard, valkey, breaker), within_s=WITHIN_S)
-        assert guard.standing is ServerState.AWAY
+        assert guard.state is ServerState.UNAVAILABLE
         with pytest.raises(CircuitOpen):
             await _ping(guard, valkey)
 
@@ -113,7 +113,7 @@ async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_
         async with asyncio.timeout(WITHIN_S):
             await returned.wait()
 
-        assert (guard.standing, breaker.state) == (ServerState.THERE, CircuitBreakerState.CLOSED)
+        assert (guard.state, breaker.state) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
 async def test_a_server_that_is_silent_opens_the_breaker():
@@ -127,7 +127,7 @@ async def test_a_server_that_is_silent_opens_the_breaker():
                 await until(lambda: _is_open(guard, valkey, breaker), within_s=WITHIN_S)
             finally:
                 os.kill(server, signal.SIGCONT)
-            await until(lambda: guard.standing is ServerState.THERE, within_s=WITHIN_S)
+            await until(lambda: guard.state is ServerState.AVAILABLE, within_s=WITHIN_S)
 
 
 async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_accepts_them(
@@ -145,7 +145,7 @@ async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_
             with capture_logs() as logs:
                 at_once = await until(lambda: _not_queued(deployment, 7), within_s=WITHIN_S)
                 waiting = [asyncio.create_task(deployment.wait(key, within_s=WITHIN_S)) for key in range(7, 17)]
-                await until(lambda: deployment.snapshots.news.watchers_of("character/16"), within_s=WITHIN_S)
+                await until(lambda: deployment.snapshots.feed.watchers_of("character/16"), within_s=WITHIN_S)
                 await _refused_probes(valkey, 3)
                 states = [breaker.state for breaker in deployment.snapshots.breakers]
                 assert states == [CircuitBreakerState.CLOSED] * 2, (
@@ -195,7 +195,7 @@ async def test_cold_reads_of_one_moment_are_one_question_to_each_and_one_step(
         return await pipeline(self, commands)
 
     monkeypatch.setattr(Valkey, "pipeline", counted)
-    await deployment.snapshots.requests.ask_many([])
+    await deployment.snapshots.requests.publish_many([])
     await asyncio.gather(*(deployment.read(key) for key in range(1, 101)))
     await until(lambda: _queued(deployment, 100), within_s=WITHIN_S)
 
@@ -211,7 +211,7 @@ async def test_who_waits_for_a_refresh_waits_for_a_server_that_is_being_tried(tm
             await wire.refuse()
             at_once = await until(lambda: _not_queued(deployment, 7), within_s=WITHIN_S)
             waiting = asyncio.create_task(deployment.wait(7, within_s=WITHIN_S))
-            await until(lambda: deployment.snapshots.news.watchers_of("character/7"), within_s=WITHIN_S)
+            await until(lambda: deployment.snapshots.feed.watchers_of("character/7"), within_s=WITHIN_S)
             assert not waiting.done()
             await wire.listen()
             answer = await waiting

@@ -1,1 +1,1 @@
-"""Data of a rationed upstream, kept fresh: readers never wait for it, and its limits are never broken."""
+"""Snapshots of a rate-limited upstream: readers never wait for it, and its limits are never exceeded."""

@@ -1,16 +1,12 @@
-"""Snapshots on the Valkey server: what several processes read, without asking SQL each.
+"""Caches of snapshots: in the memory of a process and on the Valkey server; and the feed that invalidates them.
 
-It is a copy that may be lost at any time. An entry's version never goes back, so a reader that was slow does not put an
-old row over what a worker has just brought. Where no copy is kept of what a worker brought, its version is remembered
-for `MARKED_FOR_S`; a copy that was read or written longer ago than half of that is not put where nothing is known.
+A copy on the server can be lost at any time. Its version never decreases, so a slow reader does not replace what a
+worker has just written by an old row. If a worker's result is not copied, its version is kept as a mark for
+`MARKED_FOR_S`; a copy that was read or written longer ago than half of that is not stored where there is no entry.
 
-Snapshots in this process's memory: the most recently read, up to so many bytes, each for a short time.
-
-What is read again late in its time is to be looked up behind the reader's back, so that what is read all the time never
-goes. Each at a moment of its own: those that came together would otherwise be looked up together, for ever.
-
-
-Tells readers that subjects were refreshed, in whatever process that was done: see `tidegate.runtime.change_feed`.
+The memory of a process keeps the most recently read snapshots, up to a number of bytes and for a short time. An entry
+that is read late in its time is looked up again in the background, so that popular snapshots stay in memory. Each entry
+has a random time for that, so that entries stored together are not looked up together.
 """
 
 import random
@@ -34,9 +30,9 @@ from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.store import Refreshed, SnapshotRow, WriteEffect
 
 MARKED_FOR_S = 30.0
-"""How long a version is remembered where there is no copy."""
+"""How long a version is kept as a mark where there is no copy."""
 _UNITS = 1024
-"""Over so many units the subjects are spread, and with them a cluster's load."""
+"""Number of units over which subjects, and so the load of a cluster, are spread."""
 Mode = Literal["whole", "checked", "missing"]
 
 
@@ -60,45 +56,45 @@ async def _fail(valkey: Valkey, *, entry: Key, version: int, failure: bytes) -> 
 
 
 class WrittenResult(msgspec.Struct, frozen=True):
-    """A result, and what became of it in the database."""
+    """A result, and the effect of writing it to the database."""
 
     result: Refreshed
     effect: WriteEffect
 
 
 class SnapshotCache:
-    """All entries of one installation."""
+    """Copies of snapshots on the Valkey server, shared by all processes."""
 
     def __init__(self, valkey: Valkey, *, keep: timedelta) -> None:
         self._valkey, self._keep_ms = valkey, milliseconds(keep)
 
     def place(self, subject: SnapshotSubject) -> Key:
-        """Where a subject's entry is."""
+        """Return the key of a subject's entry."""
         unit = self._valkey.unit(f"snapshots:{crc32(subject.id.encode()) % _UNITS}")
         return unit.key(f"kept:{subject.id}")
 
     async def get(self, subject: SnapshotSubject) -> CachedSnapshot | None:
-        """What is known; None: look in SQL."""
+        """Return the copy of a subject; None if there is none."""
         return (await self.get_many([subject])).get(subject)
 
     async def get_many(self, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, CachedSnapshot]:
-        """Those that are here, in one round trip; the others are to be looked for in SQL."""
+        """Return the copies that exist, in one round trip."""
         replies = await self._valkey.pipeline([("HGETALL", self.place(each)) for each in subjects])
         found: dict[SnapshotSubject, CachedSnapshot] = {}
         for subject, reply in zip(subjects, replies, strict=True):
             if isinstance(reply, Exception):
                 raise reply
-            if b"checked_ms" in reply:  # else there is nothing, or a mark
-                with suppress(ValueError, KeyError, *UNDECODABLE):  # a damaged copy is none
+            if b"checked_ms" in reply:  # otherwise there is no entry, or only a mark
+                with suppress(ValueError, KeyError, *UNDECODABLE):  # a damaged copy is ignored
                     found[subject] = _kept(reply)
         return found
 
     async def put_row(self, row: SnapshotRow, failed: RefreshFailure | None = None) -> None:
-        """Copy what a reader found in SQL."""
+        """Store a row that a reader found in SQL."""
         await self.put_rows([(row, failed)])
 
     async def put_rows(self, rows: Sequence[tuple[SnapshotRow, RefreshFailure | None]]) -> None:
-        """The same for many, each with its failure, in one round trip."""
+        """Store rows, each with its failure, in one round trip."""
         await run_together(self._valkey, [self._row(row, failed) for row, failed in rows])
 
     def _row(self, row: SnapshotRow, failed: RefreshFailure | None) -> ScriptCall:
@@ -116,13 +112,13 @@ class SnapshotCache:
         return self._call(row.subject, row.version, facts, row.body or b"", mode)
 
     async def put_written(self, written: Sequence[WrittenResult], *, only_known: bool) -> None:
-        """Keep what refreshes brought; `only_known`: where somebody has read it before."""
+        """Store results of refreshes; with `only_known`, only of subjects that already have a copy."""
         calls = [self._written(each, only_known=only_known) for each in written if each.effect.is_taken]
         if calls:
             await run_together(self._valkey, calls)
 
     async def put_failed(self, failures: Sequence[tuple[SnapshotSubject, int, RefreshFailure]]) -> None:
-        """Note refreshes that failed, each with its version, beside what is kept of the subject."""
+        """Add failed refreshes, each with its version, to the copies of their subjects."""
         calls = [
             _fail.bind(entry=self.place(subject), version=version, failure=msgspec.json.encode(failed))
             for subject, version, failed in failures
@@ -131,7 +127,7 @@ class SnapshotCache:
             await run_together(self._valkey, calls)
 
     async def forget(self, subjects: Sequence[SnapshotSubject]) -> None:
-        """Drop the copies: SQL has something newer. Raises `ServerRefused` where the server takes no writes at all."""
+        """Delete copies, since SQL has newer rows. Raises `ServerRefused` if the server accepts no writes."""
         for reply in await self._valkey.pipeline([("UNLINK", self.place(each)) for each in subjects]):
             if isinstance(reply, Exception):
                 raise reply
@@ -193,10 +189,10 @@ def _number(raw: bytes | None) -> int | None:
 
 
 CacheKey = tuple[str, str]
-"""A kind and a key."""
+"""Kind and key of a subject."""
 
 _RENEWED_FROM, _RENEWED_SPREAD = 0.4, 0.4
-"""Of its time: when an entry is to be looked up again, if it is read then."""
+"""Share of an entry's lifetime after which a read triggers another lookup: start and width of the random range."""
 
 
 class _LocalEntry:
@@ -209,7 +205,7 @@ class _LocalEntry:
 
 
 class LocalCache:
-    """Least recently read goes first."""
+    """Snapshots in the memory of this process; the least recently read is evicted first."""
 
     def __init__(self, *, most_bytes: int, keep_ms: float, now_ms: Callable[[], float] = monotonic_ms) -> None:
         require_not_negative("most_bytes", most_bytes)
@@ -217,15 +213,15 @@ class LocalCache:
         self._most, self._keep_ms, self._now_ms = most_bytes, keep_ms, now_ms
         self._entries: OrderedDict[CacheKey, _LocalEntry] = OrderedDict()
         self.bytes = 0
-        """What is held now."""
+        """Total size of all entries."""
         self.on_due: Callable[[CacheKey], None] = _ignore_due
-        """Told once of an entry that was read late in its time."""
+        """Called once for an entry that is read late in its lifetime."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, place: CacheKey) -> CachedSnapshot | None:
-        """What is held; None when nothing is, or for too long."""
+        """Return an entry; None if there is none or it expired."""
         entry = self._entries.get(place)
         if entry is None:
             return None
@@ -240,12 +236,12 @@ class LocalCache:
         return entry.kept
 
     def peek(self, place: CacheKey) -> CachedSnapshot | None:
-        """The same, without counting as a read."""
+        """Return an entry without counting this as a read."""
         entry = self._entries.get(place)
         return None if entry is None or self._now_ms() >= entry.until_ms else entry.kept
 
     def put(self, place: CacheKey, kept: CachedSnapshot, *, keep_ms: float | None = None) -> None:
-        """Hold this; what does not fit at all is not held."""
+        """Store an entry, unless it is larger than the whole cache."""
         self.forget(place)
         if kept.size > self._most:
             return
@@ -256,27 +252,27 @@ class LocalCache:
             self.bytes -= oldest.kept.size
 
     def forget(self, place: CacheKey) -> None:
-        """Hold it no more."""
+        """Remove one entry, if it exists."""
         entry = self._entries.pop(place, None)
         if entry is not None:
             self.bytes -= entry.kept.size
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove all entries at once."""
         self._entries.clear()
         self.bytes = 0
 
 
 def _ignore_due(_: CacheKey) -> None:
-    """Nobody looks anything up."""
+    """Ignore an entry that is due for a lookup."""
 
 
-_GAP = timedelta(milliseconds=2)
-"""Somebody waits. Each batch of refreshes is told at once; this is for those who tell one by one."""
+_FEED_GAP = timedelta(milliseconds=2)
+"""Subjects published one by one within this time are sent together. Readers wait for them, so it is short."""
 
 
 class RefreshFeed(ChangeFeed[str]):
-    """Which subjects were refreshed, by their ids."""
+    """Announces the ids of refreshed subjects to all processes; see `tidegate.runtime.change_feed`."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:
-        super().__init__(valkey, unit.key("refreshed"), str, field=b"subjects", gap=_GAP)
+        super().__init__(valkey, unit.key("refreshed"), str, field=b"subjects", gap=_FEED_GAP)

@@ -1,4 +1,4 @@
-"""What is known of a subject, ready to be answered with: the snapshot stays the bytes that it is."""
+"""A snapshot ready to be sent: the body stays encoded as JSON, together with its times and its last failure."""
 
 import re
 from datetime import UTC, datetime
@@ -11,34 +11,34 @@ from tidegate.systems.snapshots.store import RefreshStatus, SnapshotRow
 
 _BEGIN = b'{"snapshot":'
 _NULL = b"null"
-_ABOUT = 300
-"""What an entry takes beside its bytes."""
+_OVERHEAD = 300
+"""Estimated memory of an entry besides its bytes."""
 
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>]+", re.IGNORECASE)
 
 
 class RefreshFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The last refresh failed for good; nobody tries again before it is asked for again."""
+    """The last refresh failed permanently, and is not retried until another refresh is requested."""
 
     reason: str
     message: str
     failed_at: datetime
 
     @classmethod
-    def of(cls, trouble: RefreshStatus | None) -> "RefreshFailure | None":
-        """From the database; None where nothing failed, or it is still being tried."""
-        if trouble is None or not trouble.has_failed:
+    def of(cls, status: RefreshStatus | None) -> "RefreshFailure | None":
+        """Build from the stored status; None if the last refresh did not fail, or is being retried."""
+        if status is None or not status.has_failed:
             return None
-        return cls.shown(trouble.reason, trouble.message, trouble.changed_at)
+        return cls.shown(status.reason, status.message, status.changed_at)
 
     @classmethod
     def shown(cls, reason: str, message: str, failed_at: datetime) -> "RefreshFailure":
-        """As readers see it: without addresses, which an upstream's own words may contain."""
+        """Build the form that readers see, without addresses that the upstream's message may contain."""
         return cls(reason=reason, message=_URL.sub("(address)", message), failed_at=failed_at)
 
 
 class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a subject at one moment."""
+    """The state of a subject at one moment."""
 
     version: int
     hash: str | None
@@ -47,20 +47,20 @@ class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     checked_ms: int | None
     missing_ms: int | None
     head: bytes
-    """The answer up to its last fields, which depend on the moment: the snapshot (or null), and its times."""
+    """Begin of the JSON answer: snapshot (or null), times, failure. The other fields depend on the time of the read."""
     body_size: int
-    """0: there is no snapshot."""
+    """0: no snapshot."""
     failed: RefreshFailure | None = None
 
     @property
     def body(self) -> bytes | None:
-        """The snapshot, as JSON."""
+        """The snapshot as JSON; None: no snapshot."""
         return self.head[len(_BEGIN) : len(_BEGIN) + self.body_size] if self.body_size else None
 
     @property
     def size(self) -> int:
-        """What it takes of memory, about."""
-        return len(self.head) + _ABOUT
+        """Estimated memory in bytes."""
+        return len(self.head) + _OVERHEAD
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         packed: bytes | None,
         failed: RefreshFailure | None = None,
     ) -> "CachedSnapshot":
-        """From what is stored. What the upstream no longer has is not shown, though the database still has it."""
+        """Build from stored values. A subject that the upstream no longer has is shown without its stored body."""
         body = b"" if packed is None or missing_ms is not None else unpack(packed)
         times = b',"lastUpdatedAt":%b,"lastCheckedAt":%b' % (_moment(updated_ms), _moment(checked_ms))
         failure = b',"failure":' + (_NULL if failed is None else msgspec.json.encode(failed))
@@ -93,7 +93,7 @@ class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def unknown(cls, failed: RefreshFailure | None = None) -> "CachedSnapshot":
-        """Of what nobody has ever seen."""
+        """Build the state of a subject that was never refreshed."""
         return cls.of(
             version=0,
             hash_=None,
@@ -107,7 +107,7 @@ class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_row(cls, row: SnapshotRow, failed: RefreshFailure | None = None) -> "CachedSnapshot":
-        """From the database."""
+        """Build from a row of the database."""
         return cls.of(
             version=row.version,
             hash_=row.hash,
@@ -132,4 +132,4 @@ def _moment(ms: int | None) -> bytes:
 
 
 UNKNOWN = CachedSnapshot.unknown()
-"""Nobody has ever heard of it."""
+"""A subject without row and failure."""

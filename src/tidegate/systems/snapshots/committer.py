@@ -1,14 +1,15 @@
-"""What calls brought is written in batches, and acknowledged when it is safe; in this order:
+"""Commits the results of refreshes in batches, and acknowledges their events afterwards. The steps, in this order:
 
-    still ours -> database committed -> copied to the server -> dead letters published -> acknowledged
-               -> locks released -> readers told
+    still assigned -> database commit -> copy to the Valkey server -> publish dead letters -> acknowledge
+                   -> release locks -> wake readers
 
-A process may die between any two of these steps: then the event comes again, and writing it again changes nothing but
-the time of the check. A database that is away or too slow holds everything up: nothing is acknowledged, nothing more is
-read, nothing becomes a dead letter, and what is in hand is written when it is back.
+If the process dies between two steps, the event is delivered again; writing its result again only updates the time of
+the check. While the database is unavailable or too slow, nothing is acknowledged, no events are read, nothing becomes a
+dead letter, and the results in progress are written when it is available again.
 
-A process whose lease may have ended, because it was frozen or cut off, asks first which events are still its own, and
-drops the results of the others. It may freeze again behind that question: then `precedence` keeps the newer result.
+If the lease of the process may have expired, because it was frozen or disconnected, it first asks which events are
+still assigned to it, and drops the results of the others. It may freeze again after that: then the rules of `versions`
+keep the newer result.
 """
 
 import asyncio
@@ -47,38 +48,38 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_LOST = "its worker was away for longer than its lease"
+_LOST = "its worker lost its lease"
 
 
 class RetryNote(msgspec.Struct, frozen=True):
-    """A subject's refresh is being tried again."""
+    """The refresh of a subject is being retried."""
 
     subject: SnapshotSubject
     version: int
-    """Of the call that failed."""
+    """Version of the failed request."""
     message: str
     tries: int
 
 
 class FinishedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that came to an end, one way or another."""
+    """A processed event: with a result, as a dead letter, or skipped as obsolete."""
 
     delivery: Delivery
     received_at: float
     """On the monotonic clock, in seconds."""
     event: RefreshEvent | None = None
-    """None where the delivery holds none that can be read, or it was obsolete."""
+    """None if it could not be read, or was obsolete."""
     refreshed: Refreshed | None = None
     dead: FailedRefresh | None = None
-    """Neither of both: it was obsolete."""
+    """The dead letter. The event was obsolete if there is neither a result nor a dead letter."""
     version: int | None = None
-    """Of the call that failed; None: none was made."""
+    """Version of the failed request; None: none was sent."""
     span: "Span | None" = None
-    """Where it is traced: to be ended with it."""
+    """The span of the refresh, if it is traced; ended with the event."""
 
     @property
     def failed_subject(self) -> SnapshotSubject | None:
-        """Whose refresh failed for good; None where none did, or nobody can tell whose."""
+        """The subject of a permanent failure; None: no failure, or not a valid subject."""
         try:
             return None if self.dead is None else SnapshotSubject.from_id(self.dead.subject_id)
         except TidegateError:
@@ -86,67 +87,67 @@ class FinishedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoppedEarly(Exception):
-    """We are told to stop, and it cannot be done now; the events go back."""
+    """The worker is stopping and a step cannot be done now; the events are delivered again."""
 
 
 class RefreshDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What settling stands on."""
+    """What a refresh worker needs of its process."""
 
     database: Database
     breaker: CircuitBreaker
-    """Of the database."""
+    """Circuit breaker of the database."""
     transport: Transport
     coalescer: Coalescer
-    shelf: SnapshotCache
-    news: RefreshFeed
+    cache: SnapshotCache
+    feed: RefreshFeed
     clock: Clock
     lease_lasted_since: Callable[[float], bool]
-    """Whether the lease of this process has certainly lasted since a moment of the monotonic clock, in ms."""
+    """Returns whether the lease of this process is known to have lasted since a time of the monotonic clock, in ms."""
     write_within: timedelta
     keeps_history: bool = True
-    """Whether it is remembered what a snapshot was before it changed."""
+    """Whether earlier versions of snapshots are kept."""
 
 
 class RefreshCommitter:
-    """Ends events of one priority, for one consumer."""
+    """Commits the finished events of one consumer."""
 
     def __init__(
         self,
-        ground: RefreshDependencies,
+        dependencies: RefreshDependencies,
         consumer: TransportConsumer,
         *,
         priority: Priority,
-        lane: WorkerSettings,
-        on_settled: Callable[[int], None],
-        on_hold: Callable[[bool], None],
+        settings: WorkerSettings,
+        on_finished: Callable[[int], None],
+        on_held: Callable[[bool], None],
     ) -> None:
-        """`on_settled` is told how many events are no longer in hand; `on_hold` whether nothing more is to be read."""
-        self._ground, self._consumer, self._priority = ground, consumer, priority
-        self._batch, self._gather_s = lane.batch, lane.gather.total_seconds()
-        self._on_settled, self._on_hold = on_settled, on_hold
+        """`on_finished` is called with the number of events that ended, `on_held` with whether reading must stop."""
+        self._dependencies, self._consumer, self._priority = dependencies, consumer, priority
+        self._batch, self._gather_s = settings.batch, settings.gather.total_seconds()
+        self._on_finished, self._on_held = on_finished, on_held
         self._waiting: deque[FinishedEvent | RetryNote] = deque()
         self._arrived, self._filled, self._finishing = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_paused = False
-        lane_name = priority.value.lower()
-        self._unwritable = Outage(f"snapshots.write.{lane_name}")
-        self._unsettled = Outage(f"snapshots.settle.{lane_name}")
-        self._uncopied = Outage(f"snapshots.copy.{lane_name}")
+        priority_name = priority.value.lower()
+        self._write_outage = Outage(f"snapshots.write.{priority_name}")
+        self._server_outage = Outage(f"snapshots.settle.{priority_name}")
+        self._copy_outage = Outage(f"snapshots.copy.{priority_name}")
         self._seconds = metrics.UPDATE_PROCESS_DURATION.labels(priority)
 
     def put(self, item: FinishedEvent | RetryNote) -> None:
-        """Have it written, soon and with others."""
+        """Add an event or note to the next batch."""
         self._waiting.append(item)
         self._arrived.set()
         if len(self._waiting) >= self._batch:
             self._filled.set()
 
     def finish(self) -> None:
-        """Settle what is here, unless a server is away, and end."""
+        """Commit what is waiting, unless a server is unavailable, and stop."""
         for each in (self._finishing, self._filled, self._arrived):
             each.set()
 
     async def run(self) -> None:
-        """Until told to finish. While one batch is written, the next gathers."""
+        """Commit batches until `finish` is called. The next batch gathers while one is written."""
         with suppress(StoppedEarly):
             while not (self._finishing.is_set() and not self._waiting):
                 if not self._waiting:
@@ -155,17 +156,17 @@ class RefreshCommitter:
                     continue
                 await self._gather()
                 most = min(len(self._waiting), self._batch)
-                await self._settle([self._waiting.popleft() for _ in range(most)])
+                await self._commit_batch([self._waiting.popleft() for _ in range(most)])
 
     async def _gather(self) -> None:
-        """Give others a moment to come along: a batch costs about the same whether it holds one or twenty."""
+        """Wait a moment for more results: a batch of twenty costs about as much as one result."""
         if len(self._waiting) < self._batch and not self._finishing.is_set():
             self._filled.clear()
             await occurs(self._filled, within_s=self._gather_s)
 
-    async def _settle(self, items: Sequence[FinishedEvent | RetryNote]) -> None:
+    async def _commit_batch(self, items: Sequence[FinishedEvent | RetryNote]) -> None:
         began_ns, began_s = time.time_ns(), time.monotonic()
-        lost = await self._drop_lost([item for item in items if isinstance(item, FinishedEvent)])
+        lost = await self._drop_reassigned([item for item in items if isinstance(item, FinishedEvent)])
         items = [item for item in items if id(item) not in lost]
         done = [item for item in items if isinstance(item, FinishedEvent)]
         written = await self._write(items)
@@ -174,23 +175,23 @@ class RefreshCommitter:
         failed = [each for each in ended if each.failed_subject is not None]
         await self._copy(list(written.values()), failed, began_s)
         if letters := [(each.dead.subject_id, each.dead.encode()) for each in ended if each.dead is not None]:
-            await self._insist(lambda: self._ground.transport.publish(RefreshTopic.DEAD, letters))
+            await self._retry(lambda: self._dependencies.transport.publish(RefreshTopic.DEAD, letters))
         if ended:
-            await self._insist(lambda: self._consumer.ack([each.delivery for each in ended]))
-        self._on_settled(len(done))
+            await self._retry(lambda: self._consumer.ack([each.delivery for each in ended]))
+        self._on_finished(len(done))
         for each in ended:
             self._count(each)
             if each.span is not None:
                 tracing.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
-        await self._tell([each for each in ended if id(each) in written], list(written.values()), failed)
+        await self._announce([each for each in ended if id(each) in written], list(written.values()), failed)
 
-    async def _drop_lost(self, done: Sequence[FinishedEvent]) -> set[int]:
-        """Drop what came of events that were given to another worker, and return their ids as objects.
+    async def _drop_reassigned(self, done: Sequence[FinishedEvent]) -> set[int]:
+        """Drop results of events that were assigned to another worker; return the object ids of these events.
 
-        Where the server cannot say, none is dropped: the row keeps the newer result in any case.
+        If the server is unavailable, none is dropped: the row keeps the newer result in any case.
         """
         received_ms = min((each.received_at for each in done), default=0.0) * 1000
-        if not done or self._ground.lease_lasted_since(received_ms):
+        if not done or self._dependencies.lease_lasted_since(received_ms):
             return set()
         try:
             held = {each.handle for each in await self._consumer.held([each.delivery for each in done])}
@@ -198,15 +199,15 @@ class RefreshCommitter:
             return set()
         if lost := [each for each in done if each.delivery.handle not in held]:
             log.warning("snapshots.results_dropped", events=len(lost))
-            await self._insist(lambda: self._consumer.retry([each.delivery for each in lost], _LOST))
-            self._on_settled(len(lost))
+            await self._retry(lambda: self._consumer.retry([each.delivery for each in lost], _LOST))
+            self._on_finished(len(lost))
             for each in lost:
                 if each.span is not None:
                     tracing.end_refresh(each.span, None, is_written=False, began_ns=time.time_ns())
         return {id(each) for each in lost}
 
     async def _write(self, items: Sequence[FinishedEvent | RetryNote]) -> dict[int, WrittenResult]:
-        """Write all; where one of them cannot be written, the others one by one. Returns what was written, by event."""
+        """Write a batch; if that fails, each item on its own. Returns the results by object id of their events."""
         writers = [item for item in items if isinstance(item, RetryNote) or item.refreshed or item.dead]
         if not writers:
             return {}
@@ -218,73 +219,77 @@ class RefreshCommitter:
             if len(writers) > 1:
                 log.error("snapshots.batch_refused", subjects=len(writers), exc_info=error)
                 return {key: each for item in writers for key, each in (await self._write([item])).items()}
-            return await self._give_up(writers[0], error)
+            return await self._give_back(writers[0], error)
 
-    async def _give_up(self, item: FinishedEvent | RetryNote, error: Exception) -> dict[int, WrittenResult]:
-        """The database takes this one from nobody as it is; let somebody try again, a few times."""
+    async def _give_back(self, item: FinishedEvent | RetryNote, error: Exception) -> dict[int, WrittenResult]:
+        """The database rejects this result: have its event delivered again, until it becomes a dead letter."""
         log.error("snapshots.result_refused", exc_info=error)
         if isinstance(item, FinishedEvent) and item.refreshed is not None:
-            reason = f"what it brought could not be written: {type(error).__name__}"
-            await self._insist(lambda: self._consumer.retry([item.delivery], reason))
+            reason = f"its result could not be written: {type(error).__name__}"
+            await self._retry(lambda: self._consumer.retry([item.delivery], reason))
         return {}
 
     async def _commit(self, items: Sequence[FinishedEvent | RetryNote]) -> dict[int, WrittenResult]:
-        """One transaction, as often as it takes while the database is away."""
+        """Write in one transaction; repeat it while the database is unavailable."""
         tries = 0
         while True:
             began = time.perf_counter()
             try:
-                with self._ground.breaker.attempt():
-                    async with patience(self._ground.write_within.total_seconds()):
-                        effects = await self._ground.database.transaction(write_all, items, self._ground.keeps_history)
+                with self._dependencies.breaker.attempt():
+                    async with patience(self._dependencies.write_within.total_seconds()):
+                        effects = await self._dependencies.database.transaction(
+                            write_all, items, self._dependencies.keeps_history
+                        )
             except Unavailable as error:
                 tries += 1
                 await self._hold(error, tries)
             except TimeoutError:
                 tries += 1
-                await self._hold(DatabaseUnavailable("no answer in time", server=self._ground.database.name), tries)
+                await self._hold(
+                    DatabaseUnavailable("no answer in time", server=self._dependencies.database.name), tries
+                )
             else:
                 metrics.DB_UPSERT_DURATION.observe(time.perf_counter() - began)
-                await self._go_on()
+                await self._resume()
                 done = [item for item in items if isinstance(item, FinishedEvent) and item.refreshed is not None]
                 written = zip(done, effects, strict=True)
                 return {id(each): WrittenResult(each.refreshed, effect) for each, effect in written if each.refreshed}
 
     async def _hold(self, error: Unavailable, tries: int) -> None:
-        """Read nothing more, and wait; raises `StoppedEarly` when we are told to stop meanwhile."""
+        """Stop reading and wait before the next try; raises `StoppedEarly` if the worker is stopping."""
         if not self._is_paused:
             self._is_paused = True
-            self._on_hold(True)
-            await self._insist(self._consumer.pause)
+            self._on_held(True)
+            await self._retry(self._consumer.pause)
         if isinstance(error, CircuitOpen):
-            pause_s = max(0.05, (error.retry_at_ms - to_ms(self._ground.clock.now())) / 1000)
+            pause_s = max(0.05, (error.retry_at_ms - to_ms(self._dependencies.clock.now())) / 1000)
             is_finishing = await occurs(self._finishing, within_s=pause_s)
         else:
-            is_finishing = await self._unwritable.pause(error, tries, stopping=self._finishing)
+            is_finishing = await self._write_outage.pause(error, tries, stopping=self._finishing)
         if is_finishing:
             raise StoppedEarly
 
-    async def _go_on(self) -> None:
+    async def _resume(self) -> None:
         if self._is_paused:
             self._is_paused = False
-            self._unwritable.over()
-            await self._insist(self._consumer.resume)
-            self._on_hold(False)
+            self._write_outage.over()
+            await self._retry(self._consumer.resume)
+            self._on_held(False)
 
-    async def _insist(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Do a step, and repeat it while the server is away or refuses; raises `StoppedEarly` at the stop."""
+    async def _retry(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Run a step, and repeat it while the server is unavailable or refuses; raises `StoppedEarly` at shutdown."""
         try:
-            return await self._unsettled.retry(step, stopping=self._finishing)
+            return await self._server_outage.retry(step, stopping=self._finishing)
         except Unavailable as error:
             raise StoppedEarly from error
 
     async def _copy(self, written: Sequence[WrittenResult], failed: Sequence[FinishedEvent], began_s: float) -> None:
-        """Bring the copies on the server up to date. Before the acknowledgement: if we die, the event comes again.
+        """Update the copies on the Valkey server. Before the acknowledgement, so that it is repeated after a crash.
 
-        A server that takes no writes is asked to drop the copies instead. Where it refuses that too, both are tried
-        again until it accepts one.
+        If the server refuses writes, the copies are deleted instead. If it refuses that too, both are repeated until
+        one succeeds.
         """
-        shelf, now = self._ground.shelf, self._ground.clock.now()
+        cache, now = self._dependencies.cache, self._dependencies.clock.now()
         notes = [
             (each.subject, each.version, RefreshFailure.shown(each.reason, each.message, now))
             for each in map(_failed_attempt, failed)
@@ -292,38 +297,40 @@ class RefreshCommitter:
         ]
 
         async def put() -> None:
-            # What no reader waited for is copied only where one has read it before. The same for one that comes late:
-            # where nothing is known any more, a newer result may have come and gone.
+            # A result for which no reader waited is copied only if there is a copy already. So is a late result: if
+            # there is no entry, a newer result may have been copied and expired.
             is_late = time.monotonic() - began_s > MARKED_FOR_S / 2
             try:
-                await shelf.put_failed(notes)
-                await shelf.put_written(written, only_known=is_late or self._priority is Priority.LOW)
+                await cache.put_failed(notes)
+                await cache.put_written(written, only_known=is_late or self._priority is Priority.LOW)
             except ServerRefused as error:
-                self._uncopied.note(error)
-                await shelf.forget([each.result.subject for each in written])
+                self._copy_outage.note(error)
+                await cache.forget([each.result.subject for each in written])
             else:
-                self._uncopied.over()
+                self._copy_outage.over()
 
         if written or notes:
-            await self._insist(put)
+            await self._retry(put)
 
-    async def _tell(
+    async def _announce(
         self, done: Sequence[FinishedEvent], written: Sequence[WrittenResult], failed: Sequence[FinishedEvent]
     ) -> None:
-        """Release the locks, and wake the readers that wait. Both can be missed.
+        """Release the locks and wake waiting readers. Both have a timeout if this step is lost.
 
-        After the copies: a reader of the old copy would otherwise find no lock, and have it called for once more.
+        Runs after the copies: otherwise a reader of the old copy would find no lock and request another refresh.
         """
         ended = [(each.event.subject_id, each.event.version) for each in (*done, *failed) if each.event is not None]
         try:
             if ended:
-                await self._ground.coalescer.release_many(ended)
+                await self._dependencies.coalescer.release_many(ended)
         except Unavailable as error:
-            self._uncopied.note(error)
+            self._copy_outage.note(error)
         except TidegateError as error:
             log.warning("snapshots.tell_failed", subjects=len(ended), error=str(error))
         refreshed = [each.result.subject.id for each in written if each.effect.is_taken]
-        await self._ground.news.tell([*refreshed, *(each.dead.subject_id for each in failed if each.dead is not None)])
+        await self._dependencies.feed.tell(
+            [*refreshed, *(each.dead.subject_id for each in failed if each.dead is not None)]
+        )
 
     def _count(self, each: FinishedEvent) -> None:
         self._seconds.observe(time.monotonic() - each.received_at)
@@ -336,10 +343,10 @@ class RefreshCommitter:
 
 
 def write_all(tx: Transaction, items: Sequence[FinishedEvent | RetryNote], keeps_history: bool) -> list[WriteEffect]:
-    """Trouble last, so that none is noted that a success in the same batch has ended."""
+    """Write results first, so that no failure is recorded that a success of the same batch supersedes."""
     results = [item.refreshed for item in items if isinstance(item, FinishedEvent) and item.refreshed]
     effects = store.write_round(tx, results, keeps_history)
-    store.note_failures(
+    store.record_failures(
         tx, [_failed_attempt(item) for item in items if isinstance(item, RetryNote) or item.failed_subject]
     )
     return effects

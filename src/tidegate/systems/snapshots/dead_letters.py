@@ -1,4 +1,4 @@
-"""Refreshes that failed for good: to be looked at, then replayed or dropped by somebody who knows why."""
+"""Dead letters: refreshes that failed permanently, to be replayed or dropped by an operator."""
 
 from datetime import datetime
 
@@ -19,14 +19,14 @@ _LATEST_MS = 253_402_300_799_000
 
 
 class RefreshDeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter, and what it is called."""
+    """A dead letter and its id."""
 
     id: str
     update: FailedRefresh
 
 
 class RefreshDeadLetters:
-    """The dead letters of all topics."""
+    """The dead letters of this installation."""
 
     def __init__(
         self, transport: Transport, requests: RefreshPublisher, coalescer: Coalescer, reader: SnapshotReader
@@ -34,24 +34,26 @@ class RefreshDeadLetters:
         self._transport, self._requests, self._coalescer, self._reader = transport, requests, coalescer, reader
 
     async def list(self, *, after: str | None = None, limit: int = 50) -> list[RefreshDeadLetter]:
-        """The oldest `limit` of those behind `after`, or of all."""
+        """Return up to `limit` dead letters, the oldest first, after the id `after`."""
         return [_letter(entry) for entry in await self._transport.dead(after=after, limit=limit)]
 
     async def get(self, letter_id: str) -> RefreshDeadLetter:
-        """One of them; raises `NotFound`."""
+        """Return one dead letter; raises `NotFound`."""
         return _letter(await self._transport.dead_one(letter_id))
 
     async def replay(self, letter_id: str) -> Outcome:
-        """Ask for the refresh again, under a new version, and drop the letter.
+        """Request the refresh again with a new version, and drop the dead letter.
 
-        Where somebody is at it already, nothing is published, and the letter stays: he may have died with the lock in
-        his hand, and then nobody is.
+        If a refresh of the subject is already queued or running, nothing is published and the dead letter stays, since
+        the process that holds the lock may have died.
+
+        Raises `NotFound`, `InvalidArgument` if this version cannot read the event, and `Unavailable`.
         """
         letter = await self.get(letter_id)
         event = _event(letter)
-        # It was released with the failure, unless its worker died just then; whoever replays does not wait for that.
+        # The lock was released with the failure, unless the worker died at that moment.
         await self._coalescer.release(event.subject_id, event.version)
-        wish = RefreshRequest(
+        request = RefreshRequest(
             subject=event.subject,
             priority=event.priority,
             reason=event.reason,
@@ -60,18 +62,18 @@ class RefreshDeadLetters:
             correlation_id=event.correlation_id,
         )
         with self._reader.expecting(event.subject):
-            outcome = await self._requests.ask(wish)
+            outcome = await self._requests.publish(request)
         if not isinstance(outcome, AlreadyProcessing):
             await self._transport.drop(letter_id)
         return outcome
 
     async def drop(self, letter_id: str) -> bool:
-        """Give it up for good; False when it was not there."""
+        """Delete a dead letter; False if there is none."""
         return await self._transport.drop(letter_id)
 
 
 def _letter(entry: DeadEntry) -> RefreshDeadLetter:
-    """A letter that is not ours, or that a newer version wrote, is told too: somebody has to drop it."""
+    """Decode an entry. One that this version cannot read is listed too, so that an operator can drop it."""
     try:
         return RefreshDeadLetter(entry.id, FailedRefresh.decode(entry.value))
     except UnknownSchema as error:
@@ -87,7 +89,7 @@ def _letter(entry: DeadEntry) -> RefreshDeadLetter:
 
 
 def _sent_at(entry_id: str) -> datetime:
-    """Every transport's ids begin with the time; on Kafka it is its sender's, and may be nonsense."""
+    """Return the time in an id, which all ids begin with. Bounded, since on Kafka it comes from the sender."""
     given = entry_id.partition("-")[0]
     return from_ms(min(int(given or 0), _LATEST_MS))
 
@@ -96,4 +98,4 @@ def _event(letter: RefreshDeadLetter) -> RefreshEvent:
     try:
         return RefreshEvent.decode(bytes(letter.update.event))
     except UnknownSchema as error:
-        raise InvalidArgument("letter", letter.id, f"cannot be replayed by this version: {error}") from None
+        raise InvalidArgument("id", letter.id, f"cannot be replayed by this version: {error}") from None

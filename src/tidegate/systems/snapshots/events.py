@@ -1,9 +1,10 @@
-"""What travels between those who want a snapshot refreshed and those who do it.
+"""Refresh events and dead letters, and their JSON form.
 
-The schema has a version `major.minor`. A newer minor one adds fields: they are kept, and written again when the event
-is passed on. A different major one cannot be understood, and goes to the dead letters.
+The schema has a version `major.minor`. A newer minor version adds fields, which are kept and written again when the
+event is passed on. An event with another major version cannot be read and becomes a dead letter.
 """
 
+import sys
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -13,19 +14,25 @@ import msgspec
 
 from tidegate.core.errors import UNDECODABLE, TidegateError
 from tidegate.core.priority import Priority
+from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.systems.snapshots.model import SnapshotSubject
 
 SCHEMA_VERSION = "1.1"
 _MAJOR = SCHEMA_VERSION.partition(".")[0]
 _HIGHEST_VERSION = 2**52
-"""Beyond it a server's numbers are no longer exact."""
+"""The largest version: numbers of the Valkey server are exact up to it."""
 _LARGEST_EVENT = 256 * 1024
 _LONGEST_TEXT = 40 * 1024
-"""Of bytes; a JSON text has up to six for each of them."""
+"""Bytes of an unreadable event that are kept; as a JSON string each can take six bytes."""
+_LONGEST_SUBJECT = 640
+"""More than a valid subject id has."""
+_LONGEST_MESSAGE = 2000
+_LONGEST_TRACE = 8000
+_MARGIN = 4
 
 
 class Reason(StrEnum):
-    """Why somebody wants it."""
+    """Why a refresh was requested."""
 
     CACHE_MISS = "CACHE_MISS"
     STALE = "STALE"
@@ -34,11 +41,11 @@ class Reason(StrEnum):
 
 
 class UnknownSchema(TidegateError):
-    """The bytes are no event that this version of the software understands."""
+    """The message is not an event, or one of a schema that this version does not support."""
 
 
 class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A wish that a subject be refreshed."""
+    """The request to refresh a subject, as it is published."""
 
     event_id: str
     subject_id: str
@@ -47,27 +54,27 @@ class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: Reason
     requested_at: datetime
     version: Annotated[int, msgspec.Meta(ge=1, le=_HIGHEST_VERSION)]
-    """Given by the coalescer: an event is obsolete when one with a higher version was published."""
+    """Assigned by the coalescer. An event is obsolete when one with a higher version was published."""
     correlation_id: str | None = None
     upstream_id: str | None = None
     schema_version: str = SCHEMA_VERSION
     unknown: dict[str, Any] = msgspec.field(default_factory=dict[str, Any], name="unknown")
-    """Fields of a newer minor version."""
+    """Fields that a newer minor version added."""
 
     @property
     def subject(self) -> SnapshotSubject:
-        """Whom it is about."""
+        """The subject to refresh."""
         return SnapshotSubject.from_id(self.subject_id)
 
     def encode_without_version(self) -> str:
-        """The same up to the version, which the server gives: what is missing is its number, and a closing brace."""
+        """Encode up to the version, which a script on the server appends with the closing brace."""
         known = msgspec.to_builtins(self)
         known["priority"] = self.priority.name
         fields = {name: value for name, value in known.items() if name not in ("version", "unknown")}
         return msgspec.json.encode(known["unknown"] | fields)[:-1].decode() + ',"version":'
 
     def encode(self) -> bytes:
-        """As JSON; unknown fields stand beside the known, as they came."""
+        """Encode as JSON, with unknown fields unchanged."""
         known = msgspec.to_builtins(self)
         known["priority"] = self.priority.name
         unknown = known.pop("unknown")
@@ -75,23 +82,21 @@ class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def decode(cls, encoded: bytes) -> "RefreshEvent":
-        """The event in these bytes; `UnknownSchema` if there is none that we understand."""
+        """Decode an event; raises `UnknownSchema`."""
         try:
             fields = msgspec.json.decode(encoded, type=dict[str, Any])
         except UNDECODABLE as error:
-            raise UnknownSchema(f"an event that is no JSON object: {error}") from None
+            raise UnknownSchema(f"the event is not a JSON object: {error}") from None
         try:
             return cls._of(fields)
         except UNDECODABLE as error:
-            raise UnknownSchema(f"an event that cannot be read: {error}") from None
+            raise UnknownSchema(f"the event cannot be read: {error}") from None
 
     @classmethod
     def _of(cls, fields: dict[str, Any]) -> "RefreshEvent":
         version = str(fields.get("schemaVersion", ""))
         if version.partition(".")[0] != _MAJOR:
-            raise UnknownSchema(
-                f"an event of schema {version[:20] or 'unknown'!r}; this version understands {_MAJOR}.x"
-            )
+            raise UnknownSchema(f"the event has schema {version[:20] or 'unknown'!r}; this version supports {_MAJOR}.x")
         unknown = {name: fields.pop(name) for name in fields.keys() - _KNOWN}
         fields["priority"] = str(fields.get("priority", "")).lower()
         return msgspec.convert(fields | {"unknown": unknown}, cls)
@@ -101,7 +106,7 @@ _KNOWN = frozenset(RefreshEvent.__struct_encode_fields__) - {"unknown"}
 
 
 class FailureReason(StrEnum):
-    """Why an event will not be tried again by itself."""
+    """Why a refresh failed permanently."""
 
     UPSTREAM_4XX = "UPSTREAM_4XX"
     UPSTREAM_5XX = "UPSTREAM_5XX"
@@ -112,10 +117,10 @@ class FailureReason(StrEnum):
 
 
 class FailedRefresh(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An event that could not be served, with everything needed to understand it and to send it again."""
+    """A refresh that failed permanently: the event and why it failed. The value of a dead letter."""
 
     event: msgspec.Raw
-    """The original: see `as_json`."""
+    """The original event; see `as_json`."""
     subject_id: str
     reason: FailureReason
     message: str
@@ -124,23 +129,53 @@ class FailedRefresh(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed_at: datetime
     worker: str
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        event: bytes,
+        subject_id: str,
+        reason: FailureReason,
+        message: str,
+        trace: str | None,
+        retries: int,
+        failed_at: datetime,
+        worker: str,
+    ) -> "FailedRefresh":
+        """Build a dead letter without the secrets that an upstream's message may contain.
+
+        All fields are bounded: a dead letter that is too large for the transport could never be published, and its
+        event would be delivered again forever.
+        """
+        return cls(
+            event=msgspec.Raw(as_json(event)),
+            subject_id=subject_id[:_LONGEST_SUBJECT],
+            reason=reason,
+            # Cut before the search for secrets, which would take long in megabytes.
+            message=fit_to_keep(message[: _MARGIN * _LONGEST_MESSAGE], most=_LONGEST_MESSAGE),
+            trace=None if trace is None else _end_of(trace),
+            retries=retries,
+            failed_at=failed_at,
+            worker=worker,
+        )
+
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode the dead letter as JSON."""
         return msgspec.json.encode(self)
 
     @classmethod
     def decode(cls, encoded: bytes) -> "FailedRefresh":
-        """The dead letter in these bytes; `UnknownSchema` if there is none that we understand."""
+        """Decode a dead letter; raises `UnknownSchema`."""
         try:
             found = msgspec.json.decode(encoded, type=cls)
-            msgspec.json.decode(found.event)  # which was only walked over
+            msgspec.json.decode(found.event)  # the decoder above skips it without validation
         except UNDECODABLE as error:
-            raise UnknownSchema(f"a dead letter that cannot be read: {error}") from None
+            raise UnknownSchema(f"the dead letter cannot be read: {error}") from None
         return found
 
 
 def as_json(event: bytes) -> bytes:
-    """An event as it came; where that is no JSON, or more than a letter may hold, a JSON text of its beginning."""
+    """Return the event unchanged; if it is not JSON or too large, a JSON string with its beginning."""
     if len(event) <= _LARGEST_EVENT:
         with suppress(*UNDECODABLE):
             msgspec.json.decode(event)
@@ -149,3 +184,7 @@ def as_json(event: bytes) -> bytes:
     if len(event) > _LONGEST_TEXT:
         text += f"… (cut: it had {len(event)} bytes)"
     return msgspec.json.encode(text)
+
+
+def _end_of(trace: str) -> str:
+    return fit_to_keep(trace[-_MARGIN * _LONGEST_TRACE :], most=sys.maxsize)[-_LONGEST_TRACE:]

@@ -1,9 +1,7 @@
-"""Which kinds of snapshots an installation keeps: the built-in one, and those of one's own that the settings name.
+"""The kinds of snapshots of this installation: the built-in game character, and those that the settings name.
 
-Characters of a game: 300 KB each, of which a twentieth is worth keeping.
-
-The answer is never turned into objects. The decoder walks over it once and hands out the kept fields as the bytes that
-they are, and these are joined to the snapshot; what is dropped is only walked over.
+A game character has 300 KB, of which a twentieth is kept. The answer is never converted to Python objects: the decoder
+walks over it once and returns the kept fields as raw bytes, which are joined to the snapshot.
 """
 
 import re
@@ -45,7 +43,7 @@ _decoder = msgspec.json.Decoder(_Kept)
 
 
 class GameCharacter:
-    """A `SnapshotKind`. A character's key is its number."""
+    """The `SnapshotKind` `character`; the key is the number of the character."""
 
     name = "character"
 
@@ -57,7 +55,7 @@ class GameCharacter:
         """See `SnapshotKind`."""
         del upstream_id  # it is the key
         if not (key.isascii() and key.isdigit() and len(key) <= _LONGEST_ID and key[0] != "0"):
-            raise InvalidArgument("key", key[:32], "a character is known by its number")
+            raise InvalidArgument("key", key[:32], "must be the number of a character")
         return Request(url=f"{self._url}/v1/characters/{key}", purpose="game.character", headers=self._headers)
 
     def read(self, key: str, answer: Answer) -> FoundSubject | MissingSubject:
@@ -69,23 +67,23 @@ class GameCharacter:
         except UNDECODABLE as error:
             raise UnreadableAnswer(f"character {key}: {error}") from None
         fields = [b'"%b":%b' % (name.encode(), getattr(kept, name)) for name in KEPT_FIELDS]
-        identity = bytes(kept.id).decode()  # a JSON number; anything else is no key
+        identity = bytes(kept.id).decode()  # a JSON number; anything else does not match a key
         return FoundSubject(b"{" + b",".join(fields) + b"}", identity=identity, upstream_id=key)
 
 
 RESERVED = frozenset({"dead", "prefetch"})
-"""Addresses of ours, which no kind can have."""
+"""Path segments under `/v1/snapshots` that cannot be names of kinds."""
 NO_KINDS = (
-    "this installation keeps no snapshots, since no kind of them is set up. For the characters of a game set "
-    "TIDEGATE_SNAPSHOTS__GAME__URL and TIDEGATE_SNAPSHOTS__GAME__API_KEY (`tidegate simulate game` is one to try, and "
-    "tells both); for a kind of your own set TIDEGATE_SNAPSHOTS__KINDS"
+    "no kind of snapshots is configured. For the characters of a game set "
+    "TIDEGATE_SNAPSHOTS__GAME__URL and TIDEGATE_SNAPSHOTS__GAME__API_KEY (`tidegate simulate game` starts a "
+    "simulator and prints both); for your own kind set TIDEGATE_SNAPSHOTS__KINDS"
 )
 _VARIABLE = "TIDEGATE_SNAPSHOTS__KINDS"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
 def configured_kinds(settings: Settings) -> list[SnapshotKind]:
-    """The kinds that the settings speak of; raises `InvalidSettings` for one that cannot be had."""
+    """Return the kinds of the settings; raises `InvalidSettings` for one that cannot be loaded."""
     ours = settings.section(SnapshotSettings)
     kinds: list[SnapshotKind] = []
     if ours.game.url is not None:
@@ -95,7 +93,7 @@ def configured_kinds(settings: Settings) -> list[SnapshotKind]:
 
 
 def require_kinds(settings: Settings) -> list[SnapshotKind]:
-    """The same; raises `InvalidSettings` with what to do where there are none."""
+    """Return the kinds of the settings; raises `InvalidSettings` also if there are none."""
     kinds = configured_kinds(settings)
     if not kinds:
         raise InvalidSettings(NO_KINDS)
@@ -103,7 +101,7 @@ def require_kinds(settings: Settings) -> list[SnapshotKind]:
 
 
 def load_kind(place: str) -> SnapshotKind:
-    """The kind at `module:name`; where that is a class or a function, what it makes without arguments."""
+    """Load the kind at `module:name`; a class or function is called without arguments."""
     return load_part(
         place,
         variable=_VARIABLE,
@@ -114,13 +112,13 @@ def load_kind(place: str) -> SnapshotKind:
 
 
 def by_name(kinds: Sequence[SnapshotKind]) -> dict[str, SnapshotKind]:
-    """The kinds by what they are called; raises `InvalidSettings` where a name cannot be used."""
+    """Return the kinds by name; raises `InvalidSettings` for a name that is invalid, reserved or not unique."""
     named = {kind.name: kind for kind in kinds}
     for name in named:
         if not _NAME.fullmatch(name):
-            raise InvalidSettings(f"a kind of snapshots cannot be called {name!r}: its name stands in addresses")
+            raise InvalidSettings(f"invalid name {name!r} of a kind of snapshots: must be 1 to 40 of A-Z a-z 0-9 _ . -")
         if name in RESERVED:
-            raise InvalidSettings(f"a kind of snapshots cannot be called {name!r}: that is an address of ours")
+            raise InvalidSettings(f"invalid name {name!r} of a kind of snapshots: the name is reserved")
     if len(named) != len(kinds):
-        raise InvalidSettings(f"two kinds of snapshots have one name: {', '.join(kind.name for kind in kinds)}")
+        raise InvalidSettings(f"two kinds of snapshots have the same name: {', '.join(kind.name for kind in kinds)}")
     return named

@@ -1,8 +1,7 @@
-"""What is kept fresh: a kind of snapshot says how to ask for one subject, and what of the answer is kept.
+"""Subjects, kinds of snapshots, and how bodies are stored.
 
-A kind is pure: no clock, no network, no database. The engine coalesces, waits, calls, compares and writes.
-
-How bodies are kept: compressed, and known by a hash.
+A kind says how one subject is requested and which part of the answer is kept. A kind is pure: it uses no clock, network
+or database. Coalescing, permits, requests, comparison and storage are the job of the other modules.
 """
 
 import threading
@@ -22,7 +21,7 @@ LONGEST_UPSTREAM_ID = 200
 
 
 class FoundSubject(msgspec.Struct, frozen=True):
-    """What the upstream has, reduced to what is kept."""
+    """The upstream has the subject; `body` is the part of the answer that is kept."""
 
     body: bytes
     """JSON. The same content must give the same bytes: a snapshot counts as changed when they differ."""
@@ -33,20 +32,20 @@ class FoundSubject(msgspec.Struct, frozen=True):
     upstream answered for another subject.
     """
     upstream_id: str | None = None
-    """What the upstream calls the subject, where that is not its key; the next request is given it.
+    """The upstream's own id of the subject, if it differs from the key. The next request receives it.
 
     At most 200 printable characters.
     """
 
 
 class MissingSubject(msgspec.Struct, frozen=True):
-    """The upstream says that there is no such subject."""
+    """The upstream has no such subject."""
 
     reason: str
 
 
 class UnreadableAnswer(TidegateError):
-    """The answer is not what this kind of snapshot expects; asking again at once would not help."""
+    """The answer does not have the form that the kind expects. The refresh becomes a dead letter without a retry."""
 
 
 class SnapshotKind(Protocol):
@@ -54,25 +53,25 @@ class SnapshotKind(Protocol):
 
     @property
     def name(self) -> str:
-        """What addresses and settings call it."""
+        """The name in URLs and settings."""
         ...
 
     @property
     def ttl(self) -> timedelta:
-        """For how long a snapshot counts as fresh after it was checked."""
+        """How long a snapshot is fresh after the upstream was asked."""
         ...
 
     def request(self, key: str, upstream_id: str | None) -> Request:
-        """The call that brings the subject `key`."""
+        """Return the request that fetches the subject; raises `InvalidArgument` for an impossible key."""
         ...
 
     def read(self, key: str, answer: Answer) -> FoundSubject | MissingSubject:
-        """What an answer of status 200 or 404 means; raises `UnreadableAnswer`. Others are the engine's to judge."""
+        """Read an answer with status 200 or 404; raises `UnreadableAnswer`. Other statuses are not passed to a kind."""
         ...
 
 
 class SnapshotSubject(msgspec.Struct, frozen=True, order=True):
-    """One thing that is kept fresh."""
+    """The kind and key of one snapshot. Raises `InvalidArgument` for a key that is empty, too long or not printable."""
 
     kind: str
     key: str
@@ -86,12 +85,12 @@ class SnapshotSubject(msgspec.Struct, frozen=True, order=True):
 
     @property
     def id(self) -> str:
-        """Its name among all kinds: what messages are keyed by."""
+        """`kind/key`: unique among all kinds, and the key of its refresh events."""
         return f"{self.kind}/{self.key}"
 
     @classmethod
     def from_id(cls, text: str) -> "SnapshotSubject":
-        """The subject of this name."""
+        """Return the subject of an `id`."""
         kind, _, key = text.partition("/")
         return cls(kind, key)
 
@@ -102,14 +101,17 @@ _walker = msgspec.json.Decoder(msgspec.Raw)
 
 
 def digest(body: bytes) -> str:
-    """A name for the content; nobody gains by forging it, so it need only be fast."""
+    """Return a hash of the content. It detects changes and is not cryptographic, so it only has to be fast."""
     return xxhash.xxh3_64_hexdigest(body)
 
 
 def on_one_line(body: bytes) -> bytes:
-    """The same JSON without line breaks: it is told in lines, of events and of commands. What is no JSON is refused."""
+    """Return the same JSON without line breaks, as needed in server-sent events and command output.
+
+    Raises `InvalidArgument` when `body` is not JSON.
+    """
     try:
-        body.decode()  # a walk over JSON does not look into its texts
+        body.decode()  # the JSON decoder below does not validate strings
         _walker.decode(body)
         return msgspec.json.format(body, indent=-1) if b"\n" in body or b"\r" in body else body
     except UNDECODABLE as error:
@@ -117,7 +119,7 @@ def on_one_line(body: bytes) -> bytes:
 
 
 def pack(body: bytes) -> bytes:
-    """Compressed."""
+    """Compress a body; raises `InvalidArgument` when it is larger than `LARGEST_BODY`."""
     if len(body) > LARGEST_BODY:
         raise InvalidArgument("body", f"{len(body)} bytes", f"must have at most {LARGEST_BODY}")
     if not hasattr(_per_thread, "compressor"):
@@ -126,7 +128,7 @@ def pack(body: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """As it was."""
+    """Return the decompressed body."""
     if not hasattr(_per_thread, "decompressor"):
         _per_thread.decompressor = zstandard.ZstdDecompressor()
     return _per_thread.decompressor.decompress(packed, max_output_size=LARGEST_BODY)

@@ -1,10 +1,10 @@
-"""The worker: receive, skip what is obsolete, and have the rest called, written and acknowledged.
+"""The refresh worker: receives events, skips obsolete ones, and has the others called, written and acknowledged.
 
-    receive -> obsolete? -> permit -> call -> read -> hash -> written with others -> acknowledged -> lock released
+    receive -> obsolete? -> permit -> call -> read -> hash -> write in a batch -> acknowledge -> release the lock
 
-A worker has one reader and as many calls under way as it has events in hand. Reading stops while it has as many as it
-may, and while the database is away. Told to stop, it gives back at once what waits for a permit, ends the calls that
-are under way, and writes what they bring.
+A worker has one reader and one task per event in progress. It stops reading while the maximum number of events is in
+progress, and while the database is unavailable. On shutdown, events that wait for a permit are given back at once;
+requests in progress are finished and their results are written.
 """
 
 import asyncio
@@ -31,10 +31,9 @@ from tidegate.systems.snapshots.calls import (
     ObsoleteEvent,
     PermanentFailure,
     RefreshCalls,
-    dead_update,
 )
 from tidegate.systems.snapshots.committer import FinishedEvent, RefreshCommitter, RefreshDependencies, RetryNote
-from tidegate.systems.snapshots.events import FailureReason, RefreshEvent, UnknownSchema
+from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent, UnknownSchema
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.settings import WorkerSettings
 from tidegate.systems.snapshots.transports.protocol import GROUPS, Delivery, Transport, TransportConsumer, topic_for
@@ -52,86 +51,95 @@ ReceivedEvent = tuple[Delivery, RefreshEvent]
 
 
 class WorkerName(msgspec.Struct, frozen=True, kw_only=True):
-    """Who it is, and what it works on."""
+    """Name and priority of a worker."""
 
     owner: str
-    """The process, as dead letters call it."""
+    """The name of the process in dead letters."""
     priority: Priority
     most_deliveries: int
+    """An event that was delivered more often becomes a dead letter."""
 
 
 class RefreshWorker:
-    """A service: serves the events of one priority in this process."""
+    """Service that processes the events of one priority."""
 
     def __init__(
         self,
         name: WorkerName,
-        lane: WorkerSettings,
+        settings: WorkerSettings,
         calls: RefreshCalls,
-        ground: RefreshDependencies,
+        dependencies: RefreshDependencies,
         source: Transport,
     ) -> None:
-        """`source`: where events are read. Dead letters go to the transport of `ground`."""
-        self._name, self._lane, self._calls, self._ground, self._source = name, lane, calls, ground, source
+        """`source`: transport from which events are read. Dead letters go to the transport of `dependencies`."""
+        self._name, self._settings, self._calls, self._dependencies, self._source = (
+            name,
+            settings,
+            calls,
+            dependencies,
+            source,
+        )
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         topic = topic_for(self._name.priority)
         consumer = self._source.consumer(topic, GROUPS[topic])
-        shift = _WorkerRun(self._name, self._lane, self._calls, self._ground, consumer=consumer, stopping=stopping)
+        run = _WorkerRun(
+            self._name, self._settings, self._calls, self._dependencies, consumer=consumer, stopping=stopping
+        )
         try:
-            await shift.run()
+            await run.run()
         finally:
             try:
                 async with asyncio.timeout(_LEAVE_WITHIN_S):
                     await consumer.leave()
             except (Unavailable, TimeoutError) as error:
-                # What we hold goes to others when our lease has ended.
+                # The events in progress go to other processes when the lease has ended.
                 log.warning("snapshots.leave_failed", error=str(error) or "no answer in time")
 
 
 class _WorkerRun:
-    """From one start of the worker to its stop."""
+    """One run of the worker, from start to stop."""
 
     def __init__(
         self,
         name: WorkerName,
-        lane: WorkerSettings,
+        settings: WorkerSettings,
         calls: RefreshCalls,
-        ground: RefreshDependencies,
+        dependencies: RefreshDependencies,
         *,
         consumer: TransportConsumer,
         stopping: asyncio.Event,
     ) -> None:
-        self._name, self._lane, self._calls, self._ground = name, lane, calls, ground
+        self._name, self._settings, self._calls, self._dependencies = name, settings, calls, dependencies
         self._consumer, self._stopping = consumer, stopping
-        self._settler = RefreshCommitter(
-            ground,
+        self._committer = RefreshCommitter(
+            dependencies,
             consumer,
             priority=name.priority,
-            lane=lane,
-            on_settled=self._let_go,
-            on_hold=self._hold,
+            settings=settings,
+            on_finished=self._release,
+            on_held=self._set_held,
         )
         self._in_hand, self._is_held = 0, False
         self._unreadable = Outage(f"snapshots.read.{name.priority.value.lower()}")
         self._changed, self._interrupted = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._may_be_broken_off: set[asyncio.Task[None]] = set()
+        self._cancellable: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        settling = asyncio.create_task(self._settler.run(), name="settle refreshes")
-        settling.add_done_callback(lambda _: self._interrupt())
+        committing = asyncio.create_task(self._committer.run(), name="commit refreshes")
+        committing.add_done_callback(lambda _: self._interrupt())
         watching = asyncio.create_task(self._interrupt_at_stop(), name="watch for the stop")
         try:
-            await self._read_all(settling)
-            for task in list(self._may_be_broken_off):
+            await self._read_all(committing)
+            for task in list(self._cancellable):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._settler.finish()
-            await settling
+            self._committer.finish()
+            await committing
         finally:
-            await end(watching, settling, *self._tasks)
+            await end(watching, committing, *self._tasks)
 
     async def _interrupt_at_stop(self) -> None:
         await self._stopping.wait()
@@ -141,18 +149,18 @@ class _WorkerRun:
         self._interrupted.set()
         self._changed.set()
 
-    async def _read_all(self, settling: asyncio.Task[None]) -> None:
+    async def _read_all(self, committing: asyncio.Task[None]) -> None:
         failures = 0
         while not self._stopping.is_set():
-            if settling.done():
-                return settling.result()  # it fell, and takes us with it
-            room = self._lane.most_in_hand - self._in_hand
+            if committing.done():
+                return committing.result()  # raises the error of the committer
+            room = self._settings.most_in_hand - self._in_hand
             if room <= 0 or self._is_held:
                 self._changed.clear()
                 await first_of(self._changed, self._stopping)
                 continue
             try:
-                count = min(room, self._lane.batch)
+                count = min(room, self._settings.batch)
                 deliveries = await unless(self._interrupted, self._consumer.read(count, _LISTEN_S))
                 failures = 0
                 self._unreadable.over()
@@ -161,13 +169,13 @@ class _WorkerRun:
                 await self._unreadable.pause(error, failures, stopping=self._stopping)
                 continue
             if deliveries:
-                await self._begin(deliveries)
+                await self._start(deliveries)
         return None
 
-    async def _begin(self, deliveries: Sequence[Delivery]) -> None:
+    async def _start(self, deliveries: Sequence[Delivery]) -> None:
         self._in_hand += len(deliveries)
         received_at = time.monotonic()
-        events = [event for each in deliveries if (event := self._understood(each, received_at)) is not None]
+        events = [event for each in deliveries if (event := self._decode(each, received_at)) is not None]
         for (delivery, event), is_obsolete in zip(events, await self._are_obsolete(events), strict=True):
             if is_obsolete:
                 self._skip(delivery, received_at)
@@ -177,63 +185,69 @@ class _WorkerRun:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _understood(self, delivery: Delivery, received_at: float) -> ReceivedEvent | None:
-        """The event of a delivery; one that cannot be understood, or that is the death of workers, is dead itself."""
+    def _decode(self, delivery: Delivery, received_at: float) -> ReceivedEvent | None:
+        """Decode an event. One that cannot be read, or that was delivered too often, becomes a dead letter."""
         if delivery.deliveries > self._name.most_deliveries:
-            message = f"it was with {delivery.deliveries - 1} workers, and none came to an end with it"
-            dead = PermanentFailure(reason=FailureReason.WORKER_CRASHED, message=message)
-            self._bury(delivery, dead, received_at, event=_event(delivery.value))
+            message = f"it was delivered {delivery.deliveries - 1} times without a result"
+            failure = PermanentFailure(reason=FailureReason.WORKER_CRASHED, message=message)
+            self._dead_letter(delivery, failure, received_at, event=_event_in(delivery.value))
             return None
         try:
             event = RefreshEvent.decode(delivery.value)
             require_name("subject", event.subject.id)
-        except Exception as error:  # whatever it is: it would be the end of every worker that reads it
+        except Exception as error:  # any error: it would stop every worker that reads the event
             message = str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}"
-            self._bury(delivery, PermanentFailure(reason=FailureReason.UNKNOWN_SCHEMA, message=message), received_at)
+            self._dead_letter(
+                delivery, PermanentFailure(reason=FailureReason.UNKNOWN_SCHEMA, message=message), received_at
+            )
             return None
         return delivery, event
 
     async def _are_obsolete(self, events: Sequence[ReceivedEvent]) -> list[bool]:
-        """Where the server cannot say, none is: there will be no permit either, and the database has the last word."""
+        """Return which events are obsolete; none, if the server is unavailable: then there are no permits either."""
         try:
-            return await self._ground.coalescer.are_obsolete([(each.subject_id, each.version) for _, each in events])
+            return await self._dependencies.coalescer.are_obsolete(
+                [(each.subject_id, each.version) for _, each in events]
+            )
         except Unavailable:
             return [False] * len(events)
 
     async def _work(self, delivery: Delivery, event: RefreshEvent, received_at: float) -> None:
-        wait = CancellableWait(self._may_be_broken_off, self._stopping)
+        wait = CancellableWait(self._cancellable, self._stopping)
         span = tracing.begin_refresh(event, delivery.deliveries)
         try:
             with nullcontext() if span is None else span.current():
-                outcome = await self._calls.refresh(event, wait=wait, troubled=self._note)
-        except Exception as error:  # a defect: another worker may fare better, and in the end it is a dead letter
+                outcome = await self._calls.refresh(event, wait=wait, on_retry=self._on_retry)
+        except Exception as error:  # a defect: the event is delivered again, and finally becomes a dead letter
             log.exception("snapshots.refresh_crashed", subject=event.subject_id)
-            await self._give_back(delivery, f"a worker failed: {type(error).__name__}: {error}")
+            await self._return(delivery, f"a worker failed: {type(error).__name__}: {error}")
             return
         match outcome:
             case ObsoleteEvent():
                 self._skip(delivery, received_at, span)
             case FailedCall():
-                dead, retries, version = outcome.dead, outcome.retries, outcome.version
-                self._bury(delivery, dead, received_at, retries=retries, event=event, version=version, span=span)
+                failure, retries, version = outcome.failure, outcome.retries, outcome.version
+                self._dead_letter(
+                    delivery, failure, received_at, retries=retries, event=event, version=version, span=span
+                )
             case refreshed:
-                self._settler.put(
+                self._committer.put(
                     FinishedEvent(
                         delivery=delivery, received_at=received_at, event=event, refreshed=refreshed, span=span
                     )
                 )
 
-    def _note(self, subject: SnapshotSubject, version: int, message: str, tries: int) -> None:
-        self._settler.put(RetryNote(subject, version, message, tries))
+    def _on_retry(self, subject: SnapshotSubject, version: int, message: str, tries: int) -> None:
+        self._committer.put(RetryNote(subject, version, message, tries))
 
     def _skip(self, delivery: Delivery, received_at: float, span: "Span | None" = None) -> None:
         metrics.OBSOLETE_EVENT_SKIPPED.inc()
-        self._settler.put(FinishedEvent(delivery=delivery, received_at=received_at, span=span))
+        self._committer.put(FinishedEvent(delivery=delivery, received_at=received_at, span=span))
 
-    def _bury(
+    def _dead_letter(
         self,
         delivery: Delivery,
-        dead: PermanentFailure,
+        failure: PermanentFailure,
         received_at: float,
         *,
         retries: int = 0,
@@ -241,34 +255,36 @@ class _WorkerRun:
         version: int | None = None,
         span: "Span | None" = None,
     ) -> None:
-        letter = dead_update(
+        letter = FailedRefresh.of(
             event=delivery.value,
             subject_id=delivery.key,
-            dead=dead,
+            reason=failure.reason,
+            message=failure.message,
+            trace=failure.trace,
             retries=retries,
-            failed_at=self._ground.clock.now(),
+            failed_at=self._dependencies.clock.now(),
             worker=self._name.owner,
         )
-        self._settler.put(
+        self._committer.put(
             FinishedEvent(
                 delivery=delivery, received_at=received_at, event=event, dead=letter, version=version, span=span
             )
         )
 
-    async def _give_back(self, delivery: Delivery, reason: str) -> None:
+    async def _return(self, delivery: Delivery, reason: str) -> None:
         try:
             await self._consumer.retry([delivery], reason)
         except Unavailable as error:  # the message is redelivered later
             self._unreadable.note(error)
         finally:
-            self._let_go(1)
+            self._release(1)
 
-    def _let_go(self, events: int) -> None:
+    def _release(self, events: int) -> None:
         self._in_hand -= events
         self._changed.set()
 
-    def _hold(self, is_held: bool) -> None:
-        """Read nothing while the database is away; a read that waits is broken off."""
+    def _set_held(self, is_held: bool) -> None:
+        """Stop or resume reading; a blocking read is interrupted."""
         self._is_held = is_held
         if is_held:
             self._interrupted.set()
@@ -277,8 +293,8 @@ class _WorkerRun:
         self._changed.set()
 
 
-def _event(value: bytes) -> RefreshEvent | None:
-    """The event in these bytes, if they hold one."""
+def _event_in(value: bytes) -> RefreshEvent | None:
+    """Decode an event; None if it cannot be read."""
     try:
         return RefreshEvent.decode(value)
     except UnknownSchema:

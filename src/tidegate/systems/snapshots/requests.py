@@ -1,16 +1,15 @@
-"""Asking for a refresh: one lock per subject decides who publishes.
+"""Requests refreshes: one lock per subject decides which request is published.
 
-On streams, lock and event are one step. On other transports there are three, and a caller that cannot publish lets go
-of the lock:
+On streams, lock and event are one atomic step. On Kafka there are three steps, and a process that cannot publish
+releases the lock:
 
-    lock and version -> published -> confirmed
+    lock and version -> publish -> confirm
 
-Older events of the subject are obsolete with the last step, and not before. A process may die between any two of them:
-then an event that was queued before is done all the same.
+Older events of the subject become obsolete with the last step. If the process dies between two steps, an event that was
+queued before is still processed.
 
-Asking for refreshes on behalf of readers, who never wait for it: in the background, and together.
-
-However many read one subject, it is asked for once; subjects that are read in one moment are asked for in one step.
+Requests of readers are made in the background and in batches: readers do not wait for them, and concurrent reads of one
+subject make one request.
 """
 
 import asyncio
@@ -43,23 +42,23 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _WITHIN_S = 5.0
-"""How long the server may take to give locks."""
+"""Time limit of the Valkey server for locks."""
 
 
 class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """That a subject be refreshed."""
+    """Which subject to refresh, and why."""
 
     subject: SnapshotSubject
     priority: Priority
     reason: Reason
     known_version: int = 0
-    """The version of the subject's row, so that versions grow also where the server lost its data."""
+    """The version of the subject's row, so that versions grow even if the server lost its data."""
     upstream_id: str | None = None
     correlation_id: str | None = None
 
 
 class RefreshPublisher:
-    """The one way to an event: nothing is published without the subject's lock."""
+    """Publishes refresh events. Each event is published under the lock of its subject."""
 
     def __init__(
         self, coalescer: Coalescer, transport: Transport, server: ValkeyGuard, *, clock: Clock | None = None
@@ -68,56 +67,59 @@ class RefreshPublisher:
         self._clock = clock or SystemClock()
         self._outage = Outage("snapshots.publish")
 
-    async def ask(self, wish: RefreshRequest) -> Outcome:
-        """Publish the wish, unless it is published already; raises `Unavailable` where that is not possible now."""
-        [outcome] = await self.ask_many([wish])
+    async def publish(self, request: RefreshRequest) -> Outcome:
+        """Publish a request, unless a refresh of the subject is already queued or running.
+
+        Raises `Unavailable` if it cannot be published now.
+        """
+        [outcome] = await self.publish_many([request])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def ask_many(self, wishes: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
-        """The same for many at once; an error stands in the place of its outcome."""
+    async def publish_many(self, requests: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
+        """Publish several requests; the outcome of a request that failed is its error."""
         outcomes: dict[int, Outcome | TidegateError] = {}
         for priority in Priority:
-            ours = [(n, wish) for n, wish in enumerate(wishes) if wish.priority is priority]
+            ours = [(n, request) for n, request in enumerate(requests) if request.priority is priority]
             if ours:
-                asked = await self._ask(topic_for(priority), [wish for _, wish in ours])
+                asked = await self._ask(topic_for(priority), [request for _, request in ours])
                 outcomes |= {n: outcome for (n, _), outcome in zip(ours, asked, strict=True)}
-        return [outcomes[n] for n in range(len(wishes))]
+        return [outcomes[n] for n in range(len(requests))]
 
-    async def _ask(self, topic: RefreshTopic, wishes: Sequence[RefreshRequest]) -> Sequence[Outcome | TidegateError]:
-        """Of one priority. Where one of them cannot be, each by itself."""
+    async def _ask(self, topic: RefreshTopic, requests: Sequence[RefreshRequest]) -> Sequence[Outcome | TidegateError]:
+        """Publish requests of one priority; if one of them is invalid, each on its own."""
         stream = self._transport.stream_of(topic)
         try:
             if stream is not None:
-                return await self._publish_on_stream(stream, wishes)
-            wanted = [(wish.subject.id, wish.priority, wish.known_version) for wish in wishes]
-            locked = await self._server.call(lambda: self._coalescer.request_many(wanted), within_s=_WITHIN_S)
+                return await self._publish_on_stream(stream, requests)
+            queued = [(request.subject.id, request.priority, request.known_version) for request in requests]
+            locked = await self._server.call(lambda: self._coalescer.request_many(queued), within_s=_WITHIN_S)
         except InvalidArgument as error:
-            return [error] if len(wishes) == 1 else [(await self._ask(topic, [wish]))[0] for wish in wishes]
+            return [error] if len(requests) == 1 else [(await self._ask(topic, [request]))[0] for request in requests]
         except TidegateError as error:
-            return [error] * len(wishes)
+            return [error] * len(requests)
         granted = [
-            (wish, outcome)
-            for wish, outcome in zip(wishes, locked, strict=True)
+            (request, outcome)
+            for request, outcome in zip(requests, locked, strict=True)
             if isinstance(outcome, Published | Upgraded)
         ]
         if granted and (error := await self._publish(topic, granted)):
             return [error if isinstance(outcome, Published | Upgraded) else outcome for outcome in locked]
         return locked
 
-    async def _publish_on_stream(self, stream: Key, wishes: Sequence[RefreshRequest]) -> list[Outcome]:
-        """Locks and events in one step."""
-        traced = [(wish, *self._traced(wish)) for wish in wishes]
+    async def _publish_on_stream(self, stream: Key, requests: Sequence[RefreshRequest]) -> list[Outcome]:
+        """Take locks and add events in one script."""
+        traced = [(request, *self._trace(request)) for request in requests]
         drafts = [
             Draft(
-                wish.subject.id,
-                wish.priority,
-                wish.known_version,
-                (KEY_FIELD, wish.subject.id, VALUE_FIELD),
-                self._event(wish, correlation_id).encode_without_version(),
+                request.subject.id,
+                request.priority,
+                request.known_version,
+                (KEY_FIELD, request.subject.id, VALUE_FIELD),
+                self._event(request, correlation_id).encode_without_version(),
             )
-            for wish, correlation_id, _ in traced
+            for request, correlation_id, _ in traced
         ]
         outcomes = await self._server.call(lambda: self._coalescer.publish_many(stream, drafts), within_s=_WITHIN_S)
         for (_, _, span), outcome in zip(traced, outcomes, strict=True):
@@ -128,8 +130,8 @@ class RefreshPublisher:
     async def _publish(
         self, topic: RefreshTopic, granted: Sequence[tuple[RefreshRequest, Published | Upgraded]]
     ) -> TidegateError | None:
-        """Publish what we have the locks for, and confirm it; if that fails, let go of them, and tell why."""
-        messages = [(wish.subject.id, self._published(wish, outcome.version)) for wish, outcome in granted]
+        """Publish and confirm locked requests. If publishing fails, release the locks and return the error."""
+        messages = [(request.subject.id, self._encode(request, outcome.version)) for request, outcome in granted]
         try:
             await self._transport.publish(topic, messages)
         except TidegateError as error:
@@ -138,54 +140,54 @@ class RefreshPublisher:
                 self._outage.note(error)
             else:
                 log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
-            await asyncio.gather(*(self._let_go(wish.subject, outcome.version) for wish, outcome in granted))
+            await asyncio.gather(*(self._release(request.subject, outcome.version) for request, outcome in granted))
             return error
         self._outage.over()
-        await self._confirm([(wish.subject.id, outcome.version) for wish, outcome in granted])
+        await self._confirm([(request.subject.id, outcome.version) for request, outcome in granted])
         return None
 
     async def _confirm(self, published: Sequence[tuple[str, int]]) -> None:
         try:
             await self._server.call(lambda: self._coalescer.confirm_many(published), within_s=_WITHIN_S)
-        except Unavailable as error:  # what was queued before is done too, which costs a call and changes nothing
+        except Unavailable as error:  # an older event is processed too, which costs a call and changes nothing
             self._outage.note(error)
         except TidegateError as error:
             log.info("snapshots.confirm_failed", events=len(published), error=str(error))
 
-    async def _let_go(self, subject: SnapshotSubject, version: int) -> None:
+    async def _release(self, subject: SnapshotSubject, version: int) -> None:
         try:
             await self._coalescer.release(subject.id, version)
         except Unavailable:
-            return  # it ends by itself, in half a minute
+            return  # the lock expires within half a minute
 
-    def _published(self, wish: RefreshRequest, version: int) -> bytes:
-        correlation_id, span = self._traced(wish)
+    def _encode(self, request: RefreshRequest, version: int) -> bytes:
+        correlation_id, span = self._trace(request)
         if span is not None:
             tracing.end_request(span, version)
-        return msgspec.structs.replace(self._event(wish, correlation_id), version=version).encode()
+        return msgspec.structs.replace(self._event(request, correlation_id), version=version).encode()
 
-    def _traced(self, wish: RefreshRequest) -> "tuple[str | None, tracing.Span | None]":
-        """What the event is correlated by, and the span of its request, to be ended if it is published."""
-        if wish.correlation_id is not None:
-            return wish.correlation_id, None
-        span = tracing.begin_request(wish.subject, wish.priority, wish.reason)
+    def _trace(self, request: RefreshRequest) -> "tuple[str | None, tracing.Span | None]":
+        """Return the correlation id of the event, and the span to end when the event is published."""
+        if request.correlation_id is not None:
+            return request.correlation_id, None
+        span = tracing.begin_request(request.subject, request.priority, request.reason)
         return (None, None) if span is None else (span.traceparent, span)
 
-    def _event(self, wish: RefreshRequest, correlation_id: str | None) -> RefreshEvent:
+    def _event(self, request: RefreshRequest, correlation_id: str | None) -> RefreshEvent:
         return RefreshEvent(
             event_id=new_id(),
-            subject_id=wish.subject.id,
-            priority=wish.priority,
-            reason=wish.reason,
+            subject_id=request.subject.id,
+            priority=request.priority,
+            reason=request.reason,
             requested_at=self._clock.now(),
             version=1,
             correlation_id=correlation_id,
-            upstream_id=wish.upstream_id,
+            upstream_id=request.upstream_id,
         )
 
 
 _ASK_AGAIN_MS = 5_000.0
-"""News of the refresh ends the wait for it. Where none comes, its lock decides whether it is asked for again."""
+"""Without an announcement of the refresh, the subject is requested again after this time; its lock decides."""
 _TRY_AGAIN_MS = 1_000.0
 _MOST_REMEMBERED = 100_000
 _FIRST_GUESS_MS = 500.0
@@ -198,14 +200,14 @@ class _RecentRequest(msgspec.Struct):
     at_ms: float
     until_ms: float
     is_queued: bool = True
-    """So we believe until we hear otherwise."""
+    """True until the request fails."""
 
 
 _QueuedRequest = tuple[RefreshRequest, _RecentRequest, "Span | None"]
 
 
 class BackgroundRequests:
-    """Which refreshes this process has asked for, and how long they take."""
+    """Requests refreshes for readers in the background, and estimates how long refreshes take."""
 
     def __init__(
         self,
@@ -217,43 +219,43 @@ class BackgroundRequests:
     ) -> None:
         self._requests, self._transport, self._now_ms = requests, transport, now_ms
         self._per_second = calls_per_second
-        self._outage = Outage("snapshots.ask")
+        self._outage = Outage("snapshots.publish")
         self._asked: dict[CacheKey, _RecentRequest] = {}
         self._batcher: Batcher[_QueuedRequest] = Batcher(self._ask, most=_MOST_AT_ONCE, under_way=_UNDER_WAY)
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_retry: Callable[[Collection[str]], object] = _ignore_retry
-        """Told of subjects that could not be asked for, when they may be asked for again."""
+        """Called with the ids of subjects that can be requested again after a failed request."""
         self._usual_ms = _FIRST_GUESS_MS
         self._lag, self._lag_at_ms = 0, float("-inf")
         self._is_failing = False
 
-    def want(self, wish: RefreshRequest) -> bool:
-        """Have it asked for, unless it was a moment ago; whether it is queued, as far as is known."""
-        place, now_ms = (wish.subject.kind, wish.subject.key), self._now_ms()
+    def request(self, request: RefreshRequest) -> bool:
+        """Request a refresh, unless this process did so a moment ago; return whether it is known to be queued."""
+        place, now_ms = (request.subject.kind, request.subject.key), self._now_ms()
         asked = self._asked.get(place)
         if asked is not None and now_ms < asked.until_ms:
             return asked.is_queued
         if len(self._asked) >= _MOST_REMEMBERED:
             self._asked = {each: entry for each, entry in self._asked.items() if now_ms < entry.until_ms}
         asked = self._asked[place] = _RecentRequest(now_ms, now_ms + _ASK_AGAIN_MS)
-        # The trace of the reader: the request is made for many together.
-        span = tracing.begin_request(wish.subject, wish.priority, wish.reason)
+        # Each request keeps the trace of its reader; the batch has none.
+        span = tracing.begin_request(request.subject, request.priority, request.reason)
         if span is not None:
-            wish = msgspec.structs.replace(wish, correlation_id=span.traceparent)
-        self._batcher.add((wish, asked, span))
+            request = msgspec.structs.replace(request, correlation_id=span.traceparent)
+        self._batcher.add((request, asked, span))
         return True
 
     def estimate_ms(self) -> int:
-        """How long a refresh that is queued now takes, about."""
+        """Estimate how long a refresh that is queued now takes."""
         if self._now_ms() - self._lag_at_ms > _LAG_KNOWN_FOR_MS:
             self._lag_at_ms = self._now_ms()
-            task = asyncio.create_task(self._look_at_the_lag())
+            task = asyncio.create_task(self._read_lag())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return round(self._usual_ms + self._lag / self._per_second * 1000)
 
-    def hear(self, moved: Collection[str] | None) -> None:
-        """These were refreshed; None: any may have been."""
+    def on_refreshed(self, moved: Collection[str] | None) -> None:
+        """Note refreshed subjects, which can be requested again; None: any may have been refreshed."""
         if moved is None:
             self._asked.clear()
             return
@@ -263,32 +265,34 @@ class BackgroundRequests:
                 self._usual_ms += _WEIGHT * (self._now_ms() - asked.at_ms - self._usual_ms)
 
     async def close(self) -> None:
-        """Wait until everything was asked for."""
+        """Wait for requests in progress."""
         await self._batcher.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def forget_failures(self) -> None:
-        """What could not be asked for may be asked for again at once: the server is back."""
+        """Let failed requests be repeated at once, because the server is available again."""
         self._asked = {place: asked for place, asked in self._asked.items() if asked.is_queued}
 
-    async def _ask(self, wanted: list[_QueuedRequest]) -> None:
+    async def _ask(self, queued: list[_QueuedRequest]) -> None:
         try:
-            outcomes: Sequence[Outcome | Exception] = await self._requests.ask_many([wish for wish, _, _ in wanted])
+            outcomes: Sequence[Outcome | Exception] = await self._requests.publish_many(
+                [request for request, _, _ in queued]
+            )
         except Exception as error:
-            outcomes = [error] * len(wanted)
-        self._tell([outcome for outcome in outcomes if isinstance(outcome, Exception)])
+            outcomes = [error] * len(queued)
+        self._log_errors([outcome for outcome in outcomes if isinstance(outcome, Exception)])
         failed: list[str] = []
-        for (wish, asked, span), outcome in zip(wanted, outcomes, strict=True):
+        for (request, asked, span), outcome in zip(queued, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 asked.is_queued, asked.until_ms = False, self._now_ms() + _TRY_AGAIN_MS
-                failed.append(wish.subject.id)
+                failed.append(request.subject.id)
             elif span is not None and not isinstance(outcome, AlreadyProcessing):
                 tracing.end_request(span, outcome.version)
         if failed:
             asyncio.get_running_loop().call_later(_TRY_AGAIN_MS / 1000, self.on_retry, failed)
 
-    def _tell(self, errors: Sequence[Exception]) -> None:
-        """Log when asking begins to fail: outages by the policy for servers, other errors with their own line."""
+    def _log_errors(self, errors: Sequence[Exception]) -> None:
+        """Log when requests begin to fail: outages by the policy for servers, other errors in their own line."""
         if not errors:
             self._outage.over()
         elif isinstance(errors[0], Unavailable):
@@ -297,12 +301,12 @@ class BackgroundRequests:
             log.info("snapshots.ask_failed", subjects=len(errors), error=str(errors[0]))
         self._is_failing = bool(errors)
 
-    async def _look_at_the_lag(self) -> None:
+    async def _read_lag(self) -> None:
         try:
             self._lag = await self._transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
         except TidegateError:
-            return  # the last one known is as good a guess as any
+            return  # the last known lag is used
 
 
 def _ignore_retry(_: Collection[str]) -> None:
-    """Nothing waits."""
+    """Ignore subjects that can be requested again."""

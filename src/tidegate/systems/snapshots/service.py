@@ -1,9 +1,4 @@
-"""Snapshots, put together: the same in a process that answers, in one that refreshes, and in a command.
-
-Figures of the whole deployment, found out when somebody asks for the metrics.
-
-What the leader does for snapshots by the clock: asks for what is due, and moves old history to the archive.
-"""
+"""Assembles the snapshots of one process: readers, refresh workers, prefetch, archive and gauges."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -57,20 +52,20 @@ if TYPE_CHECKING:
     from tidegate.systems.snapshots.topics import SnapshotsOverview, SnapshotsOverviewReader
 
 _PER_SECOND = "second"
-"""The rule of the limiter that counts the calls of a second."""
+"""Name of the limiter rule that counts the calls of a second."""
 
 
 class SnapshotGauges:
-    """Lag of the topics, dead letters, and calls per second."""
+    """Gauges computed at scrape time: lag of the topics, dead letters, and calls per second."""
 
     def __init__(self, transport: Transport, limiter: Limiter) -> None:
         self._transport, self._limiter = transport, limiter
 
     async def refresh(self) -> None:
-        """Find out; what cannot be found out is shown as not a number."""
+        """Compute the gauges; one that cannot be computed becomes NaN."""
         await asyncio.gather(
             compute_gauges("snapshot lag", self._lags, [metrics.CONSUMER_LAG]),
-            compute_gauges("snapshot letters", self._dead, [metrics.DLQ_MESSAGE_COUNT]),
+            compute_gauges("snapshot dead letters", self._dead, [metrics.DLQ_MESSAGE_COUNT]),
             compute_gauges("snapshot calls", self._calls, [metrics.RATE_LIMITER_RPS]),
         )
 
@@ -90,8 +85,8 @@ class SnapshotGauges:
 log = get_logger(__name__)
 
 
-def upkeep_of_snapshots(parts: Context, requests: Requests, transport: Transport) -> Sequence[DueSource]:
-    """What the settings want of it: sources for the leader's timekeeper."""
+def scheduled_work(parts: Context, requests: Requests, transport: Transport) -> Sequence[DueSource]:
+    """Return the due sources of the leader that the settings enable: prefetch, archive and transport migration."""
     settings = parts.settings
     sources: list[DueSource] = [TransportMigration(transport)] if isinstance(transport, MigratingTransport) else []
     if settings.section(SnapshotSettings).prefetch.enabled:
@@ -110,7 +105,7 @@ _UNIT = "snapshots"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshots:
-    """A process's hold on snapshots."""
+    """The snapshots of one process. Opened by `open_snapshots`."""
 
     parts: Context
     kinds: Mapping[str, SnapshotKind]
@@ -118,25 +113,25 @@ class Snapshots:
     requests: RefreshPublisher
     transport: Transport
     dead: RefreshDeadLetters
-    news: RefreshFeed
+    feed: RefreshFeed
     gauges: SnapshotGauges
     limiter: Limiter
     breakers: Sequence[CircuitBreaker]
-    """Of this process: one for each server that reads and writes depend on."""
+    """Circuit breakers of this process, one for each server."""
     workers: Mapping[str, Service]
-    """Those that refresh; a process that only answers leaves them out."""
+    """Refresh workers; a process that only answers does not run them."""
     recoverable: Sequence[Stream]
-    """From which the leader takes what dead processes held."""
-    upkeep: Sequence[DueSource]
-    """What the leader does by the clock: asks for subjects that are due, and moves old history to the archive."""
+    """Streams from which the leader reassigns the events of dead processes."""
+    scheduled: Sequence[DueSource]
+    """Scheduled work of the leader: prefetch, archive, and migration of the transport."""
 
     async def refresh(self, kind: str, key: str) -> Outcome:
-        """Have a subject refreshed, however fresh it is: before everything that nobody waits for.
+        """Request a refresh with HIGH priority, however fresh the snapshot is.
 
-        Raises what `SnapshotReader.read` raises, and `Unavailable` where it cannot be asked for now.
+        Raises what `SnapshotReader.read` raises, and `Unavailable` if no refresh can be requested now.
         """
         subject, known = self.reader.subject(kind, key), await self.reader.known(kind, key)
-        wish = RefreshRequest(
+        request = RefreshRequest(
             subject=subject,
             priority=Priority.HIGH,
             reason=Reason.USER_REQUEST,
@@ -144,39 +139,39 @@ class Snapshots:
             upstream_id=known.upstream_id,
         )
         with self.reader.expecting(subject):
-            return await self.requests.ask(wish)
+            return await self.requests.publish(request)
 
     def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
-        """A process of a deployment that does nothing but snapshots."""
+        """Build a process that runs only snapshots; without `works` it has no refresh workers."""
         return build_process(self.parts, [OpenSnapshots(self.parts, self)], works=works, services=services)
 
 
 class OpenSnapshots(OpenSystem):
-    """What snapshots contribute to a process; only the rule of their tables where no kind is configured."""
+    """What snapshots contribute to a process; without a configured kind only their retention rules."""
 
     def __init__(self, context: Context, snapshots: Snapshots | None) -> None:
         self._context, self.snapshots = context, snapshots
         self._reader: SnapshotsOverviewReader | None = None
 
     def workers(self) -> Mapping[str, Service]:
-        """Workers that refresh."""
+        """The refresh workers of this process."""
         return {} if self.snapshots is None else self.snapshots.workers
 
     def recoverable(self) -> Sequence[RecoverableWork]:
-        """Refreshes that dead processes held."""
+        """Streams of events that the leader reassigns."""
         return () if self.snapshots is None else self.snapshots.recoverable
 
     def due_sources(self) -> Sequence[DueSource]:
-        """Prefetching and the archive."""
-        return () if self.snapshots is None else self.snapshots.upkeep
+        """Prefetch, archive and migration of the transport."""
+        return () if self.snapshots is None else self.snapshots.scheduled
 
     def retention_rules(self) -> Sequence[RetentionRule]:
-        """Hours of prefetching."""
+        """Retention of the calls per hour of prefetch."""
         database, kept = self._context.database, self._context.section(SnapshotSettings).prefetch.hours_kept
         return [TableRule(database, prefetch_hours, kept, lambda before: [prefetch_hours.c.day < before.date()])]
 
     def api(self, http: HttpContext) -> Api:
-        """`/v1/snapshots`."""
+        """The routes under `/v1/snapshots`."""
         if self.snapshots is None:
             return Api(absent={"/v1/snapshots": NO_KINDS})
         from tidegate.systems.snapshots.api.routes import snapshot_api
@@ -184,7 +179,7 @@ class OpenSnapshots(OpenSystem):
         return snapshot_api(self.snapshots, self._overview(self.snapshots), http)
 
     def topics(self) -> Sequence[DashboardTopic]:
-        """`/v1/snapshots/overview`. Where no kind is configured, those who watch it learn that."""
+        """The dashboard topic `snapshots`; an error that says so if no kind is configured."""
 
         async def read() -> "SnapshotsOverview":
             if self.snapshots is None:
@@ -194,7 +189,7 @@ class OpenSnapshots(OpenSystem):
         return [DashboardTopic("snapshots", read)]
 
     def dead_letters(self) -> Sequence[DeadLetterCount]:
-        """Refreshes that failed permanently."""
+        """Number of refreshes that failed permanently."""
         if self.snapshots is None:
             return ()
         transport = self.snapshots.transport
@@ -205,11 +200,11 @@ class OpenSnapshots(OpenSystem):
         return [DeadLetterCount("snapshots", "snapshots", count, server="the transport of snapshots")]
 
     def gauges(self) -> Sequence[Gauges]:
-        """Lags and rates."""
+        """Gauges of lags, dead letters and rates."""
         return () if self.snapshots is None else [self.snapshots.gauges]
 
     def _overview(self, snapshots: Snapshots) -> "SnapshotsOverviewReader":
-        """One for the route and the topic, so that they share a sample."""
+        """Return the reader that the route and the topic share, with its sample."""
         from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
         if self._reader is None:
@@ -219,7 +214,7 @@ class OpenSnapshots(OpenSystem):
 
 @asynccontextmanager
 async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = None) -> AsyncGenerator[Snapshots]:
-    """Everything that snapshots of `kinds` need, for the length of a block; by default those of the settings."""
+    """Open snapshots of `kinds`, by default those of the settings, for the length of a block."""
     settings = parts.settings
     named = by_name(configured_kinds(settings) if kinds is None else kinds)
     async with AsyncExitStack() as stack:
@@ -227,50 +222,53 @@ async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = 
         await transport.start()
         stack.push_async_callback(transport.close)
         await warn_of_events_left_behind(parts)
-        news = RefreshFeed(parts.valkey, parts.valkey.unit(_UNIT))
-        stack.push_async_callback(news.close)
-        base = _Parts(parts, named, transport, news)
-        stack.push_async_callback(base.server.close)
-        reader = base.reader()
+        feed = RefreshFeed(parts.valkey, parts.valkey.unit(_UNIT))
+        stack.push_async_callback(feed.close)
+        shared = _SharedParts(parts, named, transport, feed)
+        stack.push_async_callback(shared.server.close)
+        reader = shared.reader()
         await stack.enter_async_context(reader.following())
         workers: dict[str, Service] = {}
         sources: dict[str, Transport] = {"": transport}
         if isinstance(transport, MigratingTransport):
             sources["-previous"] = transport.previous
-        for priority, lane in (
+        for priority, worker_settings in (
             (Priority.HIGH, settings.section(SnapshotSettings).high),
             (Priority.LOW, settings.section(SnapshotSettings).low),
         ):
             for suffix, source in sources.items():
-                # Each has connections of its own, as many as calls: a permit is spent when the call leaves, at once.
-                most = {"connections": lane.most_in_hand, "connections_per_host": lane.most_in_hand}
+                # Each worker has as many connections as calls: a request must be sent as soon as its permit is granted.
+                most = {
+                    "connections": worker_settings.most_in_hand,
+                    "connections_per_host": worker_settings.most_in_hand,
+                }
                 client = UpstreamClient(settings.section(UpstreamSettings).model_copy(update=most), name="snapshots")
                 caller = await stack.enter_async_context(client)
-                workers[f"refresh-{priority}{suffix}"] = base.worker(priority, lane, caller, source)
+                workers[f"refresh-{priority}{suffix}"] = shared.worker(priority, worker_settings, caller, source)
         yield Snapshots(
             parts=parts,
             kinds=named,
             reader=reader,
-            requests=base.requests,
+            requests=shared.requests,
             transport=transport,
-            dead=RefreshDeadLetters(transport, base.requests, base.coalescer, reader),
-            news=news,
-            gauges=SnapshotGauges(transport, base.limiter),
-            limiter=base.limiter,
-            breakers=base.breakers,
+            dead=RefreshDeadLetters(transport, shared.requests, shared.coalescer, reader),
+            feed=feed,
+            gauges=SnapshotGauges(transport, shared.limiter),
+            limiter=shared.limiter,
+            breakers=shared.breakers,
             workers=workers,
             recoverable=transport.recoverable,
-            upkeep=upkeep_of_snapshots(parts, base.requests, transport),
+            scheduled=scheduled_work(parts, shared.requests, transport),
         )
 
 
-class _Parts:
-    """What readers and workers of one process share."""
+class _SharedParts:
+    """The parts that readers and workers of one process share."""
 
     def __init__(
-        self, parts: Context, kinds: Mapping[str, SnapshotKind], transport: Transport, news: RefreshFeed
+        self, parts: Context, kinds: Mapping[str, SnapshotKind], transport: Transport, feed: RefreshFeed
     ) -> None:
-        self._parts, self._kinds, self._transport, self._news = parts, kinds, transport, news
+        self._parts, self._kinds, self._transport, self._feed = parts, kinds, transport, feed
         settings = parts.settings
         self._ours: SnapshotSettings = settings.section(SnapshotSettings)
         self._clock = parts.database.clock
@@ -280,27 +278,29 @@ class _Parts:
         self.coalescer = Coalescer(parts.valkey, settings.coalescer, name=_UNIT)
         self.limiter = Limiter(parts.valkey, parts.valkey.unit("snapshots-limiter"), settings=settings.limiter)
         self.requests = RefreshPublisher(self.coalescer, transport, self.server, clock=self._clock)
-        self._shelf = SnapshotCache(parts.valkey, keep=self._ours.cache_for)
+        self._cache = SnapshotCache(parts.valkey, keep=self._ours.cache_for)
 
     @property
     def breakers(self) -> Sequence[CircuitBreaker]:
-        """Both."""
+        """The circuit breakers of the Valkey server and the database."""
         return self._of_server, self._of_database
 
     def reader(self) -> SnapshotReader:
-        """Answers."""
+        """Build the reader of this process."""
         ours = self._ours
         local = LocalCache(most_bytes=ours.local_cache_bytes, keep_ms=milliseconds(ours.local_cache_for))
         lookup = SnapshotLookup(
-            local, self._shelf, self._parts.database, server=self.server, sql_breaker=self._of_database
+            local, self._cache, self._parts.database, server=self.server, sql_breaker=self._of_database
         )
         rates = [rate.per_second for rate in self._parts.settings.limiter.rates]
-        wanting = BackgroundRequests(self.requests, self._transport, calls_per_second=min(rates, default=100.0))
+        background_requests = BackgroundRequests(
+            self.requests, self._transport, calls_per_second=min(rates, default=100.0)
+        )
         reader = SnapshotReader(
             self._kinds,
             lookup,
-            wanting,
-            self._news,
+            background_requests,
+            self._feed,
             activity=ReadActivity(self._parts.database, self._clock),
             clock=self._clock,
             missing_for=ours.missing_for,
@@ -310,9 +310,9 @@ class _Parts:
         return reader
 
     def worker(
-        self, priority: Priority, lane: WorkerSettings, caller: UpstreamCaller, source: Transport
+        self, priority: Priority, worker_settings: WorkerSettings, caller: UpstreamCaller, source: Transport
     ) -> RefreshWorker:
-        """Refreshes what `source` brings."""
+        """Build the worker for the events of `source`."""
         ours = self._ours
         calls = RefreshCalls(
             self._kinds,
@@ -323,17 +323,17 @@ class _Parts:
             most_redirects=self._parts.settings.section(UpstreamSettings).most_redirects,
             pauses=Backoff(first=ours.first_pause, most=ours.first_pause * 16),
         )
-        ground = RefreshDependencies(
+        dependencies = RefreshDependencies(
             database=self._parts.database,
             breaker=self._of_database,
             transport=self._transport,
             coalescer=self.coalescer,
-            shelf=self._shelf,
-            news=self._news,
+            cache=self._cache,
+            feed=self._feed,
             clock=self._clock,
             lease_lasted_since=self._parts.membership.lasted_since,
             write_within=ours.write_within,
             keeps_history=ours.archive.keep_history,
         )
         name = WorkerName(owner=self._parts.owner, priority=priority, most_deliveries=ours.most_deliveries)
-        return RefreshWorker(name, lane, calls, ground, source)
+        return RefreshWorker(name, worker_settings, calls, dependencies, source)

@@ -1,11 +1,4 @@
-"""How snapshots are kept fresh.
-
-How Kafka is reached, and how our topics are made there.
-
-What an operator may choose about the history of snapshots.
-
-What an operator may choose about the calls that nobody waits for.
-"""
+"""Settings of snapshots: workers, caches, Kafka, prefetch and the archive."""
 
 import re
 from datetime import time, timedelta
@@ -25,32 +18,32 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 class KafkaSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How Kafka is reached, where `transport` is `kafka`."""
+    """Connection to Kafka, used when `transport` is `kafka`."""
 
     servers: str = Field(default="127.0.0.1:9092", min_length=1)
-    """Some brokers of the cluster, `host:port`, with commas between them; the others are found through these."""
+    """Some brokers of the cluster as `host:port`, separated by commas; the others are discovered."""
     security: Security = "PLAINTEXT"
-    """How the connection is protected."""
+    """Encryption and authentication of the connection."""
     mechanism: Mechanism = "SCRAM-SHA-512"
-    """How we prove who we are, with one of the SASL kinds of `security`."""
+    """SASL mechanism, if `security` uses SASL."""
     user: str | None = None
-    """Our name, with SASL."""
+    """User name for SASL."""
     password: SecretStr | None = Field(default=None, repr=False)
-    """Our password, with SASL."""
+    """Password for SASL."""
     ca_file: Path | None = None
-    """The certificates that the brokers' must be signed by, with SSL; unset: those that the system trusts."""
+    """Certificate authorities for SSL; unset: those of the system."""
     replication: int = Field(default=3, ge=1, le=9)
-    """On how many brokers a message lies. 1 where there is one broker: then its disk is the only copy."""
+    """Replicas of each message. Use 1 only with a single broker; its disk is then the only copy."""
     prefix: str = Field(default="", pattern=r"^[A-Za-z0-9._-]*$", max_length=100)
-    """Stands before the names of our topics and groups, where several installations share a cluster."""
+    """Prefix of topic and group names, for installations that share a cluster."""
     session: Annotated[timedelta, Ge(timedelta(seconds=1)), Le(timedelta(minutes=5))] = timedelta(seconds=10)
-    """A process that gave no sign of life for so long is dead: what it held goes to others."""
+    """Session timeout: after it, the messages of a process without heartbeats go to other processes."""
     answer_within: Annotated[timedelta, Ge(timedelta(seconds=1)), Le(timedelta(minutes=5))] = timedelta(seconds=10)
-    """A cluster that takes longer to do what we ask counts as away."""
+    """A cluster that takes longer to answer is treated as unavailable."""
 
     @property
     def address(self) -> str:
-        """The cluster as it is named in errors and in the log."""
+        """The cluster as errors and log entries name it."""
         return f"Kafka at {self.servers}"
 
     @model_validator(mode="after")
@@ -66,38 +59,36 @@ SCHEMES = ("file", "s3", "gs", "az")
 
 
 class ArchiveSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
-    """What is remembered of snapshots, and where the old of it goes."""
+    """History of snapshots, and its archive."""
 
     keep_history: bool = False
-    """Whether it is remembered what a snapshot was before it changed. Each change then takes about as much room as a
-    snapshot, in the database for as long as `after` says, and then in the archive until `delete_after`: for 18 million
-    subjects of 17 KB that change once a day, some 70 GB a day."""
+    """Whether earlier versions of snapshots are kept. Each change takes about as much space as a snapshot: in the
+    database for `after`, then in the archive until `delete_after`. For 18 million subjects of 17 KB that change once a
+    day, this is about 70 GB a day."""
     enabled: bool = True
-    """Whether old history is moved out of the database every night. Needs the extra `archive`."""
+    """Whether old history is moved from the database to files every night. Needs the extra `archive`."""
     url: str | None = None
-    """Where to: `s3://bucket/prefix` or `file:///a/folder`; unset: the folder `archive` in the data folder. Who may
-    write there is told by the environment, as everywhere (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …)."""
+    """Target: `s3://bucket/prefix` or `file:///a/folder`; unset: the folder `archive` in the data folder. Credentials
+    come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …)."""
     after: Age = timedelta(days=30)
-    """How old history is when it is moved."""
+    """Age at which history is moved to the archive."""
     cold_after: Age = timedelta(days=180)
-    """How old history is when its files become cold: they get `cold_class` on S3, and move to `cold_url` from a
-    folder."""
+    """Age at which files become cold: on S3 they get `cold_class`, in a folder they move to `cold_url`."""
     cold_class: Literal["GLACIER_IR", "GLACIER", "DEEP_ARCHIVE", "none"] = "GLACIER_IR"
-    """The storage class of cold files on S3. Files in `GLACIER` and `DEEP_ARCHIVE` have to be restored before `history`
-    can read them. `none`: files never become cold, in a folder neither."""
+    """Storage class of cold files on S3. Files in `GLACIER` and `DEEP_ARCHIVE` must be restored before `history` can
+    read them. `none`: files never become cold, also not in a folder."""
     cold_url: str | None = None
-    """The folder for cold files of an archive in a folder: `file:///a/folder`; unset: beside it, with `-cold` in its
-    name."""
+    """Folder for cold files of an archive in a folder: `file:///a/folder`; unset: the archive's name with `-cold`."""
     delete_after: Age | None = None
-    """How old history is when it is deleted for good; unset: never."""
+    """Age at which history is deleted permanently; unset: never."""
     at: str = Field(default="03:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
-    """At what time of day."""
+    """Time of day at which the archive runs."""
     timezone: str = "UTC"
-    """By whose clocks, like Asia/Seoul."""
+    """Time zone of `at`, such as Asia/Seoul."""
 
     @property
     def time_of_day(self) -> time:
-        """When it begins."""
+        """The value of `at`."""
         return time.fromisoformat(self.at)
 
     @field_validator("timezone")
@@ -106,7 +97,7 @@ class ArchiveSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
         try:
             ZoneInfo(value)
         except (KeyError, ValueError, OSError):
-            raise ValueError("is no time zone that this machine knows; they are named like Europe/Berlin") from None
+            raise ValueError("is not a known time zone; use a name such as Europe/Berlin") from None
         return value
 
     @field_validator("url", "cold_url")
@@ -117,16 +108,18 @@ class ArchiveSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
         try:
             parts = urlsplit(value)
         except ValueError:
-            raise ValueError("is no URL") from None
+            raise ValueError("is not a URL") from None
         if parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
             raise ValueError("must be like s3://bucket/prefix or file:///a/folder")
         if "@" in parts.netloc or parts.query or parts.fragment:
-            raise ValueError("must name a place and nothing else; credentials belong into the environment")
+            raise ValueError(
+                "must not contain credentials, a query or a fragment; credentials come from the environment"
+            )
         return value
 
     @property
     def cold_age(self) -> timedelta | None:
-        """How old history is when its files become cold: a day after they were written, or later. None: never."""
+        """Age at which files become cold, at least a day after they were written. None: never."""
         return None if self.cold_class == "none" else max(self.cold_after, self.after + _DAY)
 
     @model_validator(mode="after")
@@ -148,47 +141,47 @@ _ROUNDING = 1e-9
 
 
 class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
-    """Which subjects are asked for by the clock, and how often."""
+    """Scheduled refreshes: which subjects, and how often."""
 
     enabled: bool = True
-    """Whether subjects are asked for by the clock at all."""
+    """Whether subjects are refreshed before a reader asks."""
     policy: Literal["tiers", "learned"] = "tiers"
-    """By when a subject was last read (`tiers`), or by how often it was found changed (`learned`)."""
+    """What decides how often a subject is refreshed: its last read (`tiers`), or its change rate (`learned`)."""
     daily_budget: int = Field(default=18_000_000, ge=0, le=10**12)
-    """The most calls in a day, which begins at midnight in the time zone; spread over the day as the rates are."""
+    """Maximum calls per day, from midnight in `timezone`; spread over the day in proportion to the rates."""
     timezone: str = "UTC"
-    """By whose clocks, like Asia/Seoul."""
+    """Time zone of days and hours, such as Asia/Seoul."""
     rate: Rate = 250.0
-    """The most calls in a second."""
+    """Maximum calls per second."""
     evening_rate: Rate = 150.0
-    """The same in the evening, when readers need the upstream's limit themselves."""
+    """Maximum calls per second in the evening, when readers need more of the upstream's limit."""
     evening_begins: HourOfDay = 19
-    """The hour at which the evening begins."""
+    """Hour at which the evening begins."""
     evening_ends: HourOfDay = 23
-    """The hour at which it is over."""
+    """Hour at which the evening ends."""
     hot_every: Interval = timedelta(hours=1)
-    """How often a HOT subject is asked for."""
+    """Refresh period of HOT subjects."""
     warm_every: Interval = timedelta(hours=6)
-    """How often a WARM one is."""
+    """Refresh period of WARM subjects."""
     cold_every: Interval = timedelta(hours=24)
-    """How often all others are."""
+    """Refresh period of COLD subjects: all others."""
     hot_within: Interval = timedelta(days=1)
-    """HOT: read within this time."""
+    """A subject is HOT if it was read within this time."""
     warm_within: Interval = timedelta(days=7)
-    """WARM: read within this time."""
+    """A subject is WARM if it was read within this time."""
     hot_share: Share = 0.5
-    """The share of the calls that HOT subjects get at least, if as many are due. What a tier does not need goes to HOT,
-    then WARM, then COLD."""
+    """Minimum share of the calls for HOT subjects, if enough are due. Calls that a tier does not need go to HOT, then
+    WARM, then COLD."""
     warm_share: Share = 0.3
-    """The same for WARM ones."""
+    """Minimum share of the calls for WARM subjects."""
     cold_share: Share = 0.2
-    """The same for all others, so that they do not wait forever."""
+    """Minimum share of the calls for COLD subjects, so that they do not wait forever."""
     shortest: Interval = timedelta(minutes=10)
-    """`learned`: no subject is asked for more often."""
+    """`learned`: shortest time between two refreshes of a subject."""
     longest: Interval = timedelta(days=1)
-    """`learned`: none is asked for less often, so that a change of its habits is noticed."""
+    """`learned`: longest time between two refreshes, so that a changed rate is noticed."""
     hours_kept: Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))] = timedelta(days=400)
-    """How long the number of calls in each hour is kept."""
+    """How long the calls per hour are kept."""
 
     @field_validator("timezone")
     @classmethod
@@ -196,7 +189,7 @@ class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_doc
         try:
             ZoneInfo(value)
         except (KeyError, ValueError, OSError):
-            raise ValueError("is no time zone that this machine knows; they are named like Europe/Berlin") from None
+            raise ValueError("is not a known time zone; use a name such as Europe/Berlin") from None
         return value
 
     @model_validator(mode="after")
@@ -225,11 +218,11 @@ class GameSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     """The upstream of the built-in kind `character`: a game's open API, or `tidegate simulate game`."""
 
     url: str | None = None
-    """Where it is, such as `http://127.0.0.1:9200`; unset: this installation keeps no characters."""
+    """Address, such as `http://127.0.0.1:9200`; unset: no snapshots of characters."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """What is sent as `X-Api-Key`."""
+    """Sent as `X-Api-Key`."""
     ttl: Span = timedelta(minutes=15)
-    """For how long a character counts as fresh after it was checked."""
+    """How long a character is fresh after it was checked."""
 
     @field_validator("url")
     @classmethod
@@ -243,85 +236,86 @@ class GameSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
 
 
 class WorkerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How one process works on the events of one priority."""
+    """Refresh worker of one priority in one process."""
 
     concurrency: int = Field(default=8, ge=1, le=64)
-    """How many batches a process has in hand at once: so many times `batch` calls can be under way."""
+    """Number of batches in progress: up to `concurrency * batch` calls run at once."""
     batch: int = Field(default=20, ge=1, le=500)
-    """How many subjects are written at once, at most."""
+    """Maximum number of subjects per transaction."""
     gather: Moment = timedelta(milliseconds=10)
-    """How long the first result waits for others to be written with it."""
+    """How long the first result of a batch waits for more results."""
 
     @property
     def most_in_hand(self) -> int:
-        """Events that a process holds at once."""
+        """Maximum number of events in progress."""
         return self.concurrency * self.batch
 
 
 class LowWorkerSettings(WorkerSettings, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """The same for events that nobody waits for: fewer batches, and larger ones."""
+    """Worker settings for LOW events, for which no reader waits: fewer and larger batches."""
 
     concurrency: int = Field(default=2, ge=1, le=64)
-    """How many batches a process has in hand at once: so many times `batch` calls can be under way."""
+    """Number of batches in progress: up to `concurrency * batch` calls run at once."""
     batch: int = Field(default=100, ge=1, le=500)
-    """How many subjects are written at once, at most."""
+    """Maximum number of subjects per transaction."""
     gather: Moment = timedelta(milliseconds=150)
-    """How long the first result waits for others to be written with it."""
+    """How long the first result of a batch waits for more results."""
 
 
 class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How snapshots are kept fresh."""
+    """How snapshots are refreshed, cached and read."""
 
     transport: Literal["streams", "kafka"] = "streams"
-    """How events travel to the workers: on the server that is there anyway, or on Kafka (needs the extra `kafka`)."""
+    """Transport of refresh events: Redis Streams on the Valkey server, or Kafka (needs the extra `kafka`)."""
     previous_transport: Literal["streams", "kafka"] | None = None
-    """While events move from one transport to another: the one that was used before. Its events are still worked on,
-    and new ones go to `transport`. Unset it when the log says `snapshots.transport_drained`."""
+    """The transport used before, during a change of transport. Its events are still processed; new ones go to
+    `transport`. Unset it when the log says `snapshots.transport_drained`."""
     kafka: KafkaSettings = KafkaSettings()
-    """How Kafka is reached, where one of these is `kafka`."""
+    """Connection to Kafka, if a transport is `kafka`."""
     archive: ArchiveSettings = ArchiveSettings()
-    """What is remembered of snapshots, and where the old of it goes."""
+    """History of snapshots, and its archive."""
     prefetch: PrefetchSettings = PrefetchSettings()
-    """Which subjects are asked for by the clock, and how often."""
+    """Scheduled refreshes: which subjects, and how often."""
     game: GameSettings = GameSettings()
     """The upstream of the built-in kind `character`."""
     kinds: tuple[str, ...] = ()
-    """Kinds of your own, each as `module:name`: a `SnapshotKind`, or a class or function that makes one without
-    arguments. The module is installed, or lies in a folder of PYTHONPATH."""
+    """Additional kinds, each as `module:name`: a `SnapshotKind`, or a class or function that returns one without
+    arguments. The module must be installed or lie in a folder of PYTHONPATH."""
     high: WorkerSettings = WorkerSettings()
-    """How refreshes are made that somebody waits for."""
+    """Worker of HIGH refreshes: those that a reader may wait for."""
     low: LowWorkerSettings = LowWorkerSettings()
-    """How refreshes are made that nobody waits for."""
+    """Worker of LOW refreshes: prefetch."""
     tries: int = Field(default=3, ge=1, le=20)
-    """How often a call is made whose upstream fails, until the event is a dead letter."""
+    """Attempts per event when the upstream fails; after the last one the event becomes a dead letter."""
     first_pause: Brief = timedelta(seconds=1)
-    """The longest pause after the first of these failures; it doubles with each."""
+    """Longest pause after the first failed attempt; it doubles with each attempt."""
     most_deliveries: int = Field(default=25, ge=2, le=10**6)
-    """An event that was with so many workers, none of which came to an end with it, becomes a dead letter."""
+    """An event that was delivered more often without a result becomes a dead letter."""
     write_within: Brief = timedelta(seconds=5)
-    """A database that takes longer for one batch counts as away: nothing more is read until it is back."""
+    """A database that takes longer for one batch is treated as unavailable; no events are read until it is back."""
     missing_for: Span = timedelta(hours=1)
-    """How long it is remembered that the upstream has no such subject, before it is asked again."""
+    """How long "no such subject" is remembered before the upstream is asked again."""
     failed_for: Span = timedelta(minutes=1)
-    """How long readers leave a subject alone whose refresh failed for good. `refresh` and `replay` do not wait."""
+    """How long a read does not request another refresh after a permanent failure. `refresh` and `replay` always do."""
     local_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=0, le=2**40)
-    """How much of this process's memory holds snapshots that were read before."""
+    """Memory of this process for recently read snapshots."""
     local_cache_for: Brief = timedelta(seconds=10)
-    """How long they are held at most. They go when they are told to have changed; this is for news that is lost."""
+    """Longest time a snapshot stays in the memory of a process. A refresh removes it earlier; this bounds the age if
+    that signal is lost."""
     cache_for: Span = timedelta(hours=1)
-    """How long the server holds a copy of a snapshot after it was refreshed, or read from SQL."""
+    """How long the Valkey server keeps a copy after a refresh or a read from SQL."""
     longest_wait: Brief = timedelta(seconds=25)
-    """How long `?wait=` may wait."""
+    """Maximum of `?wait=`."""
 
     @property
     def uses_kafka(self) -> bool:
-        """Whether Kafka is needed."""
+        """Whether a transport is Kafka."""
         return "kafka" in (self.transport, self.previous_transport)
 
     @model_validator(mode="after")
     def _moves_somewhere(self) -> Self:
         if self.previous_transport == self.transport:
-            raise ValueError("previous_transport must not be the same as transport")
+            raise ValueError("previous_transport must differ from transport")
         return self
 
     @field_validator("kinds")

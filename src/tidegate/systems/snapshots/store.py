@@ -1,7 +1,7 @@
-"""What is written of subjects; every function works in the caller's transaction.
+"""Reads and writes the rows of subjects; every function works in the transaction of the caller.
 
-The invariant: a version never goes back. Rows are locked in the order of their keys, and `precedence` decides under
-the lock: a result whose request was sent before that of the row writes nothing, whichever process brings it.
+Invariant: the version of a row never decreases. Rows are locked in key order, and `versions` decides under the lock: a
+result is not written if its request was sent before that of the row, whichever process brings it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,21 +20,22 @@ from tidegate.systems.snapshots.tables import snapshot_history, snapshot_status,
 
 _c = snapshots.c
 LOOK_WITHIN = timedelta(hours=1)
+"""After a read, the planner looks at a subject again within this time."""
 RETRYING, FAILED = "RETRYING", "FAILED"
+"""States in `snapshot_status`; a subject without a failed refresh has no row."""
 SAMPLE_PLACES = 2**31
 _SAMPLE_SALT = 1
-"""The order of samples is not the order in which subjects are asked for by the clock."""
-"""States of a subject whose refresh did not succeed; success has no row."""
+"""Makes the random order of samples independent of the order in which prefetch spreads subjects."""
 
 
 class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A subject as its row has it."""
+    """The stored row of a subject."""
 
     subject: SnapshotSubject
     version: int
     upstream_id: str | None
     body: bytes | None
-    """Compressed; None where the upstream never had it."""
+    """Compressed; None: the upstream never had the subject."""
     hash: str | None
     size: int
     last_updated_at: datetime | None
@@ -44,7 +45,7 @@ class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call to the upstream brought."""
+    """The result of a successful request, ready to be written."""
 
     subject: SnapshotSubject
     version: int
@@ -52,7 +53,7 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     checked_at: datetime
     """When the request was sent, by the server's clock."""
     body: bytes | None
-    """As it is kept, compressed; None: the upstream says that there is no such subject."""
+    """Compressed; None: the upstream has no such subject."""
     hash: str | None = None
     size: int = 0
     upstream_id: str | None = None
@@ -67,7 +68,7 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
         body: bytes,
         upstream_id: str | None = None,
     ) -> "Refreshed":
-        """A body as the upstream gave it, ready to be written."""
+        """Compress and hash an uncompressed body."""
         return cls(
             subject=subject,
             version=version,
@@ -80,49 +81,48 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteEffect(msgspec.Struct, frozen=True):
-    """What became of a result."""
+    """What writing a result did."""
 
     subject: SnapshotSubject
     version: int
     is_taken: bool
-    """False: a newer one is there already."""
+    """False: the row already has a newer result."""
     is_changed: bool
 
 
 def get_many(tx: Transaction, subjects: Iterable[SnapshotSubject]) -> dict[SnapshotSubject, SnapshotRow]:
-    """Those that are known."""
-    return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_among(subjects))))}
+    """Return the rows of the subjects that have one."""
+    return {each.subject: each for each in map(_snapshot, tx.execute(_READ.where(_of_subjects(subjects))))}
 
 
 class KnownSubject(msgspec.Struct, frozen=True):
-    """What is known of a subject."""
+    """The stored row and the status of a subject, where they exist."""
 
     row: SnapshotRow | None
-    trouble: "RefreshStatus | None"
-    """What is wrong with its refresh."""
+    status: "RefreshStatus | None"
 
 
-def look_many(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, KnownSubject]:
-    """What is known of these, and what is wrong with their refreshes."""
+def read_many(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, KnownSubject]:
+    """Return row and status of each subject."""
     rows = get_many(tx, subjects)
-    those = select(_status.kind, _status.key, *_TROUBLE_COLUMNS).where(_among(subjects, snapshot_status))
-    troubles = {SnapshotSubject(row[0], row[1]): _trouble(row[2:]) for row in tx.execute(those)}
-    return {each: KnownSubject(rows.get(each), troubles.get(each)) for each in subjects}
+    those = select(_status.kind, _status.key, *_STATUS_COLUMNS).where(_of_subjects(subjects, snapshot_status))
+    statuses = {SnapshotSubject(row[0], row[1]): _status_of(row[2:]) for row in tx.execute(those)}
+    return {each: KnownSubject(rows.get(each), statuses.get(each)) for each in subjects}
 
 
 def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bool = True) -> list[WriteEffect]:
-    """Write results, each subject's newest; tells what became of each, in the order given.
+    """Write the newest result of each subject; return the effect of every result, in the given order.
 
-    `keeps_history`: what changed is remembered beside what it changed to.
+    With `keeps_history`, each changed body is also added to the history.
     """
     newest = versions.newest(results)
-    present = _locked(tx, sorted(newest))
-    taken = [newest[each] for each in sorted(newest) if versions.counts(newest[each], present[each])]
-    # What went missing keeps its last body, for those who want to see what it was.
+    present = _lock_rows(tx, sorted(newest))
+    taken = [newest[each] for each in sorted(newest) if versions.replaces(newest[each], present[each])]
+    # A subject that the upstream no longer has keeps its last body.
     changed = {each.subject for each in taken if each.body is not None and present[each.subject].hash != each.hash}
     _write(tx, [each for each in taken if each.subject in changed], present)
     if keeps_history:
-        _remember(tx, [each for each in taken if each.subject in changed])
+        _add_history(tx, [each for each in taken if each.subject in changed])
     _check(tx, [each for each in taken if each.subject not in changed], present)
     _clear_status(tx, [each.subject for each in taken])
     counted = {id(each) for each in taken}
@@ -137,52 +137,52 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
     ]
 
 
-def touch_asked(
+def record_reads(
     tx: Transaction, asked: Mapping[SnapshotSubject, datetime], look_within: timedelta = LOOK_WITHIN
 ) -> None:
-    """Note when subjects were last asked for; a time never goes back. They are HOT from then on.
+    """Record when subjects were last read; the time never decreases. The subjects become HOT.
 
-    Who plans the calls that nobody waits for looks at them again within `look_within`: they are read now.
+    Prefetch examines them again within `look_within`, since they are read now.
     """
     rows = [
         {"of_kind": subject.kind, "of_key": subject.key, "asked_at": at, "look_at": at + look_within}
         for subject, at in sorted(asked.items(), key=lambda each: each[0])
     ]
     if rows:
-        tx.execute(_ASKED, rows)
+        tx.execute(_RECORD_READ, rows)
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A refresh that failed: for good, or it is being tried again."""
+    """A refresh that failed permanently, or that is being retried."""
 
     subject: SnapshotSubject
     state: str = FAILED
     version: int | None
-    """Of the call that failed, or of its event where none was made; None: unknown."""
+    """Version of the failed request, or of its event if none was sent; None: unknown."""
     reason: str
     message: str
     tries: int
 
 
-def note_failures(tx: Transaction, failures: Sequence[FailedAttempt]) -> list[FailedAttempt]:
-    """Note refreshes that failed. Those that count: the others have as new a success, or a newer one."""
+def record_failures(tx: Transaction, failures: Sequence[FailedAttempt]) -> list[FailedAttempt]:
+    """Record failed refreshes; return those recorded. The others are older than the last success of their subject."""
     if not failures:
         return []
-    present = _locked(tx, sorted({each.subject for each in failures}))
+    present = _lock_rows(tx, sorted({each.subject for each in failures}))
     counted = [
         each
         for each in failures
-        if each.version is None or versions.failure_counts(each.version, present[each.subject].version)
+        if each.version is None or versions.is_failure_current(each.version, present[each.subject].version)
     ]
     for each in counted:
-        _note(tx, each)
-    # Made to be locked, and of no other use: a row that was never written would be planned for.
+        _record_failure(tx, each)
+    # These rows were only inserted to be locked. Prefetch would schedule a row without content.
     if unwritten := [subject for subject, row in present.items() if not row.version]:
-        tx.execute(delete(snapshots).where(_among(unwritten)))
+        tx.execute(delete(snapshots).where(_of_subjects(unwritten)))
     return counted
 
 
-def _note(tx: Transaction, failure: FailedAttempt) -> None:
+def _record_failure(tx: Transaction, failure: FailedAttempt) -> None:
     key = {"kind": failure.subject.kind, "key": failure.subject.key}
     values = {
         "state": failure.state,
@@ -198,7 +198,7 @@ def _note(tx: Transaction, failure: FailedAttempt) -> None:
 
 
 class RefreshStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a refresh did not succeed yet."""
+    """Why the refresh of a subject did not succeed: a row of `snapshot_status`."""
 
     state: str
     reason: str
@@ -208,22 +208,22 @@ class RefreshStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether nobody tries again before it is asked for again."""
+        """Whether the refresh failed permanently and is not retried."""
         return self.state == FAILED
 
 
-def trouble_of(tx: Transaction, subject: SnapshotSubject) -> RefreshStatus | None:
-    """What is wrong with the refresh of a subject; None where nothing is."""
-    row = tx.execute(_TROUBLE, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
-    return None if row is None else _trouble(row)
+def status_of(tx: Transaction, subject: SnapshotSubject) -> RefreshStatus | None:
+    """Return the status of a subject; None: its last refresh succeeded."""
+    row = tx.execute(_STATUS, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
+    return None if row is None else _status_of(row)
 
 
-def _trouble(row: Sequence[Any]) -> RefreshStatus:
+def _status_of(row: Sequence[Any]) -> RefreshStatus:
     return RefreshStatus(state=row[0], reason=row[1], message=row[2], tries=row[3], changed_at=row[4])
 
 
-def troubled(tx: Transaction, limit: int = 100) -> list[tuple[SnapshotSubject, str, str, int]]:
-    """Subjects whose refresh is being tried again or has failed, the latest first: state, reason, tries."""
+def failing_subjects(tx: Transaction, limit: int = 100) -> list[tuple[SnapshotSubject, str, str, int]]:
+    """Return subjects in `snapshot_status`, the latest first: state, reason, attempts."""
     at = snapshot_status.c
     rows = tx.execute(
         select(at.kind, at.key, at.state, at.reason, at.tries).order_by(at.changed_at.desc()).limit(limit)
@@ -236,9 +236,9 @@ _READ = select(
     *(_c.last_updated_at, _c.last_checked_at, _c.missing_since, _c.last_asked_at),
 )
 _status = snapshot_status.c
-_TROUBLE_COLUMNS = (_status.state, _status.reason, _status.message, _status.tries, _status.changed_at)
-_TROUBLE = select(*_TROUBLE_COLUMNS).where(_status.kind == bindparam("of_kind"), _status.key == bindparam("of_key"))
-_ASKED = (
+_STATUS_COLUMNS = (_status.state, _status.reason, _status.message, _status.tries, _status.changed_at)
+_STATUS = select(*_STATUS_COLUMNS).where(_status.kind == bindparam("of_kind"), _status.key == bindparam("of_key"))
+_RECORD_READ = (
     update(snapshots)
     .where(
         _c.kind == bindparam("of_kind"),
@@ -256,7 +256,7 @@ _ASKED = (
 )
 
 
-class _Present(msgspec.Struct, frozen=True):
+class _CurrentRow(msgspec.Struct, frozen=True):
     version: int
     hash: str | None
     last_checked_at: datetime | None
@@ -266,24 +266,24 @@ class _Present(msgspec.Struct, frozen=True):
 
     @property
     def current_hash(self) -> str | None:
-        """A subject that went missing keeps its last body, which is not what the upstream has."""
+        """None for a subject that the upstream no longer has, although its last body is kept."""
         return None if self.missing_since is not None else self.hash
 
 
 def _sample_place(subject: SnapshotSubject) -> int:
-    """The place of a subject in a random order of all subjects; the same in every process."""
+    """Return the position of a subject in a random order of all subjects, equal in every process."""
     return int(fraction(subject, _SAMPLE_SALT) * SAMPLE_PLACES)
 
 
-def _locked(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, _Present]:
-    """The rows of these subjects, made where there are none, and ours until the commit."""
+def _lock_rows(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[SnapshotSubject, _CurrentRow]:
+    """Insert missing rows, and return all rows locked until the commit."""
     empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
     made = [{"kind": each.kind, "key": each.key, "sample_place": _sample_place(each), **empty} for each in subjects]
     tx.insert_many(snapshots, made, skip_existing=True)
     columns = (_c.version, _c.hash, _c.last_checked_at, _c.missing_since, _c.changes, _c.change_rate)
-    those = select(_c.kind, _c.key, *columns).where(_among(subjects))
+    those = select(_c.kind, _c.key, *columns).where(_of_subjects(subjects))
     rows = tx.execute(those.order_by(_c.kind, _c.key).with_for_update())
-    return {SnapshotSubject(row[0], row[1]): _Present(*row[2:]) for row in rows}
+    return {SnapshotSubject(row[0], row[1]): _CurrentRow(*row[2:]) for row in rows}
 
 
 _WRITE = (
@@ -316,7 +316,7 @@ _CHECK = (
 )
 
 
-def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[SnapshotSubject, _Present]) -> None:
+def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[SnapshotSubject, _CurrentRow]) -> None:
     rows = [
         _row(each, present[each.subject])
         | {"new_upstream_id": each.upstream_id, "new_body": each.body, "new_hash": each.hash, "new_size": each.size}
@@ -326,14 +326,14 @@ def _write(tx: Transaction, results: Sequence[Refreshed], present: Mapping[Snaps
         tx.execute(_WRITE, rows)
 
 
-def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[SnapshotSubject, _Present]) -> None:
+def _check(tx: Transaction, results: Sequence[Refreshed], present: Mapping[SnapshotSubject, _CurrentRow]) -> None:
     rows = [_row(each, present[each.subject]) for each in results]
     if rows:
         tx.execute(_CHECK, rows)
 
 
-def _row(result: Refreshed, before: _Present) -> dict[str, Any]:
-    """What every result writes."""
+def _row(result: Refreshed, before: _CurrentRow) -> dict[str, Any]:
+    """Return the columns that every result writes."""
     checked = result.checked_at
     return {
         "of_kind": result.subject.kind,
@@ -345,17 +345,17 @@ def _row(result: Refreshed, before: _Present) -> dict[str, Any]:
     }
 
 
-def _rate(result: Refreshed, before: _Present) -> float | None:
-    """What this check tells of how often the subject changes: nothing, where there is nothing to compare."""
+def _rate(result: Refreshed, before: _CurrentRow) -> float | None:
+    """Return the updated change rate; unchanged if there is no earlier body to compare with."""
     if before.last_checked_at is None or before.hash is None or result.body is None:
         return before.change_rate
-    # Never negative: the server's clock may have been set back.
+    # Not negative: the server's clock may have been set back.
     elapsed = max(0.0, (result.checked_at - before.last_checked_at) / timedelta(days=1))
-    # The first body of all was no change.
+    # The first body is not counted as a change.
     return learn(before.change_rate, max(0, before.changes - 1), elapsed, changed=before.hash != result.hash)
 
 
-def _remember(tx: Transaction, results: Sequence[Refreshed]) -> None:
+def _add_history(tx: Transaction, results: Sequence[Refreshed]) -> None:
     rows = [
         {
             "kind": each.subject.kind,
@@ -374,11 +374,11 @@ def _remember(tx: Transaction, results: Sequence[Refreshed]) -> None:
 
 def _clear_status(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> None:
     if subjects:
-        tx.execute(delete(snapshot_status).where(_among(subjects, snapshot_status)))
+        tx.execute(delete(snapshot_status).where(_of_subjects(subjects, snapshot_status)))
 
 
-def _among(subjects: Iterable[SnapshotSubject], table: Table = snapshots) -> ColumnElement[bool]:
-    """Kind by kind, and not as pairs: SQLite would go through the whole table for these."""
+def _of_subjects(subjects: Iterable[SnapshotSubject], table: Table = snapshots) -> ColumnElement[bool]:
+    """Return a condition per kind, not on (kind, key) pairs: SQLite would scan the whole table for pairs."""
     keys: dict[str, list[str]] = {}
     for each in subjects:
         keys.setdefault(each.kind, []).append(each.key)

@@ -1,4 +1,4 @@
-"""Declares snapshots to the application."""
+"""Declares the system `snapshots` to the application."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotSystem(System):
-    """Copies of what a rate-limited API says of subjects, read at once and refreshed in the background."""
+    """Stored copies of objects of a rate-limited API: read at once, refreshed in the background."""
 
     name = "snapshots"
     sections = {"snapshots": "tidegate.systems.snapshots.settings:SnapshotSettings"}
@@ -24,12 +24,12 @@ class SnapshotSystem(System):
     kept_tables = {
         "snapshot_archives": "one row for each file of the archive",
         "snapshot_history": "moved to the archive (`snapshots.archive`)",
-        "snapshot_status": "one row for each subject whose refresh fails; deleted when it succeeds",
+        "snapshot_status": "one row for each subject with a failed refresh; deleted by a success",
         "snapshots": "one row for each subject",
     }
 
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
-        """Kinds and transport."""
+        """Checks of the configured kinds and of the transport."""
         from tidegate.systems.snapshots.kinds import by_name, configured_kinds
         from tidegate.systems.snapshots.settings import SnapshotSettings
         from tidegate.systems.snapshots.transports.opening import open_kafka
@@ -44,7 +44,7 @@ class SnapshotSystem(System):
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
-        """Snapshots, for the length of a block."""
+        """Open snapshots for the length of a block."""
         from tidegate.systems.snapshots.kinds import configured_kinds
         from tidegate.systems.snapshots.service import OpenSnapshots, open_snapshots
 

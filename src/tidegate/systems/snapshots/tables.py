@@ -1,9 +1,4 @@
-"""What is known of subjects.
-
-Which files of the archive there are.
-
-What was asked for by the clock.
-"""
+"""Tables of snapshots, their history and status, the files of the archive, and the calls of prefetch."""
 
 from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
@@ -32,19 +27,19 @@ snapshots = Table(
     Column("missing_since", UtcDateTime),
     Column("last_asked_at", UtcDateTime),
     Column("next_due_at", UtcDateTime),
-    # How lately it was read, when it was last planned or read: 0 HOT, 1 WARM, 2 COLD.
+    # The tier when the subject was last planned or read: 0 HOT, 1 WARM, 2 COLD.
     Column("tier", SmallInteger, nullable=False, server_default="2"),
     Column("checks", Integer, nullable=False),
     Column("changes", Integer, nullable=False),
     Column("change_rate", Float),
-    # By a hash of the subject: rows that follow each other by it are a random sample.
+    # Derived from a hash of the subject: consecutive rows in this order are a random sample.
     Column("sample_place", Integer, nullable=False, server_default="0"),
     Index(None, "next_due_at"),
     Index(None, "tier", "next_due_at"),
     Index(None, "kind", "sample_place"),
     **TABLE_OPTIONS,
 )
-"""One row for each subject that was ever asked for. The version only grows: the database decides which write wins."""
+"""One row for each subject. The version only grows; `versions` decides which result is written."""
 
 snapshot_history = Table(
     "snapshot_history",
@@ -53,7 +48,7 @@ snapshot_history = Table(
     Column("key", exact_text(LONGEST_KEY), primary_key=True),
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("changed_at", UtcDateTime, nullable=False),
-    # Of that moment, in UTC: whole days go to the archive, in the order of their keys.
+    # The UTC day of `changed_at`: the archive moves whole days, ordered by key.
     Column("day", Date, nullable=False),
     Column("body", packed_body, nullable=False),
     Column("hash", exact_text(HASH_LENGTH), nullable=False),
@@ -61,7 +56,7 @@ snapshot_history = Table(
     Index(None, "day", "kind", "key"),
     **TABLE_OPTIONS,
 )
-"""What subjects were, from each change on. What is old goes to the archive."""
+"""Each changed version of a subject. Old rows move to the archive."""
 
 snapshot_status = Table(
     "snapshot_status",
@@ -76,7 +71,7 @@ snapshot_status = Table(
     Index(None, "state", "changed_at"),
     **TABLE_OPTIONS,
 )
-"""Sparse: only subjects whose refresh is being tried again, or has failed. Success removes the row."""
+"""Only subjects with a refresh that failed or is being retried. A successful refresh deletes the row."""
 
 
 snapshot_archives = Table(
@@ -93,7 +88,7 @@ snapshot_archives = Table(
     Index(None, "kind", "day"),
     **TABLE_OPTIONS,
 )
-"""One row for each file, written in the step that removes what it holds from `snapshot_history`."""
+"""One row for each file of the archive, written by the transaction that deletes its rows from `snapshot_history`."""
 
 
 prefetch_hours = Table(
@@ -105,4 +100,4 @@ prefetch_hours = Table(
     Column("price", Float),
     **TABLE_OPTIONS,
 )
-"""The calls of each hour, by the clocks of the settings' time zone; and the price of a call, when it last changed."""
+"""Calls that prefetch made in each hour, in the configured time zone, and the last price of a call."""

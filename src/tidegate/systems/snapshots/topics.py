@@ -1,9 +1,8 @@
-"""The topic `snapshots` of the dashboard: calls against their limits, freshness, and waiting refreshes.
+"""The dashboard topic `snapshots`: calls against their limits, freshness, and waiting refreshes.
 
-How fresh snapshots are, by a random sample of bounded size, so that the look costs the same for ever.
-
-Each row has a place in a random order (`sample_place`). A sample is the rows that follow a place drawn at random, each
-kind with its share; the first places follow the last ones.
+Freshness is measured on a random sample of bounded size, so its cost does not depend on the number of subjects. Each
+row has a position in a random order (`sample_place`). A sample consists of the rows that follow a random position, with
+an equal share for each kind; the order is circular.
 """
 
 import asyncio
@@ -31,28 +30,28 @@ _c, _status = snapshots.c, snapshot_status.c
 
 
 class FreshnessSample(msgspec.Struct, frozen=True, kw_only=True):
-    """How good the snapshots of a sample are, as readers would be told at this moment."""
+    """Freshness of a sample of snapshots, as readers would see it now."""
 
     sampled: int
-    """How many subjects were looked at."""
+    """Number of subjects in the sample."""
     is_all: bool
-    """Whether those are all there are."""
+    """Whether the sample has all subjects."""
     fresh: int
     stale: int
     updating: int
-    """Nothing is known of them yet."""
+    """Subjects without a snapshot."""
     not_found: int
-    """The upstream has no such subject."""
+    """Subjects that the upstream does not have."""
     failed: int
-    """Of all subjects: those whose last refresh failed for good, ten thousand at most."""
+    """Number of all subjects priorities last refresh failed permanently; at most 10,000 are counted."""
 
 
 def freshness_mix(
     tx: Transaction, ttls: Mapping[str, timedelta], most: int = 1000, start: int | None = None
 ) -> FreshnessSample:
-    """Look at up to `most` subjects of all kinds together, chosen at random, each kind with its share.
+    """Sample up to `most` subjects, an equal share for each kind.
 
-    `start`: the place at which the sample begins; drawn at random by default.
+    `start`: the position at which the sample begins; random by default.
     """
     require_positive("most", most)
     share = max(1, most // max(1, len(ttls)))
@@ -66,12 +65,12 @@ def freshness_mix(
         if len(rows) < share:
             rows += tx.execute(those.where(_c.sample_place < start).limit(share - len(rows)))
         for size, checked_at, missing_since in rows:
-            counts[_judged(size, checked_at, missing_since, tx.now - ttl)] += 1
+            counts[_freshness_of(size, checked_at, missing_since, tx.now - ttl)] += 1
         sampled, is_all = sampled + len(rows), is_all and len(rows) < share
     return FreshnessSample(sampled=sampled, is_all=is_all, failed=_failed(tx), **counts)
 
 
-def _judged(size: int, checked_at: datetime | None, missing_since: datetime | None, fresh_since: datetime) -> str:
+def _freshness_of(size: int, checked_at: datetime | None, missing_since: datetime | None, fresh_since: datetime) -> str:
     if missing_since is not None:
         return "not_found"
     if not size:
@@ -86,7 +85,7 @@ def _failed(tx: Transaction) -> int:
 
 ALL_PRIORITIES = "all"
 _ONE_SECOND = timedelta(seconds=1)
-"""The use of a window of this length is a rate per second."""
+"""The usage of a limit with this window is a rate per second."""
 _SAMPLE_FOR_MS = milliseconds(timedelta(seconds=10))
 
 
@@ -95,21 +94,21 @@ class KindView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     ttl_s: float
-    """For how long one is fresh."""
+    """How long a snapshot is fresh."""
 
 
 class RateView(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of the last second."""
+    """Calls in the last second."""
 
     priority: str
-    """high, low, or all."""
+    """`high`, `low` or `all`."""
     per_second: float | None
-    """Null where no rule counts them."""
+    """Null: no rule counts them."""
     limit: float | None
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that holds all callers together."""
+    """A rule of the limiter that all processes share."""
 
     name: str
     used: int
@@ -117,12 +116,12 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float | None
     """Null for a rate, which has no window."""
     per_second: float | None
-    """Of a rate."""
+    """Permits per second of a rate."""
     priorities: list[str]
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
-    """Refreshes that are asked for, and begun by nobody."""
+    """Refresh events that no worker has received."""
 
     topic: str
     group: str
@@ -130,7 +129,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """Snapshots at a glance. What could not be found out is null, and `unknown` says why."""
+    """Overview of snapshots. A value that could not be read is null, and `unknown` says why."""
 
     at: datetime
     kinds: list[KindView]
@@ -139,7 +138,7 @@ class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, int] | None
     """Calls that wait for a permit, by priority."""
     paused_until: datetime | None
-    """The upstream asked for a rest until then; null where it did not."""
+    """End of a pause that the upstream required; null: no pause."""
     freshness: FreshnessSample | None
     topics: list[TopicView] | None
     dead: int | None
@@ -147,7 +146,7 @@ class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotsOverviewReader:
-    """Reads the overview. What cannot be read in time is null in it."""
+    """Reads the overview; a value that cannot be read in time is null."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots, self._database = snapshots, snapshots.parts.database
@@ -156,7 +155,7 @@ class SnapshotsOverviewReader:
         self._sampling = asyncio.Lock()
 
     async def read(self) -> SnapshotsOverview:
-        """The current state."""
+        """Return the current overview."""
         reads = PartialReads()
         status, lags, dead, mix = await asyncio.gather(
             reads.read(VALKEY, self._snapshots.limiter.status(), "rates", "rules", "waiting"),
@@ -179,7 +178,7 @@ class SnapshotsOverviewReader:
         )
 
     async def lags(self) -> list[TopicView]:
-        """How many refreshes wait in each topic."""
+        """Return the lag of each topic."""
         lags = await asyncio.gather(*(self._snapshots.transport.lag(*place) for place in GROUPS.items()))
         return [
             TopicView(topic=str(topic), group=group, lag=lag)
@@ -187,7 +186,7 @@ class SnapshotsOverviewReader:
         ]
 
     def rates(self, status: LimiterStatus) -> list[RateView]:
-        """Calls of the last second: all, those of LOW, and so those of HIGH, as far as there are rules that count."""
+        """Return the calls of the last second: all, LOW and HIGH, if there are limits that count them."""
         every, low = self._second_of(status, ALL), self._second_of(status, frozenset({Priority.LOW}))
         high = None if every is None or low is None else max(0.0, every[0] - low[0])
         top = None if every is None else every[1]
@@ -201,10 +200,10 @@ class SnapshotsOverviewReader:
             ),
         ]
 
-    def _second_of(self, status: LimiterStatus, whose: frozenset[Priority]) -> tuple[float, float] | None:
+    def _second_of(self, status: LimiterStatus, priorities: frozenset[Priority]) -> tuple[float, float] | None:
         used = {usage.name: usage.used for usage in status.usage}
         for rule in self._rules:
-            if isinstance(rule, Limit) and rule.window == _ONE_SECOND and rule.priorities == whose:
+            if isinstance(rule, Limit) and rule.window == _ONE_SECOND and rule.priorities == priorities:
                 return float(used[rule.name]), float(rule.permits)
         return None
 
@@ -226,7 +225,7 @@ class SnapshotsOverviewReader:
         return self._snapshots.limiter.settings.rules
 
     async def _freshness(self) -> FreshnessSample:
-        """A sample reads a thousand rows, so it is kept for a while, and concurrent readers share it."""
+        """Return the sample, which is reused for a while and shared by concurrent readers."""
         async with self._sampling:
             kept_until_ms, mix = self._sample
             if mix is None or monotonic_ms() >= kept_until_ms:

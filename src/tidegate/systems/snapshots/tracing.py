@@ -1,7 +1,7 @@
-"""What a trace says of refreshes. An event carries its place in the trace as its correlation id.
+"""Spans of refreshes. An event carries its trace context as its correlation id.
 
-request refresh          by whoever asked, below a request of his or as a trace of its own
-  refresh character      by whichever process gets the event
+request refresh          in the process that requests it, as child of the caller's span or as a new trace
+  refresh character      in the process that handles the event
     call, write
 """
 
@@ -19,7 +19,7 @@ _LENGTH = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
 
 def begin_request(subject: SnapshotSubject, priority: Priority, reason: Reason) -> "Span | None":
-    """The span of a request for a refresh, to be ended when its event is published; None where it is not traced.
+    """Begin the span of a request, to be ended when its event is published; None if tracing is off.
 
     Its `traceparent` is the correlation id of the event.
     """
@@ -31,13 +31,13 @@ def begin_request(subject: SnapshotSubject, priority: Priority, reason: Reason) 
 
 
 def end_request(span: "Span", version: int) -> None:
-    """Its event was published, under this version."""
+    """End the span of a request after its event was published."""
     span.note({"tidegate.version": version})
     span.end()
 
 
 def begin_refresh(event: RefreshEvent, deliveries: int) -> "Span | None":
-    """The span of an event that is worked on; None where it is not traced, or not by us."""
+    """Begin the span of an event; None if tracing is off or the correlation id is not a trace context."""
     tracer, parent = traces.tracer(), event.correlation_id
     if tracer is None or parent is None or len(parent) != _LENGTH or not parent.startswith("00-"):
         return None
@@ -46,7 +46,10 @@ def begin_refresh(event: RefreshEvent, deliveries: int) -> "Span | None":
 
 
 def end_refresh(span: "Span", dead: FailedRefresh | None, *, is_written: bool, began_ns: int) -> None:
-    """It was written, or became a dead letter, or was nobody's wish any more; `began_ns` is when writing began."""
+    """End the span of an event that was written, became a dead letter or was obsolete.
+
+    `began_ns`: when writing began.
+    """
     if is_written:
         span.child("write", began_ns=began_ns)
     span.note({"tidegate.outcome": "refreshed" if is_written else "obsolete" if dead is None else "dead"})

@@ -1,12 +1,12 @@
-"""Calls to the Valkey server, and whether it serves: judged by the server, not by the delays of this process.
+"""Guards calls to the Valkey server, and decides whether it is available: by the server, not by delays of this process.
 
-A call that does not end in time may have waited for its turn in this process, or for the processor; a connection may
-break while the server is fine. So a failed call counts against the server only if the server does not answer a PING
-either. The time that commands of this process wait for each other, and the time for which the event loop was held up,
-are not counted at all.
+A call that does not finish in time may have waited in this process or for the processor, and a connection may break
+while the server is fine. So a failed call counts against the server only if the server does not answer a PING either.
+The time that commands of this process wait for each other, and the time for which the event loop was blocked, are not
+counted.
 
-While the server fails or refuses writes, one task tries it: when the breaker allows it, and otherwise with growing
-pauses. Only that task declares the server back, so one success among many failures wakes no waiting reader.
+While the server fails or refuses writes, one task tries it: when the breaker allows it, otherwise with growing pauses.
+Only that task declares the server available again, so one success among many failures wakes no waiting reader.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tidegate.storage.valkey import Unit, Valkey
 T = TypeVar("T")
 
 _PING_WITHIN_S = 2.0
-"""A new connection takes a few answers before that of the PING."""
+"""Longer than a call: a new connection needs several round trips before the PING is answered."""
 _PAUSES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=2), jitter=0.5)
 
 
@@ -34,55 +34,55 @@ class ServerBusy(Unavailable):
     """The call failed although the server answers: the server or this process was too slow."""
 
 
-class _StillThere(Exception):
+class _ServerAnswers(Exception):
     """A failed call to a server that answers, inside the breaker: it is not a failure of the server."""
 
 
 class ServerState(Enum):
-    """What is known of the server."""
+    """Availability of the server."""
 
-    THERE = auto()
-    DOUBTFUL = auto()
-    """A call failed a moment ago, it refuses writes, or it is being tried: it may be back soon."""
-    AWAY = auto()
-    """It failed time after time, and is left alone for a while."""
+    AVAILABLE = auto()
+    UNCERTAIN = auto()
+    """A call failed a moment ago, the server refuses writes, or it is being tried: it may be available soon."""
+    UNAVAILABLE = auto()
+    """Calls failed repeatedly; the breaker is open."""
 
 
 class ValkeyGuard:
-    """Stands between the server and the parts of this process that read copies and ask for refreshes."""
+    """Runs the calls of this process to the Valkey server behind a circuit breaker."""
 
     def __init__(self, valkey: Valkey, breaker: CircuitBreaker, unit: Unit) -> None:
-        """`unit`: of the keys whose writes matter."""
+        """`unit`: where the probe writes, so that it is refused like the writes of snapshots."""
         self._valkey, self._breaker, self._probe = valkey, breaker, unit.key("probe")
         self._outage = Outage("snapshots")
         self._has_failed, self._refuses = False, False
         self._pinging: asyncio.Task[bool] | None = None
-        self._trying: asyncio.Task[None] | None = None
+        self._trial: asyncio.Task[None] | None = None
         self.on_return: list[Callable[[], object]] = []
-        """Called when the server serves again."""
+        """Called when the server is available again."""
 
     @property
-    def standing(self) -> ServerState:
-        """As far as is known now."""
+    def state(self) -> ServerState:
+        """Current state of the server."""
         match self._breaker.state:
             case CircuitBreakerState.CLOSED:
-                return ServerState.DOUBTFUL if self._has_failed or self._refuses else ServerState.THERE
+                return ServerState.UNCERTAIN if self._has_failed or self._refuses else ServerState.AVAILABLE
             case CircuitBreakerState.TRYING:
-                return ServerState.DOUBTFUL
+                return ServerState.UNCERTAIN
             case CircuitBreakerState.OPEN:
-                return ServerState.AWAY
+                return ServerState.UNAVAILABLE
 
     async def call(self, work: Callable[[], Awaitable[T]], *, within_s: float) -> T:
-        """Do this on the server.
+        """Run a call to the server.
 
-        Raises `CircuitOpen` without trying, `ValkeyUnavailable` where the server is away, `ServerBusy` where the call
-        failed although it is there, and `ServerRefused` where it answers but will not do it.
+        Raises `CircuitOpen` without trying, `ValkeyUnavailable` if the server is unavailable, `ServerBusy` if the call
+        failed although the server answers, and `ServerRefused` if the server refuses it.
         """
         try:
             with self._breaker.attempt():
                 return await self._attempt(work, within_s)
-        except _StillThere as still_there:
-            raise ServerBusy(str(still_there)) from still_there.__cause__
+        except _ServerAnswers as failed:
+            raise ServerBusy(str(failed)) from failed.__cause__
         except CircuitOpen:
             raise
         except ServerRefused as error:
@@ -95,8 +95,8 @@ class ValkeyGuard:
             raise
 
     async def close(self) -> None:
-        """End what goes on in the background."""
-        await end(*(each for each in (self._trying, self._pinging) if each is not None))
+        """Stop the background tasks."""
+        await end(*(each for each in (self._trial, self._pinging) if each is not None))
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], within_s: float) -> T:
         try:
@@ -107,11 +107,11 @@ class ValkeyGuard:
         except (Unavailable, OSError, TimeoutError) as error:
             what = str(error) or f"no answer within {within_s:g} s"
             if await self._answers():
-                raise _StillThere(f"{self._valkey.address}: {what}; the server is there") from error
+                raise _ServerAnswers(f"{self._valkey.address}: {what}; the server answers PING") from error
             raise ValkeyUnavailable(f"{self._valkey.address}: {what}") from error
 
     async def _answers(self) -> bool:
-        """Whether the server answers at all; one question for all callers that want to know at the same time."""
+        """Return whether the server answers a PING; concurrent callers share one PING."""
         if self._pinging is None or self._pinging.done():
             self._pinging = asyncio.create_task(self._ping(), name="ping the server")
         return await asyncio.shield(self._pinging)
@@ -126,21 +126,21 @@ class ValkeyGuard:
 
     def _keep_trying(self, error: Unavailable) -> None:
         self._outage.note(error)
-        if self._trying is None or self._trying.done():
-            self._trying = asyncio.create_task(self._try_until_it_serves(), name="try the server")
+        if self._trial is None or self._trial.done():
+            self._trial = asyncio.create_task(self._try_until_available(), name="try the server")
 
-    async def _try_until_it_serves(self) -> None:
+    async def _try_until_available(self) -> None:
         tries = 0
         while self._has_failed or self._refuses:
-            if (left_s := self._breaker.pause_left_s) > 0:  # looked at again: a timer may end a moment early
+            if (left_s := self._breaker.pause_left_s) > 0:  # checked again, because a timer may end early
                 await asyncio.sleep(left_s)
                 continue
             tries += 1
             if self._breaker.state is not CircuitBreakerState.OPEN:
                 await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
-            # As many trials as the breaker waits for; each says to the breaker how it ended.
-            is_there = await asyncio.gather(*(self._succeeds(self._valkey.ping) for _ in range(self._breaker.wanted)))
-            if not all(is_there) or self._breaker.state is not CircuitBreakerState.CLOSED:
+            # As many trials as the breaker requires to close.
+            succeeded = await asyncio.gather(*(self._succeeds(self._valkey.ping) for _ in range(self._breaker.wanted)))
+            if not all(succeeded) or self._breaker.state is not CircuitBreakerState.CLOSED:
                 continue
             self._has_failed = False
             if self._refuses and await self._succeeds(self._write):
@@ -150,11 +150,11 @@ class ValkeyGuard:
             callback()
 
     async def _succeeds(self, work: Callable[[], Awaitable[object]]) -> bool:
-        with suppress(Exception):  # whatever it is, the next try may end otherwise
+        with suppress(Exception):  # after any error the next trial may succeed
             await self.call(work, within_s=_PING_WITHIN_S)
             return True
         return False
 
     async def _write(self) -> None:
-        """Refused like any write, by a server that is read-only, out of memory or cannot save; changes nothing."""
+        """Write without effect: refused by a server that is read-only, out of memory or cannot save."""
         await self._valkey.execute("SETRANGE", self._probe, 0, b"")

@@ -1,11 +1,11 @@
-"""Which result of a subject counts, whichever process brings it and however late.
+"""Which result of a subject is kept, in whatever order and from whichever process the results arrive.
 
-A result's version is the time at which its request was sent, by the server's clock (that of the permit), in µs. The
-process's own clock and the time of processing have no part in it, so a worker that was frozen in the middle of a call
-does not undo what another brought meanwhile. The version is never lower than that of its event: versions of events grow
-beyond every version that was seen (see `Coalescer`), also where the server lost its data or its clock was set back.
+The version of a result is the time at which its request was sent: the time of its permit by the server's clock, in µs.
+The clock of the process and the time of processing are not used, so a worker that was frozen during a request does not
+overwrite a newer result. The version of a result is never lower than that of its event, and the versions of events grow
+beyond every version seen before (see `Coalescer`), even if the server lost its data or its clock was set back.
 
-The rules are pure: the store applies them under the lock of the row, and random schedules test them
+The rules are pure functions. The store applies them while it holds the lock of the row; random schedules test them
 (`python -m chaos.schedules`).
 """
 
@@ -18,35 +18,35 @@ _US_PER_MS = 1000
 
 
 class VersionedResult(Protocol):
-    """What a call brought."""
+    """The result of a request."""
 
     @property
     def subject(self) -> SnapshotSubject:
-        """The subject that was asked for."""
+        """The subject that was requested."""
         ...
 
     @property
     def version(self) -> int:
-        """See `version_of_result`."""
+        """The time of the request; see `version_of_result`."""
         ...
 
     @property
     def hash(self) -> str | None:
-        """Of its body; None: the upstream has no such subject."""
+        """Hash of the body; None: the upstream has no such subject."""
         ...
 
 
 class VersionedRow(Protocol):
-    """What the database has."""
+    """The stored state of a subject."""
 
     @property
     def version(self) -> int:
-        """Of the result that was written last; 0: none was."""
+        """Version of the result that was written last; 0: none was written."""
         ...
 
     @property
     def current_hash(self) -> str | None:
-        """Of its body; None: the upstream had no such subject, or nothing was written."""
+        """Hash of its body; None: the upstream had no such subject, or nothing was written."""
         ...
 
 
@@ -54,12 +54,12 @@ R = TypeVar("R", bound=VersionedResult)
 
 
 def version_of_result(event_version: int, granted_at_ms: int) -> int:
-    """The version of what a call brought: when its permit was granted, and never lower than that of its event."""
+    """Return the version of a result: when its permit was granted, but never lower than the version of its event."""
     return max(event_version, granted_at_ms * _US_PER_MS)
 
 
 def newest(results: Iterable[R]) -> dict[SnapshotSubject, R]:
-    """The one result of each subject that counts; of two that were sent in the same moment, the first."""
+    """Return the newest result of each subject; of two with equal versions, the first."""
     found: dict[SnapshotSubject, R] = {}
     for result in results:
         before = found.get(result.subject)
@@ -68,16 +68,17 @@ def newest(results: Iterable[R]) -> dict[SnapshotSubject, R]:
     return found
 
 
-def counts(result: VersionedResult, row: VersionedRow) -> bool:
-    """Whether it may be written over what the row has. The same result counts again: its first commit may be unknown.
+def replaces(result: VersionedResult, row: VersionedRow) -> bool:
+    """Return whether `result` may replace what `row` has.
 
-    Of two that were sent in the same moment the one that was written first stays, so that all copies agree.
+    The same result is accepted again, because the outcome of its first commit may be unknown. Of two different results
+    with equal versions, the one written first stays, so that all copies agree.
     """
     if result.version != row.version:
         return result.version > row.version
     return result.hash == row.current_hash
 
 
-def failure_counts(version: int, row_version: int) -> bool:
-    """Whether a failed call of this version is news: not where one that was sent then or later has succeeded."""
+def is_failure_current(version: int, row_version: int) -> bool:
+    """Return whether a failed request is recorded: not if a request sent at that time or later succeeded."""
     return version > row_version

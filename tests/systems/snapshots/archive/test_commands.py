@@ -69,6 +69,6 @@ def test_of_whom_nothing_is_known_nothing_is_told(tidegate: Tidegate):
     nobody, nonsense = tidegate("history", "character/nobody"), tidegate("history", "character")
 
     assert (nobody.exit_code, nonsense.exit_code) == (1, 1)
-    assert "nothing is known of what character/nobody was" in nobody.stdout
+    assert "no history of character/nobody" in nobody.stdout
     assert "set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true" in nobody.stdout
     assert isinstance(nonsense.exception, InvalidArgument)

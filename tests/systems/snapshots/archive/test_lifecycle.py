@@ -64,7 +64,7 @@ async def test_history_is_deleted_by_policy_with_its_rows(past: Past, folders: F
 
     assert (folders.days(folders.warm), folders.days(folders.cold)) == ([45], [400])
     assert [each.body for each in await past.history(folders.storage, HERO)] == [body(HERO, 45), body(HERO, 400)]
-    assert await past.database.transaction(ageing.forget_deleted, TODAY - timedelta(days=500)) == 0
+    assert await past.database.transaction(ageing.delete_rows, TODAY - timedelta(days=500)) == 0
 
 
 async def test_a_crash_between_copy_and_removal_is_repaired(

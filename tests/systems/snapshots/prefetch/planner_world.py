@@ -24,7 +24,7 @@ TODAY = date(2026, 11, 15)
 
 
 class Requests:
-    """Writes wishes down; one that is under way is coalesced, as the coalescer does, until it is `done`."""
+    """Records requests. A request of a subject that is not done yet is coalesced, as the coalescer does."""
 
     def __init__(self) -> None:
         self.published: list[RefreshRequest] = []
@@ -32,18 +32,18 @@ class Requests:
         self.under_way: set[SnapshotSubject] = set()
         self.trouble: Callable[[RefreshRequest], TidegateError | None] = lambda _: None
 
-    async def ask_many(self, wishes: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
-        return [self._ask(wish) for wish in wishes]
+    async def publish_many(self, requests: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
+        return [self._publish(request) for request in requests]
 
-    def _ask(self, wish: RefreshRequest) -> Outcome | TidegateError:
-        if (error := self.trouble(wish)) is not None:
+    def _publish(self, request: RefreshRequest) -> Outcome | TidegateError:
+        if (error := self.trouble(request)) is not None:
             return error
-        if wish.subject in self.under_way:
-            self.coalesced.append(wish)
-            return AlreadyProcessing(wish.known_version)
-        self.published.append(wish)
-        self.under_way.add(wish.subject)
-        return Published(wish.known_version + 1, "token")
+        if request.subject in self.under_way:
+            self.coalesced.append(request)
+            return AlreadyProcessing(request.known_version)
+        self.published.append(request)
+        self.under_way.add(request.subject)
+        return Published(request.known_version + 1, "token")
 
 
 class Planning:

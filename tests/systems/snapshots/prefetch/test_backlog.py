@@ -29,7 +29,7 @@ class Workers:
             now += timedelta(seconds=1)
             self.waiting = max(0.0, self.waiting - self.per_second)
             if now >= rests_until:
-                rest = await backlog.rest(now, offered)
+                rest = await backlog.pause(now, offered)
                 rests_until = now + rest
                 if not rest:
                     self.waiting += offered

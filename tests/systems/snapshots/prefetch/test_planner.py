@@ -79,8 +79,8 @@ async def test_a_subject_that_is_read_is_looked_at_within_the_hour(planning_ever
     mage = await planning.due("mage")
 
     asked = {SnapshotSubject("character", "hero"): NOON}
-    await planning.database.transaction(store.touch_asked, asked)
-    await planning.database.transaction(store.touch_asked, asked)
+    await planning.database.transaction(store.record_reads, asked)
+    await planning.database.transaction(store.record_reads, asked)
 
     hero = await planning.due("hero")
     assert hero is not None
@@ -178,9 +178,9 @@ class DyingRequests:
     def __init__(self, planning: Planning, *, before: bool) -> None:
         self._planning, self._before = planning, before
 
-    async def ask_many(self, wishes: list[RefreshRequest]) -> list[object]:
+    async def publish_many(self, wishes: list[RefreshRequest]) -> list[object]:
         if not self._before:
-            await self._planning.requests.ask_many(wishes)
+            await self._planning.requests.publish_many(wishes)
         raise Death
 
 
@@ -302,7 +302,7 @@ async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_pric
 async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check([f"c{n}" for n in range(8)])
-    await planning.database.transaction(store.touch_asked, {SnapshotSubject("character", "c0"): NOON})
+    await planning.database.transaction(store.record_reads, {SnapshotSubject("character", "c0"): NOON})
     await planning.set_due([f"c{n}" for n in range(3)], NOON)
 
     status = await planning.database.read(prefetch_status, PrefetchSettings(daily_budget=100), True)

@@ -28,7 +28,7 @@ def make_old(tx: Transaction, age: timedelta) -> None:
 
 
 async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deployment: Deployment):
-    planner, nightly = deployment.snapshots.upkeep
+    planner, nightly = deployment.snapshots.scheduled
     assert isinstance(planner, PrefetchPlanner)
     assert isinstance(nightly, NightlyArchive)
     async with deployment.working():

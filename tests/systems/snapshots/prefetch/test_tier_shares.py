@@ -30,7 +30,7 @@ def test_over_time_every_tier_gets_its_share_however_small_the_batches_are(most:
     lanes, taken = TierShares(PrefetchSettings()), dict.fromkeys(Tier, 0)
     for _ in range(1000 // most):
         split = lanes.split(dict.fromkeys(Tier, 100), most)
-        lanes.note(split)
+        lanes.apply(split)
         taken = {tier: taken[tier] + split.take[tier] for tier in Tier}
 
     assert taken[Tier.WARM] == pytest.approx(300, abs=most + 1)
@@ -55,7 +55,7 @@ async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planni
     await planning.check([*hot, *warm, *cold])
     read_at = dict.fromkeys(warm, NOON - timedelta(days=2)) | dict.fromkeys(hot, NOON)
     asked = {SnapshotSubject("character", key): at for key, at in read_at.items()}
-    await planning.database.transaction(store.touch_asked, asked)
+    await planning.database.transaction(store.record_reads, asked)
     planner = planning.planner(daily_budget=300, hot_within=timedelta(days=3), warm_within=timedelta(days=9))
     planning.clock.advance(timedelta(days=1))
     await planner.fire()
@@ -71,7 +71,7 @@ async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planni
 
 async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(planning: Planning):
     await planning.check(["hero", "mage"])
-    await planning.database.transaction(store.touch_asked, {SnapshotSubject("character", "hero"): NOON})
+    await planning.database.transaction(store.record_reads, {SnapshotSubject("character", "hero"): NOON})
     planning.clock.advance(timedelta(days=30))
     await planning.set_due(["hero", "mage"], NOON)
 
@@ -83,6 +83,6 @@ async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(
 async def test_a_subject_that_is_read_is_hot_at_once(planning: Planning):
     await planning.check(["hero", "mage"])
     await planning.planner().fire()
-    await planning.database.transaction(store.touch_asked, {SnapshotSubject("character", "hero"): NOON})
+    await planning.database.transaction(store.record_reads, {SnapshotSubject("character", "hero"): NOON})
 
     assert await planning.tiers() == {"hero": 0, "mage": 2}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tidegate.systems.snapshots.model import SnapshotSubject
-from tidegate.systems.snapshots.prefetch.policies import FixedTiers, SubjectFacts, Tier, next_place, tier_of
+from tidegate.systems.snapshots.prefetch.policies import FixedTiers, SubjectFacts, Tier, next_position, tier_of
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -55,10 +55,10 @@ def test_the_time_between_two_checks_is_about_the_period_of_the_tier(key: int, t
 
 @given(after=moments, period=st.timedeltas(timedelta(minutes=1), timedelta(days=30)), place=st.floats(0, 1))
 def test_a_place_comes_once_in_every_period(after: datetime, period: timedelta, place: float):
-    first = next_place(after, period, place)
+    first = next_position(after, period, place)
 
     assert after < first <= after + period
-    assert next_place(first, period, place) == first + period
+    assert next_position(first, period, place) == first + period
 
 
 @pytest.mark.parametrize("tier", list(Tier))

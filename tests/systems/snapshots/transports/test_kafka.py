@@ -16,7 +16,7 @@ from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Publisher
 from tidegate.systems.snapshots.transports.kafka.dead_letters import DeadMessages
-from tidegate.systems.snapshots.transports.kafka.topics import HANDLED
+from tidegate.systems.snapshots.transports.kafka.topics import DROPPED
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
 from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, Message, RefreshTopic
 
@@ -182,7 +182,7 @@ async def test_of_two_who_drop_at_once_one_is_told_that_it_did(kafka: KafkaTrans
         return list(range(TOPICS[RefreshTopic.DEAD].partitions))
 
     readers = [KafkaReader(settings), KafkaReader(settings)]
-    topic, notes = f"{settings.prefix}{RefreshTopic.DEAD}", f"{settings.prefix}{HANDLED}"
+    topic, notes = f"{settings.prefix}{RefreshTopic.DEAD}", f"{settings.prefix}{DROPPED}"
     views = [DeadMessages(each, topic=topic, notes=notes, partitions=partitions, note=note) for each in readers]
     try:
         assert sorted(await asyncio.gather(*(each.drop(entry.id) for each in views))) == [False, True]

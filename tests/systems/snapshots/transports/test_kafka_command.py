@@ -35,15 +35,15 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> Generator[Command]:
 def test_topics_are_shown_made_and_shown_again(topics: Command):
     missing = topics()
     assert missing.exit_code == 1
-    assert missing.output.count("missing. Make it with --create.") == 4
+    assert missing.output.count("missing. Create it with --create.") == 4
 
     made = topics("--create")
     assert made.exit_code == 0, made.output
-    assert "update-priority-high: made, 24 partitions, 1 copy, as it should be" in made.output
+    assert "update-priority-high: created, 24 partitions, 1 replica, as specified" in made.output
 
     nothing = topics("--set-back", "update-priority-high", "--to", "2026-11-15T12:00Z")
     assert nothing.exit_code == 0, nothing.output
-    assert "high-worker goes on in 24 partitions of update-priority-high; 0 events in all wait" in nothing.output
+    assert "high-worker continues in 24 partitions of update-priority-high; 0 events in all wait" in nothing.output
     place = topics("--set-back", "update-priority-low", "--to", "3:0", "--json")
     assert json.loads(place.output)["places"] == {"3": 0}
     for wrong in (["--to", "3:0"], ["--set-back", "update-dlq", "--to", "3:0"], ["--set-back", "update-priority-low"]):

@@ -63,12 +63,12 @@ def test_what_others_committed_meanwhile_is_done():
     books = MemberOffsets()
     books.open(0, 5)
     handles = [books.take(0, offset) or "" for offset in (5, 6, 7, 8)]
-    books.go_on(0, (7, "open"))
+    books.continue_with(0, (7, "open"))
     assert [books.holds(each) for each in handles] == [False, False, True, True]
     assert books.to_commit() == {}
     books.done(handles[2])
     assert books.to_commit() == {0: (8, "open")}
-    books.go_on(0, (20, "open"))
+    books.continue_with(0, (20, "open"))
     assert books.take(0, 12) is None
     assert books.take(0, 20)
 

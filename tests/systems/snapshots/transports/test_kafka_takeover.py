@@ -209,13 +209,13 @@ async def test_a_log_that_lost_its_end_is_read_from_its_beginning(
 def test_what_came_of_a_log_that_lost_it_since_is_forgotten():
     """No broker loses it at a test's wish, so what it would say is given by hand."""
     consumer, place, sought = KafkaConsumer(KafkaSettings(), "topic", "group"), TopicPartition("topic", 0), Mock()
-    books = consumer._books  # pyright: ignore[reportPrivateUsage]
+    books = consumer._offsets  # pyright: ignore[reportPrivateUsage]
     books.open(0, 3)
     held = [books.take(0, offset) or "" for offset in (3, 4)]
-    consumer._settle(sought, {place: PartitionState((3, "open"), 3, 5)})  # pyright: ignore[reportPrivateUsage]
+    consumer._load(sought, {place: PartitionState((3, "open"), 3, 5)})  # pyright: ignore[reportPrivateUsage]
     assert all(map(books.holds, held))
 
-    consumer._settle(sought, {place: PartitionState((3, "open"), 3, 4)})  # pyright: ignore[reportPrivateUsage]
+    consumer._load(sought, {place: PartitionState((3, "open"), 3, 4)})  # pyright: ignore[reportPrivateUsage]
     assert not any(map(books.holds, held))
     assert books.take(0, 3)
     sought.seek.assert_not_called()

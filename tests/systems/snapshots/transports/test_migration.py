@@ -103,7 +103,7 @@ async def test_a_move_from_streams_to_kafka_while_readers_read(tmp_path: Path, e
                     await after.until_fresh(key)
                 await before.until_fresh(21)  # still on streams
                 assert await after.snapshots.dead.list() == []
-                move = next(each for each in after.snapshots.upkeep if isinstance(each, TransportMigration))
+                move = next(each for each in after.snapshots.scheduled if isinstance(each, TransportMigration))
                 while await move.fire() == 0:
                     pass
                 [letter] = await until(after.snapshots.dead.list)
@@ -135,5 +135,5 @@ async def test_events_that_a_switch_left_behind_are_told(tmp_path: Path, embedde
 
 
 def test_a_move_goes_somewhere_else():
-    with pytest.raises(ValidationError, match="must not be the same"):
+    with pytest.raises(ValidationError, match="must differ from transport"):
         SnapshotSettings(previous_transport="streams")

@@ -15,7 +15,7 @@ from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 def snapshot_api(snapshots: Snapshots, overview: SnapshotsOverviewReader, http: HttpContext) -> Api:
     """Snapshots, their dead letters and their prefetching, with the raw handler of reads."""
     routes = SnapshotRoutes(snapshots, http.settings, overview)
-    coalescer = ReadCoalescer(snapshots.reader.read, snapshots.news)
+    coalescer = ReadCoalescer(snapshots.reader.read, snapshots.feed)
     admission = Admission(Door(http.access, ()), Role.READ)
 
     def fast_read(application: Application) -> FastRead:

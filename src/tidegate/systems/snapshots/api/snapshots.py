@@ -168,7 +168,7 @@ class SnapshotRoutes:
         if self._listeners >= self._most_listeners:
             raise TooManyWaiting("events", most=self._most_listeners)
         self._reader.subject(kind, key)
-        return SnapshotEvents(self._reader, self._snapshots.news, (kind, key), self._closing, self._count)
+        return SnapshotEvents(self._reader, self._snapshots.feed, (kind, key), self._closing, self._count)
 
     async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Response[RefreshAsked]:
         """Have a subject refreshed now, however fresh it is. Follow its events, or read it with `wait`."""

@@ -1,1 +1,1 @@
-"""What subjects were: the old of it in files that anybody can read, out of the database."""
+"""History of snapshots: recent changes in the database, older ones in Parquet files."""

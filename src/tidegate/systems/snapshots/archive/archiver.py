@@ -1,12 +1,8 @@
-"""Moves old history out of the database, a part at a time.
+"""Moves old history from the database to files every night, one file at a time.
 
-In this order: written under a name that follows from the content -> read back and compared -> noted and deleted, in one
-transaction. Whoever dies in between leaves a file that the next one writes again, the same under the same name; nothing
-is deleted that was not read back. Two who do it at once do the same.
-
-Moves old history every night, and sees to the age of its files.
-
-The leader's timekeeper calls, and sleeps until then.
+The steps are: write a file under a name derived from its content, read it back and compare, then record the file and
+delete its rows in one transaction. After a crash, or when two processes run at once, the same file is written again
+under the same name. No row is deleted that was not read back from its file.
 """
 
 import asyncio
@@ -34,29 +30,29 @@ log = get_logger(__name__)
 
 MOST_ENTRIES = 5_000
 MOST_BYTES = 64 * 1024 * 1024
-"""What one file holds at most, and so what this process has to hold."""
+"""Maximum content of one file, which this process holds in memory."""
 _DELETED_AT_ONCE = 500
 _c = snapshot_history.c
 
 
 class ArchiveStorage(Protocol):
-    """Where files go; `ObjectStorage` is one."""
+    """Storage of archive files; implemented by `ObjectStorage`."""
 
     async def put(self, name: str, content: bytes) -> None:
-        """Write a file, all of it or nothing, for good."""
+        """Write a file atomically and durably."""
         ...
 
     async def get(self, name: str) -> bytes:
-        """All of a file."""
+        """Return the content of a file."""
         ...
 
 
 class ArchiveCorrupted(Unavailable):
-    """A file did not come back as it was written; nothing was deleted."""
+    """A file read back differs from what was written; no row was deleted."""
 
 
 class ArchivePart(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes into one file: of one kind and day, in the order of the keys."""
+    """The entries of one file: one kind and day, in key order."""
 
     kind: str
     day: date
@@ -64,7 +60,7 @@ class ArchivePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryMover:
-    """Moves the history of whole days."""
+    """Moves the history of whole days to files."""
 
     def __init__(
         self,
@@ -78,8 +74,8 @@ class HistoryMover:
         self._most_entries, self._most_bytes = most_entries, most_bytes
 
     async def move_some(self, older_than: datetime) -> int:
-        """Move one file's worth of days that were over then; tells how many entries that were, 0: none are left."""
-        from tidegate.systems.snapshots.archive import parquet  # here, since it needs the extra
+        """Move the entries of one file, of days that ended before `older_than`; return their number."""
+        from tidegate.systems.snapshots.archive import parquet  # needs the extra `archive`
 
         part = await self._database.read(next_part, first_day_kept(older_than), self._most_entries, self._most_bytes)
         if part is None:
@@ -88,7 +84,7 @@ class HistoryMover:
         content = await asyncio.to_thread(parquet.encode, part.entries)
         await self._storage.put(name, content)
         if await self._storage.get(name) != content:
-            raise ArchiveCorrupted(f"{name} did not come back from the archive as it was written")
+            raise ArchiveCorrupted(f"{name}: the content read back from the archive differs from what was written")
         await self._database.transaction(forget, part, name, len(content))
         ARCHIVE_ENTRIES_MOVED.inc(len(part.entries))
         log.info("archive.moved", file=name, entries=len(part.entries), bytes=len(content))
@@ -96,22 +92,22 @@ class HistoryMover:
 
 
 def first_day_kept(older_than: datetime) -> date:
-    """Days before this one, in UTC, were over at that time."""
+    """Return the first UTC day that had not ended at `older_than`."""
     return older_than.astimezone(UTC).date()
 
 
 def oldest_day(tx: Transaction) -> date | None:
-    """The first day of which there is history in the database."""
+    """Return the first day with history in the database."""
     return tx.execute(select(_c.day).order_by(_c.day).limit(1)).scalar_one_or_none()
 
 
 def next_part(tx: Transaction, before: date, most_entries: int, most_bytes: int) -> ArchivePart | None:
-    """The oldest history of days earlier than `before`; always the same until it is deleted."""
+    """Return the oldest entries of days before `before`: always the same until they are deleted."""
     oldest = select(_c.day, _c.kind).where(_c.day < before).order_by(_c.day, _c.kind).limit(1)
     while (first := tx.execute(oldest).first()) is not None:
         if entries := _entries(tx, first.day, first.kind, most_entries, most_bytes):
             return ArchivePart(kind=first.kind, day=first.day, entries=entries)
-        # Where each statement sees the latest, somebody else may have moved them between the two.
+        # With read committed, another process may have moved them between the two statements.
     return None
 
 
@@ -124,7 +120,7 @@ def _entries(tx: Transaction, day: date, kind: str, most_entries: int, most_byte
 
 
 def forget(tx: Transaction, part: ArchivePart, name: str, size: int) -> None:
-    """Note where the part is, and delete exactly what it holds. Doing it again changes nothing."""
+    """Record a file and delete exactly the rows it holds. Idempotent."""
     row = {
         "name": name,
         "kind": part.kind,
@@ -138,13 +134,13 @@ def forget(tx: Transaction, part: ArchivePart, name: str, size: int) -> None:
     tx.insert_many(snapshot_archives, [row], skip_existing=True)
     for start in range(0, len(part.entries), _DELETED_AT_ONCE):
         some = [(each.key, each.version) for each in part.entries[start : start + _DELETED_AT_ONCE]]
-        # Named apart as well: SQLite finds no index for pairs.
+        # Also by key alone: SQLite uses no index for pairs.
         of_keys = (_c.kind == part.kind, _c.key.in_(sorted({key for key, _ in some})))
         tx.execute(delete(snapshot_history).where(*of_keys, tuple_(_c.key, _c.version).in_(some)))
 
 
 def _how_many(sizes: Sequence[int], most_bytes: int) -> int:
-    """As many as fit, and one at least."""
+    """Return how many entries fit into `most_bytes`; at least one."""
     total = 0
     for count, size in enumerate(sizes):
         total += size
@@ -157,7 +153,7 @@ _DAY = timedelta(days=1)
 
 
 class NightlyArchive:
-    """A source of the timekeeper. A night in which no process ran is made up for when the next leader starts."""
+    """Due source of the leader. A night in which no process ran is caught up when the next leader starts."""
 
     def __init__(
         self,
@@ -166,14 +162,14 @@ class NightlyArchive:
         settings: ArchiveSettings,
         open_lifecycle: Callable[[], "Lifecycle | None"] = lambda: None,
     ) -> None:
-        """`open_storage` is called when there is something to move, `open_lifecycle` when something was moved."""
+        """`open_storage` is called when there is history to move, `open_lifecycle` when there are files."""
         self._database, self._open_storage, self._settings = database, open_storage, settings
         self._open_lifecycle, self._is_aged = open_lifecycle, False
         self._due_at: datetime | None = None
         self._mover: HistoryMover | None = None
 
     async def fire(self) -> int | None:
-        """Move a part, if it is time; return in how many ms there is more to do."""
+        """Move one file if it is time; return in how many ms to call again."""
         now = self._database.clock.now()
         if self._due_at is None:
             self._due_at = now if await self._missed_a_night(now) else next_night(now, self._settings)
@@ -181,7 +177,7 @@ class NightlyArchive:
             if await self._move_some(now):
                 return 0
             self._due_at, self._is_aged = next_night(now, self._settings), False
-        if not self._is_aged:  # every night, and when a process begins to lead
+        if not self._is_aged:  # every night, and when a process becomes the leader
             if await self._age_some(now):
                 return 0
             self._is_aged = True
@@ -196,8 +192,8 @@ class NightlyArchive:
         return await self._mover.move_some(older_than) > 0
 
     async def _age_some(self, now: datetime) -> bool:
-        """See that old files become cold and are deleted; True where there is more of it."""
-        from tidegate.systems.snapshots.archive import lifecycle  # here, since it needs the extra
+        """Apply the lifecycle to old files; True if there is more to do."""
+        from tidegate.systems.snapshots.archive import lifecycle  # needs the extra `archive`
 
         today, settings = now.astimezone(UTC).date(), self._settings
         if not await self._database.read(lifecycle.has_files):
@@ -205,13 +201,13 @@ class NightlyArchive:
         try:
             applied = self._open_lifecycle()
             has_more = applied is not None and await applied.apply(today)
-        except (ServerRefused, InvalidSettings) as error:  # an operator has to act; moving goes on meanwhile
+        except (ServerRefused, InvalidSettings) as error:  # needs an operator; moving continues
             log.warning("archive.lifecycle_refused", error=str(error))
             return False
         if has_more or settings.delete_after is None:
             return has_more
-        # Behind the files: a file without a row is deleted all the same, a row without a file is read as empty.
-        return await self._database.transaction(lifecycle.forget_deleted, today - settings.delete_after) > 0
+        # After the files: a file without a row is still deleted, and a row without a file is read as empty.
+        return await self._database.transaction(lifecycle.delete_rows, today - settings.delete_after) > 0
 
     async def _missed_a_night(self, now: datetime) -> bool:
         oldest = await self._database.read(oldest_day)
@@ -222,7 +218,7 @@ class NightlyArchive:
 
 
 def next_night(now: datetime, settings: ArchiveSettings) -> datetime:
-    """The next time of day at which the archive is due, in UTC."""
+    """Return when the archive is due next, in UTC."""
     zone = ZoneInfo(settings.timezone)
     today = now.astimezone(zone).date()
     times = (datetime.combine(today + n * _DAY, settings.time_of_day, zone).astimezone(UTC) for n in range(3))

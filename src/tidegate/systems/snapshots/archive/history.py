@@ -1,7 +1,4 @@
-"""What a subject was, newest first: from the database, and further back from the archive.
-
-What a subject was.
-"""
+"""Reads the history of a subject, newest first: from the database, then from the archive."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,19 +19,19 @@ from tidegate.systems.snapshots.tables import snapshot_archives, snapshot_histor
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot as it was from `changed_at` on."""
+    """One version of a snapshot, valid from `changed_at`."""
 
     key: str
     version: int
     changed_at: datetime
     hash: str
     body: bytes
-    """JSON, as it was kept."""
+    """JSON as it was stored."""
     is_archived: bool = False
 
     @property
     def size(self) -> int:
-        """Of the body."""
+        """Size of the body."""
         return len(self.body)
 
 
@@ -44,36 +41,36 @@ _c, _files = snapshot_history.c, snapshot_archives.c
 
 
 def to_entry(row: Any) -> HistoryEntry:
-    """A row of the table."""
+    """Convert a row of `snapshot_history`."""
     return HistoryEntry(
         key=row.key, version=row.version, changed_at=row.changed_at, hash=row.hash, body=unpack(row.body)
     )
 
 
 class ReadableStorage(Protocol):
-    """Where files are; `ObjectStorage` is one."""
+    """Storage of archive files; implemented by `ObjectStorage`."""
 
     def open(self, name: str, size: int) -> RawIOBase:
-        """A file of which parts are read when they are needed; blocks whoever reads it."""
+        """Open a file; its parts are read on demand, which blocks."""
         ...
 
 
 class SnapshotHistory:
-    """Reads the history of subjects."""
+    """The history of all subjects."""
 
     def __init__(self, database: Database, open_storage: Callable[[], ReadableStorage]) -> None:
-        """`open_storage` is called when the database alone does not have enough."""
+        """`open_storage` is called when the database does not have enough entries."""
         self._database, self._open_storage = database, open_storage
         self._storage: ReadableStorage | None = None
 
     async def of(self, subject: SnapshotSubject, *, limit: int = 50) -> list[HistoryEntry]:
-        """The last `limit` changes, newest first. An entry that is on its way to the archive is told once."""
+        """Return the last `limit` changes, newest first. An entry that is being archived is returned once."""
         require_positive("limit", limit)
-        # The database first: what is moved meanwhile is found in both, and not in neither.
+        # The database first: an entry that is moved meanwhile is found in both rather than in neither.
         found = {each.version: each for each in await self._database.read(_recent, subject, limit)}
         if len(found) < limit:
             files = await self._database.read(_files_of, subject)
-            # Of a day, any file may have the newest: only whole days are left out.
+            # Any file of a day may have the newest entry, so only whole days can be skipped.
             for _, of_day in groupby(files, key=itemgetter(0)):
                 for _, name, size in of_day:
                     for each in await self._archived(name, size, subject.key):
@@ -83,13 +80,13 @@ class SnapshotHistory:
         return [found[version] for version in sorted(found, reverse=True)[:limit]]
 
     async def _archived(self, name: str, size: int, key: str) -> list[HistoryEntry]:
-        from tidegate.systems.snapshots.archive import parquet  # here, since it needs the extra
+        from tidegate.systems.snapshots.archive import parquet  # needs the extra `archive`
         from tidegate.systems.snapshots.archive.object_storage import FileCold, FileGone
 
         self._storage = self._storage or self._open_storage()
         try:
             return await asyncio.to_thread(parquet.read_subject, self._storage.open(name, size), key)
-        except FileGone:  # its time was over, and its row goes tonight; or it was removed by hand
+        except FileGone:  # deleted by its lifecycle or by hand
             log.warning("archive.file_gone", file=name)
             return []
         except FileCold:
@@ -104,7 +101,7 @@ def _recent(tx: Transaction, subject: SnapshotSubject, limit: int) -> list[Histo
 
 
 def _files_of(tx: Transaction, subject: SnapshotSubject) -> list[tuple[date, str, int]]:
-    """Files that may have something of the subject, the newest day first."""
+    """Return files that may have entries of the subject, the newest day first."""
     files = select(_files.day, _files.name, _files.bytes).where(
         _files.kind == subject.kind, _files.first_key <= subject.key, _files.last_key >= subject.key
     )

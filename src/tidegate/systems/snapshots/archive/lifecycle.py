@@ -1,8 +1,8 @@
-"""What becomes of archived files as they age: a cold place after `cold_after`, deletion after `delete_after`.
+"""Ageing of archive files: cold storage after `cold_after`, deletion after `delete_after`.
 
-On S3 the storage does it, by a rule in the lifecycle configuration of the bucket. The rule is set, read back and
-compared; the rules of others stay as they are. In a folder, files are moved to a cold folder and deleted from here.
-Every step may be repeated, and two processes may do it at once.
+On S3 the storage does it by a lifecycle rule of the bucket. The rule is set, read back and compared; other rules of the
+bucket stay unchanged. In a folder, this process moves files to a cold folder and deletes them. Every step can be
+repeated, and two processes can run at once.
 """
 
 import asyncio
@@ -39,15 +39,15 @@ _files = snapshot_archives.c
 
 
 class Lifecycle(Protocol):
-    """The rules for ageing files, on one kind of storage."""
+    """Ageing of files on one kind of storage."""
 
     async def apply(self, today: date) -> bool:
-        """See that the rules hold; True where more is to be done at once."""
+        """Apply the rules; True if there is more to do at once."""
         ...
 
 
 def lifecycle_of(settings: ArchiveSettings, url: str) -> Lifecycle | None:
-    """The lifecycle of the archive at `url`; None where the storage has to be set up by its operator."""
+    """Return the lifecycle of the archive at `url`; None if the operator has to set it up in the storage."""
     scheme = urlsplit(url).scheme
     if scheme == "file":
         return FolderLifecycle(folder_of(url), cold_folder(settings, url), settings)
@@ -55,18 +55,18 @@ def lifecycle_of(settings: ArchiveSettings, url: str) -> Lifecycle | None:
 
 
 def cold_folder(settings: ArchiveSettings, url: str) -> Path:
-    """Where cold files of an archive in a folder are: by default beside the folder."""
+    """Return the folder for cold files: by default beside the archive."""
     warm = folder_of(url)
     if settings.cold_url is None:
         return warm.with_name(f"{warm.name}-cold")
     cold = folder_of(settings.cold_url)
     if cold.resolve() == warm.resolve():
-        raise InvalidSettings("snapshots.archive.cold_url must be another folder than that of the archive")
+        raise InvalidSettings("snapshots.archive.cold_url must differ from the folder of the archive")
     return cold
 
 
-def forget_deleted(tx: Transaction, before: date) -> int:
-    """Forget files of days before this one, some at a time; tells how many there were."""
+def delete_rows(tx: Transaction, before: date) -> int:
+    """Delete rows of files of days before `before`, in batches; return their number."""
     old = select(_files.name).where(_files.day < before).order_by(_files.day).limit(_ROWS_AT_ONCE)
     names = list(tx.execute(old).scalars())
     if names:
@@ -75,15 +75,15 @@ def forget_deleted(tx: Transaction, before: date) -> int:
 
 
 def has_files(tx: Transaction) -> bool:
-    """Whether anything was archived."""
+    """Return whether there are archived files."""
     return tx.execute(select(_files.name).limit(1)).first() is not None
 
 
 class FolderLifecycle:
-    """Moves and deletes files of a folder, by the day in their names.
+    """Moves and deletes files of a folder by the day in their names.
 
-    In this order: copied under another name, compared, made durable, given its name, and only then removed from where
-    it was. A crash leaves the file in both places, which the next run ends; at every moment it is in one at least.
+    A file is copied under a temporary name, compared, made durable and renamed before the original is deleted. After a
+    crash it may be in both folders, which the next run repairs; it is in at least one at any time.
     """
 
     def __init__(self, warm: Path, cold: Path, settings: ArchiveSettings) -> None:
@@ -107,18 +107,18 @@ class FolderLifecycle:
 
 
 class S3Lifecycle:
-    """Sets and checks one rule of a bucket."""
+    """Sets and checks the lifecycle rule of a bucket."""
 
     def __init__(self, url: str, settings: ArchiveSettings) -> None:
         parts = urlsplit(url)
         self._url, self._bucket, self._settings = url, parts.netloc, settings
         path = parts.path.strip("/")
-        # Only the files of the archive, whatever else the bucket or the folder in it holds.
+        # Applies only to files of the archive.
         self._prefix = f"{path}/kind=" if path else "kind="
         self._id = fit_to_keep(f"tidegate archive {path}".strip(), most=_LONGEST_ID)
 
     async def apply(self, today: date) -> bool:
-        """See `Lifecycle`. Raises `ServerRefused` where the storage does not keep the rule as it was set."""
+        """See `Lifecycle`. Raises `ServerRefused` if the storage does not store the rule as set."""
         del today  # the storage counts the days
         async with self._client() as client:
             present = await self._rules(client)
@@ -127,17 +127,17 @@ class S3Lifecycle:
             others = [rule for rule in present if rule.get("ID") != self._id]
             await self._put(client, [*others, *self.wanted()])
             if not self._is_set(await self._rules(client)):
-                what = "it did not keep the lifecycle rule of the archive as it was set"
+                what = "it did not store the lifecycle rule of the archive as set"
                 raise ServerRefused(self._url, what, remedy=_REMEDY)
         return False
 
     async def check(self) -> bool:
-        """Whether the rule is as the settings want it; changes nothing."""
+        """Return whether the rule matches the settings; changes nothing."""
         async with self._client() as client:
             return self._is_set(await self._rules(client))
 
     def wanted(self) -> list[dict[str, Any]]:
-        """Our rule, if there is anything to say. Days count from when a file was written, which is `after` a change."""
+        """Return the rule as a list, empty if there is none. S3 counts days from when a file was written."""
         settings, rule = self._settings, dict[str, Any]()
         if settings.cold_age is not None:
             days = (settings.cold_age - settings.after).days
@@ -149,8 +149,8 @@ class S3Lifecycle:
         return [{"ID": self._id, "Filter": {"Prefix": self._prefix}, "Status": "Enabled", **rule}]
 
     def _is_set(self, present: Sequence[Mapping[str, Any]]) -> bool:
-        ours = [_essence(rule) for rule in present if rule.get("ID") == self._id]
-        return ours == [_essence(rule) for rule in self.wanted()]
+        ours = [_effective(rule) for rule in present if rule.get("ID") == self._id]
+        return ours == [_effective(rule) for rule in self.wanted()]
 
     async def _rules(self, client: Any) -> list[dict[str, Any]]:
         from botocore.exceptions import ClientError
@@ -175,7 +175,7 @@ class S3Lifecycle:
 
 
 class _Client:
-    """A client of S3 for the length of a block; its errors get our names."""
+    """An S3 client for the length of a block; converts its errors."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -194,27 +194,27 @@ class _Client:
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         await self._context.__aexit__(kind, error, trace)
         if error is not None:
-            self._tell(error)
+            self._convert(error)
 
-    def _tell(self, error: BaseException) -> None:
+    def _convert(self, error: BaseException) -> None:
         import aiohttp
-        from botocore import exceptions as told
+        from botocore import exceptions
 
-        if isinstance(error, told.ClientError):
-            said = dict(error.response.get("Error", {}))
-            what = fit_to_keep(f"{said.get('Code')}: {said.get('Message', '')}", most=300)
+        if isinstance(error, exceptions.ClientError):
+            reported = dict(error.response.get("Error", {}))
+            what = fit_to_keep(f"{reported.get('Code')}: {reported.get('Message', '')}", most=300)
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             if status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED:
                 raise StorageUnavailable(f"{self._url}: {what}", server=self._url) from None
             raise ServerRefused(self._url, what, remedy=_REMEDY) from None
-        if isinstance(error, (told.ConnectionError, told.HTTPClientError, aiohttp.ClientError, OSError)):
+        if isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError, aiohttp.ClientError, OSError)):
             raise StorageUnavailable(f"{self._url}: {error}", server=self._url) from None
-        if isinstance(error, told.BotoCoreError):
+        if isinstance(error, exceptions.BotoCoreError):
             raise ServerRefused(self._url, str(error), remedy=_REMEDY) from None
 
 
-def _essence(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """What a rule does, without what a storage adds to it."""
+def _effective(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the effective part of a rule, without fields that a storage adds."""
     transitions = [(each.get("Days"), each.get("StorageClass")) for each in rule.get("Transitions", ())]
     prefix = rule.get("Filter", {}).get("Prefix", rule.get("Prefix", ""))
     expires = rule.get("Expiration", {}).get("Days")
@@ -222,7 +222,7 @@ def _essence(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _older(root: Path, before: date, most: int) -> Iterator[Path]:
-    """Files of days before this one, the oldest day first."""
+    """Yield up to `most` files of days before `before`, the oldest day first."""
     days = [(day, place) for place in root.glob("kind=*/day=*") if (day := _day_of(place)) is not None and day < before]
     for _, place in sorted(days):
         for path in sorted(place.glob("*.parquet")):
@@ -250,8 +250,8 @@ def _move(warm: Path, cold: Path, before: date, most: int) -> int:
     moved = 0
     for path in _older(warm, before, most):
         target = cold / path.relative_to(warm)
-        with suppress(FileNotFoundError):  # another process moved it meanwhile
-            if target.exists() and target.samefile(path):  # two names of one folder: removing one removes both
+        with suppress(FileNotFoundError):  # moved by another process
+            if target.exists() and target.samefile(path):  # the same folder under two names
                 raise InvalidSettings(f"{cold} and {warm} are the same folder: set another snapshots.archive.cold_url")
             _copy(path, target)
             make_durable(target, cold)
@@ -261,9 +261,9 @@ def _move(warm: Path, cold: Path, before: date, most: int) -> int:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """The whole file under its name, or nothing."""
+    """Copy a file atomically."""
     with path.open("rb") as source:
-        for folder in (*reversed(target.parent.parents), target.parent):  # `parents=True` would not make them private
+        for folder in (*reversed(target.parent.parents), target.parent):  # `parents=True` would not set the mode
             folder.mkdir(mode=0o700, exist_ok=True)
         partial = target.with_name(f".{new_id()}.part")
         try:
@@ -276,14 +276,14 @@ def _copy(path: Path, target: Path) -> None:
                 os.fsync(sink.fileno())
             with partial.open("rb") as copied:
                 if hashlib.file_digest(copied, "sha256").digest() != written.digest():
-                    raise OSError(0, "a copy did not come back as it was written", str(partial))
+                    raise OSError(0, "the copy differs from the original", str(partial))
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
 
 
 def _remove(path: Path, root: Path) -> None:
-    """The file, and the folders that are empty without it."""
+    """Delete a file, and its parent folders that become empty."""
     path.unlink(missing_ok=True)
     for parent in path.parents:
         if parent == root:

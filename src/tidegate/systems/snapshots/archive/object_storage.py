@@ -1,4 +1,4 @@
-"""Object storage: a folder, or anything that speaks S3. Needs the extra `archive`."""
+"""Storage of archive files: a folder, or any S3-compatible service. Needs the extra `archive`."""
 
 import io
 import os
@@ -17,15 +17,15 @@ from tidegate.core.errors import ServerRefused, Unavailable
 from tidegate.core.telemetry.redaction import redact_text
 
 _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-_REMEDY = "See that the environment has credentials that may write there (AWS_ACCESS_KEY_ID and its kin)"
+_REMEDY = "Set credentials with write permission in the environment (AWS_ACCESS_KEY_ID, ...)"
 
 
 class StorageUnavailable(Unavailable):
-    """The object storage did not answer as it should; trying again later is right."""
+    """The object storage failed or did not answer; retry later."""
 
 
 class FileGone(StorageUnavailable):
-    """The file is not there: it was deleted."""
+    """The file does not exist."""
 
 
 class FileCold(StorageUnavailable):
@@ -33,21 +33,21 @@ class FileCold(StorageUnavailable):
 
 
 def folder_of(url: str) -> Path:
-    """The folder that a `file:` URL names."""
+    """Return the folder of a `file:` URL."""
     return Path(unquote(urlsplit(url).path))
 
 
 class ObjectStorage:
-    """Files by their names. What was `put` and did not raise is there after a crash of the machine."""
+    """Files by name. A file is durable when `put` returns."""
 
     def __init__(self, url: str, cold: Path | None = None) -> None:
-        """`url` names a place and nothing else: credentials come from the environment.
+        """`url`: address without credentials, which come from the environment.
 
-        `cold`: the folder to which old files of a folder are moved; they are read from there.
+        `cold`: folder to which old files are moved, for an archive in a folder.
         """
         self.url, self._cold = url, cold
         self._folder = folder_of(url) if urlsplit(url).scheme == "file" else None
-        with self._troubles_told("open it"):
+        with self._converted_errors("open it"):
             if self._folder is not None:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._store: Any = LocalStore(self._folder)
@@ -55,15 +55,15 @@ class ObjectStorage:
                 self._store = from_url(url, retry_config=_RETRIES)
 
     async def put(self, name: str, content: bytes) -> None:
-        """Write a file, all of it or nothing; one that is there is replaced."""
-        with self._troubles_told(f"write {name}"):
+        """Write a file atomically; replaces an existing one."""
+        with self._converted_errors(f"write {name}"):
             await obstore.put_async(self._store, name, content)
             if self._folder is not None:
                 make_durable(self._folder / name, self._folder)
 
     async def get(self, name: str) -> bytes:
-        """All of a file."""
-        with self._troubles_told(f"read {name}"):
+        """Return the content of a file; raises `FileGone` or `FileCold`."""
+        with self._converted_errors(f"read {name}"):
             try:
                 answer = await obstore.get_async(self._store, name)
             except FileNotFoundError:
@@ -71,37 +71,37 @@ class ObjectStorage:
             return bytes(await answer.bytes_async())
 
     async def names(self) -> list[str]:
-        """Of all files."""
-        with self._troubles_told("list it"):
+        """Return the names of all files."""
+        with self._converted_errors("list it"):
             found = [entry["path"] async for some in obstore.list(self._store) for entry in some]
         return sorted(found)
 
     def open(self, name: str, size: int) -> "RangeFile":
-        """A file of which parts are read when they are needed; blocks whoever reads it, so not on the event loop."""
+        """Open a file; its parts are read on demand, which blocks and must not run on the event loop."""
         return RangeFile(self, name, size)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """A part of a file; blocks."""
-        with self._troubles_told(f"read {name}"):
+        """Return a range of a file; blocks."""
+        with self._converted_errors(f"read {name}"):
             try:
                 return bytes(obstore.get_range(self._store, name, start=start, length=length))
-            except FileNotFoundError:  # it is moved before it is removed, so it is in the other place by now
+            except FileNotFoundError:  # moved meanwhile: it is copied to the cold folder before it is removed
                 return bytes(obstore.get_range(self._cold_store(), name, start=start, length=length))
 
     def _cold_store(self) -> Any:
         if self._cold is None or not self._cold.is_dir():
-            raise FileNotFoundError("it is not there")
+            raise FileNotFoundError("the file does not exist")
         return LocalStore(self._cold)
 
     @contextmanager
-    def _troubles_told(self, what: str) -> Generator[None]:
+    def _converted_errors(self, what: str) -> Generator[None]:
         try:
             yield
         except FileNotFoundError as error:
             raise FileGone(f"{self.url}: could not {what}: {_first_line(error)}") from None
         except (PermissionDeniedError, UnauthenticatedError) as error:
             if "InvalidObjectState" in str(error):
-                raise FileCold(f"{self.url}: could not {what}: it is in a cold storage class") from None
+                raise FileCold(f"{self.url}: could not {what}: the file is in a cold storage class") from None
             raise ServerRefused(self.url, f"it refused to {what}: {_first_line(error)}", remedy=_REMEDY) from None
         except (BaseError, OSError, ValueError) as error:
             message = f"{self.url}: could not {what}: {_first_line(error)}"
@@ -112,32 +112,32 @@ class ObjectStorage:
 
 
 class RangeFile(io.RawIOBase):
-    """A file in object storage, for those who expect one that can be sought in."""
+    """A seekable file object for a file in object storage."""
 
     def __init__(self, storage: ObjectStorage, name: str, size: int) -> None:
         super().__init__()
         self._storage, self._name, self._size, self._at = storage, name, size, 0
 
     def readable(self) -> bool:
-        """It is."""
+        """See `io.RawIOBase`."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """See `io.RawIOBase`."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """See `io.RawIOBase`."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go there."""
+        """See `io.RawIOBase`."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; none at the end."""
+        """Return the next bytes; none at the end."""
         left = max(0, self._size - self._at)
         length = left if size < 0 else min(size, left)
         if length == 0:
@@ -148,7 +148,7 @@ class RangeFile(io.RawIOBase):
 
 
 def make_durable(path: Path, root: Path) -> None:
-    """The content, and the names on the way to it: what is deleted elsewhere next must not be lost with the power."""
+    """Sync a file and its folders to disk: the original is deleted next, and must survive a power failure."""
     for place in (path, *(parent for parent in path.parents if parent == root or root in parent.parents)):
         handle = os.open(place, os.O_RDONLY)
         try:
@@ -158,5 +158,5 @@ def make_durable(path: Path, root: Path) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """The rest is for those who mend the library."""
+    """Return the first line of an error; further lines are debug output of the library."""
     return redact_text((str(error).splitlines() or [type(error).__name__])[0][:300])

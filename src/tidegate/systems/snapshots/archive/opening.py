@@ -1,4 +1,4 @@
-"""Opens the archive that the settings name, where the packages for it are there."""
+"""Opens the archive that the settings select; only if the packages it needs are installed."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,18 +19,18 @@ _NEEDED = ("obstore", "pyarrow")
 
 
 def is_possible() -> bool:
-    """Whether the packages for it are there."""
+    """Return whether the packages for the archive are installed."""
     return all(find_spec(name) is not None for name in _NEEDED)
 
 
 def require_packages() -> None:
-    """Raise `InvalidSettings` where they are not."""
+    """Raise `InvalidSettings` if the packages for the archive are missing."""
     if not is_possible():
-        raise InvalidSettings('the archive needs packages that are not here: pip install "tidegate[archive]"')
+        raise InvalidSettings('the archive needs packages that are not installed: pip install "tidegate[archive]"')
 
 
 def open_storage(settings: ArchiveSettings, data_dir: Path) -> "ObjectStorage":
-    """The storage named by the settings, else the folder `archive` in the data folder."""
+    """Return the storage of the settings; by default the folder `archive` in the data folder."""
     require_packages()
     from tidegate.systems.snapshots.archive.lifecycle import cold_folder
     from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
@@ -40,19 +40,19 @@ def open_storage(settings: ArchiveSettings, data_dir: Path) -> "ObjectStorage":
 
 
 def open_lifecycle(settings: ArchiveSettings, data_dir: Path) -> "Lifecycle | None":
-    """What becomes of its files as they age; None where the operator of the storage has to see to it."""
+    """Return the rules for old files; None if the operator has to set them up in the storage."""
     from tidegate.systems.snapshots.archive.lifecycle import lifecycle_of
 
     return lifecycle_of(settings, address_of(settings, data_dir))
 
 
 def address_of(settings: ArchiveSettings, data_dir: Path) -> str:
-    """Where the archive is."""
+    """Return the address of the archive."""
     return settings.url or (data_dir.absolute() / "archive").as_uri()
 
 
 def history_of_snapshots(settings: Settings, database: Database) -> SnapshotHistory:
-    """What subjects were, from the database and from the archive of the settings."""
+    """Return the history, read from the database and from the archive of the settings."""
     return SnapshotHistory(
         database, lambda: open_storage(settings.section(SnapshotSettings).archive, settings.data_dir)
     )

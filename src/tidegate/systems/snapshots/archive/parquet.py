@@ -1,6 +1,7 @@
-"""One file of the archive: Parquet, of one kind and one day, in the order of its keys. Needs the extra `archive`.
+"""The format of archive files: Parquet, one kind and day per file, in key order. Needs the extra `archive`.
 
-`kind=character/day=2026-10-01/<digest>.parquet` is how most tools expect partitions, so they can query it as it stands.
+Names such as `kind=character/day=2026-10-01/<digest>.parquet` follow the partition layout that most tools expect, so
+they can query the archive directly.
 """
 
 from collections.abc import Sequence
@@ -25,12 +26,12 @@ _SCHEMA = pa.schema(
     ]
 )
 _GROUP_ROWS = 500
-"""What a reader of one subject has to read at most, as far as its key is not spread over several groups."""
+"""Rows per group: what a read of one subject loads, unless its entries span several groups."""
 _LONGEST_LABEL = 100
 
 
 def name_of(kind: str, day: date, entries: Sequence[HistoryEntry]) -> str:
-    """The name of the file of these entries: always the same for the same ones, and never for others."""
+    """Return the file name of these entries: equal entries have equal names, others do not."""
     digest = sha256(repr([kind, [(each.key, each.version) for each in entries]]).encode()).hexdigest()[:24]
     label = quote(kind, safe="")
     shown = label if len(label) <= _LONGEST_LABEL else sha256(kind.encode()).hexdigest()[:24]
@@ -38,7 +39,7 @@ def name_of(kind: str, day: date, entries: Sequence[HistoryEntry]) -> str:
 
 
 def encode(entries: Sequence[HistoryEntry]) -> bytes:
-    """The content of the file; bodies as they came from the upstream."""
+    """Return the content of the file, with uncompressed bodies."""
     columns = [[getattr(each, field.name) for each in entries] for field in _SCHEMA]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
@@ -53,7 +54,7 @@ def encode(entries: Sequence[HistoryEntry]) -> bytes:
 
 
 def read_subject(file: RawIOBase, key: str) -> list[HistoryEntry]:
-    """The entries of one subject; only the parts that can have them are read."""
+    """Return the entries of one subject; reads only row groups that may have them."""
     parquet: Any = pq.ParquetFile(pa.PythonFile(file, mode="r"))
     groups = [n for n in range(parquet.metadata.num_row_groups) if _may_hold(parquet.metadata.row_group(n), key)]
     if not groups:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.settings import Settings
     from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
 
-dead = typer.Typer(help="Refreshes that failed for good: list, show, replay, drop.", no_args_is_help=True)
+dead = typer.Typer(help="Refreshes that failed permanently: list, show, replay, drop.", no_args_is_help=True)
 
 _LETTER = typer.Argument(help="The id of a dead letter, as `list` shows it.")
 _JSON = typer.Option(False, "--json", help="Print JSON.")
@@ -25,11 +25,11 @@ _JSON = typer.Option(False, "--json", help="Print JSON.")
 @dead.command("list")
 def list_(
     *,
-    after: str | None = typer.Option(None, help="Only letters behind this one."),
-    limit: int = typer.Option(50, min=1, max=500, help="So many at most."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON, a line for each."),
+    after: str | None = typer.Option(None, help="Only dead letters after this id."),
+    limit: int = typer.Option(50, min=1, max=500, help="Maximum number."),
+    as_json: bool = typer.Option(False, "--json", help="Print one line of JSON for each."),
 ) -> None:
-    """List refreshes that failed for good, the oldest first."""
+    """List refreshes that failed permanently, the oldest first."""
     from tidegate.systems.snapshots.commands.text import letter_as_json, letter_line
 
     letters = run(_list(load_settings(), after, limit))
@@ -38,14 +38,14 @@ def list_(
     if as_json:
         return
     if not letters:
-        typer.echo("no dead letters" if after is None else f"no dead letters behind {after}")
+        typer.echo("no dead letters" if after is None else f"no dead letters after {after}")
     elif len(letters) == limit:
         typer.echo(f"More: tidegate snapshots dead list --after {letters[-1].id}")
 
 
 @dead.command()
 def show(letter: str = _LETTER, *, as_json: bool = typer.Option(False, "--json", help="Print it on one line.")) -> None:
-    """Show all about a dead letter, as JSON."""
+    """Show a dead letter with its event, as JSON."""
     from tidegate.systems.snapshots.commands.text import letter_as_json
 
     encoded = letter_as_json(run(_show(load_settings(), letter)))
@@ -54,9 +54,9 @@ def show(letter: str = _LETTER, *, as_json: bool = typer.Option(False, "--json",
 
 @dead.command()
 def replay(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
-    """Ask for the refresh of a dead letter again, under a new version.
+    """Request the refresh of a dead letter again, with a new version.
 
-    The letter is gone then, unless somebody is at this subject already: then it stays, to be replayed later or dropped.
+    The dead letter is deleted, unless a refresh of the subject is already queued or running: then it stays.
     """
     from tidegate.primitives.coalescer import AlreadyProcessing
     from tidegate.systems.snapshots.commands.text import outcome_name
@@ -65,13 +65,13 @@ def replay(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
     if as_json:
         typer.echo(msgspec.json.encode({"id": letter, "outcome": outcome_name(outcome), "version": outcome.version}))
     else:
-        stays = "; the letter stays" if isinstance(outcome, AlreadyProcessing) else ""
+        stays = "; the dead letter stays" if isinstance(outcome, AlreadyProcessing) else ""
         typer.echo(f"{letter}: {outcome_name(outcome).replace('_', ' ')}, version {outcome.version}{stays}")
 
 
 @dead.command()
 def drop(letter: str = _LETTER, *, as_json: bool = _JSON) -> None:
-    """Give a dead letter up for good."""
+    """Delete a dead letter."""
     run(_drop(load_settings(), letter))
     typer.echo(msgspec.json.encode({"id": letter, "outcome": "dropped"}) if as_json else f"{letter}: dropped")
 

@@ -36,12 +36,12 @@ class _PrintedEntry(msgspec.Struct, frozen=True, rename="camel"):
 def history(
     subject: str = _SUBJECT,
     *,
-    limit: int = typer.Option(20, min=1, max=10_000, help="So many changes at most."),
-    as_json: bool = typer.Option(False, "--json", help="Print each as a line of JSON, with the snapshot."),
+    limit: int = typer.Option(20, min=1, max=10_000, help="Maximum number of changes."),
+    as_json: bool = typer.Option(False, "--json", help="Print one line of JSON for each, with the snapshot."),
 ) -> None:
-    """Show what a subject was, newest first; what is old comes from the archive. Exit 1 where nothing is known.
+    """Show earlier versions of a subject, newest first, from database and archive. Exit 1 if there are none.
 
-    It is remembered where TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY says so.
+    History is kept if TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY is true.
     """
     from tidegate.cli.tables import print_table
 
@@ -53,7 +53,7 @@ def history(
     elif entries:
         print_table(_table(entries))
     else:
-        typer.echo(f"nothing is known of what {subject} was{_why_none(settings)}")
+        typer.echo(f"no history of {subject}{_why_none(settings)}")
     if not entries:
         raise typer.Exit(1)
 
@@ -61,7 +61,7 @@ def history(
 def _why_none(settings: Settings) -> str:
     if settings.section(SnapshotSettings).archive.keep_history:
         return ""
-    return ". No history is kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to have it from now on"
+    return ". History is not kept: set TIDEGATE_SNAPSHOTS__ARCHIVE__KEEP_HISTORY=true to keep it from now on"
 
 
 async def _history(settings: Settings, subject: SnapshotSubject, limit: int) -> list[HistoryEntry]:

@@ -1,4 +1,4 @@
-"""`tidegate snapshots topics`: the topics on Kafka, as they are and as they should be; and reading them again."""
+"""`tidegate snapshots topics`: topics on Kafka, their differences from the specification, and replay."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tidegate.systems.snapshots.transports.kafka.topics import TopicReport
     from tidegate.systems.snapshots.transports.protocol import RefreshTopic
 
-_CREATE = typer.Option(False, "--create", help="Make those that are missing first. What is there stays as it is.")
+_CREATE = typer.Option(False, "--create", help="Create missing topics first. Existing topics are not changed.")
 _NO_TOPICS = (
-    "Events travel on Redis Streams, which need no topics: a stream comes to be with its first event. "
+    "The transport is Redis Streams, which need no topics: a stream is created by its first event. "
     "For Kafka set TIDEGATE_SNAPSHOTS__TRANSPORT=kafka and TIDEGATE_SNAPSHOTS__KAFKA__SERVERS"
 )
 _JSON = typer.Option(False, "--json", help="Print JSON.")
 _SET_BACK = typer.Option(
     None,
     metavar="TOPIC",
-    help="Have the workers of update-priority-high or -low read again, from --to on. Stop them first.",
+    help="Let the workers of update-priority-high or -low read again from --to. Stop them first.",
 )
 _TO = typer.Option(
     None,
@@ -41,7 +41,7 @@ _TO = typer.Option(
 def topics(
     *, create: bool = _CREATE, set_back: str | None = _SET_BACK, to: list[str] | None = _TO, as_json: bool = _JSON
 ) -> None:
-    """Show the topics that events travel on, where that is Kafka. Exit 1 where one is missing or otherwise made."""
+    """Show the topics on Kafka. Exit 1 if one is missing or differs from its specification."""
     settings = load_settings()
     if set_back is not None or to:
         _set_back(settings, set_back, to or [], as_json=as_json)
@@ -63,7 +63,7 @@ def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: b
     from tidegate.systems.snapshots.transports.protocol import GROUPS
 
     if settings.section(SnapshotSettings).transport != "kafka":
-        raise typer.BadParameter("only Kafka keeps events that are done: on Redis Streams nothing can be read again")
+        raise typer.BadParameter("only Kafka keeps processed events; Redis Streams cannot be read again")
     topic = next((each for each in GROUPS if each == name), None)
     if topic is None:
         raise typer.BadParameter(f"--set-back needs one of {', '.join(GROUPS)}")
@@ -72,8 +72,8 @@ def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: b
         typer.echo(msgspec.json.encode({"topic": topic, "group": GROUPS[topic], "places": places, "waiting": waiting}))
         return
     typer.echo(
-        f"{GROUPS[topic]} goes on in {counted(len(places), 'partition')} of {topic}; {counted(waiting, 'event')} in "
-        f"all wait for it. Start the workers again: what is obsolete by now they skip without a call."
+        f"{GROUPS[topic]} continues in {counted(len(places), 'partition')} of {topic}; {counted(waiting, 'event')} in "
+        f"all wait for it. Start the workers again; obsolete events are skipped without a call."
     )
 
 
@@ -92,7 +92,7 @@ async def _read_again(
 
 
 def _since(to: list[str]) -> datetime | dict[int, int]:
-    """A time, or offsets by partition."""
+    """Parse a time, or offsets by partition."""
     try:
         if len(to) == 1 and "T" in to[0]:
             moment = datetime.fromisoformat(to[0])
@@ -119,6 +119,6 @@ async def _topics(settings: Settings, *, create: bool) -> tuple[list[str], list[
 
 def _line(topic: TopicReport, *, made: bool) -> str:
     if not topic.exists:
-        return f"{topic.name}: missing. Make it with --create."
-    shape = f"{counted(topic.partitions, 'partition')}, {counted(topic.replication, 'copy', 'copies')}"
-    return f"{topic.name}: {'made, ' if made else ''}{shape}, {'; '.join(topic.differences) or 'as it should be'}"
+        return f"{topic.name}: missing. Create it with --create."
+    shape = f"{counted(topic.partitions, 'partition')}, {counted(topic.replication, 'replica')}"
+    return f"{topic.name}: {'created, ' if made else ''}{shape}, {'; '.join(topic.differences) or 'as specified'}"

@@ -1,4 +1,4 @@
-"""Opens the snapshots of this installation for a command."""
+"""Opens snapshots for a command, and parses its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
-    """The snapshots, for the length of a block. Raises `InvalidSettings` when no kind is configured."""
+    """Open the snapshots for the length of a block. Raises `InvalidSettings` if no kind is configured."""
     from tidegate.connections import open_context
     from tidegate.systems.snapshots.kinds import require_kinds
     from tidegate.systems.snapshots.service import open_snapshots
@@ -36,5 +36,5 @@ def parse_subject(settings: Settings, text: str) -> SnapshotSubject:
     if not slash or not key:
         raise InvalidArgument("subject", text[:80], f"must be a kind and a key, such as {known[0]}/4711")
     if kind not in known:
-        raise InvalidArgument("subject", text[:80], f"there is no kind {kind!r}; there is {', '.join(known)}")
+        raise InvalidArgument("subject", text[:80], f"no kind {kind!r}; the configured kinds are {', '.join(known)}")
     return SnapshotSubject(kind, key)

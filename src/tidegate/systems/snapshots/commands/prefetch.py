@@ -21,10 +21,12 @@ _JSON = typer.Option(False, "--json", help="Print JSON.")
 
 def prefetch(
     *,
-    count: bool = typer.Option(False, "--count", help="Count all subjects by tier and change rate; takes its time."),
+    count: bool = typer.Option(
+        False, "--count", help="Count all subjects by tier and change rate; slow on a large table."
+    ),
     as_json: bool = _JSON,
 ) -> None:
-    """Show what is asked for by the clock: due now, spent of the day's budget, and the rates."""
+    """Show scheduled refreshes: subjects due now, the daily budget, and the rates."""
     status = run(_status(load_settings(), counts_all=count))
     if as_json:
         typer.echo(msgspec.json.encode(status))
@@ -54,7 +56,7 @@ def _lines(status: PrefetchStatus, now: datetime) -> list[str]:
         f"pace      {number(status.calls_per_second)} calls/s; the hour allows {number(status.target_per_second)}",
     ]
     if status.policy == "learned":
-        price = "not found out yet" if status.price is None else f"{status.price:.4g} days of freshness"
+        price = "not known yet" if status.price is None else f"{status.price:.4g} days of freshness"
         lines.append(f"price     {price}")
     return lines if status.census is None else [*lines, *_counted(status.census)]
 
@@ -67,6 +69,6 @@ def _counted(census: SubjectCounts) -> list[str]:
 
 def _moment(moment: datetime | None, now: datetime) -> str:
     if moment is None:
-        return "nothing is planned yet"
+        return "nothing is scheduled yet"
     late_s = (now - moment).total_seconds()
     return f"{clock(moment, now)}, {span(abs(late_s))} {'ago' if late_s > 0 else 'ahead'}"

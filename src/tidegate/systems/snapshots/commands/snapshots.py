@@ -1,4 +1,4 @@
-"""`tidegate snapshots`: read, refresh and watch snapshots. The other commands are beside this module."""
+"""`tidegate snapshots`: read, refresh and watch snapshots; registers the other commands."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ app.command()(history)
 app.command()(topics)
 
 _SUBJECT = typer.Argument(help="Kind and key, such as character/4711.")
-_WAIT = typer.Option(0.0, min=0, max=3600, help="Wait so many seconds for a refresh that is queued.")
-_JSON = typer.Option(False, "--json", help="Print JSON with the snapshot in it, as HTTP answers.")
-_READ_AGAIN_S = 60.0
+_WAIT = typer.Option(0.0, min=0, max=3600, help="Seconds to wait for a queued refresh.")
+_JSON = typer.Option(False, "--json", help="Print JSON with the snapshot, as the HTTP API does.")
+_READ_EVERY_S = 60.0
 
 
 class RefreshSituation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an answer is not as good as it could be."""
+    """Why an answer is not fresh."""
 
-    trouble: RefreshStatus | None = None
+    status: RefreshStatus | None = None
     has_workers: bool | None = None
-    """None when it cannot be found out."""
+    """None: unknown."""
     has_failed: bool = False
     """Whether the awaited refresh failed permanently."""
 
 
 @app.command()
 def get(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) -> None:
-    """Show how fresh a subject's snapshot is; --json prints the snapshot too.
+    """Show how fresh the snapshot of a subject is; --json prints the snapshot too.
 
-    Where it is too old, a refresh is queued, and a process at work does it. Exit 1 where there is no snapshot.
+    If it is too old, a refresh is queued for the workers. Exit 1 if there is no snapshot.
     """
     from tidegate.systems.snapshots.commands.text import answer_line, refresh_lines
 
@@ -59,7 +59,7 @@ def get(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) 
         typer.echo(answer.encode())
     else:
         typer.echo(answer_line(subject, answer))
-        for line in refresh_lines(answer, situation.trouble, has_workers=situation.has_workers):
+        for line in refresh_lines(answer, situation.status, has_workers=situation.has_workers):
             typer.echo(f"  {line}")
     if answer.body is None:
         raise typer.Exit(1)
@@ -67,11 +67,11 @@ def get(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) 
 
 @app.command()
 def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) -> None:
-    """Have a subject refreshed, however fresh it is; with --wait, show it when that is done.
+    """Request a refresh of a subject, however fresh it is; with --wait, show the result.
 
-    Exit 1 where it failed, or is not done when the wait is over.
+    Exit 1 if the refresh failed, or is not done in time.
     """
-    from tidegate.systems.snapshots.commands.text import NO_WORKER, answer_line, outcome_name, trouble_line
+    from tidegate.systems.snapshots.commands.text import NO_WORKER, answer_line, outcome_name, status_line
 
     settings = load_settings()
     outcome, answer, situation = run_traced("snapshots refresh", settings, _refresh(settings, subject, wait))
@@ -83,8 +83,8 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
     else:
         late = f"; not done within {span(wait)}" if wait and not situation.has_failed else ""
         typer.echo(f"{subject}: {outcome_name(outcome).replace('_', ' ')}, version {outcome.version}{late}")
-        if situation.trouble is not None:
-            typer.echo(f"  {trouble_line(situation.trouble)}")
+        if situation.status is not None:
+            typer.echo(f"  {status_line(situation.status)}")
         if situation.has_workers is False:
             typer.echo(f"  {NO_WORKER}")
     if wait:
@@ -93,7 +93,7 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
 
 @app.command()
 def watch(subject: str = _SUBJECT, *, as_json: bool = _JSON) -> None:
-    """Show a subject now, and again whenever it was refreshed, until interrupted."""
+    """Show a subject now and after each refresh, until interrupted."""
     run(_watch(load_settings(), subject, as_json=as_json))
 
 
@@ -110,10 +110,10 @@ async def _get(settings: Settings, text: str, wait_s: float) -> tuple[SnapshotAn
 
 async def _situation(snapshots: Snapshots, subject: SnapshotSubject) -> RefreshSituation:
     from tidegate.runtime.workforce import has_workers
-    from tidegate.systems.snapshots.store import trouble_of
+    from tidegate.systems.snapshots.store import status_of
 
     return RefreshSituation(
-        trouble=await snapshots.parts.database.read(trouble_of, subject),
+        status=await snapshots.parts.database.read(status_of, subject),
         has_workers=await has_workers(snapshots.parts.membership, snapshots.recoverable),
     )
 
@@ -121,23 +121,23 @@ async def _situation(snapshots: Snapshots, subject: SnapshotSubject) -> RefreshS
 async def _refresh(
     settings: Settings, text: str, wait_s: float
 ) -> tuple[Outcome, SnapshotAnswer | None, RefreshSituation]:
-    from tidegate.systems.snapshots.store import trouble_of
+    from tidegate.systems.snapshots.store import status_of
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
         reader, (kind, key) = snapshots.reader, (subject.kind, subject.key)
-        async with snapshots.news.watch([reader.subject(kind, key).id]) as news:
-            before = await snapshots.parts.database.read(trouble_of, subject)
+        async with snapshots.feed.watch([reader.subject(kind, key).id]) as changes:
+            before = await snapshots.parts.database.read(status_of, subject)
             outcome = await snapshots.refresh(kind, key)
             deadline = asyncio.get_running_loop().time() + wait_s
             while (left_s := deadline - asyncio.get_running_loop().time()) > 0:
                 answer = await reader.read(kind, key)
                 if answer.kept.version >= outcome.version:
                     return outcome, answer, RefreshSituation()
-                trouble = await snapshots.parts.database.read(trouble_of, subject)
-                if trouble is not None and trouble.has_failed and trouble != before:
-                    return outcome, None, RefreshSituation(trouble=trouble, has_failed=True)
-                await news.news(left_s)
+                status = await snapshots.parts.database.read(status_of, subject)
+                if status is not None and status.has_failed and status != before:
+                    return outcome, None, RefreshSituation(status=status, has_failed=True)
+                await changes.news(left_s)
             return outcome, None, await _situation(snapshots, subject)
 
 
@@ -147,10 +147,10 @@ async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
         shown = None
-        async with snapshots.news.watch([snapshots.reader.subject(subject.kind, subject.key).id]) as news:
+        async with snapshots.feed.watch([snapshots.reader.subject(subject.kind, subject.key).id]) as changes:
             while True:
                 answer = await snapshots.reader.read(subject.kind, subject.key)
                 if answer.is_news_after(shown):
                     shown = answer
                     typer.echo(answer.encode() if as_json else answer_line(text, answer))
-                await news.news(_READ_AGAIN_S)
+                await changes.news(_READ_EVERY_S)

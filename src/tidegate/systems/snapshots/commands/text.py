@@ -16,7 +16,7 @@ NO_WORKER = "no worker is running: start `tidegate up`"
 
 
 def answer_line(subject: str, answer: SnapshotAnswer) -> str:
-    """How good a snapshot is, and how old."""
+    """Return freshness and age of a snapshot on one line."""
     now, kept = datetime.now(UTC), answer.kept
     facts = [f"{number(kept.body_size)} bytes" if kept.body_size else _why_none(answer)]
     facts += [f"{word} {_moment(ms, now)}" for word, ms in (("changed", kept.updated_ms),) if ms and kept.body_size]
@@ -27,9 +27,9 @@ def answer_line(subject: str, answer: SnapshotAnswer) -> str:
 
 
 def refresh_lines(
-    answer: SnapshotAnswer, trouble: RefreshStatus | None, *, has_workers: bool | None = None
+    answer: SnapshotAnswer, status: RefreshStatus | None, *, has_workers: bool | None = None
 ) -> Iterator[str]:
-    """What becomes of an answer that is not as good as it could be: the refresh, and what is wrong with it."""
+    """Yield whether a refresh is queued, and what is wrong with the last one."""
     if answer.update_queued:
         wait_ms = answer.estimated_wait_ms
         yield "a refresh is queued" + (
@@ -37,38 +37,38 @@ def refresh_lines(
         )
     elif answer.freshness is not Freshness.FRESH and answer.kept.missing_ms is None:
         yield "no refresh is queued"
-    if trouble is not None:
-        yield trouble_line(trouble)
+    if status is not None:
+        yield status_line(status)
 
 
-def trouble_line(trouble: RefreshStatus) -> str:
-    """Why a refresh did not succeed, and what can be done."""
-    cause = f"{trouble.reason}, {trouble.message}{_is_the_key_right(trouble)}"
-    if not trouble.has_failed:
-        return f"the upstream fails, and is tried again ({number(trouble.tries)} so far): {cause}"
-    advice = "`tidegate snapshots refresh` tries it again, `tidegate snapshots dead list` shows all that failed"
+def status_line(status: RefreshStatus) -> str:
+    """Return why a refresh did not succeed, and what to do."""
+    cause = f"{status.reason}, {status.message}{_api_key_hint(status)}"
+    if not status.has_failed:
+        return f"the upstream fails; the call is retried ({number(status.tries)} attempts so far): {cause}"
+    advice = "`tidegate snapshots refresh` retries it, `tidegate snapshots dead list` shows all failed refreshes"
     return f"the last refresh failed: {cause}; {advice}"
 
 
-def _is_the_key_right(trouble: RefreshStatus) -> str:
-    if not trouble.message.endswith((" 401", " 403")):
+def _api_key_hint(status: RefreshStatus) -> str:
+    if not status.message.endswith((" 401", " 403")):
         return ""
-    return " (is its API key right? The game's is TIDEGATE_SNAPSHOTS__GAME__API_KEY)"
+    return " (check the API key; for the game it is TIDEGATE_SNAPSHOTS__GAME__API_KEY)"
 
 
 def outcome_name(outcome: Outcome) -> str:
-    """The name of an outcome in the output, as in the HTTP API."""
+    """Return the name of an outcome, as in the HTTP API."""
     return "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
 
 
 def letter_line(letter: RefreshDeadLetter) -> str:
-    """A dead letter on one line."""
+    """Return a dead letter on one line."""
     update = letter.update
     return f"{letter.id}  {update.failed_at:%Y-%m-%d %H:%M:%S}  {update.subject_id}  {update.reason}  {update.message}"
 
 
 def letter_as_json(letter: RefreshDeadLetter) -> bytes:
-    """A dead letter with its event, as JSON."""
+    """Return a dead letter with its event, as JSON."""
     return msgspec.json.encode({"id": letter.id, **msgspec.json.decode(letter.update.encode())})
 
 

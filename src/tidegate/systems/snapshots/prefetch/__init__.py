@@ -1,1 +1,1 @@
-"""Asking for subjects before anybody misses them: which, when, and how many in a day."""
+"""Prefetch: refreshes subjects before a reader asks; decides which, when, and how many per day."""

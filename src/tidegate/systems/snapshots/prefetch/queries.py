@@ -1,6 +1,7 @@
-"""The planner's statements: which subjects are due, what was spent, when each is due next. All in given transactions.
+"""SQL of the planner: which subjects are due, what was spent, and when each subject is due next.
 
-Rows are found by the index on their tier and due time, a bounded number at once; nothing goes through all of them.
+Rows are found by the index on tier and due time, a bounded number at once; no statement scans the whole table. All
+functions work in the transaction of the caller.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,96 +21,94 @@ _c, _hours = snapshots.c, prefetch_hours.c
 
 
 class Booking(msgspec.Struct, frozen=True, kw_only=True):
-    """Subjects to ask for now, and the hour on which they are booked."""
+    """Subjects to refresh now, and the hour to which their calls count."""
 
     subjects: Sequence[SubjectFacts]
     day: date
     hour: int
-    put_off: int = 0
-    """Others that had come up, and turned out not to be due: they were checked for a reader meanwhile."""
+    not_due: int = 0
+    """Number of other subjects that were not due any more, because they were checked for a reader."""
     split: TierSplit | None = None
-    """How the calls were divided among the tiers; None where nothing was due."""
+    """How the calls were divided among the tiers; None: nothing was due."""
 
 
 def has_new(tx: Transaction) -> bool:
-    """Whether there are subjects without a due time."""
+    """Return whether there are subjects without a due time."""
     return tx.execute(select(_c.key).where(_c.next_due_at.is_(None)).limit(1)).first() is not None
 
 
-def enrol(tx: Transaction, policy: PrefetchPolicy, lanes: TierShares, limit: int) -> int:
-    """Give new subjects their first due time; tells how many there were."""
+def plan_new(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, limit: int) -> int:
+    """Give up to `limit` new subjects their first due time; return their number."""
     new = list(map(_facts, tx.execute(_FACTS.where(_c.next_due_at.is_(None)).limit(limit))))
-    _plan(tx, [PlannedCheck(each, policy.due_at(each, tx.now), lanes.tier_of(each, tx.now)) for each in new])
+    _plan(tx, [PlannedCheck(each, policy.due_at(each, tx.now), shares.tier_of(each, tx.now)) for each in new])
     return len(new)
 
 
-def book(tx: Transaction, policy: PrefetchPolicy, lanes: TierShares, hours: CallBudget, limit: int) -> Booking:
-    """Take those that are due, as many as the day's budget allows; they count as spent from now on.
+def book(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, hours: CallBudget, limit: int) -> Booking:
+    """Take due subjects, as many as the daily budget allows; their calls count as spent.
 
-    Each tier is given its share, the longest due first. They are booked before they are asked for: a process that dies
-    in between has spent too little, and never too much.
+    Each tier gets its share, the longest due first. Calls are booked before the refreshes are requested: after a crash
+    in between, fewer calls were made than booked, never more.
     """
     day, hour = hours.day_of(tx.now), hours.hour_of(tx.now)
     waiting: dict[Tier, list[SubjectFacts]] = {tier: [] for tier in Tier}
     planned: list[PlannedCheck] = []
-    put_off = 0
-    for lane in Tier:
-        for each in _come_up(tx, lane, limit):
-            at, tier = policy.due_at(each, tx.now), lanes.tier_of(each, tx.now)
+    not_due = 0
+    for of_tier in Tier:
+        for each in _due_in(tx, of_tier, limit):
+            at, tier = policy.due_at(each, tx.now), shares.tier_of(each, tx.now)
             if at > tx.now:
                 planned.append(PlannedCheck(each, at, tier))
-                put_off += 1
+                not_due += 1
                 continue
             waiting[tier].append(each)
-            if tier is not lane:
-                planned.append(
-                    PlannedCheck(each, _due_time(each), tier)
-                )  # it waits in the lane of its tier from now on
+            if tier is not of_tier:
+                planned.append(PlannedCheck(each, _due_time(each), tier))  # move it to the queue of its current tier
     _plan(tx, planned)
-    split = lanes.split({tier: len(each) for tier, each in waiting.items()}, limit)
+    split = shares.split({tier: len(each) for tier, each in waiting.items()}, limit)
     due = [each for tier in Tier for each in sorted(waiting[tier], key=_due_time)[: split.take[tier]]]
     if due:
         tx.insert_many(prefetch_hours, [{"day": day, "hour": hour, "spent": 0}], skip_existing=True)
-        # Locked: two who believe to lead cannot both spend the last of it. Only a read that locks is sure to see what
-        # the other spent, where a transaction sees the past otherwise.
+        # Locked, so that two processes that both believe to be the leader cannot overspend. With snapshot isolation
+        # only a locking read sees what the other has committed.
         of_day = select(_hours.spent).where(_hours.day == day).order_by(_hours.hour)
         spent = sum(tx.execute(of_day.with_for_update()).scalars())
         due = due[: max(0, hours.budget - spent)]
         _add(tx, day, hour, len(due))
-    return Booking(subjects=due, day=day, hour=hour, put_off=put_off, split=split if due else None)
+    return Booking(subjects=due, day=day, hour=hour, not_due=not_due, split=split if due else None)
 
 
-def settle(tx: Transaction, booked: Booking, planned: Sequence["PlannedCheck"], refund: int) -> None:
-    """Note when subjects that were asked for are due next, and give back what was not spent."""
+def complete(tx: Transaction, booked: Booking, planned: Sequence["PlannedCheck"], refund: int) -> None:
+    """Record when requested subjects are due next, and refund calls that were not made."""
     _plan(tx, planned)
     if refund:
         _add(tx, booked.day, booked.hour, -refund)
 
 
 def spent_on(tx: Transaction, day: date) -> int:
-    """The calls of a day."""
+    """Return the calls of a day."""
     return int(tx.execute(select(func.coalesce(func.sum(_hours.spent), 0)).where(_hours.day == day)).scalar_one())
 
 
 def next_due_at(tx: Transaction) -> datetime | None:
-    """When the next subject comes up."""
+    """Return when the next subject is due."""
     return tx.execute(select(func.min(_c.next_due_at))).scalar_one()
 
 
 def last_price(tx: Transaction) -> float | None:
-    """What a call had to be worth, when that was last changed."""
+    """Return the last stored price of a call; None: none is stored."""
     priced = select(_hours.price).where(_hours.price.is_not(None)).order_by(_hours.day.desc(), _hours.hour.desc())
     return tx.execute(priced.limit(1)).scalar_one_or_none()
 
 
-def note_price(tx: Transaction, day: date, hour: int, price: float) -> None:
-    """Keep it for whoever leads next."""
+def store_price(tx: Transaction, day: date, hour: int, price: float) -> None:
+    """Store the price for the next leader."""
     tx.insert_many(prefetch_hours, [{"day": day, "hour": hour, "spent": 0}], skip_existing=True)
     tx.execute(update(prefetch_hours).where(_hours.day == day, _hours.hour == hour).values(price=price))
 
 
 class PlannedCheck(msgspec.Struct, frozen=True):
-    """When a subject is due next, and in which tier."""
+    """When a subject is due next, and its tier."""
 
     facts: SubjectFacts
     due_at: datetime
@@ -122,19 +121,19 @@ _FACTS = select(
 )
 _PLAN = (
     update(snapshots)
-    # Somebody else may have planned it meanwhile, or a reader brought it forward: then that stands.
+    # Not if the row was planned again or brought forward by a reader meanwhile.
     .where(_c.kind == bindparam("of_kind"), _c.key == bindparam("of_key"), _c.next_due_at == bindparam("seen"))
-    .values(next_due_at=bindparam("due"), tier=bindparam("lane"))
+    .values(next_due_at=bindparam("due"), tier=bindparam("new_tier"))
 )
 _PLAN_FIRST = (
     update(snapshots)
     .where(_c.kind == bindparam("of_kind"), _c.key == bindparam("of_key"), _c.next_due_at.is_(None))
-    .values(next_due_at=bindparam("due"), tier=bindparam("lane"))
+    .values(next_due_at=bindparam("due"), tier=bindparam("new_tier"))
 )
 
 
 def _plan(tx: Transaction, planned: Iterable["PlannedCheck"]) -> None:
-    """In the order of the keys, as those who write results do: so none waits for another in a circle."""
+    """Write due times in key order, like results are written, which avoids deadlocks."""
     ordered = sorted(planned, key=lambda each: each.facts.subject)
     for statement, rows in (
         (_PLAN, [_row(each) | {"seen": each.facts.next_due_at} for each in ordered if each.facts.next_due_at]),
@@ -150,18 +149,18 @@ def _row(plan: "PlannedCheck") -> dict[str, Any]:
         "of_kind": subject.kind,
         "of_key": subject.key,
         "due": plan.due_at,
-        "lane": TIER_NUMBERS[plan.tier],
+        "new_tier": TIER_NUMBERS[plan.tier],
     }
 
 
-def _come_up(tx: Transaction, tier: Tier, limit: int) -> Iterable[SubjectFacts]:
-    """Those of a lane that are due, the longest first."""
+def _due_in(tx: Transaction, tier: Tier, limit: int) -> Iterable[SubjectFacts]:
+    """Return due subjects of a tier, the longest due first."""
     those = _FACTS.where(_c.tier == TIER_NUMBERS[tier], _c.next_due_at <= tx.now)
     return map(_facts, tx.execute(those.order_by(_c.next_due_at).limit(limit)).all())
 
 
 def _due_time(facts: SubjectFacts) -> datetime:
-    assert facts.next_due_at is not None, "it came up"
+    assert facts.next_due_at is not None, "due subjects have a due time"
     return facts.next_due_at
 
 

@@ -1,4 +1,4 @@
-"""How prefetching stands, for those who look."""
+"""The state of prefetch: due subjects, budget and rates."""
 
 from datetime import datetime
 
@@ -18,39 +18,39 @@ _RATES = (0.1, 1.0, 10.0, 100.0)
 
 
 class SubjectCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """All subjects, counted: on a large table this takes its time."""
+    """Numbers of all subjects. Counting takes seconds on a large table."""
 
     tiers: dict[str, int]
-    """How many are HOT, WARM and COLD."""
+    """Subjects per tier."""
     change_rates: dict[str, int]
-    """How many change so often, as far as was learned; in changes per day."""
+    """Subjects per range of learned changes per day."""
 
 
 class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How prefetching stands."""
+    """The state of prefetch."""
 
     enabled: bool
     policy: str
     due_now: int
-    """Subjects that wait to be asked for; no more than 100,000 are counted."""
+    """Due subjects; at most 100,000 are counted."""
     next_due_at: datetime | None
-    """When the next subject comes up, or came up."""
+    """When the next subject is, or was, due."""
     budget: int
-    """Calls of the day."""
+    """Maximum calls of the day."""
     spent: int
-    """Of these, so far."""
+    """Calls made today."""
     budget_renews_at: datetime
     calls_per_second: float
-    """What budget and hour allow at this moment."""
+    """Rate that budget and hour allow now."""
     target_per_second: float
-    """What the hour alone allows."""
+    """Rate that the hour alone allows."""
     price: float | None
-    """Learned rates: what a call has to be worth, in days of freshness; None before that was found out."""
+    """Policy `learned`: what a call has to be worth, in days of freshness; None: not known yet."""
     census: SubjectCounts | None = None
 
 
 def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: bool = False) -> PrefetchStatus:
-    """How prefetching stands now; with `counts_all` all subjects are counted, which goes through the whole table."""
+    """Return the current state; with `counts_all` also count all subjects, which scans the whole table."""
     hours, now = CallBudget(settings), tx.now
     spent = queries.spent_on(tx, hours.day_of(now))
     return PrefetchStatus(
@@ -75,7 +75,7 @@ def _due_now(tx: Transaction) -> int:
 
 def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
     hot, warm = tx.now - settings.hot_within, tx.now - settings.warm_within
-    everybody = _count(tx)
+    total = _count(tx)
     within_hot, within_warm = _count(tx, _c.last_asked_at >= hot), _count(tx, _c.last_asked_at >= warm)
     below = [_count(tx, _c.change_rate < bound) for bound in _RATES]
     known = _count(tx, _c.change_rate.is_not(None))
@@ -85,9 +85,9 @@ def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
         tiers={
             Tier.HOT: within_hot,
             Tier.WARM: within_warm - within_hot,
-            Tier.COLD: everybody - within_warm,
+            Tier.COLD: total - within_warm,
         },
-        change_rates={**dict(zip(names, counts, strict=True)), "unknown": everybody - known},
+        change_rates={**dict(zip(names, counts, strict=True)), "unknown": total - known},
     )
 
 

@@ -1,9 +1,9 @@
-"""From one transport to another while everything runs: publish to the new one, drain the old one, then switch.
+"""Changes from one transport to another without downtime: publish to the new one, drain the previous one, then switch.
 
-Every process is started again with the new transport and the previous one, one after the other. From then on it
-publishes to the new one, and its workers read both. Locks and versions are the same for both, so a subject that has an
-event on each is called once where the older event is obsolete. Processes that were not started again go on with the
-previous transport, which is read as long as anything comes. When it is empty, the setting is removed.
+All processes are restarted one after the other with the new and the previous transport configured. From then on they
+publish to the new transport, and workers read both. Locks and versions are shared, so if a subject has an event on each
+transport, the older event is obsolete and skipped. Processes that were not restarted yet keep using the previous
+transport, which is read as long as it has events. When it is empty, the setting is removed.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _LETTERS_AT_ONCE = 100
-_LOOKS = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=5), jitter=0.1)
+_CHECKS = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=5), jitter=0.1)
 
 
 class MigratingTransport:
-    """See `Transport`: publishes to `new`, and counts what waits in `previous` too. See `TransportMigration`."""
+    """The `Transport` during a migration: publishes to `new`, and counts events of both transports."""
 
     def __init__(self, new: Transport, previous: Transport) -> None:
         self.new, self.previous = new, previous
@@ -68,7 +68,7 @@ class MigratingTransport:
         return self.new.stream_of(topic)
 
     def consumer(self, topic: RefreshTopic, group: str) -> TransportConsumer:
-        """See `Transport`: of the new one. Workers of their own read the previous one."""
+        """See `Transport`: a member on the new transport. Separate workers read the previous one."""
         return self.new.consumer(topic, group)
 
     async def lag(self, topic: RefreshTopic, group: str) -> int:
@@ -84,7 +84,7 @@ class MigratingTransport:
         return await self.new.dead_count() + await self.previous.dead_count()
 
     async def dead(self, *, after: str | None = None, limit: int = 50) -> list[DeadEntry]:
-        """See `Transport`: those of the new one, to which the leader moves the others."""
+        """See `Transport`: dead letters of the new transport, to which the leader moves the others."""
         return await self.new.dead(after=after, limit=limit)
 
     async def dead_one(self, entry_id: str) -> DeadEntry:
@@ -100,18 +100,18 @@ class MigratingTransport:
 
 
 class TransportMigration:
-    """A source of the timekeeper: moves dead letters to the new transport, and tells when the previous one is empty.
+    """Due source of the leader: moves dead letters to the new transport, and logs when the previous one is empty.
 
-    A letter is published on the new one before it is dropped from the previous one: a crash in between leaves it on
-    both, and it may be listed twice, never lost.
+    A dead letter is published before it is dropped from the previous transport: after a crash in between it is on both
+    and may be listed twice, but is never lost.
     """
 
-    def __init__(self, moving: MigratingTransport) -> None:
-        self._moving, self._looks, self._is_drained = moving, 0, False
+    def __init__(self, transports: MigratingTransport) -> None:
+        self._transports, self._checks, self._is_drained = transports, 0, False
 
     async def fire(self) -> int:
-        """Move some letters, and look at what is left; returns in how many ms to look again."""
-        new, previous = self._moving.new, self._moving.previous
+        """Move a batch of dead letters, or count what is left; return in how many ms to call again."""
+        new, previous = self._transports.new, self._transports.previous
         if letters := await previous.dead(limit=_LETTERS_AT_ONCE):
             await new.publish(RefreshTopic.DEAD, [(each.key, each.value) for each in letters])
             for each in letters:
@@ -122,8 +122,8 @@ class TransportMigration:
         if left == 0 and not self._is_drained:
             log.info("snapshots.transport_drained")
         self._is_drained = left == 0
-        self._looks = 1 if left else self._looks + 1
-        return milliseconds(_LOOKS.delay(self._looks))
+        self._checks = 1 if left else self._checks + 1
+        return milliseconds(_CHECKS.delay(self._checks))
 
     def __repr__(self) -> str:
         return "TransportMove()"

@@ -21,10 +21,10 @@ _UNIT = "snapshots"
 
 
 def open_kafka(settings: KafkaSettings) -> "KafkaTransport":
-    """The transport; close it in the end. Raises `InvalidSettings` when its driver is not installed."""
-    # cramjam compresses for it; without, it fails at the first message.
+    """Return the Kafka transport, to be closed by the caller; raises `InvalidSettings` without its driver."""
+    # aiokafka needs cramjam for zstd; without it the first publish fails.
     if find_spec("aiokafka") is None or find_spec("cramjam") is None:
-        raise InvalidSettings('events on Kafka need the driver aiokafka: pip install "tidegate[kafka]"')
+        raise InvalidSettings('the transport kafka needs the driver aiokafka: pip install "tidegate[kafka]"')
     from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
 
     return KafkaTransport(settings)
@@ -46,10 +46,10 @@ def _named(parts: Context, name: str) -> Transport:
 
 
 async def warn_of_events_left_behind(parts: Context) -> None:
-    """Events on streams that no worker reads, because the setting of the previous transport was removed too early."""
+    """Log a warning if streams have events that no worker reads, since `previous_transport` was removed too early."""
     settings = parts.settings.section(SnapshotSettings)
     if settings.transport == "streams" or settings.previous_transport is not None:
         return
-    with suppress(TidegateError):  # it is only a warning
+    with suppress(TidegateError):  # the check is optional
         if left := await _named(parts, "streams").unfinished():
             log.warning("snapshots.events_left_behind", events=left)

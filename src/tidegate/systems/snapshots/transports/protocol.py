@@ -1,12 +1,11 @@
-"""What every transport promises; one suite of tests holds all of them to it (tests/systems/snapshots/transports).
+"""Topics of refresh events, and the guarantees of every transport; one test suite checks all transports.
 
-- What `publish` returned from is safe, and is delivered to one member of the topic's group, at least once.
-- A delivery that is neither acknowledged nor given back comes again, when its consumer leaves or its process died.
-- Acknowledgements come in any order. What was not acknowledged comes again, whatever was acknowledged after it.
-- Two messages of one key are delivered in the order in which they were published, unless one had to come again.
-- Errors of the server behind it are `Unavailable`; the caller tries again.
-
-The topics: what they are called, how they are shaped, and who reads them.
+- A message is safe when `publish` returns. It is delivered to one member of the topic's group at least once.
+- An unacknowledged message is delivered again when its consumer leaves or its process dies.
+- Messages can be acknowledged in any order. An unacknowledged message is delivered again, whatever was acknowledged
+  after it.
+- Two messages with the same key are delivered in the order of publication, unless one had to be delivered again.
+- Errors of the server are `Unavailable`; the caller retries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RefreshTopic(StrEnum):
-    """Where messages go."""
+    """Names of the topics."""
 
     HIGH = "update-priority-high"
     LOW = "update-priority-low"
@@ -33,12 +32,12 @@ class RefreshTopic(StrEnum):
 
 
 class TopicShape(msgspec.Struct, frozen=True, kw_only=True):
-    """How a topic is made, where topics have to be made."""
+    """Partitions and retention of a topic, for transports with topics that must be created."""
 
     partitions: int
     retention: timedelta
-    """How long what nobody handled is kept. Redis Streams keep an event until it is done, and only the dead for so
-    long."""
+    """How long an unprocessed message is kept. Redis Streams keep events until they are acknowledged, and apply this
+    only to dead letters."""
 
 
 TOPICS: Mapping[RefreshTopic, TopicShape] = MappingProxyType(
@@ -51,11 +50,11 @@ TOPICS: Mapping[RefreshTopic, TopicShape] = MappingProxyType(
 GROUPS: Mapping[RefreshTopic, str] = MappingProxyType(
     {RefreshTopic.HIGH: "high-worker", RefreshTopic.LOW: "low-worker"}
 )
-"""Who reads a topic. LOW has a group of its own, so that it never delays HIGH."""
+"""Consumer group of each topic. LOW has its own group, so that it never delays HIGH."""
 
 
 def topic_for(priority: Priority) -> RefreshTopic:
-    """Where events of this priority go."""
+    """Return the topic of a priority."""
     return RefreshTopic.HIGH if priority is Priority.HIGH else RefreshTopic.LOW
 
 
@@ -64,19 +63,19 @@ Message = tuple[str, bytes]
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in the hand of one consumer."""
+    """A message that was delivered to a consumer and is not acknowledged."""
 
     key: str
     value: bytes
     handle: str
-    """Names this delivery to its consumer, and means nothing to others. A message that comes again has another, or the
-    same; within one consumer no two that are in hand have the same."""
+    """Identifies the delivery to its consumer. Unique among the unacknowledged deliveries of one consumer; a message
+    that is delivered again may have the same or another handle."""
     deliveries: int = 1
-    """The how-maniest delivery this is, as far as the transport knows; at least 1."""
+    """Number of deliveries of this message that the transport knows of, including this one."""
 
 
 class DeadEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of `RefreshTopic.DEAD`."""
+    """A message of the topic `update-dlq`."""
 
     id: str
     """Letters, digits and hyphens."""
@@ -85,92 +84,92 @@ class DeadEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransportConsumer(Protocol):
-    """One member of a topic's group. One `read` is under way at a time; everything else may be called meanwhile."""
+    """One member of a topic's group. Only one `read` runs at a time; other methods may be called meanwhile."""
 
     async def read(self, count: int, within_s: float) -> list[Delivery]:
-        """At most `count` as soon as there are some; none when `within_s` seconds passed without any.
+        """Return up to `count` messages as soon as there are any; none if there are none within `within_s` seconds.
 
-        Blocks, and does not look at intervals. Cancelling loses nothing. Not called while paused.
+        Blocks without polling. Cancelling it loses no message. Not called while paused.
         """
         ...
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """These are done, and what they led to is safe. Repeating it changes nothing."""
+        """Acknowledge messages after their effects are committed. Idempotent."""
         ...
 
     async def held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """Those of these that are still ours, as far as is known: others were given to another consumer."""
+        """Return the deliveries that are still assigned to this consumer, as far as it knows."""
         ...
 
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        """Have these delivered again, soon, to whomever it may be."""
+        """Have messages delivered again soon, to any member."""
         ...
 
     async def pause(self) -> None:
-        """Nothing is read for a while: what is in hand stays in hand, and we stay a member. Repeating is fine."""
+        """Stop reading but stay a member; unacknowledged deliveries stay assigned. Idempotent."""
         ...
 
     async def resume(self) -> None:
-        """Go on reading. Repeating is fine."""
+        """Continue reading after a pause. Idempotent."""
         ...
 
     async def leave(self) -> None:
-        """Give back what is in hand, uncounted, and leave the group. No `read` is under way, and none follows."""
+        """Give back unacknowledged deliveries without counting them, and leave the group. No `read` follows."""
         ...
 
 
 class Transport(Protocol):
-    """One process's hold on all topics."""
+    """Access of one process to all topics."""
 
     @property
     def recoverable(self) -> "Sequence[Stream]":
-        """The streams from which the leader has to take what dead processes held; none where the transport does it."""
+        """Streams of messages that the leader reassigns after a crash; empty if the transport does that itself."""
         ...
 
     async def start(self) -> None:
-        """Connect. Publishing and reading come after it."""
+        """Connect; called before publishing and reading."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. Consumers have left before."""
+        """Close all connections. Consumers have left before."""
         ...
 
     async def create_topics(self) -> list[str]:
-        """Make the topics that are missing, where topics have to be made; their names."""
+        """Create missing topics if the transport needs it; return their names."""
         ...
 
     async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
-        """Returns when all are safely there; raises `Unavailable` when some may not be."""
+        """Publish messages; returns when all are safe. Raises `Unavailable` if some may be lost."""
         ...
 
     def stream_of(self, topic: RefreshTopic) -> Key | None:
-        """The stream of the topic on the Valkey server, where events can be added by a script; None: use `publish`."""
+        """Return the key of the topic's stream, to which a script can add events; None: use `publish`."""
         ...
 
     def consumer(self, topic: RefreshTopic, group: str) -> TransportConsumer:
-        """A new member of the group that reads a topic (see `GROUPS`)."""
+        """Return a new member of the group of a topic (see `GROUPS`)."""
         ...
 
     async def lag(self, topic: RefreshTopic, group: str) -> int:
-        """How many messages wait for the group: published, and delivered to nobody yet."""
+        """Return how many messages were published and not yet delivered to the group."""
         ...
 
     async def unfinished(self) -> int:
-        """How many messages of both topics are not acknowledged: those that wait, and those in hand."""
+        """Return how many messages of both topics are not acknowledged, delivered or not."""
         ...
 
     async def dead_count(self) -> int:
-        """How many dead messages there are, about."""
+        """Return the approximate number of dead letters."""
         ...
 
     async def dead(self, *, after: str | None = None, limit: int = 50) -> list[DeadEntry]:
-        """The oldest `limit` dead messages behind the entry `after`, or of all, in a fixed order."""
+        """Return up to `limit` dead letters after the id `after`, the oldest first, in a fixed order."""
         ...
 
     async def dead_one(self, entry_id: str) -> DeadEntry:
-        """One of them; raises `NotFound`."""
+        """Return one dead letter; raises `NotFound`."""
         ...
 
     async def drop(self, entry_id: str) -> bool:
-        """Take a dead message out of the list for good; False when it was not there. One caller is told True."""
+        """Delete a dead letter; False if there is none. Of concurrent callers, one gets True."""
         ...

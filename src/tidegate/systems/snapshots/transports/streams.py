@@ -1,8 +1,8 @@
-"""Events on Redis Streams: the default, which needs no server but the one that is there.
+"""Refresh events on Redis Streams: the default, which needs no server besides Valkey.
 
 A topic is a stream with one group (see `tidegate.primitives.stream`). An event stays until it is acknowledged. It is
-delivered again when its consumer leaves, or when the recoverer finds that its process died. Dead events are in a stream
-without a consumer; operators read it.
+delivered again when its consumer leaves, or when the recoverer finds that its process died. Dead letters are in a
+stream without consumers, which operators read.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ from tidegate.storage.valkey import Key, Unit, Valkey
 from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, DeadEntry, Delivery, Message, RefreshTopic
 
 KEY_FIELD, VALUE_FIELD = "key", "value"
-"""What an entry of a topic has."""
+"""Fields of a stream entry."""
 _KEY, _VALUE = KEY_FIELD.encode(), VALUE_FIELD.encode()
 _UNLIMITED_DELIVERIES = 10**9
-"""The worker decides when an event has killed too many of its kind, and says so in a dead letter of its own."""
+"""The stream never gives up an event: the worker counts deliveries and writes the dead letter."""
 _IDLE_LIMIT = timedelta(hours=1)
-"""Events may be in hand for long, while there is no permit or no database; a process that died is noticed otherwise."""
+"""Events can be in progress for long, while there is no permit or no database. Dead processes are found by lease."""
 _LARGEST_PAGE = 1000
 
-HistoryEntry = tuple[bytes, dict[bytes, bytes]]
+StreamEntry = tuple[bytes, dict[bytes, bytes]]
 
 
 class StreamTransport:
     """See `Transport`."""
 
     def __init__(self, valkey: Valkey, unit: Unit, owner: str, *, clock: Clock | None = None) -> None:
-        """`owner` is the name under which this process is alive: what it holds goes to others when it is not."""
+        """`owner`: the name of this process in the membership; its events are reassigned when it dies."""
         self._valkey, self._owner = valkey, owner
         self._clock = clock or SystemClock()
         self._members = count(1)
@@ -44,24 +44,24 @@ class StreamTransport:
 
     @property
     def recoverable(self) -> list[Stream]:
-        """The streams from which the recoverer has to take what dead processes held."""
+        """See `Transport`."""
         return [self._streams[topic] for topic in GROUPS]
 
     async def start(self) -> None:
-        """Nothing to do: the connection is open."""
+        """See `Transport`: the connection is open already."""
 
     async def close(self) -> None:
-        """Nothing to do: the connection belongs to others."""
+        """See `Transport`: the connection belongs to the process."""
 
     async def create_topics(self) -> list[str]:
-        """A stream comes to be with its first message."""
+        """See `Transport`: a stream is created by its first message."""
         return []
 
     async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
         """See `Transport`."""
         await self._streams[topic].add([{_KEY: key.encode(), _VALUE: value} for key, value in messages])
         if topic is RefreshTopic.DEAD:
-            await self._forget_the_old()
+            await self._trim_dead_letters()
 
     def stream_of(self, topic: RefreshTopic) -> Key:
         """See `Transport`."""
@@ -109,7 +109,7 @@ class StreamTransport:
     def _dead_key(self) -> str:
         return self._streams[RefreshTopic.DEAD].keys.stream
 
-    async def _forget_the_old(self) -> None:
+    async def _trim_dead_letters(self) -> None:
         oldest: datetime = self._clock.now() - TOPICS[RefreshTopic.DEAD].retention
         await self._valkey.execute("XTRIM", self._dead_key, "MINID", "~", to_ms(oldest))
 
@@ -121,13 +121,13 @@ class StreamTransport:
 
 
 class StreamConsumer:
-    """See `Consumer`. To pause means not to read: the process's lease keeps what it holds."""
+    """See `TransportConsumer`. A pause only stops reading; the lease of the process keeps its deliveries."""
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
 
     async def read(self, count: int, within_s: float) -> list[Delivery]:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         messages = await self._member.read(count, within_s)
         return [
             Delivery(
@@ -140,35 +140,35 @@ class StreamConsumer:
         ]
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         await self._member.ack([each.handle for each in deliveries])
 
     async def held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         held = await self._member.still_held([each.handle for each in deliveries])
         return [each for each in deliveries if each.handle in held]
 
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         await self._member.retry([each.handle for each in deliveries], reason)
 
     async def pause(self) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
 
     async def resume(self) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
 
     async def leave(self) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         await self._member.leave()
 
 
 def _settings(topic: RefreshTopic) -> StreamSettings:
-    group = GROUPS.get(topic, "nobody")
+    group = GROUPS.get(topic, "unread")
     return StreamSettings(group=group, max_deliveries=_UNLIMITED_DELIVERIES, idle_limit=_IDLE_LIMIT)
 
 
-def _dead(entry: HistoryEntry) -> DeadEntry:
+def _dead(entry: StreamEntry) -> DeadEntry:
     entry_id, fields = entry
     return DeadEntry(
         id=entry_id.decode(), key=fields.get(_KEY, b"").decode(errors="replace"), value=fields.get(_VALUE, b"")

@@ -1,7 +1,4 @@
-"""Reading topics without being a member of a group: the dead, the notes about them, and where topics begin and end.
-
-Putting messages on topics, so that they are safe when `publish` returns.
-"""
+"""Kafka clients that are in no group: the producer, and a reader of any range of messages."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -16,9 +13,9 @@ from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.connection import (
     LazyClient,
     client_options,
-    in_our_words,
-    speaking,
     stop_consumer,
+    translate,
+    translated_errors,
 )
 from tidegate.systems.snapshots.transports.protocol import Message
 
@@ -26,7 +23,7 @@ _LAST_MOMENT_S = 2.0
 
 
 class Publisher:
-    """One producer. All replicas in sync have a message before it counts as sent, and a repeated request adds none."""
+    """An idempotent producer with acks=all: a message is sent when all in-sync replicas have it."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -39,41 +36,43 @@ class Publisher:
         self._lazy = LazyClient(settings, make, _stop_producer)
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        """See `Transport.publish`. A key's messages go to one partition, in their order.
+        """See `Transport.publish`. Messages with the same key go to one partition, in order.
 
-        What was not confirmed in time may still arrive: the producer goes on trying, so that the order is kept.
+        A message that was not confirmed in time may still arrive: the producer keeps trying, to preserve the order.
         """
         producer = await self._lazy.get()
         sent: list[asyncio.Future[object]] = []
         try:
-            async with speaking(self._settings, "to publish"):
+            async with translated_errors(self._settings, "to publish"):
                 try:
                     for key, value in messages:
                         sent.append(await producer.send(topic, value, key=key.encode()))
                     await asyncio.gather(*sent)
                 except MessageSizeTooLargeError:
-                    raise InvalidArgument("messages", len(messages), "one is larger than Kafka takes") from None
+                    raise InvalidArgument(
+                        "messages", len(messages), "one message is larger than the broker accepts"
+                    ) from None
                 except KafkaError as error:
                     if not error.retriable:
-                        await self._lazy.close()  # such a producer sends nothing any more
-                    raise in_our_words(self._settings, "to publish", error) from None
+                        await self._lazy.close()  # the producer cannot send any more
+                    raise translate(self._settings, "to publish", error) from None
         finally:
             for each in sent:
                 each.cancel()
 
     async def close(self) -> None:
-        """Let go of the connection. What is on its way has a moment to arrive."""
+        """Close the producer. Messages in flight have a moment to be sent."""
         await self._lazy.close()
 
 
 async def _stop_producer(producer: AIOKafkaProducer) -> None:
-    """Stopping waits until everything was sent: for ever, if the cluster is away. We give it a moment, and then up."""
+    """Stop the producer. Its own `stop` would wait forever for unsent messages while the cluster is unavailable."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_LAST_MOMENT_S):
             await producer.flush()
     producer._message_accumulator.fail_all(KafkaError("closed"))  # pyright: ignore[reportPrivateUsage]
     try:
-        # A request that is being tried again waits for a cluster too, until it is told twice.
+        # A request that is being retried also waits for the cluster, until it is cancelled twice.
         async with asyncio.timeout(_LAST_MOMENT_S / 2):
             await producer.stop()
     finally:
@@ -81,13 +80,13 @@ async def _stop_producer(producer: AIOKafkaProducer) -> None:
 
 
 Span = tuple[int, int]
-"""The first offset, and the one behind the last."""
+"""First offset, and the offset after the last."""
 Record = ConsumerRecord[bytes, bytes]
 _FETCH_WAIT_MS = 100
 
 
 class KafkaReader:
-    """One connection, used by one at a time."""
+    """Reads ranges of messages; concurrent calls run one after the other."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -104,15 +103,15 @@ class KafkaReader:
         self._lazy = LazyClient(settings, make, stop_consumer)
 
     async def spans(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Span]:
-        """Where each begins and ends now."""
-        async with self._asking("where topics begin and end") as consumer:
+        """Return the current range of each partition."""
+        async with self._client("to read offsets") as consumer:
             begins = await consumer.beginning_offsets(partitions)
             ends = await consumer.end_offsets(partitions)
         return {each: (begins[each], ends[each]) for each in partitions}
 
     async def since(self, partitions: list[TopicPartition], at_ms: int) -> dict[TopicPartition, int]:
-        """The first message of this time or later in each; where there is none, where the next one will be."""
-        async with self._asking("for messages of a time") as consumer:
+        """Return for each partition the offset of the first message at or after `at_ms`, or the end."""
+        async with self._client("to find offsets by time") as consumer:
             found = await consumer.offsets_for_times(dict.fromkeys(partitions, at_ms))
             ends = await consumer.end_offsets(partitions)
         return {each: ends[each] if (spot := found[each]) is None else spot.offset for each in partitions}
@@ -120,10 +119,10 @@ class KafkaReader:
     async def scan(
         self, spans: Mapping[TopicPartition, Span], wanted: Callable[[Record], bool], most: int
     ) -> list[Record]:
-        """The first `most` wanted messages of each partition within its span."""
+        """Return up to `most` messages of each partition for which `wanted` holds, within the given range."""
         left = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         found: dict[TopicPartition, list[Record]] = {partition: [] for partition in left}
-        async with self._asking("to read") as consumer:
+        async with self._client("to read") as consumer:
             consumer.assign(list(left))
             for partition, (begin, _) in left.items():
                 consumer.seek(partition, begin)
@@ -138,12 +137,12 @@ class KafkaReader:
         return [each for records in found.values() for each in records[:most]]
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection, if open."""
         await self._lazy.close()
 
     @asynccontextmanager
-    async def _asking(self, what: str) -> AsyncGenerator[AIOKafkaConsumer]:
+    async def _client(self, what: str) -> AsyncGenerator[AIOKafkaConsumer]:
         async with self._one:
             consumer = await self._lazy.get()
-            async with speaking(self._settings, what):
+            async with translated_errors(self._settings, what):
                 yield consumer

@@ -1,4 +1,4 @@
-"""Speaking to Kafka: with which options, for how long, and what its errors are in our words."""
+"""Connections to Kafka: client options, time limits, and translation of driver errors."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ limit_driver_log("aiokafka", level=logging.WARNING)
 CREATE_TOPICS = "Create the topics: tidegate snapshots topics --create"
 _STOP_WITHIN_S = 5.0
 PAUSES = Backoff(first=timedelta(milliseconds=50), most=timedelta(seconds=1))
-"""Between two attempts at what a busy cluster does later."""
+"""Pauses between attempts while the cluster is busy."""
 _REFUSALS = (
     errors.TopicAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
@@ -37,10 +37,10 @@ _REFUSALS = (
 
 
 class KafkaClient(Protocol):
-    """What all of the driver's clients have."""
+    """Common interface of the driver's clients."""
 
     async def start(self) -> None:
-        """Connect."""
+        """Connect to the cluster."""
         ...
 
 
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 def client_options(settings: KafkaSettings, *, request_timeout_ms: int | None = None) -> dict[str, Any]:
-    """What every client of the driver is given. A request has the time of the settings, unless one is given."""
+    """Return the options of every client. The time limit of a request is that of the settings, unless given."""
     options: dict[str, Any] = {
         "bootstrap_servers": [each.strip() for each in settings.servers.split(",")],
         "client_id": "tidegate",
@@ -67,8 +67,11 @@ def client_options(settings: KafkaSettings, *, request_timeout_ms: int | None = 
 
 
 @asynccontextmanager
-async def speaking(settings: KafkaSettings, what: str) -> AsyncGenerator[None]:
-    """A scope in which Kafka is asked for `what`: it has `answer_within`, and its errors become ours."""
+async def translated_errors(settings: KafkaSettings, what: str) -> AsyncGenerator[None]:
+    """Limit a block to `answer_within`, and convert its errors to `Unavailable` or `ServerRefused`.
+
+    `what`: the operation, for the message.
+    """
     within_s = settings.answer_within.total_seconds()
     try:
         async with asyncio.timeout(within_s):
@@ -77,12 +80,12 @@ async def speaking(settings: KafkaSettings, what: str) -> AsyncGenerator[None]:
         message = f"{settings.address}: {what} took longer than {within_s:g} s"
         raise Unavailable(message, server=settings.address) from None
     except (errors.KafkaError, OSError) as error:
-        raise in_our_words(settings, what, error) from None
+        raise translate(settings, what, error) from None
 
 
-async def insist(settings: KafkaSettings, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
-    """The answer to `ask`, which is asked again while the cluster says that it is busy with itself."""
-    async with speaking(settings, what):
+async def retried(settings: KafkaSettings, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
+    """Return the result of `ask`, repeated while the cluster reports a retriable error."""
+    async with translated_errors(settings, what):
         for attempt in count(1):
             try:
                 return await ask()
@@ -90,24 +93,24 @@ async def insist(settings: KafkaSettings, what: str, ask: Callable[[], Awaitable
                 if not error.retriable or isinstance(error, errors.UnknownTopicOrPartitionError):
                     raise
                 await asyncio.sleep(PAUSES.delay(attempt).total_seconds())
-    raise AssertionError("it goes on until the time is over")
+    raise AssertionError("the loop ends by the time limit")
 
 
-def in_our_words(settings: KafkaSettings, what: str, error: Exception) -> Unavailable:
-    """What the driver's error means to our callers."""
+def translate(settings: KafkaSettings, what: str, error: Exception) -> Unavailable:
+    """Convert an error of the driver."""
     name = type(error).__name__
     if isinstance(error, _REFUSALS):
-        # Without `what`: one missing right refuses several operations, and the log has one line for each reason.
-        return ServerRefused(settings.address, name, remedy="See the rights of our user, and the settings")
+        # Without `what`: one missing permission fails several operations, and the log has one line per reason.
+        return ServerRefused(settings.address, name, remedy="Check the permissions of the user, and the settings")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         name = f"a topic is missing. {CREATE_TOPICS}"
     return Unavailable(f"{settings.address}: {what}: {name}", server=settings.address)
 
 
 class LazyClient(Generic[AnyClient]):
-    """A client that connects when it is first asked for, and again after it failed.
+    """A client that connects on first use, and again after it failed.
 
-    So a process comes up, and does what needs no Kafka, while Kafka is away.
+    So a process starts, and does everything that does not need Kafka, while Kafka is unavailable.
     """
 
     def __init__(
@@ -121,12 +124,12 @@ class LazyClient(Generic[AnyClient]):
         self._one = asyncio.Lock()
 
     async def get(self) -> AnyClient:
-        """The client, connected; raises `Unavailable`."""
+        """Return the connected client; raises `Unavailable`."""
         async with self._one:
             if self._client is None:
                 client = self._make()
                 try:
-                    async with speaking(self._settings, "to connect"):
+                    async with translated_errors(self._settings, "to connect"):
                         await client.start()
                 except BaseException:
                     await stop_in_time(self._stop(client))
@@ -135,7 +138,7 @@ class LazyClient(Generic[AnyClient]):
             return self._client
 
     async def close(self) -> None:
-        """Let go of it; whoever asks again has it connect anew."""
+        """Close the client; the next `get` connects again."""
         async with self._one:
             client, self._client = self._client, None
             if client is not None:
@@ -143,8 +146,8 @@ class LazyClient(Generic[AnyClient]):
 
 
 async def stop_in_time(stopping: Coroutine[Any, Any, None]) -> None:
-    """A client that cannot say goodbye, because nobody listens, is left as it is."""
-    # A task of its own: the driver may end it with a cancellation that was not meant for us.
+    """Stop a client, but not longer than `_STOP_WITHIN_S`."""
+    # In a separate task, because the driver may end it with a cancellation.
     task = asyncio.create_task(stopping)
     await asyncio.wait({task}, timeout=_STOP_WITHIN_S)
     task.cancel()
@@ -152,7 +155,7 @@ async def stop_in_time(stopping: Coroutine[Any, Any, None]) -> None:
 
 
 async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
-    """As its own `stop`, and the connections are closed also where that fails half way, for want of a broker."""
+    """Stop a consumer; also close its connections if stopping fails because no broker is available."""
     try:
         await consumer.stop()
     finally:

@@ -29,71 +29,71 @@ from tidegate.runtime.outage import Outage
 from tidegate.systems.snapshots.settings import KafkaSettings
 from tidegate.systems.snapshots.transports.kafka.connection import (
     client_options,
-    in_our_words,
-    speaking,
     stop_consumer,
     stop_in_time,
+    translate,
+    translated_errors,
 )
-from tidegate.systems.snapshots.transports.kafka.partitions import MemberOffsets, PartitionState, standings
+from tidegate.systems.snapshots.transports.kafka.partitions import MemberOffsets, PartitionState, partition_states
 from tidegate.systems.snapshots.transports.protocol import Delivery
 
 log = get_logger(__name__)
 
-_LISTEN_MS, _LISTEN_IDLY_MS = 100, 1000
-"""How long a broker holds an empty answer back. A partition whose messages were just taken is asked for again only with
-the next request, so this is also by how much a message may come late. After a while without any, all partitions are in
-the request that waits: the next message comes at once however long that is, and asking seldom spares both sides."""
+_FETCH_WAIT_MS, _IDLE_FETCH_WAIT_MS = 100, 1000
+"""How long a broker delays an empty answer. After messages of a partition were taken, the partition is only in the next
+request, so a message can be late by this time. When idle, all partitions are in the waiting request, so the next
+message arrives at once, and a longer time saves requests."""
 _IDLE_AFTER_S = 5.0
-_A_DAY_MS = 86_400_000
-"""A member that reads nothing stays one: it may be paused for hours. That a process died is seen by its heartbeat."""
+_MAX_POLL_MS = 86_400_000
+"""A member may be paused for hours without reading. A dead process is detected by its heartbeats."""
 _REBALANCE_MS = 30_000
-"""How long members have to come back when partitions are dealt anew. Joining takes so long at worst, and no longer."""
+"""How long members have to rejoin when partitions are reassigned; also the longest time that joining takes."""
 
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord[bytes, bytes]]]
 
 
 class AssignmentState(Enum):
-    """What we know of the partitions that were dealt to us."""
+    """State of the current assignment of partitions."""
 
     UNKNOWN = auto()
-    """Not yet how they stand: nothing is committed."""
-    SETTLED = auto()
-    """How they stand; that we have them is not on record."""
+    """The committed offsets are not read yet: nothing is committed."""
+    LOADED = auto()
+    """The committed offsets are read; the new ownership is not recorded yet."""
     OPEN = auto()
-    """It is: messages are handed out."""
-    SHUT = auto()
-    """They go, or we do. What is done until then is committed still."""
+    """The ownership is recorded: messages are delivered."""
+    CLOSING = auto()
+    """The partitions are being revoked, or the member is leaving. Finished messages are still committed."""
 
 
 class KafkaConsumer(ConsumerRebalanceListener):
-    """See `Consumer`. Joins its group with the first `read`."""
+    """See `TransportConsumer`. Joins its group with the first `read`."""
 
     def __init__(self, settings: KafkaSettings, topic: str, group: str) -> None:
         self._settings, self._topic, self._group = settings, topic, group
         self._outage = Outage(f"kafka.{topic}")
         self._member: AIOKafkaConsumer | None = None
         self._joining: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._books = MemberOffsets()
+        self._starting: asyncio.Task[None] | None = None
+        self._offsets = MemberOffsets()
         self._ready: deque[Delivery] = deque()
-        # What came and is noted first, before it is handed out: others died with it in hand.
-        self._unnoted: deque[Delivery] = deque()
+        # Received messages that must be recorded before delivery, since earlier owners died with them.
+        self._unrecorded: deque[Delivery] = deque()
         self._paused = self._has_left = False
-        self._deal = AssignmentState.UNKNOWN
-        self._stirred = asyncio.Event()
+        self._assignment = AssignmentState.UNKNOWN
+        self._wakeup = asyncio.Event()
         self._committing = asyncio.Lock()
 
     async def read(self, count: int, within_s: float) -> list[Delivery]:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         require_positive("count", count)
         require_not_negative("within_s", within_s)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while True:
-            self._stirred.clear()
-            await self._raise_if_opening_failed()
-            await self._note()
-            if self._ready and not self._paused and self._deal is AssignmentState.OPEN:
+            self._wakeup.clear()
+            await self._raise_if_start_failed()
+            await self._record_deliveries()
+            if self._ready and not self._paused and self._assignment is AssignmentState.OPEN:
                 return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
             left = deadline - loop.time()
             if left <= 0:
@@ -101,139 +101,139 @@ class KafkaConsumer(ConsumerRebalanceListener):
             await self._wait_for_more(count, left)
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """See `Consumer`. Those of a partition that went to another member come again there."""
+        """See `TransportConsumer`. Messages of a partition that went to another member are delivered again there."""
         for each in deliveries:
-            self._books.done(each.handle)
+            self._offsets.done(each.handle)
         await self._commit()
 
     async def held(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
-        """See `Consumer`. By what this member knows: it may not have heard yet that partitions went to another."""
-        return [each for each in deliveries if self._books.holds(each.handle)]
+        """See `TransportConsumer`. This member may not know yet that a partition was reassigned."""
+        return [each for each in deliveries if self._offsets.holds(each.handle)]
 
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        """See `Consumer`."""
-        del reason  # Kafka has no place for it
-        ours = [each for each in deliveries if self._books.holds(each.handle)]
-        for each in ours:
-            times, _ = self._books.begin(each.handle)
+        """See `TransportConsumer`."""
+        del reason  # Kafka does not store it
+        assigned = [each for each in deliveries if self._offsets.holds(each.handle)]
+        for each in assigned:
+            times, _ = self._offsets.begin(each.handle)
             self._ready.append(msgspec.structs.replace(each, deliveries=max(times, each.deliveries + 1)))
-        self._stirred.set()
+        self._wakeup.set()
 
     async def pause(self) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         self._paused = True
-        self._hold()
+        self._stop_fetching()
 
     async def resume(self) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         self._paused = False
-        self._flow()
+        self._resume_fetching()
 
     async def leave(self) -> None:
-        """See `Consumer`."""
+        """See `TransportConsumer`."""
         self._has_left = True
-        await self._shut()
-        await self._let_go()
+        await self._close_assignment()
+        await self._leave_group()
 
     async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride] - it may be a coroutine
         self, revoked: Iterable[TopicPartition]
     ) -> None:
-        """Called by the driver before the partitions are dealt anew: the last chance to say what is done."""
+        """Called by the driver before partitions are reassigned: the last chance to commit."""
         del revoked
-        await self._shut()
+        await self._close_assignment()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Called by the driver when it is known which partitions are ours, and before it fetches any of them.
+        """Called by the driver after an assignment and before it fetches.
 
-        It does not wait, since the driver gives no sign of life meanwhile.
+        Does not wait, because the driver sends no heartbeats meanwhile.
         """
         if self._member is None or self._has_left:
             return
-        ours = list(assigned)
-        self._deal = AssignmentState.UNKNOWN
-        self._hold()
-        self._books.keep_only({each.partition for each in ours})
-        self._opening = asyncio.create_task(self._open(self._member, ours))
-        self._opening.add_done_callback(lambda _: self._stirred.set())
+        assigned = list(assigned)
+        self._assignment = AssignmentState.UNKNOWN
+        self._stop_fetching()
+        self._offsets.keep_only({each.partition for each in assigned})
+        self._starting = asyncio.create_task(self._start(self._member, assigned))
+        self._starting.add_done_callback(lambda _: self._wakeup.set())
 
-    async def _open(self, member: AIOKafkaConsumer, ours: list[TopicPartition]) -> None:
-        """Go on where we were, or where others stopped, in order or by dying; until then nothing is handed out.
+    async def _start(self, member: AIOKafkaConsumer, assigned: list[TopicPartition]) -> None:
+        """Read the committed offsets, record the ownership, and start delivery.
 
-        A broker that is away or refuses is asked again, after pauses that grow. Other errors are for the reader.
+        Retries with growing pauses while the broker is unavailable or refuses. Other errors are raised by `read`.
         """
         for attempt in count(1):
             try:
-                async with speaking(self._settings, "to join"):
-                    found = await standings(member, ours)
-                self._settle(member, found)
+                async with translated_errors(self._settings, "to join"):
+                    found = await partition_states(member, assigned)
+                self._load(member, found)
                 if not await self._commit():
-                    return  # they are dealt anew already
+                    return  # the partitions are being reassigned again
                 break
             except Unavailable as error:
                 await self._outage.pause(error, attempt)
         self._outage.over()
-        self._deal = AssignmentState.OPEN
-        self._flow()
-        log.debug("kafka.assigned", topic=self._topic, group=self._group, partitions=len(ours))
+        self._assignment = AssignmentState.OPEN
+        self._resume_fetching()
+        log.debug("kafka.assigned", topic=self._topic, group=self._group, partitions=len(assigned))
 
-    def _settle(self, member: AIOKafkaConsumer, found: Mapping[TopicPartition, PartitionState]) -> None:
-        """Have a book of each. Without a wait: what is done or given back meanwhile would be of no book."""
-        for partition, standing in found.items():
+    def _load(self, member: AIOKafkaConsumer, found: Mapping[TopicPartition, PartitionState]) -> None:
+        """Begin or continue the progress of each partition, without an await in between."""
+        for partition, state in found.items():
             number = partition.partition
-            came = self._books.next(number)
-            if came is not None and came <= standing.end:
-                self._books.go_on(number, standing.known)
+            came = self._offsets.next(number)
+            if came is not None and came <= state.end:
+                self._offsets.continue_with(number, state.known)
                 continue
-            self._books.forget(number)
-            self._books.open(number, standing.start, standing.attempts(), standing.known)
-            if standing.lost_its_end:
-                member.seek(partition, standing.start)
-        self._ready = deque(each for each in self._ready if self._books.holds(each.handle))
-        self._unnoted = deque(each for each in self._unnoted if self._books.holds(each.handle))
-        self._deal = AssignmentState.SETTLED
+            self._offsets.forget(number)
+            self._offsets.open(number, state.start, state.delivery_counts(), state.known)
+            if state.lost_its_end:
+                member.seek(partition, state.start)
+        self._ready = deque(each for each in self._ready if self._offsets.holds(each.handle))
+        self._unrecorded = deque(each for each in self._unrecorded if self._offsets.holds(each.handle))
+        self._assignment = AssignmentState.LOADED
 
-    async def _shut(self) -> None:
-        """Our partitions go: say what is done, and that what is in hand did not die with us."""
-        await self._stop_opening()
-        self._hold()
-        if self._deal is not AssignmentState.UNKNOWN:
-            self._deal = AssignmentState.SHUT
+    async def _close_assignment(self) -> None:
+        """Commit what is done, and that the partitions were left in order."""
+        await self._stop_starting()
+        self._stop_fetching()
+        if self._assignment is not AssignmentState.UNKNOWN:
+            self._assignment = AssignmentState.CLOSING
         with suppress(Unavailable):
             await self._commit()
 
-    async def _stop_opening(self) -> None:
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
+    async def _stop_starting(self) -> None:
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
 
-    async def _raise_if_opening_failed(self) -> None:
-        """Raise the error with which `_open` ended, after leaving the group; the next read joins again."""
-        opening = self._opening
-        if opening is not None and opening.done() and not opening.cancelled() and (error := opening.exception()):
-            await self._let_go()
+    async def _raise_if_start_failed(self) -> None:
+        """Raise the error with which `_start` ended, after leaving the group; the next read joins again."""
+        starting = self._starting
+        if starting is not None and starting.done() and not starting.cancelled() and (error := starting.exception()):
+            await self._leave_group()
             raise error
 
-    def _hold(self) -> None:
-        """Have the driver fetch nothing."""
+    def _stop_fetching(self) -> None:
+        """Stop fetching."""
         if self._member is not None:
             self._member.pause(*self._member.assignment())
 
-    def _flow(self) -> None:
-        """Have it fetch, if nothing stands against it, and wake who waits."""
-        if self._member is not None and not self._paused and self._deal is AssignmentState.OPEN:
+    def _resume_fetching(self) -> None:
+        """Resume fetching if possible, and wake the reader."""
+        if self._member is not None and not self._paused and self._assignment is AssignmentState.OPEN:
             self._member.resume(*self._member.paused())
-        self._stirred.set()
+        self._wakeup.set()
 
-    async def _note(self) -> None:
-        """Have it on record what is about to be handed out, or keep it; nothing is lost when it is cancelled."""
-        if self._unnoted and await self._commit():
-            self._ready.extend(self._unnoted)
-            self._unnoted.clear()
+    async def _record_deliveries(self) -> None:
+        """Record deliveries that must be recorded first, and make them ready. Cancelling it loses nothing."""
+        if self._unrecorded and await self._commit():
+            self._ready.extend(self._unrecorded)
+            self._unrecorded.clear()
 
     async def _wait_for_more(self, count: int, within_s: float) -> None:
-        """Returns when something may be ready, or the time is over."""
-        waiting: set[asyncio.Task[Any]] = {asyncio.create_task(self._stirred.wait())}
+        """Wait until messages may be ready, or the time is over."""
+        waiting: set[asyncio.Task[Any]] = {asyncio.create_task(self._wakeup.wait())}
         if not self._paused:
             waiting.add(asyncio.create_task(self._fetch(count, within_s)))
         try:
@@ -246,34 +246,34 @@ class KafkaConsumer(ConsumerRebalanceListener):
             task.result()
 
     async def _fetch(self, count: int, within_s: float) -> None:
-        """Put what comes among the ready. Nothing is lost when it is cancelled: no wait lies behind the taking."""
+        """Fetch messages. Cancelling it loses nothing, because there is no await after messages are taken."""
         member = await self._joined()
         try:
             found = await _get(member, count, min(within_s, _IDLE_AFTER_S))
             if not found and within_s > _IDLE_AFTER_S:
-                _listen(member, _LISTEN_IDLY_MS)
+                _set_fetch_wait(member, _IDLE_FETCH_WAIT_MS)
                 found = await _get(member, count, within_s - _IDLE_AFTER_S)
             if found:
-                _listen(member, _LISTEN_MS)
+                _set_fetch_wait(member, _FETCH_WAIT_MS)
         except KafkaError as error:
-            # The driver tries again by itself where that helps. Here it does not: join anew.
-            await self._let_go()
-            raise in_our_words(self._settings, "to read", error) from None
+            # The driver retries retriable errors itself. After others, join again.
+            await self._leave_group()
+            raise translate(self._settings, "to read", error) from None
         for partition, records in found.items():
             for record in records:
-                if handle := self._books.take(partition.partition, record.offset):
-                    times, is_watched = self._books.begin(handle)
-                    (self._unnoted if is_watched else self._ready).append(_delivery(record, handle, times))
+                if handle := self._offsets.take(partition.partition, record.offset):
+                    times, is_counted = self._offsets.begin(handle)
+                    (self._unrecorded if is_counted else self._ready).append(_delivery(record, handle, times))
 
     async def _joined(self) -> AIOKafkaConsumer:
-        # A task of its own, since a read that gives up must not end it half way.
+        # In a separate task, because a cancelled read must not interrupt it.
         if self._joining is None:
             self._joining = asyncio.create_task(self._join())
         joining = self._joining
         try:
             await asyncio.shield(joining)
         except (KafkaError, OSError) as error:
-            raise in_our_words(self._settings, "to join", error) from None
+            raise translate(self._settings, "to join", error) from None
         finally:
             if joining.done() and (joining.cancelled() or joining.exception() is not None):
                 self._joining = None
@@ -287,9 +287,9 @@ class KafkaConsumer(ConsumerRebalanceListener):
             auto_offset_reset="earliest",
             session_timeout_ms=milliseconds(self._settings.session),
             heartbeat_interval_ms=milliseconds(self._settings.session / 3),
-            max_poll_interval_ms=_A_DAY_MS,
+            max_poll_interval_ms=_MAX_POLL_MS,
             rebalance_timeout_ms=_REBALANCE_MS,
-            fetch_max_wait_ms=_LISTEN_MS,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
             **client_options(self._settings, request_timeout_ms=_REBALANCE_MS + 10_000),
         )
         try:
@@ -301,29 +301,29 @@ class KafkaConsumer(ConsumerRebalanceListener):
             raise
 
     async def _commit(self) -> bool:
-        """Tell Kafka what is done without a gap; one at a time, each with all that is news by then.
+        """Commit finished messages; one commit at a time, each with the latest state.
 
-        False: the partitions are being dealt anew. What is still ours afterwards is committed then.
+        False: the partitions are being reassigned; what is still assigned afterwards is committed then.
         """
         async with self._committing:
-            if self._deal is AssignmentState.UNKNOWN:
+            if self._assignment is AssignmentState.UNKNOWN:
                 return False
-            commits = self._books.to_commit(is_open=self._deal is not AssignmentState.SHUT)
+            commits = self._offsets.to_commit(is_open=self._assignment is not AssignmentState.CLOSING)
             if self._member is None or not commits:
                 return True
             by_partition = {TopicPartition(self._topic, number): commit for number, commit in commits.items()}
-            async with speaking(self._settings, "to commit"):
+            async with translated_errors(self._settings, "to commit"):
                 try:
                     await self._member.commit(by_partition)
                 except (CommitFailedError, IllegalStateError):
                     log.debug("kafka.commit_deferred", topic=self._topic, group=self._group)
                     return False
-            self._books.note_committed(commits)
+            self._offsets.note_committed(commits)
             return True
 
-    async def _let_go(self) -> None:
-        self._deal = AssignmentState.UNKNOWN
-        await self._stop_opening()
+    async def _leave_group(self) -> None:
+        self._assignment = AssignmentState.UNKNOWN
+        await self._stop_starting()
         joining, self._joining = self._joining, None
         if joining is not None and not joining.done():
             joining.cancel()
@@ -331,16 +331,16 @@ class KafkaConsumer(ConsumerRebalanceListener):
         member, self._member = self._member, None
         if member is not None:
             await stop_in_time(stop_consumer(member))
-        self._books, self._ready, self._unnoted = MemberOffsets(), deque(), deque()
+        self._offsets, self._ready, self._unrecorded = MemberOffsets(), deque(), deque()
 
 
 async def _get(member: AIOKafkaConsumer, count: int, within_s: float) -> Records:
     return cast("Records", await member.getmany(timeout_ms=int(within_s * 1000) + 1, max_records=count))
 
 
-def _listen(member: AIOKafkaConsumer, for_ms: int) -> None:
-    """From its next request on."""
-    fetcher: Any = member._fetcher  # pyright: ignore[reportPrivateUsage] - it asks for this when it starts, and never again
+def _set_fetch_wait(member: AIOKafkaConsumer, for_ms: int) -> None:
+    """Set the wait of the broker, from the next request on."""
+    fetcher: Any = member._fetcher  # pyright: ignore[reportPrivateUsage] - the driver reads the option only at start
     fetcher._fetch_max_wait_ms = for_ms
 
 

@@ -1,8 +1,8 @@
-"""The dead messages on Kafka.
+"""Dead letters on Kafka.
 
-Kafka cannot take one message out of a topic, so what was dropped is noted in a topic of its own. The notes have an
-order: the first about a message is the one that dropped it, and whoever wrote it is told so. They are kept for twice as
-long as the dead themselves. An entry's id is `time-partition-offset`, by which the dead are listed, the oldest first.
+Kafka cannot delete a single message, so dropped ones are recorded in a second topic. Its records are ordered: the first
+record about a message dropped it, and its writer gets True. Records are kept twice as long as the dead letters. The id
+of a dead letter is `time-partition-offset`, in the order in which they are listed, the oldest first.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _LARGEST_PAGE = 1000
 
 
 class DeadMessages:
-    """The topic of the dead, without those that were dropped."""
+    """The dead letters that were not dropped."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class DeadMessages:
         partitions: Callable[[str], Awaitable[list[int]]],
         note: Callable[[str, Message], Awaitable[None]],
     ) -> None:
-        """`partitions` names those of a topic, `note` writes to one."""
+        """`notes`: topic of the records that `note` writes; `partitions`: returns the partitions of a topic."""
         self._reader, self._topic = reader, topic
         self._notes = TopicPartition(notes, 0)
         self._partitions, self._note = partitions, note
@@ -42,30 +42,30 @@ class DeadMessages:
         self._reading = asyncio.Lock()
 
     async def count(self) -> int:
-        """How many there are."""
+        """See `Transport.dead_count`."""
         spans = await self._spans()
         await self._read_notes()
-        self._forget_what_is_gone(spans)
+        self._forget_expired(spans)
         return sum(end - begin for begin, end in spans.values()) - len(self._dropped)
 
     async def page(self, *, after: str | None, limit: int) -> list[DeadEntry]:
         """See `Transport.dead`."""
         require_positive("limit", limit)
         require_at_most("limit", limit, _LARGEST_PAGE)
-        behind: CacheKey = (-1, -1, -1) if after is None else _place("after", after)
+        position: CacheKey = (-1, -1, -1) if after is None else _parse_id("after", after)
         spans = await self._spans()
         if after is not None:
-            starts = await self._reader.since(list(spans), behind[0])
+            starts = await self._reader.since(list(spans), position[0])
             spans = {each: (starts[each], end) for each, (_, end) in spans.items()}
         await self._read_notes()
         found = await self._reader.scan(
-            spans, lambda each: _place_of(each) > behind and not self._is_dropped(each), limit
+            spans, lambda each: _position_of(each) > position and not self._is_dropped(each), limit
         )
-        return [_entry(each) for each in sorted(found, key=_place_of)[:limit]]
+        return [_entry(each) for each in sorted(found, key=_position_of)[:limit]]
 
     async def get(self, entry_id: str) -> DeadEntry:
         """See `Transport.dead_one`."""
-        at_ms, partition, offset = _place("entry_id", entry_id)
+        at_ms, partition, offset = _parse_id("entry_id", entry_id)
         wanted = TopicPartition(self._topic, partition)
         begin, end = (await self._spans()).get(wanted, (0, 0))
         await self._read_notes()
@@ -77,22 +77,22 @@ class DeadMessages:
 
     async def drop(self, entry_id: str) -> bool:
         """See `Transport.drop`."""
-        _, partition, offset = _place("entry_id", entry_id)
+        _, partition, offset = _parse_id("entry_id", entry_id)
         try:
             await self.get(entry_id)
         except NotFound:
             return False
-        ours = new_id().encode()
-        await self._note(self._notes.topic, (_note_key(partition, offset), ours))
+        written = new_id().encode()
+        await self._note(self._notes.topic, (_note_key(partition, offset), written))
         await self._read_notes()
-        return self._dropped.get(_note_key(partition, offset)) == ours
+        return self._dropped.get(_note_key(partition, offset)) == written
 
     async def _spans(self) -> dict[TopicPartition, Span]:
         numbers = await self._partitions(self._topic)
         return await self._reader.spans([TopicPartition(self._topic, each) for each in numbers])
 
     async def _read_notes(self) -> None:
-        """Learn of what was dropped since we last looked. The first note about a message counts."""
+        """Read new records of dropped messages. The first record about a message counts."""
         async with self._reading:
             begin, end = (await self._reader.spans([self._notes]))[self._notes]
             span = (max(begin, self._read_up_to), end)
@@ -103,8 +103,8 @@ class DeadMessages:
     def _is_dropped(self, record: Record) -> bool:
         return _note_key(record.partition, record.offset) in self._dropped
 
-    def _forget_what_is_gone(self, spans: dict[TopicPartition, Span]) -> None:
-        """What Kafka forgot by now needs no note."""
+    def _forget_expired(self, spans: dict[TopicPartition, Span]) -> None:
+        """Forget dropped messages that Kafka has deleted by retention."""
         begins = {each.partition: begin for each, (begin, _) in spans.items()}
         for key in list(self._dropped):
             partition, offset = map(int, key.split("-"))
@@ -116,11 +116,11 @@ def _note_key(partition: int, offset: int) -> str:
     return f"{partition}-{offset}"
 
 
-def _place_of(record: Record) -> CacheKey:
+def _position_of(record: Record) -> CacheKey:
     return record.timestamp, record.partition, record.offset
 
 
-def _place(name: str, entry_id: str) -> CacheKey:
+def _parse_id(name: str, entry_id: str) -> CacheKey:
     parts = entry_id.split("-")
     if len(parts) != 3 or not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in parts):
         raise InvalidArgument(name, entry_id[:64], "must be an entry's id, such as 1700000000000-3-17")
@@ -129,7 +129,7 @@ def _place(name: str, entry_id: str) -> CacheKey:
 
 
 def _entry(record: Record) -> DeadEntry:
-    at_ms, partition, offset = _place_of(record)
+    at_ms, partition, offset = _position_of(record)
     return DeadEntry(
         id=f"{at_ms}-{partition}-{offset}",
         key=(record.key or b"").decode(errors="replace"),

@@ -1,22 +1,18 @@
-"""Which messages of a partition are done, and up to where that may be committed.
+"""Progress of the partitions of one group member: which messages are done, what may be committed, and delivery counts.
 
-Kafka keeps one number per partition and group: everything below it is done. Ours end in any order, so a book notes
-which are in hand; what may be committed is the lowest of them, or what comes next if there is none.
+Kafka stores one offset per partition and group: everything below it is done. Messages are finished in any order, so
+`PartitionOffsets` records which are in progress; the offset that may be committed is the lowest of them, or the next
+offset if there is none.
 
-How often messages were handed out to processes that died with them.
+Kafka does not count deliveries. So the metadata of each commit, a text, says whether the partition is in use: `open`,
+or `shut` after a member left in order. A member that takes over an open partition does not know which messages the dead
+member was processing: all messages up to the end of the partition count as delivered once. Until these are done, each
+of them is recorded before it is delivered:
 
-Kafka does not count deliveries, so we do, in the text that it keeps beside each commit. While all goes well that text
-only says that the partition is in use: `open`, or `shut` by a member that left in order, and costs nothing. Whoever is
-given a partition that a dead member left open does not know what it had in hand: everything up to the partition's end
-counts as handed out once. From then on, until all of that is done, each message is noted before it is handed out:
+    open 40 0+7:1 12:3      up to 40 messages after the committed one are counted; the first 7 were delivered once, the
+                            thirteenth three times
 
-    open 40 0+7:1 12:3      up to 40 messages behind the committed one are watched; the first 7 were handed out once,
-                            the thirteenth three times
-
-So one that kills every process it is given to is counted with each, whoever they are.
-
-
-How a partition stands when it is given to us: what others committed, and where its log begins and ends.
+So a message that crashes every process is counted with each of them.
 """
 
 import re
@@ -29,58 +25,58 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tidegate.core.errors import InvalidArgument
 
-_MOST_WATCHED = 5_000
-"""More than a process has in hand of one partition."""
+_MOST_COUNTED = 5_000
+"""More messages than a process has in progress in one partition."""
 _LONGEST = 3_500
-"""Kafka takes 4096 bytes, unless it was told otherwise."""
+"""Below the default limit of the broker, 4096 bytes."""
 _TEXT = re.compile(r"(open|shut)(?: (\d+)((?: \d+(?:\+\d+)?:\d+)*))?")
 _RUN = re.compile(r"(\d+)(?:\+(\d+))?:(\d+)")
 
 
 class DeliveryCounts:
-    """Of one partition, for as long as it is ours."""
+    """Delivery counts of one partition, for as long as it is assigned to this member."""
 
-    def __init__(self, counts: Mapping[int, int] | None = None, watched_below: int = 0) -> None:
-        self._counts, self._watched_below = dict(counts or {}), watched_below
+    def __init__(self, counts: Mapping[int, int] | None = None, counted_below: int = 0) -> None:
+        self._counts, self._counted_below = dict(counts or {}), counted_below
 
     @classmethod
     def read(cls, text: str, committed: int, end: int) -> "DeliveryCounts":
-        """From what stands beside a commit. `end`: of the partition, where its last owner did not shut it."""
+        """Parse the metadata of a commit. `end`: end of the partition, used if its last owner did not shut it."""
         match = _TEXT.fullmatch(text)
         if match is None:
             return cls()
-        watched_below = committed + int(match[2] or 0)
+        counted_below = committed + int(match[2] or 0)
         counts = {
             committed + int(start) + n: int(count)
             for start, length, count in _RUN.findall(match[3] or "")
             for n in range(int(length or 1))
         }
         if match[1] == "open":
-            # Behind what was watched nobody noted anything: any of it may have been in hand.
-            end = max(watched_below, min(end, committed + _MOST_WATCHED))
-            counts |= dict.fromkeys(range(watched_below, end), 1)
-            watched_below = end
-        return cls(counts, watched_below)
+            # Messages after the counted ones were not recorded: each of them may have been delivered.
+            end = max(counted_below, min(end, committed + _MOST_COUNTED))
+            counts |= dict.fromkeys(range(counted_below, end), 1)
+            counted_below = end
+        return cls(counts, counted_below)
 
-    def is_watched(self, offset: int) -> bool:
-        """Whether it must be noted that this one is handed out."""
-        return offset < self._watched_below
+    def is_counted(self, offset: int) -> bool:
+        """Return whether a delivery of this message must be recorded first."""
+        return offset < self._counted_below
 
     def begin(self, offset: int) -> int:
-        """It is handed out; the how-maniest time."""
+        """Count a delivery; return the number of deliveries."""
         times = self._counts.get(offset, 0) + 1
-        if self.is_watched(offset):
+        if self.is_counted(offset):
             self._counts[offset] = times
         return times
 
     def end(self, offset: int) -> None:
-        """It is done."""
+        """Forget the count of a message that is done."""
         self._counts.pop(offset, None)
 
     def text(self, committed: int, *, is_open: bool, in_hand: Collection[int]) -> str:
-        """What is to stand beside a commit. What a member that leaves in order had in hand does not count."""
+        """Return the metadata of a commit. Messages in progress at a graceful leave are not counted."""
         state = "open" if is_open else "shut"
-        if self._watched_below <= committed:
+        if self._counted_below <= committed:
             return state
         back = {} if is_open else dict.fromkeys(in_hand, 1)
         counts = {
@@ -88,12 +84,12 @@ class DeliveryCounts:
         }
         runs = _runs(counts, committed)
         while sum(len(each) + 1 for each in runs) > _LONGEST:
-            runs.pop()  # the lowest come first: those have waited longest
-        return " ".join([state, str(self._watched_below - committed), *runs])
+            runs.pop()  # keeps the lowest offsets, which have waited longest
+        return " ".join([state, str(self._counted_below - committed), *runs])
 
 
 def is_open(text: str) -> bool:
-    """Whether the partition's last owner did not say that it left."""
+    """Return whether the last owner of a partition did not leave in order."""
     return text.startswith("open")
 
 
@@ -108,30 +104,30 @@ def _runs(counts: Mapping[int, int], base: int) -> list[str]:
 
 
 Commit = tuple[int, str]
-"""Up to where all is done, and what stands beside it (see `attempts`)."""
+"""A committed offset and its metadata."""
 
 
 class PartitionOffsets:
-    """One partition, for as long as it is ours without a break."""
+    """Progress of one partition during one assignment."""
 
     def __init__(
-        self, turn: int, start: int, attempts: DeliveryCounts | None = None, known: Commit | None = None
+        self, turn: int, start: int, delivery_counts: DeliveryCounts | None = None, known: Commit | None = None
     ) -> None:
-        """`turn` tells this time of ours from others, `start` is its first message, `known` what Kafka has of it."""
+        """`turn`: number of the assignment; `start`: first offset; `known`: the last commit that Kafka has."""
         self.turn, self.next = turn, start
         self.committed = start
-        self.attempts = attempts or DeliveryCounts()
+        self.delivery_counts = delivery_counts or DeliveryCounts()
         self.known = known or (start, "open")
-        # Messages are taken in their order, so the first key is the lowest.
+        # Messages arrive in order, so the first key is the lowest.
         self._in_hand: dict[int, None] = {}
 
     @property
     def done_below(self) -> int:
-        """Everything below is done: what may be committed."""
+        """The offset that may be committed: everything below it is done."""
         return next(iter(self._in_hand), self.next)
 
     def take(self, offset: int) -> bool:
-        """Note that this message came; False if it had come before, and is in hand or done."""
+        """Record a received message; False if it was received before."""
         if offset < self.next:
             return False
         self._in_hand[offset] = None
@@ -139,21 +135,21 @@ class PartitionOffsets:
         return True
 
     def holds(self, offset: int) -> bool:
-        """It came, and is not done."""
+        """Return whether a message was received and is not done."""
         return offset in self._in_hand
 
     def done(self, offset: int) -> None:
-        """Note that this message is done; one that is not in hand is done already."""
+        """Record that a message is done. Idempotent."""
         self._in_hand.pop(offset, None)
-        self.attempts.end(offset)
+        self.delivery_counts.end(offset)
 
     def to_commit(self, *, is_open: bool) -> Commit:
-        """What Kafka should have of it."""
+        """Return what should be committed."""
         done_below = max(self.committed, self.done_below)
-        return done_below, self.attempts.text(done_below, is_open=is_open, in_hand=self._in_hand)
+        return done_below, self.delivery_counts.text(done_below, is_open=is_open, in_hand=self._in_hand)
 
     def skip_to(self, offset: int) -> None:
-        """Others committed up to here while the partition was theirs: what we hold below it is done."""
+        """Apply a commit that another member made during its assignment: everything below `offset` is done."""
         self.committed = max(self.committed, offset)
         self.next = max(self.next, offset)
         for each in [each for each in self._in_hand if each < offset]:
@@ -161,111 +157,118 @@ class PartitionOffsets:
 
 
 class MemberOffsets:
-    """All partitions of one member. A handle is `partition-turn-offset`."""
+    """Progress of all partitions of one member. A delivery handle is `partition-turn-offset`."""
 
     def __init__(self) -> None:
-        self._books: dict[int, PartitionOffsets] = {}
+        self._partitions: dict[int, PartitionOffsets] = {}
         self._turns = count(1)
 
     def open(
-        self, partition: int, start: int, attempts: DeliveryCounts | None = None, known: Commit | None = None
+        self, partition: int, start: int, delivery_counts: DeliveryCounts | None = None, known: Commit | None = None
     ) -> None:
-        """A partition is ours from now on, and was not before: what is in hand of one that was would be lost."""
-        assert partition not in self._books
-        self._books[partition] = PartitionOffsets(next(self._turns), start, attempts, known)
+        """Begin an assignment. The partition must not be assigned already: its messages in progress would be lost."""
+        assert partition not in self._partitions
+        self._partitions[partition] = PartitionOffsets(next(self._turns), start, delivery_counts, known)
 
     def take(self, partition: int, offset: int) -> str | None:
-        """The handle of a message that came; None if it had come before, or its partition is not ours."""
-        book = self._books.get(partition)
-        return f"{partition}-{book.turn}-{offset}" if book is not None and book.take(offset) else None
+        """Record a received message; return its handle. None: received before, or not assigned."""
+        found = self._partitions.get(partition)
+        return f"{partition}-{found.turn}-{offset}" if found is not None and found.take(offset) else None
 
     def holds(self, handle: str) -> bool:
-        """Whether it is in hand still: not done, and its partition is ours as it was when it came."""
-        book, offset = self._find(handle)
-        return book is not None and book.holds(offset)
+        """Return whether a delivery is in progress and its partition is still in the same assignment."""
+        found, offset = self._find(handle)
+        return found is not None and found.holds(offset)
 
     def begin(self, handle: str) -> tuple[int, bool]:
-        """It is handed out: the how-maniest time, and whether that must be noted first."""
-        book, offset = self._find(handle)
-        return (1, False) if book is None else (book.attempts.begin(offset), book.attempts.is_watched(offset))
+        """Count a delivery; return the number of deliveries, and whether it must be recorded first."""
+        found, offset = self._find(handle)
+        return (
+            (1, False)
+            if found is None
+            else (found.delivery_counts.begin(offset), found.delivery_counts.is_counted(offset))
+        )
 
     def done(self, handle: str) -> None:
-        """Note that it is done. Nothing happens if its partition has gone to another member: it comes again there."""
-        book, offset = self._find(handle)
-        if book is not None:
-            book.done(offset)
+        """Record that a delivery is done; no effect if its partition went to another member."""
+        found, offset = self._find(handle)
+        if found is not None:
+            found.done(offset)
 
     def keep_only(self, partitions: Collection[int]) -> None:
-        """These are ours now. What is still ours goes on as it was; the rest is forgotten."""
-        self._books = {number: book for number, book in self._books.items() if number in partitions}
+        """Forget all partitions but these."""
+        self._partitions = {number: found for number, found in self._partitions.items() if number in partitions}
 
     def next(self, partition: int) -> int | None:
-        """Behind the last message that came; None: it was not ours."""
-        book = self._books.get(partition)
-        return None if book is None else book.next
+        """Return the offset after the last received message; None if the partition is not assigned."""
+        found = self._partitions.get(partition)
+        return None if found is None else found.next
 
     def forget(self, partition: int) -> None:
-        """What came of it is no longer ours."""
-        self._books.pop(partition, None)
+        """Forget the progress of a partition."""
+        self._partitions.pop(partition, None)
 
-    def go_on(self, partition: int, known: Commit) -> None:
-        """It is still ours; this is what Kafka has of it by now, whoever committed it."""
-        book = self._books[partition]
-        book.known = known
-        book.skip_to(known[0])
+    def continue_with(self, partition: int, known: Commit) -> None:
+        """Continue a partition that stays assigned; `known`: the last commit that Kafka has."""
+        found = self._partitions[partition]
+        found.known = known
+        found.skip_to(known[0])
 
     def to_commit(self, *, is_open: bool = True) -> dict[int, Commit]:
-        """By partition what Kafka should have, where that is news. Not `is_open`: we leave in order."""
-        wanted = {number: book.to_commit(is_open=is_open) for number, book in self._books.items()}
-        return {number: commit for number, commit in wanted.items() if commit != self._books[number].known}
+        """Return the commits that differ from what Kafka has. `is_open=False`: the member leaves in order."""
+        wanted = {number: found.to_commit(is_open=is_open) for number, found in self._partitions.items()}
+        return {number: commit for number, commit in wanted.items() if commit != self._partitions[number].known}
 
     def note_committed(self, commits: Mapping[int, Commit]) -> None:
-        """These were committed."""
+        """Record commits that succeeded."""
         for partition, commit in commits.items():
-            if book := self._books.get(partition):
-                book.known, book.committed = commit, max(book.committed, commit[0])
+            if found := self._partitions.get(partition):
+                found.known, found.committed = (
+                    commit,
+                    max(found.committed, commit[0]),
+                )
 
     def _find(self, handle: str) -> tuple[PartitionOffsets | None, int]:
         try:
             partition, turn, offset = map(int, handle.split("-"))
         except ValueError:
-            raise InvalidArgument("handle", handle, "is none that this transport gave") from None
-        book = self._books.get(partition)
-        return (book if book is not None and book.turn == turn else None), offset
+            raise InvalidArgument("handle", handle, "is not a handle of this transport") from None
+        found = self._partitions.get(partition)
+        return (found if found is not None and found.turn == turn else None), offset
 
 
 _NEVER: Commit = (-1, "")
-"""What Kafka has of a partition of which nothing was ever committed."""
+"""The commit of a partition without one."""
 
 
 class PartitionState(NamedTuple):
-    """Of one partition."""
+    """State of a partition when it is assigned: the last commit, and the range of its log."""
 
     known: Commit
-    """What Kafka has of it."""
+    """The last commit."""
     start: int
-    """Its first message that is not done."""
+    """The first message that is not done."""
     end: int
-    """Behind its last message; `start` where nothing was ever committed."""
+    """The offset after the last message; `start` if nothing was ever committed."""
 
     @property
     def lost_its_end(self) -> bool:
-        """What was committed is not there: a broker without the last messages leads it, or it was made anew."""
+        """Whether the log ends below the committed offset: it lost messages with its leader, or was created again."""
         return self.known[0] > self.end
 
-    def attempts(self) -> DeliveryCounts:
-        """How often its messages were handed out. What stands there of messages that are lost is of no others."""
+    def delivery_counts(self) -> DeliveryCounts:
+        """Return the delivery counts; none if the counted messages were lost."""
         return DeliveryCounts() if self.lost_its_end else DeliveryCounts.read(self.known[1], self.start, self.end)
 
 
-async def standings(
+async def partition_states(
     member: AIOKafkaConsumer, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, PartitionState]:
-    """Of all of these. Where the log lost its end it is read from its beginning, as the driver does.
+    """Read the state of partitions. A log that lost its end is read from its beginning, as the driver does.
 
-    What was written there since has offsets that were done once: beginning later would lose it, and nobody knows which.
+    Messages written since then reuse offsets that were done before, so starting later would lose them.
     """
-    coordinator: Any = member._coordinator  # pyright: ignore[reportPrivateUsage] - `committed` leaves out the text
+    coordinator: Any = member._coordinator  # pyright: ignore[reportPrivateUsage] - `committed` does not return the metadata
     found: dict[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(list(partitions))
     commits = {each: (found[each].offset, found[each].metadata) if each in found else _NEVER for each in partitions}
     used = [each for each in partitions if each in found]

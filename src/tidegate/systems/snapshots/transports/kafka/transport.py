@@ -1,8 +1,6 @@
-"""Events on Kafka: for those who have outgrown one machine, or want to replay.
+"""Kafka as a transport: for installations that need more than one machine, or replay.
 
-Nothing is connected before it is needed, so a process comes up and serves reads while Kafka is away.
-
-Where a group stands on a topic: how much waits for it, and setting it back to read again.
+Connections are opened on first use, so a process starts and serves reads while Kafka is unavailable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +19,14 @@ from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Pub
 from tidegate.systems.snapshots.transports.kafka.connection import (
     LazyClient,
     client_options,
-    insist,
-    speaking,
+    retried,
     stop_consumer,
     stop_in_time,
+    translated_errors,
 )
 from tidegate.systems.snapshots.transports.kafka.consumer import KafkaConsumer
 from tidegate.systems.snapshots.transports.kafka.dead_letters import DeadMessages
-from tidegate.systems.snapshots.transports.kafka.topics import HANDLED, TopicReport, topic_name
+from tidegate.systems.snapshots.transports.kafka.topics import DROPPED, TopicReport, topic_name
 from tidegate.systems.snapshots.transports.protocol import GROUPS, DeadEntry, Message, RefreshTopic
 
 if TYPE_CHECKING:
@@ -38,19 +36,19 @@ if TYPE_CHECKING:
 async def group_lag(
     admin: AIOKafkaAdminClient, reader: KafkaReader, partitions: list[TopicPartition], group: str
 ) -> int:
-    """How many messages the group has not committed. Those that its members have in hand are among them."""
+    """Return how many messages the group has not committed, including those in progress."""
     spans = await reader.spans(partitions)
     committed = await admin.list_consumer_group_offsets(group, partitions=partitions)
-    # A broker that has just heard of a topic leaves its partitions out: nobody has committed anything there.
+    # A broker omits the partitions of a new topic, which have no commits.
     done = {each: committed[each].offset for each in spans if each in committed}
     return sum(end - max(begin, done.get(each, begin)) for each, (begin, end) in spans.items())
 
 
 async def reset_group(settings: KafkaSettings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Have the group go on from these offsets. Raises `ServerRefused` while it has members: they would not notice."""
+    """Set the offsets of a group. Raises `ServerRefused` while it has members, which would not notice it."""
     consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **client_options(settings))
     try:
-        async with speaking(settings, f"to set {group} back"):
+        async with translated_errors(settings, f"to reset {group}"):
             await consumer.start()
             consumer.assign(list(offsets))
             try:
@@ -68,7 +66,7 @@ async def reset_group(settings: KafkaSettings, group: str, offsets: Mapping[Topi
 async def offsets_since(
     reader: KafkaReader, partitions: list[TopicPartition], since: datetime | Mapping[int, int]
 ) -> dict[TopicPartition, int]:
-    """Where messages of a time begin, or the given offsets by partition; refuses what the topic does not have."""
+    """Return the offsets at a time, or check given offsets. Raises `InvalidArgument` for offsets outside the log."""
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise InvalidArgument("since", since, "must have a time zone")
@@ -78,7 +76,7 @@ async def offsets_since(
     for number, offset in since.items():
         begin, end = spans.get(by_number.get(number, TopicPartition("", number)), (0, -1))
         if not begin <= offset <= end:
-            raise InvalidArgument("since", {number: offset}, "the topic has no such place")
+            raise InvalidArgument("since", {number: offset}, "is not an offset of the topic")
     return {by_number[number]: offset for number, offset in since.items()}
 
 
@@ -91,18 +89,18 @@ class KafkaTransport:
         self._admin = LazyClient(
             settings, lambda: AIOKafkaAdminClient(**client_options(settings)), AIOKafkaAdminClient.close
         )
-        # Only those that somebody still uses: a worker that is started again takes a new one.
+        # Weak references: a restarted worker takes a new consumer.
         self._consumers: WeakSet[KafkaConsumer] = WeakSet()
         self._dead = DeadMessages(
             self._reader,
             topic=self._name(RefreshTopic.DEAD),
-            notes=self._name(HANDLED),
+            notes=self._name(DROPPED),
             partitions=self._partitions,
             note=self._write_note,
         )
 
     async def start(self) -> None:
-        """Nothing to do: each part connects when it is needed."""
+        """See `Transport`: each client connects on first use."""
 
     async def close(self) -> None:
         """See `Transport`."""
@@ -113,22 +111,22 @@ class KafkaTransport:
         await self._admin.close()
 
     async def create_topics(self) -> list[str]:
-        """See `Transport`. What is there stays as it is: see `topics` for what differs."""
+        """See `Transport`. Existing topics are not changed; `topics` reports differences."""
         admin = await self._admin.get()
-        wanted = topics.wanted_topics(self._settings)
-        made = await insist(self._settings, "to create topics", lambda: topics.create_missing(admin, wanted))
-        await insist(self._settings, "to have topics led", lambda: topics.require_ready(admin, wanted))
-        return made
+        specs = topics.topic_specs(self._settings)
+        created = await retried(self._settings, "to create topics", lambda: topics.create_missing(admin, specs))
+        await retried(self._settings, "to wait for topic leaders", lambda: topics.require_ready(admin, specs))
+        return created
 
     async def topics(self) -> list[TopicReport]:
-        """How our topics are, and what is not as it should be."""
+        """Return the state of all topics and their differences from the specification."""
         admin = await self._admin.get()
-        wanted = topics.wanted_topics(self._settings)
-        return await insist(self._settings, "to look at topics", lambda: topics.look_at(admin, wanted))
+        specs = topics.topic_specs(self._settings)
+        return await retried(self._settings, "to describe topics", lambda: topics.describe(admin, specs))
 
     @property
     def recoverable(self) -> "Sequence[Stream]":
-        """See `Transport`: Kafka notices by itself when a member died."""
+        """See `Transport`: Kafka reassigns the partitions of dead members itself."""
         return ()
 
     async def publish(self, topic: RefreshTopic, messages: Sequence[Message]) -> None:
@@ -146,16 +144,18 @@ class KafkaTransport:
         return consumer
 
     async def lag(self, topic: RefreshTopic, group: str) -> int:
-        """See `Transport`. What is in hand counts too: Kafka knows only what was committed."""
+        """See `Transport`. Includes messages in progress, because Kafka knows only committed offsets."""
         name = self._group(topic, group)
         partitions = await self._all_of(topic)
         admin = await self._admin.get()
-        return await insist(self._settings, "how much waits", lambda: group_lag(admin, self._reader, partitions, name))
+        return await retried(
+            self._settings, "to read the lag", lambda: group_lag(admin, self._reader, partitions, name)
+        )
 
     async def set_back(self, topic: RefreshTopic, group: str, since: datetime | Mapping[int, int]) -> dict[int, int]:
-        """Replay: have the group read again what came since a time, or from offsets by partition.
+        """Replay: let the group read again from a time, or from offsets by partition; return the new offsets.
 
-        Where each partition goes on. Its workers must be stopped meanwhile: raises `ServerRefused` when they are not.
+        Raises `ServerRefused` if its workers are running.
         """
         name = self._group(topic, group)
         found = await offsets_since(self._reader, await self._all_of(topic), since)
@@ -188,7 +188,7 @@ class KafkaTransport:
 
     async def _partitions(self, name: str) -> list[int]:
         admin = await self._admin.get()
-        return await insist(self._settings, "to look at a topic", lambda: topics.partitions_of(admin, name))
+        return await retried(self._settings, "to describe a topic", lambda: topics.partitions_of(admin, name))
 
     async def _write_note(self, name: str, note: Message) -> None:
         await self._publisher.publish(name, [note])
@@ -198,5 +198,5 @@ class KafkaTransport:
 
     def _group(self, topic: RefreshTopic, group: str) -> str:
         if GROUPS.get(topic) != group:
-            raise InvalidArgument("group", group, f"{topic} is read by {GROUPS.get(topic, 'nobody')}")
+            raise InvalidArgument("group", group, f"{topic} is read by {GROUPS.get(topic, 'no group')}")
         return f"{self._settings.prefix}{group}"
