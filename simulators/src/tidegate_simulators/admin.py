@@ -14,7 +14,7 @@ Query = Mapping[str, str]
 Actions = Mapping[tuple[str, str], Callable[[Query, bytes], Any]]
 """What can be done, by method and name."""
 ActionsOnOne = Mapping[tuple[str, str], Callable[[int, Query], Any]]
-"""What can be done with one object, whose number follows the name."""
+"""What can be done with one object; its number follows the name."""
 
 
 class AdminEndpoints:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Returns the time."""
+    """Returns the current time."""
 
     def now(self) -> datetime:
         """Return the current time, aware, in UTC."""

@@ -46,7 +46,7 @@ class Rule(Protocol[Kind_co, Place_co]):
 
     @property
     def kind(self) -> Kind_co:
-        """How."""
+        """The kind of fault."""
         ...
 
     @property

@@ -93,7 +93,7 @@ class _CountingServer(web.Server):
         self._traffic = traffic
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """Count a connection."""
+        """Count a new connection of a client."""
         self._traffic.connections += 1
         super().connection_made(handler, transport)
 

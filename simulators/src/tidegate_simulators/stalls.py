@@ -91,7 +91,7 @@ class LoopMonitor:
         self._count = self._total_us = self._longest_us = 0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Begin to measure stalls."""
         if self._is_enabled:
             now_us = time.monotonic_ns() // 1_000
             self._before_us = self._last_us = now_us
@@ -99,7 +99,7 @@ class LoopMonitor:
             self._schedule()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop measuring; end the task."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -27,7 +27,7 @@ class _Passing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Admin(AdminEndpoints):
-    """Of a game."""
+    """The admin interface of a game."""
 
     def __init__(self, simulator: "GameSimulator") -> None:
         self._simulator = simulator

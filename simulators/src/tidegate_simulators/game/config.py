@@ -58,7 +58,7 @@ DEFAULT_TEMPI = (
 
 
 class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who there is, and how fast they change."""
+    """The characters, and how fast they change."""
 
     seed: int = 1
     subjects: int = 18_000_000
@@ -89,7 +89,7 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LimitSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each key may do, and what becomes of those who do more."""
+    """The limits of each key, and what happens to keys that exceed them."""
 
     keys: int = 1
     per_second: int = 500
@@ -99,7 +99,7 @@ class LimitSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     day_s: float = 86_400
     """The length of a day: a shorter one lets it be seen."""
     strikes_until_ban: int | None = 100
-    """So many calls beyond a limit ban the key; None: nobody is ever banned."""
+    """Number of calls beyond a limit after which the key is banned; None: keys are never banned."""
     ban_s: float = 600
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it answers."""
+    """How the simulator answers."""
 
     latency_ms: float = 0
     jitter: float = 0.5

@@ -14,7 +14,7 @@ _US = 1_000_000
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The whole account. `broken` is the proof: zero, or somebody went beyond a limit."""
+    """The report. `broken` is the proof: zero, or a limit was exceeded."""
 
     broken: int
     """Calls of all keys that broke a rule: too many in some second, after the end of a day's allowance, under a ban."""
@@ -97,7 +97,7 @@ class Ledger:
         self._second = second
 
     def report(self, keys: list[KeyReport], stalls: StallReport) -> Report:
-        """Everything so far."""
+        """Return everything counted so far."""
         calls = sum(self._answers.values())
         by_route, by_outcome = Counter[str](), Counter[str]()
         for (route, outcome), times in self._answers.items():

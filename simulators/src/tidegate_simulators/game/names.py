@@ -25,7 +25,7 @@ def name_of(subject: int) -> str:
 
 
 def subject_of(name: str) -> int | None:
-    """The id that belongs to a name, in whatever case it is written; None if nobody can have it."""
+    """Return the id of a name, regardless of case; None if there is no such character."""
     rest, at, text = 0, 0, name.lower()
     for place in range(_PLACES):
         end = at + 1

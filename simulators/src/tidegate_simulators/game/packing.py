@@ -25,7 +25,7 @@ def compressed(piece: bytes, *, is_first: bool = False) -> bytes:
 
 
 def last(piece: bytes, checksum: int, size: int) -> bytes:
-    """The last piece (below 64 KB) and the end of a stream whose plain text has this checksum and size."""
+    """The last piece (below 64 KB) and the end of a stream with this checksum and size of its plain text."""
     length = len(piece)
     return _STORED_AND_FINAL.pack(1, length, length ^ 0xFFFF) + piece + _TRAILER.pack(checksum, size)
 

@@ -1,4 +1,4 @@
-"""Between the arrival of a call and its answer: who calls, may they, does it fail, what is there to tell."""
+"""Handles a call between its arrival and its answer: authentication, limits, faults, content."""
 
 from urllib.parse import parse_qs, unquote_to_bytes
 

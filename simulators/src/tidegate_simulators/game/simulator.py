@@ -74,13 +74,13 @@ class GameSimulator:
         self.clear()
 
     async def stop(self) -> None:
-        """Stop listening, and let go of everybody who still waits."""
+        """Stop listening, and close all connections that still wait."""
         self._monitor.stop()
         await self._server.stop()
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address at which it listens."""
         return self._server.url
 
     @property

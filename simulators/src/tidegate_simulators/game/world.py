@@ -1,4 +1,4 @@
-"""Who there is and when they change: all of it a function of the seed, so that nothing is kept per character.
+"""The characters and when they change: a function of the seed, so that nothing is stored per character.
 
 The changes of a character are a Poisson process. Its time is cut into cells in which two changes are expected; how many
 there are in a cell, and when, is drawn from the seed, the id and the number of the cell. So the state at any moment is

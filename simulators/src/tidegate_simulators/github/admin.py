@@ -92,7 +92,7 @@ class Admin:
         }
 
     def _tokens(self, query: Query, _body: bytes) -> Any:
-        """Tokens by login: of one, or of everybody; `count` of each."""
+        """Tokens by login: of one user, or of all users; `count` of each."""
         text = query.get("count", "1")
         if not text.isdigit() or not 1 <= int(text) <= 100:
             raise InvalidArgument("count", text, "must be between 1 and 100")

@@ -17,7 +17,7 @@ _SMALLEST_COMPRESSED = 1_000
 
 @dataclass
 class Answer:
-    """Status, body, and the headers that do not depend on who asked."""
+    """Status, body, and the headers that do not depend on the caller."""
 
     status: int
     body: bytes
@@ -61,7 +61,7 @@ class Refused(Exception):
 
 
 def ok(content: Any, *, headers: Mapping[str, str] | None = None, last_modified: int | None = None) -> Answer:
-    """200 and JSON."""
+    """Answer 200 with a JSON body."""
     return Answer(200, msgspec.json.encode(content), headers or {}, last_modified)
 
 

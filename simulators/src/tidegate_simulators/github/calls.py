@@ -8,7 +8,7 @@ from tidegate_simulators.github.routes import Match
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom the limits belong to: a user, an installation, an app, or an address without a token."""
+    """The owner of limits: a user, an installation, an app, or an address without a token."""
 
     kind: str
     number: int
@@ -27,7 +27,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and with which token."""
+    """The caller of a request, and its token."""
 
     owner: Owner
     token_name: str
@@ -49,7 +49,7 @@ class Caller:
 
 @dataclass(slots=True)
 class Call:
-    """One request."""
+    """One request to the simulator."""
 
     method: str
     origin: str
@@ -67,5 +67,5 @@ class Call:
 
     @property
     def url(self) -> str:
-        """Path and query."""
+        """The path with its query."""
         return f"{self.path}?{self.raw_query}" if self.raw_query else self.path

@@ -9,7 +9,7 @@ from tidegate_simulators.github.threads import Threads
 
 
 class Comments:
-    """One series of ids; the columns are indexed by its ordinal, and 0 is nobody's."""
+    """One series of ids; the columns are indexed by ordinal, and ordinal 0 is unused."""
 
     def __init__(self, key: int, count: int, hosts: Sequence[int], threads: Threads, end: int) -> None:
         self.key, self._threads = key, threads
@@ -56,10 +56,10 @@ class Comments:
         return len(self)
 
     def edit(self, ordinal: int, at: int) -> None:
-        """Change its text."""
+        """Change the text of a comment."""
         self.updated[ordinal] = at
         self._threads.touch(self.parents[ordinal], at)
 
     def remove(self, ordinal: int) -> None:
-        """Delete it."""
+        """Delete one of the comments."""
         self.gone.add(ordinal)

@@ -55,7 +55,7 @@ class History:
         return index if 0 <= index < len(self.dates) and self.sha(index) == sha else None
 
     def committed(self, ref: Ref) -> int:
-        """The committer date."""
+        """Return the date of the committer."""
         return self.pushed[ref].committed if isinstance(ref, str) else self.dates[ref]
 
     def authored(self, ref: Ref) -> int:

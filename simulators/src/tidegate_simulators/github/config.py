@@ -142,7 +142,7 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it answers."""
+    """How the simulator answers."""
 
     latency_ms: float = 0
     jitter: float = 0.5

@@ -1,4 +1,4 @@
-"""Tokens and whose they are; apps, their keys and their installations."""
+"""Tokens and their owners; apps, their keys and their installations."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -18,12 +18,12 @@ _LONGEST_APP_TOKEN_S = 600
 
 
 class BadCredentials(Exception):
-    """A token that is nobody's, or no longer somebody's; the message is the answer's."""
+    """The token is unknown or revoked; the message is the one of the answer."""
 
 
 @dataclass(frozen=True)
 class App:
-    """A GitHub App: whoever has its key may speak for its installations."""
+    """A GitHub App: its key authenticates requests for its installations."""
 
     id: int
     key: PublicKey
@@ -38,7 +38,7 @@ class _Token:
 
 
 class Credentials:
-    """Everybody who may call."""
+    """All credentials that are accepted."""
 
     def __init__(self, world: World, limits: LimitSettings) -> None:
         self._world, self._limits = world, limits
@@ -65,7 +65,7 @@ class Credentials:
         self._tokens[token] = _Token(replace(caller, scopes=held, is_signed_on=signed_on))
 
     def revoke(self, token: str) -> None:
-        """From now on it is nobody's."""
+        """Revoke a token."""
         if token not in self._tokens:
             raise NotFound("token", "(hidden)")
         self._tokens[token] = _Token(self._tokens[token].caller, expires=0)
@@ -77,7 +77,7 @@ class Credentials:
         self._tokens[token] = _Token(self._tokens[token].caller)
 
     def uninstall(self, app_id: int, installation: int) -> None:
-        """Somebody threw the app out: it gets no token any more, and those it has are nobody's."""
+        """Uninstall an app: it gets no more tokens, and its tokens are revoked."""
         if app_id not in self._apps or self._apps[app_id].installations.pop(installation, None) is None:
             raise NotFound("installation", installation)
         for token, known in self._tokens.items():
@@ -94,7 +94,7 @@ class Credentials:
         return app
 
     def identify(self, authorization: str | None, address: str, at: float) -> Caller:
-        """Who calls; raises `BadCredentials`."""
+        """Return the caller of a request; raises `BadCredentials`."""
         if not authorization:
             return Caller(Owner("address", 0, address), f"no token, {address}")
         scheme, _, secret = authorization.partition(" ")
@@ -130,7 +130,7 @@ class Credentials:
         return Caller(Owner("app", app.id, str(app.id)), f"app {app.id}", _mark(str(app.id)))
 
     def describe_app(self, call: Call) -> Answer:
-        """`GET /app`"""
+        """Answer `GET /app` for an authenticated app."""
         if call.caller.owner.kind != "app":
             return error(401, "A JSON web token could not be decoded")
         return ok({"id": call.caller.owner.number, "slug": f"app-{call.caller.owner.number}", "name": "Tide"})

@@ -14,7 +14,7 @@ _KINDS = ("PushEvent", "PushEvent", "IssuesEvent", "IssueCommentEvent", "PullReq
 
 @dataclass(frozen=True)
 class Event:
-    """Something that somebody did in a repository."""
+    """An action of a user in a repository."""
 
     id: int
     kind: str

@@ -19,7 +19,7 @@ class Injection:
     times: int = 1
     route: str | None = None
     contains: str | None = None
-    """Only calls whose path and query contain this."""
+    """Only calls with a path and query that contain this."""
 
 
 class Faults:

@@ -24,7 +24,7 @@ def account(shape: WorldShape, index: int, epoch: int) -> Account:
 
 
 def index_of_account(repository_id: int) -> int:
-    """Whose repository it was at first."""
+    """The first owner of the repository."""
     return (repository_id - FIRST_REPOSITORY_ID) // _PER_ACCOUNT
 
 

@@ -175,7 +175,7 @@ class _Query:
         return count
 
     def run(self, root: Node) -> dict[str, Any]:
-        """The data."""
+        """Execute the query; return its data."""
         return self._object(root, self._document.selections, [])
 
     def _object(self, node: Node, selections: tuple[Selection, ...], path: list[str | int]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class SyntaxProblem(Exception):
-    """Not a query."""
+    """The text is not a valid query."""
 
 
 @dataclass(frozen=True)

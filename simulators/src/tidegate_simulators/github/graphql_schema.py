@@ -42,7 +42,7 @@ def database_id(number: int) -> int | None:
 
 
 class Schema:
-    """Where queries begin."""
+    """The schema: the fields at which queries begin."""
 
     def __init__(self, world: World, items: Items) -> None:
         self._world, self._items = world, items

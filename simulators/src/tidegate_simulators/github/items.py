@@ -54,14 +54,14 @@ class Items:
         self._world = world
 
     def author(self, repository: Repository, number: int) -> Account | None:
-        """Who opened an issue or a pull request."""
+        """The author of an issue or a pull request."""
         known = repository.threads.authors.get(number)
         if known is not None:
             return self._world.account_by_id(known)
         return self._world.contributor(draw(repository.key, number, 51), repository.owner)
 
     def speaker(self, repository: Repository, said: Comments, ordinal: int) -> Account | None:
-        """Who wrote a comment or a review."""
+        """The author of a comment or a review."""
         known = said.authors.get(ordinal)
         if known is not None:
             return self._world.account_by_id(known)

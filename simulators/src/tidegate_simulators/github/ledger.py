@@ -27,7 +27,7 @@ class Broken(StrEnum):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """One broken rule."""
+    """One violation of a rule."""
 
     rule: Broken
     at: float
@@ -63,7 +63,7 @@ class Needed(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The whole account."""
+    """The report of a simulator."""
 
     calls: int
     spent: dict[str, int]
@@ -154,7 +154,7 @@ class Ledger:
             self._spoilt[call.url] = None
 
     def report(self, windows: list[WindowUse], stalls: StallReport, needed: Needed | None = None) -> Report:
-        """Everything so far."""
+        """Return everything counted so far."""
         return Report(
             calls=self.by_route.total(),
             spent=dict(self.spent),

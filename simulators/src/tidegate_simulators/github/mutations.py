@@ -1,4 +1,4 @@
-"""How the world changes: on demand, and by itself while somebody reads it."""
+"""Changes of the world: on demand, and automatically while it is being read."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -172,7 +172,7 @@ class Mutations:
         found.changed()
 
     def push(self, repo: str, count: int = 1) -> list[str]:
-        """Commits made now."""
+        """Add commits that are made now."""
         require_positive("count", count)
         found, now = self._repository(repo), self._world.now()
         shas = [found.history.push(now, author_id=found.owner.id) for _ in range(count)]
@@ -209,7 +209,7 @@ class Mutations:
         self._set(repo, has_issues=False)
 
     def enable_issues(self, repo: str) -> None:
-        """Issues are back."""
+        """Enable the issues of a repository again."""
         self._set(repo, has_issues=True)
 
     def make_private(self, repo: str, *, still_listed: bool = False) -> None:
@@ -217,11 +217,11 @@ class Mutations:
         self._set(repo, standing=Standing.PRIVATE, still_listed=still_listed)
 
     def make_public(self, repo: str) -> None:
-        """Everybody may read it again."""
+        """Make the repository public again."""
         self._set(repo, standing=Standing.PUBLIC, still_listed=False)
 
     def delete(self, repo: str, *, still_listed: bool = False) -> None:
-        """Remove a repository."""
+        """Delete a repository for good."""
         self._set(repo, standing=Standing.DELETED, still_listed=still_listed)
 
     def take_down(self, repo: str) -> None:
@@ -241,7 +241,7 @@ class Mutations:
         self._world.recreate(self._repository(repo))
 
     def star(self, repo: str, count: int = 1) -> None:
-        """Somebody likes it."""
+        """Add a star to a repository."""
         found = self._repository(repo)
         self._set(repo, stars=found.stars + count)
 

@@ -36,7 +36,7 @@ class Window:
 
     @staticmethod
     def of(query: Query) -> "Window":
-        """From the query."""
+        """Read the page from a query."""
         size = min(MOST_PER_PAGE, positive(query, "per_page", DEFAULT_PER_PAGE))
         return Window(positive(query, "page", 1), size)
 
@@ -142,7 +142,7 @@ def _start(entries: Ordered, window: Window, after: str | None, before: str | No
 
 
 def encode_cursor(key: Key) -> str:
-    """A place in a list, as text that means nothing to anybody else."""
+    """A position in a list, as opaque text."""
     return urlsafe_b64encode(_MARK + f"{key[0]}.{key[1]}".encode()).decode()
 
 

@@ -1,4 +1,4 @@
-"""Accounts, repositories and events as JSON: the fields that GitHub gives and that somebody may count."""
+"""Accounts, repositories and events as JSON: the fields of GitHub that a collection may count."""
 
 from base64 import urlsafe_b64encode
 from typing import Any
@@ -84,7 +84,7 @@ def simple_user(account: Account | None) -> Json:
 
 
 def user(world: World, account: Account) -> Json:
-    """A whole profile."""
+    """Return a complete user profile."""
     listed = [r for r in world.repositories_of(account) if r.is_listed]
     bits = draw(account.key, 1)
     return simple_user(account) | {

@@ -1,4 +1,4 @@
-"""One repository: what is said about it, and what is in it once somebody looks."""
+"""One repository: its metadata, and its content, which is generated on first access."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field

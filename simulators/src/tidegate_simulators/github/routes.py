@@ -64,7 +64,7 @@ ROUTES = frozenset({*FIXED.values(), *(route for parts in _PARTS for route in pa
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What is asked for: an endpoint, whose, and the variable parts of the path."""
+    """The requested endpoint, its account, and the variable parts of the path."""
 
     route: str
     name: str = ""

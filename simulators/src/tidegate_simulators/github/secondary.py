@@ -120,7 +120,7 @@ class SecondaryLimits:
         return certain > limit
 
     def _during_pause(self, call: Call, standing: Standing) -> Answer:
-        """Refused; whoever goes on regardless waits twice as long each time."""
+        """Refuse a call; each further call during the refusal doubles the wait."""
         grace_ends = standing.pause_began + self._limits.grace_s
         if call.at > grace_ends >= call.at - call.delay_s:
             late_s = call.at - grace_ends

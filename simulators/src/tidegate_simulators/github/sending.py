@@ -22,7 +22,7 @@ class Sender:
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """Release all waiting requests."""
         self._closing.set()
 
     async def _pause(self, seconds: float) -> None:

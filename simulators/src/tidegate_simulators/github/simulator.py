@@ -95,7 +95,7 @@ class GithubSimulator:
         self._monitor.start()
 
     async def stop(self) -> None:
-        """Stop listening, and let go of everybody who still waits."""
+        """Stop listening, and close all connections that still wait."""
         self._monitor.stop()
         self._sender.close()
         if self._runner is not None:
@@ -135,7 +135,7 @@ class GithubSimulator:
             standing.at_once -= 1
 
     async def _call(self, request: web.BaseRequest, path: str, raw_query: str) -> tuple[Call, str | None]:
-        """What is asked by whom, and what is wrong with the credentials, if anything."""
+        """The request, its caller, and what is wrong with the credentials, if anything."""
         body = await request.read() if request.can_read_body else b""
         at, address = self._clock.now().timestamp(), request.remote or "unknown"
         problem = None

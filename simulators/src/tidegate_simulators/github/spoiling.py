@@ -92,7 +92,7 @@ def _id(item: Item) -> str:
 
 
 def _lists(content: Any) -> Iterator[list[Item]]:
-    """The lists of an answer whose items are documents: that of REST, or the reviews of each pull request."""
+    """The lists of documents in an answer: that of REST, or the reviews of each pull request."""
     if isinstance(content, list):
         yield cast("list[Item]", content)
         return

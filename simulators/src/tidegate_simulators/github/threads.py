@@ -26,7 +26,7 @@ class Gone:
 
 
 class Threads:
-    """All numbers of a repository; the columns are indexed by number, and 0 is nobody's."""
+    """All numbers of a repository; the columns are indexed by number, and number 0 is unused."""
 
     def __init__(self, key: int, sizes: Sizes, start: int, end: int) -> None:
         self.key = key
@@ -92,7 +92,7 @@ class Threads:
         self.touch(number, at)
 
     def reopen(self, number: int, at: int) -> None:
-        """Open it again."""
+        """Open a closed thread again."""
         self.closed[number] = 0
         self.touch(number, at)
 

@@ -78,7 +78,7 @@ def _repository_truth(items: Items, found: Repository) -> RepositoryTruth:
 def perfect_calls(
     world: World, logins: Iterable[str], include: Iterable[str] = ESSENTIAL, manners: Manners | None = None
 ) -> Needed:
-    """What the first collection of these users costs somebody who never asks in vain.
+    """What the first collection of these users costs without any unnecessary call.
 
     Every included list of every listed repository is read once, a hundred items a page, and no page is asked for that
     no link named. A list costs one call even if it turns out empty (or 409), since nothing else would tell. A withheld

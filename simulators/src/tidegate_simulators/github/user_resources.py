@@ -41,7 +41,7 @@ class UserResources:
         }
 
     def find(self, call: Call) -> Account:
-        """The account that is asked for; a former login is nobody's."""
+        """The requested account; a former login is not found."""
         wanted = call.match
         by_name = wanted.number is None
         found = self._world.account(wanted.name) if by_name else self._world.account_by_id(wanted.number or 0)
@@ -79,7 +79,7 @@ class UserResources:
         return ok(profiles.organization(self._world, found), last_modified=found.touched)
 
     def _members(self, call: Call) -> Answer:
-        """The first users that are no organizations."""
+        """Return the members: the first users that are not organizations."""
         found = self._find_organization(call)
         people = [account for account in self._world.accounts if not account.is_organization][: 3 + found.id % 3]
         return numbered_page(people, profiles.simple_user, self._place(call, found, "members"))

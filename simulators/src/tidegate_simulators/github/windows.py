@@ -48,7 +48,7 @@ class Allowance:
 
 
 class Windows:
-    """The allowances of everybody, and what became of past windows."""
+    """The allowances of all callers, and the results of past windows."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self._limits = limits

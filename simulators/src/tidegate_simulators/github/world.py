@@ -37,11 +37,11 @@ class World:
         return int(self._clock.now().timestamp())
 
     def logins(self) -> list[str]:
-        """Everybody whom one may collect."""
+        """All users that can be collected."""
         return [account.login for account in self.accounts if not account.is_operator]
 
     def operators(self) -> list[str]:
-        """Everybody who only owns tokens."""
+        """All users that only own tokens."""
         return [account.login for account in self.accounts if account.is_operator]
 
     def account(self, login: str) -> Account | None:
@@ -130,7 +130,7 @@ class World:
         self.adopt(fresh)
 
     def rename_account(self, account: Account, login: str) -> None:
-        """Give it another login: the former one is nobody's, but names of repositories under it are redirected."""
+        """Rename a user: the former login is free, but repositories under it are redirected."""
         owned, former = self.repositories_of(account), account.login
         for repository in owned:
             self._by_name.pop(repository.full_name.lower(), None)
@@ -152,7 +152,7 @@ class World:
         return self._events[account.id]
 
     def contributor(self, bits: int, owner: Account) -> Account | None:
-        """Who wrote something in a repository: mostly its owner, sometimes somebody whose account is deleted."""
+        """The author of an item in a repository: mostly its owner, sometimes a deleted account."""
         if bits & 3:
             return owner
         if bits >> 2 & 31 == 0:
@@ -165,6 +165,6 @@ class World:
             _ = repository.threads, repository.history
 
     def all_repositories(self) -> Iterator[Repository]:
-        """Every repository of everybody."""
+        """All repositories of all users."""
         for account in self.accounts:
             yield from self.repositories_of(account)

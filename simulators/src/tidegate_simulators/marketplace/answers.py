@@ -64,7 +64,7 @@ def _is_number(text: bytes) -> bool:
 
 
 class Answers:
-    """Of all hosts."""
+    """The answers of all hosts."""
 
     def __init__(self, world: World, documents: Documents, manners: Manners) -> None:
         self._world, self._documents, self._manners = world, documents, manners
@@ -92,7 +92,7 @@ class Answers:
                 return error(404, "unknown", "There is /search?q={keyword}, and what its links lead to.")
 
     def plain(self, host: int, request: Request, wanted: Asked) -> bytes:
-        """The body that somebody gets who knows nothing yet and takes no compression."""
+        """The body for a client that has no cached copy and accepts no compression."""
         return self.answer(host, msgspec.structs.replace(request, headers={}, takes_gzip=False), wanted).body
 
     def _search(self, host: int, request: Request) -> Reply:

@@ -82,7 +82,7 @@ class MannersBook:
         self._under_way -= 1
 
     def tell_robots(self, robots: Robots, at_us: int) -> None:
-        """robots.txt was answered: who cannot get it goes by the one it has."""
+        """robots.txt was answered. A client that cannot get it uses the copy it has."""
         self._robots_read += 1
         if robots.settings.status < 500 or self._read is None:
             self._read, self._read_us = robots, at_us

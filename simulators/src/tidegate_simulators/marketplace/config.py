@@ -33,7 +33,7 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     restock: float = 0.02
     """Options change: their stock, their prices, their number."""
     resettle: float = 0.01
-    """The share of shops whose figures change."""
+    """The share of shops with changing figures."""
     epoch: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     """The calendar of the world at its first step: what Last-Modified says."""
     step_s: int = 3_600
@@ -57,22 +57,22 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LimitSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a host takes, from one identity and from all together, and what becomes of those who ask for more."""
+    """The limits of a host, per identity and for all together, and what happens when they are exceeded."""
 
     per_identity: int | None = 600
     """Calls of one identity to one host in any `identity_window_s`; None: as many as it likes."""
     identity_window_s: float = 60
     strikes_until_ban: int | None = 5
-    """So many calls beyond that ban the identity at this host; None: nobody is banned."""
+    """Number of calls beyond that after which the identity is banned at this host; None: no bans."""
     ban_s: float = 600
     per_host: int | None = None
-    """Calls of everybody to one host in any `host_window_s`."""
+    """Calls of all identities to one host in any `host_window_s`."""
     host_window_s: float = 1
     host_strikes_until_ban: int | None = None
-    """So many calls beyond that ban everybody from this host."""
+    """Number of calls beyond that after which all identities are banned from this host."""
     host_ban_s: float = 600
     ban_is_told: bool = True
-    """Whether a 403 says in Retry-After how long it lasts. Where it does not, nobody is blamed for another try."""
+    """Whether a 403 has a Retry-After header. Without it, another try is not a violation."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -98,10 +98,10 @@ class RobotsGroup(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class RobotsSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host's robots.txt."""
+    """The robots.txt of a host."""
 
     status: int = 200
-    """404: there is none, so everything is allowed. 5xx: nobody knows, so nothing is."""
+    """404: no robots.txt, so everything is allowed. 5xx: unknown, so nothing is allowed."""
     groups: tuple[RobotsGroup, ...] = (RobotsGroup(),)
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class RobotsSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PauseScope(StrEnum):
-    """Whom a Retry-After that was told to one identity binds."""
+    """The identities for which a Retry-After is binding."""
 
     HOST = "host"  # everybody who calls this host
     IDENTITY = "identity"  # the one who was told
@@ -138,7 +138,7 @@ class Politeness(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class FaultKind(StrEnum):
-    """What can go wrong on demand. Content of robots.txt is never altered: who reads it must know where it stands."""
+    """Faults on demand. The content of robots.txt is never altered, so that clients always know the rules."""
 
     SERVER_ERROR = "500"
     BAD_GATEWAY = "502"
@@ -186,7 +186,7 @@ class FaultRule(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it answers."""
+    """How the marketplace answers."""
 
     latency_ms: float = 0
     jitter: float = 0.5
@@ -222,7 +222,7 @@ class MarketplaceConfig(Frozen, frozen=True, kw_only=True, forbid_unknown_fields
     identities: int = 20
     """How many are known from the start, each with a User-Agent, a language and a cookie that belong together."""
     only_known: bool = False
-    """Whether everybody else is refused."""
+    """Whether all other identities are refused."""
     world: WorldShape = WorldShape()
     limits: LimitSettings = LimitSettings()
     robots: RobotsSettings = RobotsSettings()

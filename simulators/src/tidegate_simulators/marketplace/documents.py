@@ -80,7 +80,7 @@ class Documents:
         )
 
     def offer(self, product: Product) -> Offer:
-        """Name and price."""
+        """Return name and price of an offer."""
         lot, now = product.lot, draw(product.lot + _OFFER, product.offered)
         base = 500 + lot % 40_000
         price = base * (70 + now % 61) // 100

@@ -1,4 +1,4 @@
-"""Who calls: a User-Agent, and the session cookie and language that go with it."""
+"""Identities: a User-Agent, and the session cookie and language that belong to it."""
 
 from hashlib import blake2b
 
@@ -31,7 +31,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Somebody who has called, and how that went."""
+    """An identity that has called, and the results of its calls."""
 
     def __init__(self, name: str, rates: list[Rate], *, is_known: bool) -> None:
         self.name, self.is_known, self.rates = name, is_known, rates
@@ -41,12 +41,12 @@ class Caller:
         self.clear()
 
     def clear(self) -> None:
-        """Count from zero."""
+        """Set all counts to zero."""
         self.calls = self.refused = self.most_at_once = 0
 
 
 class Callers:
-    """All who have called."""
+    """All identities that have called."""
 
     def __init__(self, config: MarketplaceConfig) -> None:
         self._limits, self._hosts = config.limits, config.world.hosts
@@ -60,7 +60,7 @@ class Callers:
         self._strangers: dict[tuple[bytes, bytes], Caller] = {}
 
     def find(self, fields: dict[bytes, bytes]) -> tuple[Caller, bool]:
-        """Who calls with these headers, and whether they belong together."""
+        """Return the identity of these headers, and whether they belong together."""
         mark = fields.get(b"user-agent", b""), fields.get(b"cookie", b""), fields.get(b"accept-language", b"")
         found = self._found.get(mark)
         if found is None:
@@ -70,7 +70,7 @@ class Callers:
         return found
 
     def require(self, name: str) -> Caller:
-        """By name; `NotFound` if nobody of that name has called."""
+        """Return the identity by name; `NotFound` if it has not called."""
         if name not in self.all:
             raise NotFound("identity", name)
         return self.all[name]

@@ -48,9 +48,9 @@ class HostReport(msgspec.Struct, frozen=True):
     """What there has to be now: the setting or Crawl-delay, whichever is longer."""
     violations: dict[str, int]
     by_banned: int
-    """Calls under a ban, also of those who could not know."""
+    """Calls under a ban, also of identities that could not know of it."""
     under_way: int
-    """Calls whose answer is not yet sent, and whose caller is still there."""
+    """Calls without an answer so far, from clients that are still connected."""
     most_at_once: int
     robots_read: int
     pauses_told: int
@@ -68,7 +68,7 @@ class IdentityReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The whole account. `broken` is the proof: zero, or somebody was impolite."""
+    """The report. `broken` is the proof: zero, or a rule was broken."""
 
     broken: int
     calls: int
@@ -85,7 +85,7 @@ class Report(msgspec.Struct, frozen=True):
     """On whichever host."""
     hosts: list[HostReport]
     identities: list[IdentityReport]
-    """Those who called."""
+    """The identities that called."""
     by_route: dict[str, int]
     by_outcome: dict[str, int]
     """By status; by the fault, where there was no status."""
@@ -130,7 +130,7 @@ class Ledger:
     def report(
         self, hosts: list[HostReport], identities: list[IdentityReport], step: int, stalls: StallReport
     ) -> Report:
-        """Everything so far."""
+        """Return everything counted so far."""
         by_route, by_outcome, violations = Counter[str](), Counter[str](), Counter[str]()
         for (route, outcome), times in self._answers.items():
             by_route[route] += times

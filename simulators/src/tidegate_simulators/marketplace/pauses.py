@@ -1,4 +1,4 @@
-"""From when until when somebody was asked to wait."""
+"""The periods in which callers were asked to wait."""
 
 
 class Pauses:

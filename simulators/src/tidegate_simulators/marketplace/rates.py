@@ -42,7 +42,7 @@ class Rate:
         self._banned_until_us = self.strikes = 0
         self.bans = 0
         self.told_us: int | None = None
-        """When the present ban was first told to somebody."""
+        """When the current ban was first reported to a caller."""
 
     def ban(self, at_us: int, for_us: int | None = None) -> None:
         """From now on, for as long as usual unless it is said."""
@@ -81,12 +81,12 @@ def rate_of_identity(limits: LimitSettings) -> Rate:
 
 
 def rate_of_host(limits: LimitSettings) -> Rate:
-    """What everybody together may do at one host."""
+    """The limits of all identities together at one host."""
     return Rate(limits.per_host, limits.host_window_s, limits.host_strikes_until_ban, limits.host_ban_s)
 
 
 def judge(host: Rate, caller: Rate, at_us: int) -> Verdict | None:
-    """A call arrives; None: it is admitted. What concerns everybody goes first."""
+    """Judge a call; None: it is admitted. Limits of the host are checked before those of the identity."""
     if wait_us := host.banned_for(at_us):
         return Verdict(Refusal.HOST_BANNED, wait_us)
     if wait_us := caller.banned_for(at_us):

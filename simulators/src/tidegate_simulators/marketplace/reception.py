@@ -1,4 +1,4 @@
-"""Between the arrival of a call and its answer: who calls, is that polite, may they, does it fail."""
+"""Handles a call between its arrival and its answer: identity, rules, limits, faults."""
 
 from functools import partial
 from urllib.parse import unquote_to_bytes

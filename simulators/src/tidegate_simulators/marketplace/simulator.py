@@ -22,7 +22,7 @@ from tidegate_simulators.validation import require_positive, require_whole
 
 _US = 1_000_000
 _MOST_STEPS_TO_CATCH_UP = 1_000
-"""After a long silence; each takes some milliseconds, during which nobody is answered."""
+"""Steps after a long idle time; each takes some milliseconds, in which no call is answered."""
 
 
 class MarketplaceSimulator:
@@ -72,7 +72,7 @@ class MarketplaceSimulator:
         self.clear()
 
     async def stop(self) -> None:
-        """Stop listening, and let go of everybody who still waits."""
+        """Stop listening, and close all connections that still wait."""
         self._monitor.stop()
         for site in self._sites:
             await site.stop()
@@ -111,7 +111,7 @@ class MarketplaceSimulator:
             site.book.politeness = politeness
 
     def ban(self, identity: str, *, host: int | None = None, for_s: float | None = None) -> None:
-        """Ban somebody by name, from one host or from all."""
+        """Ban an identity by name, from one host or from all."""
         if for_s is not None:
             require_positive("for_s", for_s)
         caller, at_us = self._callers.require(identity), self._now_us()
@@ -131,7 +131,7 @@ class MarketplaceSimulator:
         return list(self._chosen(host)[0].book.arrivals)
 
     def report(self) -> Report:
-        """What happened so far, and whether anybody was impolite."""
+        """Return what happened so far, and whether a rule was broken."""
         hosts = [site.book.report(site.url, site.robots) for site in self._sites]
         identities = [
             IdentityReport(

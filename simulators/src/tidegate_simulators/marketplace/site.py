@@ -1,4 +1,4 @@
-"""One host of the marketplace: a port, a robots.txt, a rate for everybody, and a book of manners."""
+"""One host of the marketplace: a port, a robots.txt, limits, and a record of violations."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ class Site:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address at which the host listens."""
         return self._server.url
 
     def set_robots(self, settings: RobotsSettings) -> None:

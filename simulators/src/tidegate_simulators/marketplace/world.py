@@ -28,7 +28,7 @@ _MOST_STEPS_AT_ONCE = 100_000
 
 
 class Product(NamedTuple):
-    """One product as it is now: who it is, and when each part of it last changed."""
+    """One product as it is now: its identity, and when each part of it last changed."""
 
     id: int
     row: int
