@@ -84,9 +84,9 @@ async def one_publish(stage: Stage) -> list[Check]:
 
 
 async def versions(stage: Stage) -> list[Check]:
-    """13: processes whose clocks are wrong take versions of one subject in turn."""
+    """13: processes with wrong clocks take versions of one subject in turn."""
     async with open_site(stage, Shape(servers=0, workers=0)) as site:
-        stage.tell(f"{_CROWD} processes, whose clocks are up to 4 s apart")
+        stage.tell(f"{_CROWD} processes with clocks up to 4 s apart")
         await _crowd(stage, site, "take_turns", _SKEWS_MS)
         found = await site.parts.valkey.execute("LRANGE", meeting(site.parts.valkey).key("versions"), 0, -1)
         taken = [int(version) for version in found]
@@ -100,7 +100,7 @@ async def versions(stage: Stage) -> list[Check]:
 
 
 async def one_release(stage: Stage) -> list[Check]:
-    """15: everybody releases one lock; it is released once."""
+    """15: all processes release one lock; it is released once."""
     async with open_site(stage, Shape(servers=0, workers=0)) as site:
         coalescer = Coalescer(site.parts.valkey)
         await coalescer.request("released by all", Priority.LOW)

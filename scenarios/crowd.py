@@ -44,13 +44,13 @@ async def at_the_start(valkey: Valkey) -> None:
 
 async def ask(snapshots: Snapshots, _clock: Clock) -> list[str]:
     """Ask for one subject, many times at once; the outcomes."""
-    wish = RefreshRequest(subject=SUBJECT, priority=Priority.HIGH, reason=Reason.USER_REQUEST)
-    outcomes = await asyncio.gather(*(snapshots.requests.publish(wish) for _ in range(AT_ONCE)))
+    refresh_request = RefreshRequest(subject=SUBJECT, priority=Priority.HIGH, reason=Reason.USER_REQUEST)
+    outcomes = await asyncio.gather(*(snapshots.requests.publish(refresh_request) for _ in range(AT_ONCE)))
     return [type(outcome).__name__ for outcome in outcomes]
 
 
 async def take_turns(snapshots: Snapshots, clock: Clock) -> list[int]:
-    """Take the lock again and again; whoever has it writes its version down for all before letting go."""
+    """Take the lock repeatedly; the holder records its version for all processes before the release."""
     valkey, versions = snapshots.parts.valkey, list[int]()
     coalescer = Coalescer(valkey, clock=clock)
     while len(versions) < TURNS:
@@ -63,7 +63,7 @@ async def take_turns(snapshots: Snapshots, clock: Clock) -> list[int]:
 
 
 async def release(snapshots: Snapshots, clock: Clock) -> list[bool]:
-    """Release one lock that somebody else took, many times at once; what each was told."""
+    """Release a lock of another process many times at once; return the replies."""
     valkey = snapshots.parts.valkey
     coalescer = Coalescer(valkey, clock=clock)
     version = await coalescer.current_version("released by all")

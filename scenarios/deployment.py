@@ -1,4 +1,4 @@
-"""A deployment of real processes: a game, servers, `tidegate serve` and `tidegate work`; and one who looks on.
+"""A deployment of real processes: a game, servers, `tidegate serve` and `tidegate work`; and an observer.
 
 Whoever looks on is this process. It plays the readers and the prefetch, and compares what came of it.
 """
@@ -90,7 +90,7 @@ class Site:
         self.workers.append(await self._start("work"))
 
     async def end(self) -> None:
-        """Kill everybody; what they left behind goes with their folder."""
+        """Kill all processes; their files are deleted with their folder."""
         for process in (*self.servers, *self.workers):
             process.kill()
         for process in (*self.servers, *self.workers):
@@ -101,10 +101,10 @@ class Site:
     async def ask(self, subjects: Iterable[int], priority: Priority) -> int:
         """Ask for refreshes as the prefetch does, many at once; how many were published."""
         reason = Reason.PREFETCH if priority is Priority.LOW else Reason.USER_REQUEST
-        wishes = [RefreshRequest(subject=named(each), priority=priority, reason=reason) for each in subjects]
+        refresh_requests = [RefreshRequest(subject=named(each), priority=priority, reason=reason) for each in subjects]
         published = 0
-        for begin in range(0, len(wishes), _AT_ONCE):
-            outcomes = await self.snapshots.requests.publish_many(wishes[begin : begin + _AT_ONCE])
+        for begin in range(0, len(refresh_requests), _AT_ONCE):
+            outcomes = await self.snapshots.requests.publish_many(refresh_requests[begin : begin + _AT_ONCE])
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome
@@ -210,7 +210,7 @@ async def open_site(stage: Stage, shape: Shape | None = None) -> AsyncGenerator[
 
 @asynccontextmanager
 async def _game(stage: Stage, shape: Shape) -> AsyncGenerator[Game]:
-    """Everybody exists and nobody changes: what is true is true for the whole of a scenario."""
+    """All characters exist and none changes, so that the truth is constant during a scenario."""
     world = ("--missing", "0", "--tempi", "1=never", "--body-bytes", str(stage.body_bytes))
     manners = ("--latency-ms", str(shape.latency_ms))
     log = stage.folder / "game.log"

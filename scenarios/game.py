@@ -20,7 +20,7 @@ class _Calls(msgspec.Struct):
 
 
 class Game:
-    """What the upstream knows: who called how often, whether a limit was broken, and what is true."""
+    """What the upstream knows: calls per key, broken limits, and the true characters."""
 
     def __init__(self, process: Process, client: Client, api_key: str) -> None:
         self.process, self.api_key, self._client = process, api_key, client

@@ -16,7 +16,7 @@ _WAIT_S = 20
 WARM = range(1, 201)
 """Subjects that are known before a measurement begins."""
 WITHOUT_MEMORY = {"snapshots": {"local_cache_bytes": 0}, "breaker": {"open_for": "5s"}}
-"""Where a server is in trouble, readers are to notice it: nothing is held in the memory of who answers them. A breaker
+"""Readers must notice an unavailable server, so nothing is cached in the memory of the HTTP processes. A breaker
 tries again sooner than by default (30 s), so that this too is seen in a scenario's time."""
 _FIRST, _LOW = 1_000_000, 500_000
 
@@ -99,7 +99,7 @@ class Load:
         await paced(per_second, seconds, lambda due: self.read(WARM[next(turn) * 7 % len(WARM)], due))
 
     async def users(self, per_second: float, seconds: float, *, wait: bool = True) -> None:
-        """Readers of what nobody asked for before: each reads it, and waits until it is there."""
+        """Readers of new subjects: each reads its subject and waits until it is there."""
         await paced(per_second, seconds, lambda due: self._use(due, wait=wait))
 
     async def prefetch(self, per_second: float, seconds: float) -> None:
@@ -136,7 +136,7 @@ class Load:
             await self.until_fresh(subject, due)
 
     async def until_fresh(self, subject: int, since: float) -> None:
-        """A user who waits for a subject; how long counts as HIGH."""
+        """A user that waits for a subject; the wait counts as HIGH."""
         try:
             answer = await self._site.client.get(f"{path_of(subject)}?wait={_WAIT_S}")
             told = _told.decode(answer.body).freshness if answer.status == 200 else str(answer.status)
@@ -145,7 +145,7 @@ class Load:
             self.high.add(since, type(error).__name__)
 
     async def until_all_fresh(self, subjects: Iterable[int]) -> None:
-        """Users who wait for all of these, and ask again where nothing was queued for them."""
+        """Users that wait for these subjects, and ask again if nothing was queued."""
         async with asyncio.timeout(60):
             await asyncio.gather(*(self._insist(each) for each in subjects))
 

@@ -39,7 +39,7 @@ async def overload(stage: Stage) -> list[Check]:
 
 
 async def only_low(stage: Stage) -> list[Check]:
-    """11: nobody waits, and yet LOW keeps to its own cap."""
+    """11: without HIGH events, LOW still keeps its own limit."""
     async with open_site(stage) as site:
         load = Load(site)
         await site.game.clear()

@@ -77,7 +77,7 @@ def _states_of(tx: Transaction, subject: int) -> int:
 
 
 async def slow_broker(stage: Stage) -> list[Check]:
-    """9: publishing takes a second, and nobody who reads notices.
+    """9: publishing takes a second, and reads are not delayed.
 
     On Streams the broker is the server that also holds copies of snapshots: both are slow.
     """

@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress:
-    """One line that is written over where somebody watches."""
+    """A status line that is overwritten on a terminal."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._is_quiet, self._is_watched = is_quiet, sys.stderr.isatty()

@@ -27,7 +27,7 @@ class Wire(StrEnum):
 
 
 class Servers(msgspec.Struct, frozen=True, kw_only=True):
-    """Where they are: for those who look on, and for the processes of the deployment, who may have to use a wire."""
+    """Addresses for the observer, and for the processes of the deployment, which may be proxied."""
 
     direct: dict[str, Any]
     """Settings."""

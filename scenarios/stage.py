@@ -26,4 +26,4 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     """The size of an upstream's answer."""
     tell: Callable[[str], None]
-    """What is being done now, for those who watch."""
+    """Show what is being done now."""

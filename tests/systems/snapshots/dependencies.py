@@ -1,4 +1,4 @@
-"""The ground of random schedules on a real server and a real database; the same steps must find the same there."""
+"""The random schedules on a real server and a real database; the same steps must give the same results."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Dead letters: whatever came, there is a letter of it, and every transport takes it."""
+"""Dead letters: any event can be stored in one, and every transport accepts it."""
 
 from datetime import UTC, datetime
 

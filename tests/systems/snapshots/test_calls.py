@@ -1,4 +1,4 @@
-"""A worker whose server refuses it: it goes on with what can be done, and stops when it is told to."""
+"""A worker with a server that refuses: it continues with what is possible, and stops when asked."""
 
 import asyncio
 from datetime import timedelta
@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.systems.snapshots.deployment import Deployment, deployed, until
-from tests.systems.snapshots.test_refresh_worker import wish
+from tests.systems.snapshots.test_refresh_worker import refresh_request
 from tests.waiting import observe_absence, patience
 from tidegate.core.errors import ServerRefused, TidegateError, ValkeyUnavailable
 from tidegate.primitives.limiter import Limiter
@@ -40,7 +40,7 @@ async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
     monkeypatch.setattr(RefreshCalls, "refresh", crashing)
     monkeypatch.setattr(StreamConsumer, "retry", refused)
     async with deployed(tmp_path, embedded, sim, high=WorkerSettings(concurrency=1, batch=1)) as deployment:
-        await deployment.snapshots.requests.publish_many([wish(1), wish(2)])
+        await deployment.snapshots.requests.publish_many([refresh_request(1), refresh_request(2)])
         with capture_logs() as logs:
             async with deployment.working("refresh-high"):
                 await until(lambda: sim.calls_of(2))
@@ -62,7 +62,7 @@ async def test_a_stop_does_not_wait_for_the_rest_that_the_upstream_wants(
     monkeypatch.setattr(Limiter, "pause", pause)
     monkeypatch.setattr(calls, "_DEFAULT_PAUSE", timedelta(hours=1))
     deployment.sim.faults.inject(FaultKind.REFUSED, times=9, subject=7)
-    await deployment.snapshots.requests.publish(wish(7))
+    await deployment.snapshots.requests.publish(refresh_request(7))
     async with patience(), deployment.working("refresh-high"):
         await is_told.wait()
         await observe_absence()

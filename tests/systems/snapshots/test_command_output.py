@@ -1,4 +1,4 @@
-"""What readers are told of a failed refresh names no server behind us."""
+"""Messages about failed refreshes name no internal server."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What calls brought is written together, where that costs nobody much time."""
+"""Results are written in batches, without much delay."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.systems.snapshots.deployment import Deployment, deployed, until
-from tests.systems.snapshots.test_refresh_worker import wish
+from tests.systems.snapshots.test_refresh_worker import refresh_request
 from tidegate.core.telemetry import metrics
 from tidegate.primitives.coalescer import AlreadyProcessing, Outcome, Published
 from tidegate.storage.valkey import Valkey
@@ -33,7 +33,7 @@ async def test_results_that_come_soon_after_each_other_are_written_together(
         before = transactions()
         async with deployment.working("refresh-high"):
             for n in (1, 2):
-                await deployment.snapshots.requests.publish(wish(n))
+                await deployment.snapshots.requests.publish(refresh_request(n))
                 await until(lambda n=n: sim.calls_of(n))
 
     assert transactions() - before == 1
@@ -42,7 +42,7 @@ async def test_results_that_come_soon_after_each_other_are_written_together(
 async def test_a_stop_does_not_wait_for_others_to_come_along(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     lane = WorkerSettings(batch=10, gather=timedelta(seconds=1))
     async with deployed(tmp_path, embedded, sim, high=lane) as deployment:
-        await deployment.snapshots.requests.publish(wish(7))
+        await deployment.snapshots.requests.publish(refresh_request(7))
         async with deployment.working("refresh-high"):
             await until(lambda: sim.calls_of(7) == 1)
         row = await deployment.row(7)
@@ -57,12 +57,12 @@ async def test_the_lock_lasts_until_others_find_the_result(deployment: Deploymen
     put_written = SnapshotCache.put_written
 
     async def watched(self: SnapshotCache, written: Sequence[WrittenResult], *, only_known: bool) -> None:
-        meanwhile.append(await deployment.snapshots.requests.publish(wish(7)))
+        meanwhile.append(await deployment.snapshots.requests.publish(refresh_request(7)))
         await put_written(self, written, only_known=only_known)
 
     monkeypatch.setattr(SnapshotCache, "put_written", watched)
     async with deployment.working("refresh-high"):
-        asked = await deployment.snapshots.requests.publish(wish(7))
+        asked = await deployment.snapshots.requests.publish(refresh_request(7))
         await until(lambda: meanwhile)
 
     assert isinstance(asked, Published)

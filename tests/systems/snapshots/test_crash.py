@@ -1,4 +1,4 @@
-"""Workers that are killed in the middle of everything: what they held goes to others, and nothing is lost."""
+"""Workers that are killed at any moment: their events go to others, and nothing is lost."""
 
 import asyncio
 import sys
@@ -46,8 +46,8 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
         settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)
         async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
-            wishes = [_wish(key) for key in range(1, EVENTS + 1)]
-            await snapshots.requests.publish_many(wishes)
+            refresh_requests = [_refresh_request(key) for key in range(1, EVENTS + 1)]
+            await snapshots.requests.publish_many(refresh_requests)
             for _ in range(2):
                 async with worker(tmp_path, embedded, sim) as doomed:
                     made = sim.report().calls
@@ -70,7 +70,7 @@ async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: V
         assert sim.report().broken == 0
 
 
-def _wish(key: int) -> RefreshRequest:
+def _refresh_request(key: int) -> RefreshRequest:
     return RefreshRequest(
         subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
     )

@@ -1,4 +1,4 @@
-"""The raw handler of reads answers as the application does, and leaves everything unusual to it."""
+"""The raw handler of reads answers as the application does, and passes everything unusual on to it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

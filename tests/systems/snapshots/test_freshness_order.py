@@ -1,4 +1,4 @@
-"""Results are ordered by when their requests were sent; a worker that lost its events drops what it has of them."""
+"""Results are ordered by when their requests were sent; a worker that lost its events drops their results."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ from tests.servers.migrated import migrated_folder
 from tests.systems.snapshots.deployment import CALM, Deployment, deployed, until
 from tests.systems.snapshots.refreshing_process import settings_for
 from tests.systems.snapshots.test_crash import worker
-from tests.systems.snapshots.test_refresh_worker import wish
+from tests.systems.snapshots.test_refresh_worker import refresh_request
 from tidegate.connections import open_context
 from tidegate.core.errors import ServerRefused, ValkeyUnavailable
 from tidegate.core.priority import Priority
@@ -52,7 +52,7 @@ async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
         async with open_context(settings) as parts, open_snapshots(parts) as snapshots:
             deployment = Deployment(sim, parts, snapshots)
             async with worker(tmp_path, embedded, sim, clock_offset_s=clock_offset_s) as frozen:
-                await snapshots.requests.publish(wish(SUBJECT))
+                await snapshots.requests.publish(refresh_request(SUBJECT))
                 await until(lambda: sim.calls_of(SUBJECT) == 1, within_s=WITHIN_S)
                 frozen.send_signal(signal.SIGSTOP)  # the answer is on its way, and says what the subject was
                 new = f"version {sim.change(SUBJECT)}"
@@ -61,7 +61,7 @@ async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
 
                 frozen.send_signal(signal.SIGCONT)
                 # Only the other process can serve this one, and in order.
-                await snapshots.requests.publish(wish(MARKER))
+                await snapshots.requests.publish(refresh_request(MARKER))
                 await until(lambda: _stored(deployment, MARKER), within_s=WITHIN_S)
             afterwards = await _stored(deployment, SUBJECT)
             async with deployed(tmp_path, embedded, sim) as other:
@@ -83,7 +83,7 @@ async def test_a_slow_answer_does_not_undo_one_that_was_asked_for_later(
     monkeypatch.setattr(Coalescer, "are_obsolete", unknown)
     async with slow_game(drip_s=3) as sim, deployed(tmp_path, embedded, sim) as deployment:
         for priority in (Priority.LOW, Priority.HIGH):
-            await deployment.snapshots.requests.publish(wish(SUBJECT, priority))
+            await deployment.snapshots.requests.publish(refresh_request(SUBJECT, priority))
         sim.faults.inject(FaultKind.SLOW, subject=SUBJECT)
         async with deployment.working("refresh-high"):
             await until(lambda: sim.calls_of(SUBJECT) == 1, within_s=WITHIN_S)
@@ -104,7 +104,7 @@ async def test_what_came_of_an_event_that_was_given_to_another_worker_is_dropped
     async with slow_game(latency_ms=300) as sim, deployed(tmp_path, embedded, sim) as deployment:
         if fault is not None:
             sim.faults.inject(fault, subject=SUBJECT)
-        await deployment.snapshots.requests.publish(wish(SUBJECT))
+        await deployment.snapshots.requests.publish(refresh_request(SUBJECT))
         async with deployment.working("refresh-high"):
             await until(lambda: sim.calls_of(SUBJECT) == 1, within_s=WITHIN_S)
             [high, _] = deployment.snapshots.recoverable
@@ -131,7 +131,7 @@ async def test_an_event_is_acknowledged_when_its_copy_is_up_to_date(
         await put(self, written, only_known=only_known)
 
     monkeypatch.setattr(SnapshotCache, "put_written", failing_once)
-    await deployment.snapshots.requests.publish(wish(SUBJECT))
+    await deployment.snapshots.requests.publish(refresh_request(SUBJECT))
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
@@ -168,7 +168,7 @@ async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
 ):
     """Something newer may have come and gone; SQL knows."""
     monkeypatch.setattr(committer, "MARKED_FOR_S", 0.0)
-    await deployment.snapshots.requests.publish(wish(SUBJECT))
+    await deployment.snapshots.requests.publish(refresh_request(SUBJECT))
     async with deployment.working("refresh-high"):
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
 
@@ -182,7 +182,7 @@ async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
     )
 
 
-async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_before(
+async def test_a_read_after_a_change_does_not_share_an_earlier_lookup(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     """And the look that began before does not put the old one over the new."""
@@ -209,7 +209,7 @@ async def test_who_asks_after_a_change_is_not_answered_by_a_look_that_began_befo
             early = asyncio.create_task(lookup.find(subject))
             await began.wait()
         deployment.sim.change(SUBJECT)
-        await deployment.snapshots.requests.publish(wish(SUBJECT, known_version=old.version))
+        await deployment.snapshots.requests.publish(refresh_request(SUBJECT, known_version=old.version))
         await until(lambda: _is_done(deployment), within_s=WITHIN_S)
         discard([subject.id])
         try:

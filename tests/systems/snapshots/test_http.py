@@ -49,7 +49,7 @@ async def test_a_snapshot_is_read_and_waited_for(client: Client, deployment: Dep
     assert deployment.sim.calls_of(7) == 1
 
 
-async def test_who_has_it_already_is_told_so(client: Client, deployment: Deployment):
+async def test_a_reader_with_the_current_etag_gets_304(client: Client, deployment: Deployment):
     fresh = await client.get("/v1/snapshots/character/7?wait=10")
     tag = fresh.headers["etag"]
 
@@ -95,7 +95,7 @@ async def test_listeners_are_shown_every_refresh(client: Client, deployment: Dep
     assert int(second.id) > int(first.id)
 
 
-async def test_listeners_stay_where_a_look_takes_too_long(
+async def test_listeners_stay_connected_when_a_read_takes_too_long(
     client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     tried = asyncio.Event()
@@ -118,7 +118,7 @@ async def test_listeners_stay_where_a_look_takes_too_long(
     assert int(second.id) > int(first.id)
 
 
-async def test_a_stop_sends_home_who_waits_and_who_listens(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_a_stop_ends_waits_and_event_streams(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     async with deployed(tmp_path, embedded, sim) as deployment:  # nobody works
         stopping = asyncio.Event()
         with Binding(HTTP) as binding:
@@ -178,9 +178,7 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(client: Client
             assert (gone.status, gone.problem) == (404, "not-found"), letter
 
 
-async def test_dead_letters_are_replayed_page_by_page_and_what_somebody_is_at_stays(
-    client: Client, deployment: Deployment
-):
+async def test_dead_letters_are_replayed_in_pages_and_those_in_progress_stay(client: Client, deployment: Deployment):
     for key in (7, 8, 9):
         deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=key)
         await client.post(f"/v1/snapshots/character/{key}/refresh")
@@ -197,7 +195,7 @@ async def test_dead_letters_are_replayed_page_by_page_and_what_somebody_is_at_st
     await client.ask("DELETE", f"/v1/snapshots/dead/{kept['id']}")
 
 
-async def test_the_metrics_of_the_service_level_are_told(client: Client, deployment: Deployment):
+async def test_the_metrics_of_the_service_level_are_exported(client: Client, deployment: Deployment):
     await client.get("/v1/snapshots/character/7?wait=10")
     told = (await client.get("/metrics")).body.decode()
 

@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_not_held():
     assert (len(cache), cache.bytes) == (0, 0)
 
 
-def test_what_is_read_late_in_its_time_is_told_once_and_what_is_not_read_never():
+def test_an_entry_read_late_in_its_lifetime_is_reported_once_and_an_unread_one_never():
     now = [0.0]
     cache = LocalCache(most_bytes=10_000, keep_ms=100, now_ms=lambda: now[0])
     due: list[CacheKey] = []

@@ -1,4 +1,4 @@
-"""Where a snapshot is found: what is read all the time stays in memory, though nothing is held for long."""
+"""Where a snapshot is found; a popular one stays in memory, although entries expire soon."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Readers: answered at once with what is known, told honestly how good it is, and released when it is refreshed."""
+"""Readers are answered at once with the current state, and waiting readers are released by the refresh."""
 
 import asyncio
 from datetime import timedelta
@@ -127,7 +127,7 @@ async def test_another_process_reads_what_this_one_refreshed_without_sql(
     assert deployment.is_true(11, answer)
 
 
-async def test_where_the_server_forgot_it_sql_knows_and_the_server_is_told(
+async def test_a_snapshot_that_the_server_lost_is_read_from_sql_and_copied_again(
     tmp_path: Path, embedded: Valkey, deployment: Deployment
 ):
     async with deployment.working():
@@ -151,13 +151,13 @@ async def test_a_refresh_in_another_process_replaces_what_is_held_in_memory(
     async with deployed(tmp_path, embedded, deployment.sim, local_cache_for=long) as other, deployment.working():
         old = await other.until_fresh(4)
         deployment.sim.change(4)
-        await other.snapshots.requests.publish(_wish(4, known_version=old.kept.version))
+        await other.snapshots.requests.publish(_refresh_request(4, known_version=old.kept.version))
         new = await until(lambda: _changed(other, 4, old.kept.hash))
 
     assert deployment.is_true(4, new)
 
 
-async def test_who_waits_is_released_soon_after_the_commit(deployment: Deployment):
+async def test_a_waiting_reader_is_released_soon_after_the_commit(deployment: Deployment):
     async with deployment.working():
         await deployment.until_fresh(1)  # everything is warm
         async with patience():
@@ -166,13 +166,13 @@ async def test_who_waits_is_released_soon_after_the_commit(deployment: Deploymen
     assert released.freshness is Freshness.FRESH
 
 
-async def test_who_waits_in_vain_is_told_how_things_stand(deployment: Deployment):
+async def test_a_reader_whose_wait_ends_gets_the_current_state(deployment: Deployment):
     answer = await deployment.wait(6, within_s=0.1)
 
     assert answer.freshness is Freshness.UPDATING
 
 
-async def test_what_cannot_be_is_refused_and_asks_nobody(deployment: Deployment):
+async def test_an_invalid_subject_is_refused_without_a_call(deployment: Deployment):
     with pytest.raises(NotFound):
         await deployment.snapshots.reader.read("pirate", "1")
     for nonsense in ("", "seven", "0", "1/2", "-1", "1" * 200, "{1}"):
@@ -182,7 +182,7 @@ async def test_what_cannot_be_is_refused_and_asks_nobody(deployment: Deployment)
     assert await deployment.pending() == 0
 
 
-async def test_reads_are_noted_for_those_who_prefetch(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_reads_are_recorded_for_prefetch(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     async with deployed(tmp_path, embedded, sim) as deployment, deployment.working():
         await deployment.until_fresh(8)
         before = await deployment.row(8)
@@ -202,7 +202,7 @@ def _count(counter: Counter) -> float:
     return family.samples[0].value
 
 
-def _wish(key: int, *, known_version: int = 0) -> RefreshRequest:
+def _refresh_request(key: int, *, known_version: int = 0) -> RefreshRequest:
     subject = SnapshotSubject("character", str(key))
     return RefreshRequest(
         subject=subject, priority=Priority.HIGH, reason=Reason.USER_REQUEST, known_version=known_version

@@ -1,4 +1,4 @@
-"""Workers: every way in which a refresh can end, and that none of them loses an event or breaks a limit."""
+"""Workers: every way in which a refresh can end; no event is lost and no limit exceeded."""
 
 import asyncio
 import sqlite3
@@ -29,7 +29,7 @@ from tidegate.systems.snapshots.transports.protocol import RefreshTopic
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 
-def wish(key: int | str, priority: Priority = Priority.HIGH, known_version: int = 0) -> RefreshRequest:
+def refresh_request(key: int | str, priority: Priority = Priority.HIGH, known_version: int = 0) -> RefreshRequest:
     reason = Reason.USER_REQUEST if priority is Priority.HIGH else Reason.PREFETCH
     subject = SnapshotSubject("character", str(key))
     return RefreshRequest(subject=subject, priority=priority, reason=reason, known_version=known_version)
@@ -61,7 +61,7 @@ def breaker_state() -> float:
 async def test_a_refusal_of_the_upstream_is_a_dead_letter_at_once(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=9, subject=7)
     async with deployment.working():
-        await deployment.snapshots.requests.publish(wish(7))
+        await deployment.snapshots.requests.publish(refresh_request(7))
         letter = await first_dead(deployment)
         await until(lambda: _is_done(deployment))
 
@@ -90,7 +90,7 @@ async def test_while_it_is_tried_again_its_status_says_so(tmp_path: Path, embedd
         sim.faults.inject(FaultKind.BAD_GATEWAY, times=1, subject=7)
         sim.faults.inject(FaultKind.TIMEOUT, times=1, subject=7)  # which takes a second
         async with deployment.working():
-            await deployment.snapshots.requests.publish(wish(7))
+            await deployment.snapshots.requests.publish(refresh_request(7))
             [(_, state, reason, tries)] = await until(deployment.troubled)
             await until(lambda: _has_row(deployment, 7))
             assert await deployment.troubled() == []
@@ -101,7 +101,7 @@ async def test_while_it_is_tried_again_its_status_says_so(tmp_path: Path, embedd
 async def test_three_failures_in_a_row_are_a_dead_letter(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.SERVER_ERROR, times=9, subject=7)
     async with deployment.working():
-        await deployment.snapshots.requests.publish(wish(7))
+        await deployment.snapshots.requests.publish(refresh_request(7))
         letter = await first_dead(deployment)
 
     assert (letter.update.reason, letter.update.retries) == (FailureReason.UPSTREAM_5XX, 2)
@@ -112,7 +112,7 @@ async def test_three_failures_in_a_row_are_a_dead_letter(deployment: Deployment)
 async def test_an_answer_that_cannot_be_read_is_a_dead_letter_with_a_trace(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.INVALID, subject=7)
     async with deployment.working():
-        await deployment.snapshots.requests.publish(wish(7))
+        await deployment.snapshots.requests.publish(refresh_request(7))
         letter = await first_dead(deployment)
 
     assert (letter.update.reason, letter.update.retries) == (FailureReason.PARSE_ERROR, 0)
@@ -125,7 +125,7 @@ async def test_an_answer_for_another_subject_is_a_dead_letter_and_nothing_is_sto
         old = await deployment.until_fresh(7)
         deployment.sim.faults.inject(FaultKind.WRONG, times=2)
         await deployment.snapshots.refresh("character", "7")
-        await deployment.snapshots.requests.publish(wish(8))
+        await deployment.snapshots.requests.publish(refresh_request(8))
         letters = await until(lambda: _letters(deployment, 2))
         rows = [await deployment.row(key) for key in (7, 8)]
 
@@ -173,7 +173,7 @@ async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_let
     monkeypatch.setattr(GameCharacter, "read", lambda _self, key, _answer: brought[key])  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     async with deployment.working():
         for key in brought:
-            await deployment.snapshots.requests.publish(wish(key))
+            await deployment.snapshots.requests.publish(refresh_request(key))
         letters = await until(lambda: _dead(deployment, 5))
         answer = await deployment.until_fresh(7)
 
@@ -247,7 +247,7 @@ async def test_a_letter_that_cannot_be_read_is_shown_as_such_among_the_others(de
 async def test_a_dead_letter_that_is_replayed_is_done_under_a_new_version(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, subject=7)
     async with deployment.working():
-        outcome = await deployment.snapshots.requests.publish(wish(7))
+        outcome = await deployment.snapshots.requests.publish(refresh_request(7))
         letter = await first_dead(deployment)
         replayed = await deployment.snapshots.dead.replay(letter.id)
         answer = await deployment.until_fresh(7)
@@ -263,9 +263,9 @@ async def test_a_dead_letter_stays_while_somebody_else_has_the_lock(deployment: 
     """He may be dead; then the letter is all that is left."""
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, subject=7)
     async with deployment.working():
-        await deployment.snapshots.requests.publish(wish(7))
+        await deployment.snapshots.requests.publish(refresh_request(7))
         letter = await first_dead(deployment)
-    await until(lambda: _published(deployment, wish(7)))
+    await until(lambda: _published(deployment, refresh_request(7)))
 
     assert isinstance(await deployment.snapshots.dead.replay(letter.id), AlreadyProcessing)
     assert await deployment.snapshots.dead.list() == [letter]
@@ -298,7 +298,7 @@ async def test_a_stale_snapshot_whose_refresh_failed_is_shown_with_the_failure(
             await deployment.snapshots.refresh("character", "7")
             await until(lambda: deployment.row(7))
             sim.faults.inject(FaultKind.SERVER_ERROR, times=3, subject=7)
-            await until(lambda: _published(deployment, wish(7)))
+            await until(lambda: _published(deployment, refresh_request(7)))
             stale = await deployment.wait(7)
         async with deployed(tmp_path, embedded, sim, ttl=_ms(1)) as beside:
             other = await beside.read(7)
@@ -316,8 +316,8 @@ async def test_a_stale_snapshot_whose_refresh_failed_is_shown_with_the_failure(
 
 async def test_high_overtakes_low_and_the_low_event_is_skipped_without_a_call(deployment: Deployment):
     before = skipped()
-    low = await deployment.snapshots.requests.publish(wish(7, Priority.LOW))
-    high = await deployment.snapshots.requests.publish(wish(7))
+    low = await deployment.snapshots.requests.publish(refresh_request(7, Priority.LOW))
+    high = await deployment.snapshots.requests.publish(refresh_request(7))
     async with deployment.working():
         await deployment.until_fresh(7)
         await until(lambda: _is_done(deployment))
@@ -332,8 +332,8 @@ async def test_high_overtakes_low_and_the_low_event_is_skipped_without_a_call(de
 
 
 async def test_low_does_not_hold_high_up(deployment: Deployment):
-    wishes = [wish(key, Priority.LOW) for key in range(100, 900)]
-    await deployment.snapshots.requests.publish_many(wishes)
+    refresh_requests = [refresh_request(key, Priority.LOW) for key in range(100, 900)]
+    await deployment.snapshots.requests.publish_many(refresh_requests)
     async with deployment.working():
         await deployment.until_fresh(7)
         left = await deployment.pending()
@@ -343,11 +343,11 @@ async def test_low_does_not_hold_high_up(deployment: Deployment):
 
 async def test_versions_grow_beyond_the_row_when_the_server_lost_its_data(deployment: Deployment, embedded: Valkey):
     future = 2**51
-    await deployment.snapshots.requests.publish(wish(7, known_version=future))
+    await deployment.snapshots.requests.publish(refresh_request(7, known_version=future))
     async with deployment.working():
         await deployment.until_fresh(7)
         await embedded.execute("FLUSHALL")
-        await deployment.snapshots.requests.publish(wish(7, known_version=future + 1))
+        await deployment.snapshots.requests.publish(refresh_request(7, known_version=future + 1))
         row = await until(lambda: _newer(deployment, 7, future + 1))
 
     assert row.version > future + 1
@@ -356,7 +356,7 @@ async def test_versions_grow_beyond_the_row_when_the_server_lost_its_data(deploy
 async def test_the_lock_is_released_when_the_refresh_is_done(deployment: Deployment):
     async with deployment.working():
         answer = await deployment.until_fresh(7)
-        again = await until(lambda: _published(deployment, wish(7, known_version=answer.kept.version)))
+        again = await until(lambda: _published(deployment, refresh_request(7, known_version=answer.kept.version)))
 
     assert again.version > answer.kept.version
 
@@ -365,7 +365,7 @@ async def test_an_event_that_nobody_survives_becomes_a_dead_letter(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
     async with deployed(tmp_path, embedded, sim, most_deliveries=2) as deployment:
-        await deployment.snapshots.requests.publish(wish(7))
+        await deployment.snapshots.requests.publish(refresh_request(7))
         for _ in range(2):
             doomed = deployment.snapshots.transport.consumer(RefreshTopic.HIGH, "high-worker")
             [delivery] = await doomed.read(1, 5)
@@ -380,7 +380,7 @@ async def test_an_event_that_nobody_survives_becomes_a_dead_letter(
 async def test_many_are_written_in_few_batches_and_no_limit_is_broken(deployment: Deployment):
     before = _written()
     keys = range(1, 301)
-    outcomes = await deployment.snapshots.requests.publish_many([wish(key) for key in keys])
+    outcomes = await deployment.snapshots.requests.publish_many([refresh_request(key) for key in keys])
     async with deployment.working():
         await until(lambda: _is_done(deployment))
 
@@ -415,10 +415,10 @@ async def test_a_database_that_is_away_holds_everything_and_loses_nothing(
         deployment.working(),
     ):
         async with locked(tmp_path):
-            await deployment.snapshots.requests.publish_many([wish(key) for key in range(1, 6)])
+            await deployment.snapshots.requests.publish_many([refresh_request(key) for key in range(1, 6)])
             await until(lambda: sim.calls_of(5) == 1)
             await until(lambda: breaker_state() == 2)
-            await deployment.snapshots.requests.publish(wish(6))
+            await deployment.snapshots.requests.publish(refresh_request(6))
             await observe_absence()  # nothing is read meanwhile
             assert sim.calls_of(6) == 0
             assert await deployment.pending() == 6
@@ -437,7 +437,7 @@ async def test_a_stop_while_the_database_is_away_gives_everything_back(
     async with deployed(tmp_path, embedded, sim, write_within=timedelta(milliseconds=100)) as deployment:
         async with locked(tmp_path):
             async with deployment.working():
-                await deployment.snapshots.requests.publish(wish(5))
+                await deployment.snapshots.requests.publish(refresh_request(5))
                 await until(lambda: sim.calls_of(5) == 1)
             assert await deployment.pending() == 1
         async with deployment.working():
@@ -448,7 +448,7 @@ async def test_a_stop_while_the_database_is_away_gives_everything_back(
 
 async def test_a_stop_gives_back_at_once_what_waits_for_a_permit(deployment: Deployment):
     await deployment.snapshots.limiter.pause(timedelta(hours=1))
-    await deployment.snapshots.requests.publish_many([wish(key) for key in range(1, 31)])
+    await deployment.snapshots.requests.publish_many([refresh_request(key) for key in range(1, 31)])
     async with deployment.working():
         await until(lambda: _nothing_waits(deployment))
 

@@ -1,4 +1,4 @@
-"""Requests that wait, in the raw handler: together, in order, and no longer than asked."""
+"""Waiting requests of the raw handler: together, in order, and not longer than asked."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -43,7 +43,7 @@ async def waiting_for(deployment: Deployment, binding: Binding, key: int) -> Non
     await ask(binding, get(key))
 
 
-async def test_many_who_wait_for_one_subject_are_released_by_one_call(deployment: Deployment):
+async def test_many_readers_waiting_for_one_subject_are_released_by_one_call(deployment: Deployment):
     async with serving(deployment) as binding:
         waits = [asyncio.create_task(ask(binding, get(7, "?wait=20"))) for _ in range(40)]
         await waiting_for(deployment, binding, 7)
@@ -60,7 +60,7 @@ async def test_many_who_wait_for_one_subject_are_released_by_one_call(deployment
     assert deployment.sim.calls_of(7) == 1
 
 
-async def test_whose_time_is_over_is_told_how_things_stand_and_others_wait_on(deployment: Deployment):
+async def test_a_request_whose_wait_ends_is_answered_and_others_keep_waiting(deployment: Deployment):
     async with serving(deployment) as binding:
         patient = asyncio.create_task(ask(binding, get(7, "?wait=20")))
         await waiting_for(deployment, binding, 7)
@@ -104,7 +104,7 @@ async def test_what_cannot_be_is_refused_as_on_the_long_way(deployment: Deployme
     assert msgspec.json.decode(short[2])["detail"] == msgspec.json.decode(long[2])["detail"]
 
 
-async def test_who_leaves_is_waited_for_no_more(deployment: Deployment):
+async def test_a_closed_connection_is_removed_from_the_waiting_requests(deployment: Deployment):
     async with serving(deployment) as binding:
         _, writer = await asyncio.open_connection("127.0.0.1", binding.port)
         writer.write(get(7, "?wait=20"))
@@ -113,7 +113,7 @@ async def test_who_leaves_is_waited_for_no_more(deployment: Deployment):
         await until(lambda: not deployment.snapshots.feed.watchers_of("character/7"))
 
 
-async def test_a_stop_answers_who_waits(deployment: Deployment):
+async def test_a_stop_answers_waiting_requests(deployment: Deployment):
     stopping = asyncio.Event()
     async with serving(deployment, stopping) as binding:
         wait = asyncio.create_task(ask(binding, get(7, "?wait=20")))

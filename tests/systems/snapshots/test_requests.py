@@ -1,4 +1,4 @@
-"""Asking: one publishes for all; a publish that fails leaves no lock behind, and nothing undone that was queued."""
+"""Requests: one publishes for all; a publish that fails leaves no lock, and earlier events valid."""
 
 import asyncio
 
@@ -29,13 +29,13 @@ class Apart(StreamTransport):
         del topic
 
 
-def wish(key: int, priority: Priority = Priority.HIGH) -> RefreshRequest:
+def refresh_request(key: int, priority: Priority = Priority.HIGH) -> RefreshRequest:
     subject = SnapshotSubject("character", str(key))
     return RefreshRequest(subject=subject, priority=priority, reason=Reason.STALE, upstream_id="u", correlation_id="c")
 
 
 async def test_of_many_who_ask_one_publishes(deployment: Deployment):
-    outcomes = await asyncio.gather(*(deployment.snapshots.requests.publish(wish(7)) for _ in range(100)))
+    outcomes = await asyncio.gather(*(deployment.snapshots.requests.publish(refresh_request(7)) for _ in range(100)))
 
     assert sum(isinstance(outcome, Published) for outcome in outcomes) == 1
     assert len({outcome.version for outcome in outcomes}) == 1
@@ -50,8 +50,8 @@ async def test_of_many_who_ask_one_publishes(deployment: Deployment):
 
 
 async def test_many_wishes_go_each_to_the_topic_of_its_priority(deployment: Deployment):
-    wishes = [wish(n, Priority.HIGH if n % 3 else Priority.LOW) for n in range(1, 31)]
-    outcomes = await deployment.snapshots.requests.publish_many([*wishes, wishes[0]])
+    refresh_requests = [refresh_request(n, Priority.HIGH if n % 3 else Priority.LOW) for n in range(1, 31)]
+    outcomes = await deployment.snapshots.requests.publish_many([*refresh_requests, refresh_requests[0]])
 
     assert all(isinstance(outcome, Published) for outcome in outcomes[1:-1])
     assert {type(outcomes[0]), type(outcomes[-1])} == {Published, AlreadyProcessing}, "whichever of the two came first"
@@ -71,14 +71,14 @@ async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsole
             server = ValkeyGuard(direct, CircuitBreaker("valkey"), direct.unit("snapshots"))
             broken = RefreshPublisher(coalescer, Apart(through, unit, "ours"), server)
             whole = RefreshPublisher(coalescer, Apart(direct, unit, "ours"), server)
-            low = await whole.publish(wish(7, Priority.LOW))
+            low = await whole.publish(refresh_request(7, Priority.LOW))
             await proxy.refuse()
             with pytest.raises(Unavailable):
-                await broken.publish(wish(7))
-            [error] = await broken.publish_many([wish(8)])
+                await broken.publish(refresh_request(7))
+            [error] = await broken.publish_many([refresh_request(8)])
             is_lost = await coalescer.is_obsolete("character/7", low.version)
 
-            again = await whole.publish(wish(7))
+            again = await whole.publish(refresh_request(7))
             is_overtaken = await coalescer.is_obsolete("character/7", low.version)
 
     assert isinstance(error, Unavailable)
@@ -94,7 +94,7 @@ async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, m
     monkeypatch.setattr(Coalescer, "confirm_many", away)
     unit = embedded.unit("snapshots")
     transport, server = Apart(embedded, unit, "ours"), ValkeyGuard(embedded, CircuitBreaker("valkey"), unit)
-    outcome = await RefreshPublisher(Coalescer(embedded), transport, server).publish(wish(7))
+    outcome = await RefreshPublisher(Coalescer(embedded), transport, server).publish(refresh_request(7))
 
     assert isinstance(outcome, Published)
     assert await transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]) == 1
@@ -102,7 +102,7 @@ async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, m
 
 async def test_lock_and_event_are_one_step_and_the_event_is_whole(deployment: Deployment):
     """There is no moment in which a process could die with a lock and no event."""
-    asked = msgspec.structs.replace(wish(7), upstream_id="seven", correlation_id="c")
+    asked = msgspec.structs.replace(refresh_request(7), upstream_id="seven", correlation_id="c")
     outcome = await deployment.snapshots.requests.publish(asked)
     consumer = deployment.snapshots.transport.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
     [delivery] = await consumer.read(10, 1)

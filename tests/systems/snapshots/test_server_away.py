@@ -1,4 +1,4 @@
-"""Without the Valkey server: no updates, and reads go on from what is known."""
+"""Without the Valkey server: no updates, and reads continue from what is stored."""
 
 import asyncio
 from datetime import timedelta
@@ -42,7 +42,7 @@ async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
             known = [await deployment.read(key) for key in range(10, 30)]
             unknown = await deployment.read(2)
             with pytest.raises(Unavailable):
-                await deployment.snapshots.requests.publish(_wish(2))
+                await deployment.snapshots.requests.publish(_refresh_request(2))
             assert sim.calls_of(2) == 0
 
             await proxy.listen()
@@ -93,7 +93,7 @@ async def test_events_in_hand_when_the_server_goes_are_done_when_it_is_back(tmp_
             deployment.working(),
         ):
             for key in range(1, 40):
-                await asking.snapshots.requests.publish(_wish(key))
+                await asking.snapshots.requests.publish(_refresh_request(key))
                 if key == 10:
                     await proxy.refuse()
                 if key == 30:
@@ -110,7 +110,7 @@ def _ms(milliseconds: int) -> timedelta:
     return timedelta(milliseconds=milliseconds)
 
 
-def _wish(key: int) -> RefreshRequest:
+def _refresh_request(key: int) -> RefreshRequest:
     return RefreshRequest(
         subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
     )

@@ -1,4 +1,4 @@
-"""Copies on the server: an older one never replaces a newer one, and a body that is not known is not invented."""
+"""Copies on the server: an older one never replaces a newer one, and no body is combined with the wrong version."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -120,7 +120,7 @@ async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_
     assert back.body == b'{"level":1}'
 
 
-async def test_what_nobody_has_read_is_not_kept_for_the_background(shelf: SnapshotCache):
+async def test_background_results_without_readers_are_not_copied(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b"{}")], only_known=True)
 
     assert await shelf.get(HERO) is None

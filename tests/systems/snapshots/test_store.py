@@ -1,4 +1,4 @@
-"""The invariant on real databases: a version never goes back, and what is the same changes nothing but its time."""
+"""The invariant on real databases: a version never decreases, and an unchanged body changes only the time."""
 
 import asyncio
 import sqlite3
@@ -190,7 +190,7 @@ async def test_many_writers_of_one_subject_leave_the_newest(database: Database, 
     assert "database.transaction_retried" not in logged.getvalue()
 
 
-async def test_no_statement_goes_through_the_whole_table(deployment: Deployment, tmp_path: Path):
+async def test_no_statement_scans_the_whole_table(deployment: Deployment, tmp_path: Path):
     """There may be millions of subjects; SQLite says beforehand what it is going to do."""
     said: list[tuple[str, Sequence[Any]]] = []
 

@@ -1,4 +1,4 @@
-"""Snapshots at a glance: what is used of the limits, what waits, and how fresh a sample of them is."""
+"""The overview of snapshots: usage of the limits, lag, and freshness of a sample."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,7 +76,7 @@ async def _has_lag(deployment: Deployment, lag: int) -> bool:
     return (await deployment.snapshots.recoverable[0].status()).lag == lag
 
 
-async def test_calls_are_told_by_priority_as_far_as_rules_count_them(tmp_path: Path, embedded: Valkey):
+async def test_calls_are_shown_by_priority_if_rules_count_them(tmp_path: Path, embedded: Valkey):
     rules = LimiterSettings(
         limits=(Limit(name="all", permits=100, window=timedelta(seconds=1)),),
         rates=(Rate(name="pace", per_second=1000, burst=100),),

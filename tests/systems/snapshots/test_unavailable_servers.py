@@ -20,7 +20,7 @@ from tidegate_simulators.game import GameSimulator
 pytestmark = pytest.mark.usefixtures("logged")
 
 
-def wish(key: int) -> RefreshRequest:
+def refresh_request(key: int) -> RefreshRequest:
     return RefreshRequest(
         subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
     )
@@ -37,7 +37,7 @@ async def test_refreshes_in_hand_are_written_once_and_others_wait(
             deployment.working(),
         ):
             held = Held(deployment.database, monkeypatch)
-            await deployment.snapshots.requests.publish(wish(1))
+            await deployment.snapshots.requests.publish(refresh_request(1))
             async with patience():
                 await held.arrived.wait()
             with capture_logs() as lines:
@@ -45,7 +45,7 @@ async def test_refreshes_in_hand_are_written_once_and_others_wait(
                     held.released.set()
                     await until(lambda: deployment.row(1))
                     with pytest.raises(ServerRefused):
-                        await deployment.snapshots.requests.publish(wish(2))
+                        await deployment.snapshots.requests.publish(refresh_request(2))
                     for key in range(100):
                         await deployment.read(key + 10)
                     await until(lambda: waits.longest >= 10)

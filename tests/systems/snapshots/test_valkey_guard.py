@@ -1,4 +1,4 @@
-"""The breaker opens for a server that does not answer, and for nothing that this process does to itself."""
+"""The breaker opens for a server that does not answer, and not for delays of this process."""
 
 import asyncio
 import os
@@ -204,7 +204,7 @@ async def test_cold_reads_of_one_moment_are_one_question_to_each_and_one_step(
     assert asked == [["EVALSHA"]]
 
 
-async def test_who_waits_for_a_refresh_waits_for_a_server_that_is_being_tried(tmp_path: Path, sim: GameSimulator):
+async def test_a_waiting_reader_keeps_waiting_while_the_server_is_being_tried(tmp_path: Path, sim: GameSimulator):
     async with on_a_wire() as (wire, valkey):
         quick = CircuitBreakerSettings(window=100)
         async with deployed(tmp_path, valkey, sim, breaker=quick) as deployment, deployment.working():

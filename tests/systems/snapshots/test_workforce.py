@@ -1,10 +1,10 @@
-"""Whether anybody is at work, as those see it who ask for a refresh."""
+"""Whether a worker is running, as seen by a process that requests a refresh."""
 
 from tests.systems.snapshots.deployment import Deployment
 from tidegate.runtime.workforce import has_workers
 
 
-async def test_whoever_lives_and_reads_is_a_worker(deployment: Deployment):
+async def test_a_live_process_that_reads_is_a_worker(deployment: Deployment):
     parts, streams = deployment.parts, deployment.snapshots.recoverable
     assert await has_workers(parts.membership, streams) is False, "nobody is there"
 

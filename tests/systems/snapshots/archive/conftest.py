@@ -1,4 +1,4 @@
-"""A history to archive, and places to archive it to: a folder, and a server that speaks S3."""
+"""A history to archive, and storages for it: a folder, and a server that speaks S3."""
 
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Subjects that changed long ago, and lately."""
+"""Subjects with old and recent changes."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The archive: what is old goes there, and nothing is lost or told twice on the way."""
+"""The archive: old history moves to it, and no entry is lost or returned twice."""
 
 import asyncio
 from datetime import timedelta
@@ -25,7 +25,9 @@ HERO = SnapshotSubject("character", "k 03")
 DAYS = [2, 29, 30, 31, 44, 45, 70]
 
 
-async def test_history_is_kept_of_changes_alone_and_told_newest_first(past_everywhere: Past, in_folder: ObjectStorage):
+async def test_only_changes_are_kept_as_history_and_returned_newest_first(
+    past_everywhere: Past, in_folder: ObjectStorage
+):
     past = past_everywhere
     await past.fill()
     await past.fill(days=[2])  # the same again is no change
@@ -156,7 +158,9 @@ async def test_nothing_is_deleted_that_did_not_come_back_as_it_was_written(past:
 
 
 @pytest.mark.race
-async def test_two_who_believe_to_lead_archive_the_same_once(past_everywhere: Past, in_folder: ObjectStorage):
+async def test_two_processes_that_believe_to_lead_archive_everything_once(
+    past_everywhere: Past, in_folder: ObjectStorage
+):
     past = past_everywhere
     subjects = await past.fill(keys=4)
 
@@ -178,7 +182,7 @@ async def test_an_entry_that_comes_late_finds_its_way_too(past: Past, in_folder:
     assert len(await past.history(in_folder, HERO)) == 7
 
 
-async def test_the_newest_of_a_day_is_told_whichever_of_its_files_has_it(past: Past, in_folder: ObjectStorage):
+async def test_the_newest_entry_of_a_day_is_returned_whichever_file_has_it(past: Past, in_folder: ObjectStorage):
     for version in range(1, 6):
         then = NOON - timedelta(days=45) + timedelta(minutes=version)
         change = Refreshed.of(HERO, version, checked_at=then, body=b"%d" % version)
@@ -215,7 +219,7 @@ def test_whatever_is_moved_history_stays_the_same(
     asyncio.run(live(tmp_path_factory.mktemp("archive")))
 
 
-async def test_a_storage_that_is_away_is_told_and_deletes_nothing(past: Past, monkeypatch: pytest.MonkeyPatch):
+async def test_an_unavailable_storage_is_reported_and_deletes_nothing(past: Past, monkeypatch: pytest.MonkeyPatch):
     for name, value in S3Server(refused_port()).environment.items():
         monkeypatch.setenv(name, value)
     await past.fill(keys=1)
@@ -231,7 +235,7 @@ async def test_a_storage_that_is_away_is_told_and_deletes_nothing(past: Past, mo
 
 
 @pytest.mark.full
-async def test_a_bucket_that_is_not_there_is_told_without_credentials(
+async def test_a_missing_bucket_is_reported_without_credentials(
     past: Past, s3: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     for name, value in s3.environment.items():

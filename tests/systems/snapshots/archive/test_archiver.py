@@ -40,7 +40,7 @@ async def test_old_history_is_moved_at_its_time_of_day_and_not_before(past: Past
     assert len(await in_folder.names()) == 2
 
 
-async def test_a_night_in_which_nobody_was_there_is_made_up_for_at_once(past: Past, in_folder: ObjectStorage):
+async def test_a_night_without_a_process_is_caught_up_at_once(past: Past, in_folder: ObjectStorage):
     await past.fill(keys=2, days=[40, 3])
 
     await fire_until_it_sleeps(NightlyArchive(past.database, lambda: in_folder, ArchiveSettings()))
@@ -48,7 +48,7 @@ async def test_a_night_in_which_nobody_was_there_is_made_up_for_at_once(past: Pa
     assert await past.rows() == 4
 
 
-async def test_where_nothing_is_old_nobody_opens_the_archive(past: Past):
+async def test_the_archive_is_not_opened_without_old_history(past: Past):
     def nowhere() -> ObjectStorage:
         raise AssertionError("nobody needs it")
 
@@ -113,7 +113,7 @@ def no_package(name: str) -> None:
     """As where `name` was not installed."""
 
 
-def test_where_the_packages_are_missing_it_is_told_how_to_get_them(monkeypatch: pytest.MonkeyPatch):
+def test_missing_packages_are_reported_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(opening, "find_spec", no_package)
 
     with pytest.raises(InvalidSettings, match=r"tidegate\[archive\]"):

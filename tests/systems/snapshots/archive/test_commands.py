@@ -65,7 +65,7 @@ def test_prefetch_tells_what_is_due_and_what_was_spent(tidegate: Tidegate):
     assert (told["policy"], told["due_now"], told["census"]) == ("tiers", 0, None)
 
 
-def test_of_whom_nothing_is_known_nothing_is_told(tidegate: Tidegate):
+def test_a_subject_without_history_is_reported_as_such(tidegate: Tidegate):
     nobody, nonsense = tidegate("history", "character/nobody"), tidegate("history", "character")
 
     assert (nobody.exit_code, nonsense.exit_code) == (1, 1)

@@ -1,4 +1,4 @@
-"""Whoever archives may be killed between any two steps."""
+"""The archiver may be killed between any two steps."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Files of the archive become cold, and are deleted, when the settings say so."""
+"""Files of the archive become cold and are deleted as configured."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

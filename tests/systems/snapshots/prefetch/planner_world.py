@@ -1,4 +1,4 @@
-"""A table of subjects and a planner, with a clock that stands still and requests that are only written down."""
+"""A table of subjects and a planner, with a manual clock and requests that are only recorded."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager

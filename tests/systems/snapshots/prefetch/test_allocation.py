@@ -1,4 +1,4 @@
-"""Where calls go, and what a call costs."""
+"""How the policy `learned` spends calls, and its price."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,7 @@ def test_an_interval_is_within_its_bounds_and_worth_its_price(rate: float, chang
         assert worth_of_a_check(rate, changes, days) == pytest.approx(worth, rel=0.02)
 
 
-def test_a_subject_that_changes_too_often_is_looked_at_as_rarely_as_is_allowed():
+def test_a_subject_that_changes_too_often_is_checked_as_rarely_as_allowed():
     """The known result: the calls that it would cost keep many others fresh."""
     intervals = {rate: best_interval(rate, 20, 0.05, **BOUNDS) for rate in (0.1, 1.0, 5.0, 100.0)}
 
@@ -71,7 +71,7 @@ def test_calls_are_spent_so_that_no_other_split_is_fresher():
         assert freshness(0.5, first + moved * first) + freshness(4.0, second - moved * first) < best
 
 
-def test_who_is_read_is_looked_at_more_often():
+def test_a_read_subject_is_checked_more_often():
     def interval(read_before: timedelta | None) -> timedelta:
         asked = None if read_before is None else NOON - read_before
         facts = SubjectFacts(subject=SnapshotSubject("character", "c"), change_rate=1.0, changes=5, last_asked_at=asked)

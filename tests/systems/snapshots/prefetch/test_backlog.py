@@ -1,4 +1,4 @@
-"""Back-pressure: what is asked for by the clock never waits much longer than half an hour for its workers."""
+"""Back-pressure: events of prefetch do not wait much longer than half an hour."""
 
 from datetime import timedelta
 
@@ -55,7 +55,7 @@ async def test_quick_workers_are_never_made_to_wait():
     assert max(await workers.run(backlog, hours=0.2)) <= 250
 
 
-async def test_with_nobody_at_work_it_stops_and_goes_on_when_they_are_back():
+async def test_without_workers_prefetch_stops_and_continues_when_they_are_back():
     workers = Workers(0)
     backlog = WorkerBacklog(workers.lag)
     stuck = (await workers.run(backlog, hours=1))[-1]
@@ -86,4 +86,4 @@ async def test_the_planner_asks_for_nothing_while_the_workers_have_too_much(plan
     waiting = 0
     planning.clock.advance(timedelta(milliseconds=wait_ms))
     await planner.fire()
-    assert [wish.subject.key for wish in planning.requests.published] == ["hero"]
+    assert [request.subject.key for request in planning.requests.published] == ["hero"]

@@ -1,4 +1,4 @@
-"""The hours' targets, and the day's budget."""
+"""The target rate of each hour, and the daily budget."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -57,7 +57,7 @@ def test_a_budget_that_is_spent_allows_nothing():
     begin_h=st.floats(0, 23.5),
     steps=st.lists(st.floats(1, 1800), min_size=1, max_size=60),
 )
-def test_who_keeps_to_the_rate_never_exceeds_budget_or_target(budget: int, begin_h: float, steps: list[float]):
+def test_calls_at_the_rate_never_exceed_budget_or_target(budget: int, begin_h: float, steps: list[float]):
     day = hours(daily_budget=budget)
     at, ends = MIDNIGHT + timedelta(hours=begin_h), day.next_day(MIDNIGHT)
     spent = 0.0

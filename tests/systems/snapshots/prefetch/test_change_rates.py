@@ -1,4 +1,4 @@
-"""What is learned from checks."""
+"""What is learned from checks about change rates."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The planner: asks for what is due, no more than it may, and forgets nobody."""
+"""The planner requests all due subjects, within the budget."""
 
 import asyncio
 from datetime import timedelta
@@ -33,11 +33,11 @@ async def test_every_subject_is_asked_for_once_in_its_period(planning_everywhere
 
     await planning.run_for(planning.planner(), timedelta(days=4))
 
-    counts = [sum(wish.subject.key == key for wish in planning.requests.published) for key in keys]
+    counts = [sum(request.subject.key == key for request in planning.requests.published) for key in keys]
     assert set(counts) <= {3, 4}
-    wish = planning.requests.published[0]
-    assert (wish.priority, wish.reason) == (Priority.LOW, Reason.PREFETCH)
-    assert wish.known_version > 0
+    request = planning.requests.published[0]
+    assert (request.priority, request.reason) == (Priority.LOW, Reason.PREFETCH)
+    assert request.known_version > 0
     spent = [await planning.spent(TODAY + timedelta(days=n)) for n in range(5)]
     assert sum(spent) == len(planning.requests.published)
 
@@ -72,7 +72,7 @@ async def test_a_subject_that_was_refreshed_for_a_reader_is_not_asked_for(planni
 
 
 @pytest.mark.every_server
-async def test_a_subject_that_is_read_is_looked_at_within_the_hour(planning_everywhere: Planning):
+async def test_a_subject_that_is_read_is_checked_within_the_hour(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check(["hero", "mage"])
     await planning.planner().fire()
@@ -87,10 +87,10 @@ async def test_a_subject_that_is_read_is_looked_at_within_the_hour(planning_ever
     assert hero <= NOON + timedelta(hours=1)
     assert await planning.due("mage") == mage
     await planning.run_for(planning.planner(), timedelta(hours=3))
-    assert {wish.subject.key for wish in planning.requests.published} >= {"hero"}
+    assert {request.subject.key for request in planning.requests.published} >= {"hero"}
 
 
-async def test_nobody_is_asked_for_faster_than_the_target_says(planning: Planning):
+async def test_calls_never_exceed_the_target_rate(planning: Planning):
     keys = [f"c{n:03}" for n in range(300)]
     await planning.check(keys)
     await planning.set_due(keys, NOON)
@@ -143,7 +143,7 @@ async def test_while_the_server_is_away_or_refuses_subjects_stay_due_and_cost_no
     await planning.check(keys)
     planning.clock.advance(timedelta(days=2))
     planner = planning.planner()
-    planning.requests.trouble = lambda wish: error if wish.subject.key >= "c5" else None
+    planning.requests.trouble = lambda request: error if request.subject.key >= "c5" else None
 
     with pytest.raises(type(error)):
         await planner.fire()
@@ -152,18 +152,18 @@ async def test_while_the_server_is_away_or_refuses_subjects_stay_due_and_cost_no
 
     planning.requests.trouble = lambda _: None
     await planning.run_for(planner, timedelta(seconds=1))
-    assert {wish.subject.key for wish in planning.requests.published} == set(keys)
+    assert {request.subject.key for request in planning.requests.published} == set(keys)
 
 
-async def test_a_subject_that_cannot_be_asked_for_holds_nobody_up(planning: Planning):
+async def test_a_subject_with_an_invalid_request_does_not_delay_others(planning: Planning):
     await planning.check(["bad", "good"])
     planning.clock.advance(timedelta(days=2))
-    planning.requests.trouble = lambda wish: ContractBroken("no such kind") if wish.subject.key == "bad" else None
+    planning.requests.trouble = lambda request: ContractBroken("no such kind") if request.subject.key == "bad" else None
 
     await planning.run_for(planning.planner(), timedelta(seconds=1))
 
     due = await planning.due("bad")
-    assert [wish.subject.key for wish in planning.requests.published] == ["good"]
+    assert [request.subject.key for request in planning.requests.published] == ["good"]
     assert due is not None
     assert due > planning.clock.now()
 
@@ -173,20 +173,20 @@ class Death(BaseException):
 
 
 class DyingRequests:
-    """Dies before or after the wishes are published."""
+    """Dies before or after the refresh_requests are published."""
 
     def __init__(self, planning: Planning, *, before: bool) -> None:
         self._planning, self._before = planning, before
 
-    async def publish_many(self, wishes: list[RefreshRequest]) -> list[object]:
+    async def publish_many(self, refresh_requests: list[RefreshRequest]) -> list[object]:
         if not self._before:
-            await self._planning.requests.publish_many(wishes)
+            await self._planning.requests.publish_many(refresh_requests)
         raise Death
 
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("finished", [True, False])
-async def test_whoever_dies_between_two_steps_loses_nobody_and_causes_no_second_call(
+async def test_a_crash_between_two_steps_loses_no_subject_and_causes_no_second_call(
     planning: Planning, before: bool, finished: bool
 ):
     keys = [f"c{n}" for n in range(10)]
@@ -201,7 +201,7 @@ async def test_whoever_dies_between_two_steps_loses_nobody_and_causes_no_second_
     planning.clock.advance(timedelta(seconds=10))  # until the next leader is there
     await planning.run_for(planning.planner(), timedelta(seconds=5), finishes=False)
 
-    assert sorted(wish.subject.key for wish in planning.requests.published) == keys
+    assert sorted(request.subject.key for request in planning.requests.published) == keys
     for key in keys:
         due = await planning.due(key)
         assert due is not None
@@ -229,7 +229,7 @@ async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_eve
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywhere: Planning):
+async def test_two_processes_that_believe_to_lead_do_not_exceed_the_budget(planning_everywhere: Planning):
     planning = planning_everywhere
     keys = [f"c{n:03}" for n in range(60)]
     await planning.check(keys)
@@ -244,7 +244,7 @@ async def test_two_who_believe_to_lead_do_not_exceed_the_budget(planning_everywh
     await asyncio.gather(*map(fire, planners))
 
     assert len(planning.requests.published) <= 25
-    assert len(planning.requests.published) == len({wish.subject for wish in planning.requests.published})
+    assert len(planning.requests.published) == len({request.subject for request in planning.requests.published})
     assert await planning.spent(TODAY + timedelta(days=2)) == len(planning.requests.published)
 
 
@@ -264,7 +264,7 @@ def test_no_day_ever_costs_more_than_its_budget(
         async with planning_at(await migrated_file(folder / "budget.db")) as planning:
             await planning.check([f"c{n:02}" for n in range(subjects)])
             unwell = {f"c{n:02}" for n in away}
-            planning.requests.trouble = lambda wish: ContractBroken("no") if wish.subject.key in unwell else None
+            planning.requests.trouble = lambda request: ContractBroken("no") if request.subject.key in unwell else None
             planner = planning.planner(daily_budget=budget, rate=rate, evening_rate=rate, policy=policy)
             fired = await planning.run_for(planner, timedelta(days=1.5))
             days: dict[object, int] = {}
@@ -276,7 +276,7 @@ def test_no_day_ever_costs_more_than_its_budget(
 
 
 @pytest.mark.full
-async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_price(planning: Planning):
+async def test_learned_rates_check_changing_subjects_more_often_and_keep_their_price(planning: Planning):
     still, moving = [f"s{n}" for n in range(5)], [f"m{n}" for n in range(5)]
     await planning.check([*still, *moving])
     for hour in range(30):
@@ -287,7 +287,7 @@ async def test_learned_rates_look_more_often_at_what_changes_and_keep_their_pric
     await planning.run_for(planning.planner(policy="learned", daily_budget=60), timedelta(days=3))
 
     def asked(keys: list[str]) -> int:
-        return sum(wish.subject.key in keys for wish in planning.requests.published)
+        return sum(request.subject.key in keys for request in planning.requests.published)
 
     assert asked(moving) > asked(still)
     price = await planning.database.read(queries.last_price)

@@ -27,7 +27,7 @@ def make_old(tx: Transaction, age: timedelta) -> None:
     tx.execute(update(snapshots).values(last_checked_at=old, last_asked_at=old, next_due_at=old))
 
 
-async def test_subjects_that_nobody_reads_are_refreshed_when_they_are_due(deployment: Deployment):
+async def test_subjects_without_readers_are_refreshed_when_they_are_due(deployment: Deployment):
     planner, nightly = deployment.snapshots.scheduled
     assert isinstance(planner, PrefetchPlanner)
     assert isinstance(nightly, NightlyArchive)

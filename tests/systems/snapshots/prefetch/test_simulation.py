@@ -1,4 +1,4 @@
-"""The simulation, small; `make bench ONLY=prefetch` plays it in full."""
+"""A small simulation of prefetch; `make bench ONLY=prefetch` runs it in full."""
 
 import pytest
 from bench.prefetch_simulation import Population, compare

@@ -1,4 +1,4 @@
-"""Tiers share the calls: none takes those of another, and none is given more than it has due."""
+"""Tiers share the calls: each gets its share, and none more than it has due subjects."""
 
 from datetime import timedelta
 
@@ -63,10 +63,10 @@ async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planni
 
     await planning.run_for(planner, timedelta(days=1))
 
-    counts = {key: sum(wish.subject.key == key for wish in planning.requests.published) for key in [*hot, *warm]}
+    counts = {key: sum(request.subject.key == key for request in planning.requests.published) for key in [*hot, *warm]}
     assert min(counts[key] for key in hot) >= 20  # once an hour, but for what the pace of the day puts off
     assert min(counts[key] for key in warm) >= 3
-    assert sum(wish.subject.key in set(cold) for wish in planning.requests.published) >= 0.2 * 300
+    assert sum(request.subject.key in set(cold) for request in planning.requests.published) >= 0.2 * 300
 
 
 async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(planning: Planning):

@@ -30,7 +30,7 @@ moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.
         (None, Tier.COLD),
     ],
 )
-def test_who_was_read_lately_is_hot(read_before: timedelta | None, tier: Tier):
+def test_a_recently_read_subject_is_hot(read_before: timedelta | None, tier: Tier):
     assert tier_of(None if read_before is None else NOON - read_before, NOON, SETTINGS) is tier
 
 

@@ -1,4 +1,4 @@
-"""A process that takes messages and never says that they are done: `python -m … SETTINGS COUNT`."""
+"""A process that reads messages and never acknowledges them: `python -m … SETTINGS COUNT`."""
 
 import asyncio
 import sys

@@ -154,7 +154,7 @@ async def test_what_a_process_held_that_was_given_up_is_no_longer_its_own(bench:
             assert await doomed.held(found) == []
 
 
-async def test_who_is_paused_keeps_what_it_has_and_goes_on_later(transport: Transport):
+async def test_a_paused_consumer_keeps_its_deliveries_and_continues_later(transport: Transport):
     await transport.publish(RefreshTopic.HIGH, numbered(1))
     async with member(transport) as consumer:
         found = await read_all(consumer, 1)
@@ -226,7 +226,7 @@ async def test_what_a_dead_process_held_goes_to_others(bench: Bench):
     assert sorted(values(again)) == sorted(values(found[1:]))
 
 
-async def test_deaths_are_counted_by_message_and_who_leaves_in_order_is_not(bench: Bench):
+async def test_deliveries_of_dead_processes_are_counted_and_graceful_leaves_are_not(bench: Bench):
     await bench.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
     counted: list[list[int]] = []
     for deaths in range(3):
@@ -250,7 +250,7 @@ async def test_deaths_are_counted_by_message_and_who_leaves_in_order_is_not(benc
     assert new.deliveries == 1
 
 
-async def test_the_lag_is_what_nobody_was_given(transport: Transport):
+async def test_the_lag_counts_messages_that_were_not_delivered(transport: Transport):
     topic, group = RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]
     assert await transport.lag(topic, group) == 0
     await transport.publish(topic, numbered(7))
@@ -261,7 +261,7 @@ async def test_the_lag_is_what_nobody_was_given(transport: Transport):
         assert await transport.lag(topic, group) == 0
 
 
-async def test_the_dead_are_listed_in_pages_looked_at_and_dropped_once(transport: Transport):
+async def test_dead_letters_are_listed_in_pages_read_and_dropped_once(transport: Transport):
     await transport.publish(RefreshTopic.DEAD, numbered(5))
 
     assert await transport.dead_count() == 5

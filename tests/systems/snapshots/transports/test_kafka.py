@@ -1,4 +1,4 @@
-"""What only Kafka has: topics that are made, places that are gone back to, proofs of who we are."""
+"""Kafka only: creation of topics, replay from offsets, authentication."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ async def test_topics_are_made_once_and_as_they_should_be(kafka: KafkaTransport,
     assert all(each.exists and each.differences == () for each in reports.values())
 
 
-async def test_a_topic_that_somebody_made_otherwise_is_left_and_told_of(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_a_topic_with_other_settings_is_kept_and_reported(kafka: KafkaTransport, settings: KafkaSettings):
     name = f"{settings.prefix}{RefreshTopic.LOW}"
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers)
     await admin.start()
@@ -79,7 +79,7 @@ async def test_more_copies_than_brokers_are_refused(settings: KafkaSettings):
     await transport.close()
 
 
-async def test_who_finds_no_topics_is_told_how_to_make_them(settings: KafkaSettings):
+async def test_missing_topics_are_reported_with_the_command_that_creates_them(settings: KafkaSettings):
     transport = KafkaTransport(settings.model_copy(update={"answer_within": timedelta(seconds=1)}))
     with pytest.raises(Unavailable, match="topics --create"):
         await transport.dead_count()
@@ -152,7 +152,7 @@ async def test_a_message_that_kafka_does_not_take_is_refused_and_others_go_on(ka
     assert await kafka.lag(HIGH, GROUP) == 1
 
 
-async def test_what_was_dropped_stays_dropped_for_those_who_come_later(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_a_dropped_dead_letter_stays_dropped_for_new_readers(kafka: KafkaTransport, settings: KafkaSettings):
     await kafka.create_topics()
     await kafka.publish(RefreshTopic.DEAD, numbered(6))
     chosen = (await kafka.dead())[2]
@@ -167,7 +167,7 @@ async def test_what_was_dropped_stays_dropped_for_those_who_come_later(kafka: Ka
     await later.close()
 
 
-async def test_of_two_who_drop_at_once_one_is_told_that_it_did(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_of_two_concurrent_drops_one_succeeds(kafka: KafkaTransport, settings: KafkaSettings):
     """Both see it there, and then both write their note: the first note decides."""
     await kafka.create_topics()
     await kafka.publish(RefreshTopic.DEAD, numbered(1))

@@ -1,4 +1,4 @@
-"""Counting what processes died with, against a model that remembers everything."""
+"""Counting deliveries to processes that died, compared with a model."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The whole path on Kafka: a reader's wish, a worker's call, a snapshot; and a failure that is replayed."""
+"""A whole deployment on Kafka: read, refresh, snapshot, and the replay of a failure."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""What becomes of events when the broker, a member or the database goes away, on a real broker."""
+"""Events when the broker, a member or the database fails, on a real broker."""
 
 import asyncio
 import sys
@@ -152,7 +152,7 @@ async def test_what_a_killed_process_held_is_given_to_another(kafka: KafkaTransp
     assert {each.deliveries for each in again} == {2}
 
 
-async def test_who_joins_is_given_what_is_in_hand_and_nobody_else_commits_it(
+async def test_a_new_member_gets_unfinished_messages_and_only_it_commits_them(
     kafka: KafkaTransport, other: KafkaTransport
 ):
     await kafka.publish(HIGH, numbered(60))
@@ -208,7 +208,7 @@ async def test_a_partition_that_went_and_came_back_is_read_from_where_it_was_com
     assert not {each.handle for each in back} & {each.handle for each in held}
 
 
-async def test_who_is_paused_stays_a_member(kafka: KafkaTransport, other: KafkaTransport, settings: KafkaSettings):
+async def test_a_paused_consumer_stays_a_member(kafka: KafkaTransport, other: KafkaTransport, settings: KafkaSettings):
     """Longer than a silent member would stay one, nobody else is given what it holds or what comes for it."""
     async with member(kafka) as first, member(other) as second:
         await asyncio.gather(first.read(1, 1), second.read(1, 1))
@@ -229,9 +229,7 @@ async def test_who_is_paused_stays_a_member(kafka: KafkaTransport, other: KafkaT
     assert values(later) == [b"later"]
 
 
-async def test_who_is_paused_while_partitions_are_dealt_anew_reads_nothing(
-    kafka: KafkaTransport, other: KafkaTransport
-):
+async def test_a_consumer_paused_during_a_rebalance_reads_nothing(kafka: KafkaTransport, other: KafkaTransport):
     async with member(kafka) as first:
         assert await first.read(1, 1) == []
         await first.pause()

@@ -1,4 +1,4 @@
-"""What may be committed, against a model that keeps everything."""
+"""Which offset may be committed, compared with a model."""
 
 import pytest
 from hypothesis import given

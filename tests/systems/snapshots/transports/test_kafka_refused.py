@@ -48,7 +48,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     return short_pauses(monkeypatch)
 
 
-def wish(key: int) -> RefreshRequest:
+def refresh_request(key: int) -> RefreshRequest:
     return RefreshRequest(
         subject=SnapshotSubject("character", str(key)), priority=Priority.HIGH, reason=Reason.USER_REQUEST
     )
@@ -72,7 +72,7 @@ async def test_requests_are_published_when_our_user_may_write_again(
             await server.deny(settings, TOPIC, WRITE)
             while True:  # a broker applies a rule a moment after it accepted it
                 try:
-                    await deployment.snapshots.requests.publish(wish(2))
+                    await deployment.snapshots.requests.publish(refresh_request(2))
                 except ServerRefused:
                     break
                 await look_again()
@@ -97,7 +97,7 @@ async def test_events_are_read_once_when_our_user_may_read_again(
         with capture_logs() as lines:
             await server.deny(settings, resource, READ)
             await until(lambda: waits.longest >= 5)
-            await deployment.snapshots.requests.publish(wish(2))
+            await deployment.snapshots.requests.publish(refresh_request(2))
             await server.allow(settings, resource, READ)
             assert deployment.is_true(2, await deployment.until_fresh(2))
             await until(lambda: nothing_waits(deployment))

@@ -164,7 +164,7 @@ async def test_members_that_come_meanwhile_lose_nothing(
     await other.close()
 
 
-async def test_who_leaves_before_it_was_given_anything_counts_as_no_death(kafka: KafkaTransport, answers: Answers):
+async def test_leaving_before_the_first_delivery_is_not_counted_as_a_crash(kafka: KafkaTransport, answers: Answers):
     answers.late_s = 60
     await kafka.publish(HIGH, numbered(1))
     async with patience(), member(kafka) as consumer:
@@ -174,7 +174,7 @@ async def test_who_leaves_before_it_was_given_anything_counts_as_no_death(kafka:
         assert times(await read_all(heir, 1)) == [1]
 
 
-async def test_who_is_paused_meanwhile_reads_nothing_until_it_goes_on(kafka: KafkaTransport, answers: Answers):
+async def test_a_paused_consumer_reads_nothing_until_it_resumes(kafka: KafkaTransport, answers: Answers):
     await kafka.publish(HIGH, numbered(1))
     async with member(kafka) as consumer:
         assert await consumer.read(1, 0.05) == []
@@ -207,7 +207,7 @@ async def test_a_log_that_lost_its_end_is_read_from_its_beginning(
 
 
 def test_what_came_of_a_log_that_lost_it_since_is_forgotten():
-    """No broker loses it at a test's wish, so what it would say is given by hand."""
+    """No broker loses it at a test's refresh_request, so what it would say is given by hand."""
     consumer, place, sought = KafkaConsumer(KafkaSettings(), "topic", "group"), TopicPartition("topic", 0), Mock()
     books = consumer._offsets  # pyright: ignore[reportPrivateUsage]
     books.open(0, 3)

@@ -1,4 +1,4 @@
-"""From one transport to another: nothing is lost, nothing is called twice, and readers notice nothing."""
+"""Migration between transports: nothing is lost or called twice, and readers are not affected."""
 
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ async def _away(_: str) -> bool:
     raise Unavailable("it is away")
 
 
-async def test_it_is_told_once_that_the_previous_transport_is_empty(moving: MigratingTransport):
+async def test_an_empty_previous_transport_is_logged_once(moving: MigratingTransport):
     configure(level="info")
     await moving.previous.publish(RefreshTopic.LOW, [("character/1", b"1")])
     consumer, move = moving.previous.consumer(RefreshTopic.LOW, GROUPS[RefreshTopic.LOW]), TransportMigration(moving)
@@ -122,7 +122,7 @@ async def test_a_move_from_streams_to_kafka_while_readers_read(tmp_path: Path, e
     )
 
 
-async def test_events_that_a_switch_left_behind_are_told(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_events_left_on_streams_after_a_switch_are_logged(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     configure(level="info")
     async with deployed(tmp_path, embedded, sim) as before:
         await before.read(1)
