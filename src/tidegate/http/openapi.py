@@ -75,6 +75,11 @@ def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str
     )
     described = [_described(route, schemas, needs_key=needs_key) for route in declared]
     document = Litestar(described, openapi_config=config, logging_config=None).openapi_schema.to_schema()
+    # Litestar keeps methods and addresses in sets, so their order would differ from process to process.
+    described_paths, document["paths"] = document["paths"], {}
+    for route in declared:
+        method = route.method.lower()
+        document["paths"].setdefault(route.path, {})[method] = described_paths[route.path][method]
     document["components"] = {"schemas": components, "securitySchemes": _SCHEMES}
     return document
 
