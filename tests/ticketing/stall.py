@@ -21,7 +21,7 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.model import RankingPeriod
 from tidegate.systems.waiting_room import RoomPlan
 
 ROOM = RoomPlan(capacity=100, session=timedelta(hours=1), longest_session=timedelta(hours=2))
@@ -102,7 +102,7 @@ class Stall:
         """The ranking has begun: what its keeper does first."""
         await self.shop.ranking.rebuild(BOARD.name)
 
-    async def ranked(self, period: Period = Period.DAILY) -> list[tuple[str, int]]:
+    async def ranked(self, period: RankingPeriod = RankingPeriod.DAILY) -> list[tuple[str, int]]:
         top = await self.shop.ranking.top(BOARD.name, period)
         return [(entry.member, entry.score) for entry in top.entries]
 

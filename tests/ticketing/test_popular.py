@@ -15,7 +15,7 @@ from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.model import RankingPeriod
 
 
 async def sold(stall: Stall, **how_many: int) -> dict[str, int]:
@@ -31,7 +31,7 @@ async def sold(stall: Stall, **how_many: int) -> dict[str, int]:
     return ids
 
 
-async def titles(stall: Stall, period: Period = Period.DAILY, limit: int = 10) -> list[str]:
+async def titles(stall: Stall, period: RankingPeriod = RankingPeriod.DAILY, limit: int = 10) -> list[str]:
     return [concert.title for concert in (await popular_concerts(stall.shop, period, limit)).concerts]
 
 
@@ -58,7 +58,7 @@ async def test_yesterday_counts_for_the_month_and_not_for_the_day(stall: Stall):
     await sold(stall, loud=1)
     stall.clock.advance(timedelta(days=1))
 
-    assert (await titles(stall), await titles(stall, Period.MONTHLY)) == ([], ["loud"])
+    assert (await titles(stall), await titles(stall, RankingPeriod.MONTHLY)) == ([], ["loud"])
 
 
 async def test_an_event_that_is_told_again_changes_nothing(stall: Stall):

@@ -11,15 +11,15 @@ from tests.systems.ranking.stand import NOW, SEOUL, count, event
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.ranking.ranking import Ranking
-from tidegate.systems.ranking.scores import Count
+from tidegate.systems.ranking.model import CountedEvent
+from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import RankingSettings
 
 EVENTS = 120
 AT_ONCE = 8
 
 
-def everything() -> list[Count]:
+def everything() -> list[CountedEvent]:
     """The same in every process."""
     drawn = random.Random(7)
     return [

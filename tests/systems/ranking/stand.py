@@ -11,13 +11,12 @@ from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking.board import BoardCopy
-from tidegate.systems.ranking.ranking import Ranking
-from tidegate.systems.ranking.rebuild import RankingKeeper, Rebuilder
-from tidegate.systems.ranking.scores import Count
+from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.model import CountedEvent, RankingPeriod, windows_at
+from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
 from tidegate.systems.ranking.tables import ranking_scores
-from tidegate.systems.ranking.windows import Period, windows_at
+from tidegate.systems.ranking.worker import RankingRebuilds, Rebuilder
 
 NOW = datetime(2025, 12, 30, 12, tzinfo=UTC)
 """A Tuesday of the first week of 2026."""
@@ -33,15 +32,15 @@ class Stand:
         self.ranking = Ranking(database, valkey, RankingSettings(boards=boards))
         self.copy = BoardCopy(valkey, self.board, clock)
         self.rebuilder = Rebuilder(database, {self.board.name: self.copy})
-        self.keeper = RankingKeeper(valkey, self.rebuilder)
+        self.keeper = RankingRebuilds(valkey, self.rebuilder)
 
-    async def deliver(self, *counts: Count) -> None:
+    async def deliver(self, *counts: CountedEvent) -> None:
         """One after the other, as the relay does with events of one key."""
         [handler] = self.ranking.handlers
         for each in counts:
             await handler.handle(event(each))
 
-    async def shown(self, period: Period = Period.DAILY, on: datetime = NOW) -> list[tuple[str, int]]:
+    async def shown(self, period: RankingPeriod = RankingPeriod.DAILY, on: datetime = NOW) -> list[tuple[str, int]]:
         """Members and scores in the order of the ranking, which must be there."""
         day = on.astimezone(self.board.zone).date()
         top = await self.ranking.top(self.board.name, period, on=day, limit=1000)
@@ -68,19 +67,21 @@ async def standing(url: str, valkey: Valkey, *boards: Board, at: datetime = NOW)
         yield stand
 
 
-def count(member: str, event_id: str, *, ago: timedelta = timedelta(0), amount: int = 1) -> Count:
-    return Count(event_id=event_id, member=member, at=NOW - ago, amount=amount)
+def count(member: str, event_id: str, *, ago: timedelta = timedelta(0), amount: int = 1) -> CountedEvent:
+    return CountedEvent(event_id=event_id, member=member, at=NOW - ago, amount=amount)
 
 
-def event(each: Count, kind: str = "ranking.counted") -> Event:
+def event(each: CountedEvent, kind: str = "ranking.counted") -> Event:
     """As an application would add it to its transaction."""
     payload = {"member": each.member, "event_id": each.event_id, "time": each.at.isoformat(), "amount": each.amount}
     return Event(kind, key=each.member, payload=payload)
 
 
-def expected(counts: Iterable[Count], board: Board, period: Period, on: datetime) -> list[tuple[str, int]]:
+def expected(
+    counts: Iterable[CountedEvent], board: Board, period: RankingPeriod, on: datetime
+) -> list[tuple[str, int]]:
     """What the ranking of a window must be: every event once, the higher score first, of equals who was first."""
-    number = list(Period).index(period)
+    number = list(RankingPeriod).index(period)
     window = windows_at(on, board.zone)[number]
     once = {each.event_id: each for each in counts}.values()
     inside = [each for each in once if windows_at(each.at, board.zone)[number] == window]
@@ -92,5 +93,5 @@ def expected(counts: Iterable[Count], board: Board, period: Period, on: datetime
     return [(member, score) for score, _, member in ranked]
 
 
-def _standing(counts: Sequence[Count]) -> tuple[int, datetime, str]:
+def _standing(counts: Sequence[CountedEvent]) -> tuple[int, datetime, str]:
     return sum(each.amount for each in counts), max(each.at for each in counts), counts[0].member

@@ -24,9 +24,9 @@ from tidegate.http.settings import HttpSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql.outbox import Event
 from tidegate.systems.ranking.api import RankingRoutes
-from tidegate.systems.ranking.opening import NO_BOARDS, open_ranking
-from tidegate.systems.ranking.ranking import Ranking
+from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import RankingSettings
+from tidegate.systems.ranking.system import NO_BOARDS, open_ranking
 
 GUIDE = ROOT / "docs" / "guides" / "ranking.md"
 VARIABLE = "TIDEGATE_RANKING__BOARDS"

@@ -12,9 +12,8 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.systems.ranking.stand import NOW, SEOUL, Stand, expected, standing
 from tidegate.core.ids import new_id
-from tidegate.systems.ranking import scores
-from tidegate.systems.ranking.scores import Count
-from tidegate.systems.ranking.windows import Period, Window, kept_windows, windows_at
+from tidegate.systems.ranking import score_store
+from tidegate.systems.ranking.model import CountedEvent, RankingPeriod, Window, kept_windows, windows_at
 
 facts = st.tuples(
     st.sampled_from(["a", "b", "c", "ä", "a a"]),
@@ -40,12 +39,12 @@ steps = st.lists(
 class Model:
     """Every event that was counted, with the windows in which it was in time."""
 
-    def __init__(self, events: list[Count]) -> None:
+    def __init__(self, events: list[CountedEvent]) -> None:
         self.events = events
-        self.counted: dict[str, tuple[Count, list[Window]]] = {}
+        self.counted: dict[str, tuple[CountedEvent, list[Window]]] = {}
         self.undelivered: set[int] = set()
 
-    def count(self, each: Count, stand: Stand) -> None:
+    def count(self, each: CountedEvent, stand: Stand) -> None:
         in_time = [window for window in windows_at(each.at, SEOUL.zone) if window.kept_until > stand.clock.now()]
         if in_time:
             self.counted.setdefault(each.event_id, (each, in_time))
@@ -65,7 +64,7 @@ async def take(step: tuple[str, Any], stand: Stand, model: Model) -> None:
         case ("die before the server", n):
             model.count(model.events[n], stand)
             model.undelivered.add(n)
-            await stand.database.transaction(scores.count, SEOUL, [model.events[n]])
+            await stand.database.transaction(score_store.count, SEOUL, [model.events[n]])
         case ("lose everything", _):
             await stand.valkey.execute("DEL", *await every_key(stand))
         case ("replay", _):
@@ -107,7 +106,7 @@ async def test_whatever_happens_the_ranking_is_that_of_the_events(
 ):
     url = await migrated_file(tmp_path / f"{new_id()}.db")
     async with empty_valkey(embedded_url) as valkey, standing(url, valkey) as stand:
-        model = Model([Count(event_id=str(n), member=m, at=at, amount=a) for n, (m, at, a) in enumerate(told)])
+        model = Model([CountedEvent(event_id=str(n), member=m, at=at, amount=a) for n, (m, at, a) in enumerate(told)])
         for step in steps:
             await take(step, stand, model)
             if not model.undelivered:
@@ -117,9 +116,9 @@ async def test_whatever_happens_the_ranking_is_that_of_the_events(
         await check(stand, model)
         assert not (await stand.ranking.top(SEOUL.name)).degraded
         stored = await stand.stored()
-        await stand.database.transaction(scores.recount, SEOUL)
+        await stand.database.transaction(score_store.recount, SEOUL)
         assert [row for row in await stand.stored() if row not in stored] == [], "a recount finds nothing else"
-        for period in Period:
+        for period in RankingPeriod:
             assert await stand.shown(period, stand.clock.now()) == model.ranking(
-                windows_at(stand.clock.now(), SEOUL.zone)[list(Period).index(period)]
+                windows_at(stand.clock.now(), SEOUL.zone)[list(RankingPeriod).index(period)]
             )

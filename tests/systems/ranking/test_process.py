@@ -15,9 +15,9 @@ from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.ranking.opening import open_ranking
+from tidegate.systems.ranking.model import RankingPeriod
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.system import open_ranking
 
 SHOP = Board(
     name="concerts", timezone="Asia/Seoul", event="PaymentCompleted", member="concert", id="payment", time="at"
@@ -40,7 +40,7 @@ async def test_payments_are_ranked_and_a_server_that_forgets_is_made_whole(embed
         running = asyncio.create_task(process.run())
 
         async def is_shown(wanted: list[tuple[str, int]]) -> bool:
-            top = await ranking.top("concerts", Period.MONTHLY)
+            top = await ranking.top("concerts", RankingPeriod.MONTHLY)
             return [(entry.member, entry.score) for entry in top.entries] == wanted
 
         await database.transaction(pay, "a", range(10))
@@ -71,7 +71,7 @@ async def test_payments_go_on_without_the_server_and_the_ranking_catches_up_by_i
         running = asyncio.create_task(process.run())
 
         async def shown() -> list[tuple[str, int]]:
-            top = await ranking.top("concerts", Period.MONTHLY)
+            top = await ranking.top("concerts", RankingPeriod.MONTHLY)
             return [(entry.member, entry.score) for entry in top.entries]
 
         async def is_shown(wanted: list[tuple[str, int]]) -> bool:

@@ -12,7 +12,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.ranking.crowd import everything
 from tests.systems.ranking.stand import NOW, SEOUL, expected, standing
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.model import RankingPeriod
 
 
 async def started(url: str, valkey: Valkey, seed: int) -> WarmProcess:
@@ -43,6 +43,6 @@ async def test_processes_that_count_the_same_events_come_to_the_same_ranking(emb
         assert [process.returncode for process in processes[1:]] == [0, 0]
         assert doomed.returncode == -9, "it was in the middle of it"
         assert all(out for out, _ in ended[1:])
-        for period in Period:
+        for period in RankingPeriod:
             assert await stand.shown(period) == expected(everything(), SEOUL, period, NOW)
-        assert sum(score for _, score in await stand.shown(Period.MONTHLY)) == len(everything())
+        assert sum(score for _, score in await stand.shown(RankingPeriod.MONTHLY)) == len(everything())

@@ -18,12 +18,12 @@ from tidegate.runtime.delivery import Undeliverable
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.ranking import scores
-from tidegate.systems.ranking.board import BoardCopy
-from tidegate.systems.ranking.handler import Counter
-from tidegate.systems.ranking.rebuild import RankingPruner
+from tidegate.systems.ranking import score_store
+from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.event_counter import EventCounter
+from tidegate.systems.ranking.model import CountedEvent, CountResult, RankingPeriod, Window, windows_at
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.ranking.windows import Period, Window, windows_at
+from tidegate.systems.ranking.worker import RankingRetention
 
 MINUTE = timedelta(minutes=1)
 
@@ -36,7 +36,7 @@ async def test_members_are_ranked_by_what_was_counted_and_ties_by_who_was_first(
     await stand.deliver(*counts)
 
     assert await stand.shown() == [("b", 2), ("a", 2), ("d", 2), ("c", 1)]
-    for period in Period:
+    for period in RankingPeriod:
         assert await stand.shown(period) == expected(counts, SEOUL, period, NOW)
 
 
@@ -52,8 +52,8 @@ async def test_a_member_finds_its_place_and_its_neighbours(stand: Stand):
     await stand.deliver(*(count(f"m{n}", str(n), amount=10 - n) for n in range(9)))
 
     place = await stand.ranking.around("concerts", "m4", neighbours=2)
-    first = await stand.ranking.around("concerts", "m0", Period.WEEKLY, neighbours=1)
-    alone = await stand.ranking.around("concerts", "m8", Period.MONTHLY, neighbours=0)
+    first = await stand.ranking.around("concerts", "m0", RankingPeriod.WEEKLY, neighbours=1)
+    alone = await stand.ranking.around("concerts", "m8", RankingPeriod.MONTHLY, neighbours=0)
     nobody = await stand.ranking.around("concerts", "nobody")
 
     assert (place.rank, place.score, place.total) == (5, 6, 9)
@@ -70,18 +70,18 @@ async def test_yesterday_can_be_read_by_its_date_and_long_ago_is_empty(stand: St
 
     assert await stand.shown(on=NOW - timedelta(days=1)) == [("a", 1)]
     assert await stand.shown(on=NOW - timedelta(days=300)) == []
-    assert await stand.shown(Period.WEEKLY) == [("a", 1), ("b", 1)]
+    assert await stand.shown(RankingPeriod.WEEKLY) == [("a", 1), ("b", 1)]
 
 
 async def test_events_that_come_together_share_a_transaction(stand: Stand, monkeypatch: pytest.MonkeyPatch):
     sizes: list[int] = []
 
-    def counting(tx: scores.Transaction, board: Board, counts: list[scores.Count]) -> scores.Tally:
+    def counting(tx: score_store.Transaction, board: Board, counts: list[CountedEvent]) -> CountResult:
         sizes.append(len(counts))
         return original(tx, board, counts)
 
-    original = scores.count
-    monkeypatch.setattr(scores, "count", counting)
+    original = score_store.count
+    monkeypatch.setattr(score_store, "count", counting)
     [handler] = stand.ranking.handlers
     await asyncio.gather(*(handler.handle(event(count(f"m{n % 3}", str(n)))) for n in range(64)))
 
@@ -93,13 +93,13 @@ async def test_events_that_come_together_share_a_transaction(stand: Stand, monke
 async def test_one_event_that_cannot_be_written_spoils_it_for_nobody_else(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ):
-    def refusing(tx: scores.Transaction, board: Board, counts: list[scores.Count]) -> scores.Tally:
+    def refusing(tx: score_store.Transaction, board: Board, counts: list[CountedEvent]) -> CountResult:
         if any(each.member == "bad" for each in counts):
             raise ValueError("not this one")
         return original(tx, board, counts)
 
-    original = scores.count
-    monkeypatch.setattr(scores, "count", refusing)
+    original = score_store.count
+    monkeypatch.setattr(score_store, "count", refusing)
     [handler] = stand.ranking.handlers
     told = await asyncio.gather(
         *(handler.handle(event(count(member, str(n)))) for n, member in enumerate(["a", "bad", "b", "c"])),
@@ -115,14 +115,14 @@ async def test_who_counts_for_others_and_is_cancelled_leaves_them_to_the_next(
 ):
     under_way = asyncio.Event()
 
-    async def held_up(counter: Counter, counts: Sequence[scores.Count]) -> None:
+    async def held_up(counter: EventCounter, counts: Sequence[CountedEvent]) -> None:
         if len(counts) > 1 and not under_way.is_set():
             under_way.set()
             await asyncio.Event().wait()
         await original(counter, counts)
 
-    original = Counter._count  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(Counter, "_count", held_up)
+    original = EventCounter._count  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(EventCounter, "_count", held_up)
     [handler] = stand.ranking.handlers
     counting = [asyncio.ensure_future(handler.handle(event(count("a", str(n))))) for n in range(5)]
     async with patience():
@@ -204,7 +204,7 @@ async def test_an_event_that_one_board_cannot_read_counts_on_the_others(embedded
 
 
 async def test_a_crash_between_sql_and_the_server_is_made_good_by_the_next_delivery(stand: Stand):
-    await stand.database.transaction(scores.count, SEOUL, [count("a", "1")])
+    await stand.database.transaction(score_store.count, SEOUL, [count("a", "1")])
     assert await stand.shown() == []
 
     await stand.deliver(count("a", "1"))
@@ -229,7 +229,7 @@ async def test_a_server_that_forgot_everything_is_noticed_by_readers_and_made_wh
 
 
 async def test_a_leader_who_begins_puts_what_the_server_lost_in_its_last_moments(stand: Stand):
-    await stand.database.transaction(scores.count, SEOUL, [count("a", "1")])
+    await stand.database.transaction(score_store.count, SEOUL, [count("a", "1")])
     await stand.keeper.fire()
     assert await stand.shown() == [], "nothing speaks for a loss, so nothing is read from SQL"
 
@@ -237,7 +237,7 @@ async def test_a_leader_who_begins_puts_what_the_server_lost_in_its_last_moments
     await stand.keeper.fire()
     assert await stand.shown() == [("a", 1)]
 
-    await stand.database.transaction(scores.count, SEOUL, [count("a", "2")])
+    await stand.database.transaction(score_store.count, SEOUL, [count("a", "2")])
     stand.valkey.losses += 1  # it was away, and may have come back without its last moments
     await stand.keeper.fire()
     assert await stand.shown() == [("a", 2)]
@@ -245,14 +245,14 @@ async def test_a_leader_who_begins_puts_what_the_server_lost_in_its_last_moments
 
 async def test_a_rebuild_counts_everything_anew_and_drops_what_is_not_true(stand: Stand):
     await stand.deliver(count("a", "1"), count("b", "2"), count("a", "3", ago=timedelta(days=5)))
-    before = [await stand.shown(period) for period in Period]
-    await stand.copy.fill(windows_at(NOW, SEOUL.zone)[0], [scores.Score("ghost", 99, NOW)])
+    before = [await stand.shown(period) for period in RankingPeriod]
+    await stand.copy.fill(windows_at(NOW, SEOUL.zone)[0], [score_store.Score("ghost", 99, NOW)])
     assert (await stand.shown())[0] == ("ghost", 99)
 
     rebuilt = await stand.ranking.rebuild("concerts")
 
     assert (rebuilt.windows, rebuilt.members) == (4, 7)
-    assert [await stand.shown(period) for period in Period] == before
+    assert [await stand.shown(period) for period in RankingPeriod] == before
 
 
 async def test_what_is_counted_while_a_window_is_made_anew_is_not_lost(stand: Stand, monkeypatch: pytest.MonkeyPatch):
@@ -267,11 +267,11 @@ async def test_what_is_counted_while_a_window_is_made_anew_is_not_lost(stand: St
     monkeypatch.setattr(BoardCopy, "swap", swap)
     await stand.ranking.rebuild("concerts")
 
-    assert [await stand.shown(period) for period in Period] == [[("late", 3), ("a", 1)]] * 3
+    assert [await stand.shown(period) for period in RankingPeriod] == [[("late", 3), ("a", 1)]] * 3
 
 
 async def test_another_time_zone_in_the_settings_makes_everything_anew_by_itself(stand: Stand):
-    evening = scores.Count(event_id="1", member="a", at=NOW + timedelta(hours=4))
+    evening = CountedEvent(event_id="1", member="a", at=NOW + timedelta(hours=4))
     await stand.deliver(evening)
     moved = SEOUL.model_copy(update={"timezone": "Europe/London"})
     elsewhere = Stand(stand.database, stand.valkey, stand.clock, moved)
@@ -284,7 +284,7 @@ async def test_another_time_zone_in_the_settings_makes_everything_anew_by_itself
 
 
 async def test_once_a_day_what_counts_no_more_is_forgotten(stand: Stand):
-    pruner = RankingPruner(stand.database, {SEOUL.name: SEOUL})
+    pruner = RankingRetention(stand.database, {SEOUL.name: SEOUL})
     await stand.deliver(*(count("a", str(days), ago=timedelta(days=days)) for days in range(5)))
     before = await stand.stored()
     day_ms = milliseconds(timedelta(days=1))
@@ -295,7 +295,7 @@ async def test_once_a_day_what_counts_no_more_is_forgotten(stand: Stand):
     stand.clock.advance(timedelta(days=100))
     assert 0 < (await pruner.fire() or 0) <= day_ms, "not before the day is over"
     assert await stand.stored() == before
-    await RankingPruner(stand.database, {SEOUL.name: SEOUL}).fire()
+    await RankingRetention(stand.database, {SEOUL.name: SEOUL}).fire()
     assert await stand.stored() == []
 
 

@@ -27,10 +27,10 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
-from tidegate.systems.ranking.opening import open_ranking
-from tidegate.systems.ranking.ranking import Ranking
+from tidegate.systems.ranking.model import RankingPeriod
+from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import RankingSettings
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.system import open_ranking
 
 LEASE = timedelta(seconds=1)
 BRIEF = MembershipSettings(lease=LEASE, renew_every=LEASE / 4)
@@ -47,7 +47,7 @@ def opened(parts: Context) -> tuple[Ranking, Supervisor]:
 
 
 async def shown(ranking: Ranking) -> dict[str, int]:
-    top = await ranking.top("concerts", Period.MONTHLY)
+    top = await ranking.top("concerts", RankingPeriod.MONTHLY)
     return {entry.member: entry.score for entry in top.entries}
 
 

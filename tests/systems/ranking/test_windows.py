@@ -8,14 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.systems.ranking.windows import (
-    REACH,
-    Period,
-    kept_windows,
-    oldest_kept,
-    window_on,
-    windows_at,
-)
+from tidegate.systems.ranking.model import REACH, RankingPeriod, kept_windows, oldest_kept, window_on, windows_at
 
 ZONES = (
     *("UTC", "Asia/Seoul", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"),
@@ -63,7 +56,7 @@ def test_a_moment_lies_in_the_windows_of_its_place(moment: str, zone: str, expec
     ],
 )
 def test_a_day_is_as_long_as_the_calendar_says(day: str, zone: str, hours: float, starts: str):
-    window = window_on(Period.DAILY, date.fromisoformat(day), ZoneInfo(zone))
+    window = window_on(RankingPeriod.DAILY, date.fromisoformat(day), ZoneInfo(zone))
 
     assert window.starts_at == datetime.fromisoformat(starts)
     assert window.ends_at - window.starts_at == timedelta(hours=hours)
@@ -80,16 +73,18 @@ def test_windows_are_what_the_calendar_calls_them_and_hold_their_moments(moment:
     windows = windows_at(moment, zone)
 
     assert [window.name for window in windows] == [local.strftime(form) for form in ("%Y-%m-%d", "%G-W%V", "%Y-%m")]
-    assert [window.period for window in windows] == list(Period)
+    assert [window.period for window in windows] == list(RankingPeriod)
     assert all(window.starts_at <= moment < window.ends_at for window in windows)
     assert windows[1].first.isoweekday() == 1
     assert windows[2].first.day == 1
 
 
-@given(moments, zones, st.sampled_from(Period))
-def test_one_window_ends_where_the_next_begins_and_their_names_sort(moment: datetime, zone: ZoneInfo, period: Period):
+@given(moments, zones, st.sampled_from(RankingPeriod))
+def test_one_window_ends_where_the_next_begins_and_their_names_sort(
+    moment: datetime, zone: ZoneInfo, period: RankingPeriod
+):
     window = window_on(period, moment.astimezone(zone).date(), zone)
-    following = windows_at(window.ends_at, zone)[list(Period).index(period)]
+    following = windows_at(window.ends_at, zone)[list(RankingPeriod).index(period)]
 
     assert following.starts_at == window.ends_at
     assert following.name > window.name
@@ -105,7 +100,7 @@ def test_what_is_kept_is_listed_and_what_is_listed_is_kept(now: datetime, zone: 
     assert [window for window in windows if window.kept_until > now and window not in listed] == []
     if ago < -REACH:
         assert not any(window.kept_until > now for window in windows), "beyond its reach nothing counts"
-    for period in Period:
+    for period in RankingPeriod:
         oldest = oldest_kept(period, now, zone)
         assert oldest == min((each for each in listed if each.period is period), key=lambda each: each.name)
     # So an event may be forgotten when its month is: its week does not outlive that.
@@ -117,4 +112,4 @@ def test_nonsense_is_refused():
         windows_at(datetime.fromisoformat("2026-01-01"), UTC)
     for day in (date.min, date.max):
         with pytest.raises(NotFound):
-            window_on(Period.MONTHLY, day, ZoneInfo("Asia/Seoul"))
+            window_on(RankingPeriod.MONTHLY, day, ZoneInfo("Asia/Seoul"))

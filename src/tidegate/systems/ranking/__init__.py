@@ -1,1 +1,1 @@
-"""What is popular: members of a board, ranked by day, week and month. `ranking.Ranking` is the door."""
+"""Rankings: members of a board by day, week and month. `service.Ranking` is the entry point."""

@@ -1,15 +1,16 @@
--- Put members at their places in one window, each unless its score there is as high already.
+-- Write members of one window, except where the present score is as high.
 --
--- Members of one score are ordered by what they are called in the zset: their place, which is greater the earlier they
--- reached it, and their id. The hash knows the place by which a member is found.
+-- Members with equal scores are ordered by their names in the zset: the place, which is greater the earlier the score
+-- was
+-- reached, followed by the id. The hash has the place by which a member is found.
 local TOGETHER = 1000
 
--- A call costs more than what it does for one member: so some calls for all of them.
+-- Batch members, since a call costs more than its work for one member.
 local function some_at_a_time(list, call)
   for first = 1, #list, TOGETHER do call(unpack(list, first, math.min(first + TOGETHER - 1, #list))) end
 end
 
--- What is in the zset for each of these rows, by id: {place, score}.
+-- Return what the zset has for these rows, by id: {place, score}.
 local function find_present(scores, places, rows)
   local ids, known, present = {}, {}, {}
   for n, row in ipairs(rows) do ids[n] = row[1] end
@@ -44,12 +45,12 @@ local function put_rows(scores, places, rows)
   end
   some_at_a_time(entries, function(...) redis.call('ZADD', scores, ...) end)
   some_at_a_time(hashed, function(...) redis.call('HSET', places, ...) end)
-  -- Only now: a window without its last member would be gone, and its time with it.
+  -- Last, since a zset without members would be deleted together with its expiry.
   some_at_a_time(former, function(...) redis.call('ZREM', scores, ...) end)
   return moved
 end
 
--- A window lives until its own time, whoever comes late to it; one whose time is over is not brought back.
+-- The expiry of a window does not change with late members; an expired window is not created again.
 local function put_all(scores, places, rows, left_ms)
   if left_ms <= 0 or #rows == 0 then return 0 end
   local is_new, moved = redis.call('EXISTS', scores) == 0, put_rows(scores, places, rows)

@@ -10,10 +10,11 @@ from msgspec import Meta
 
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
-from tidegate.systems.ranking.board import Entry
-from tidegate.systems.ranking.ranking import MOST_NEIGHBOURS, Ranking
+from tidegate.systems.ranking.model import LARGEST_TOP, Window
+from tidegate.systems.ranking.model import RankedMember as Entry
+from tidegate.systems.ranking.model import RankingPeriod as Period
+from tidegate.systems.ranking.service import MOST_NEIGHBOURS, Ranking
 from tidegate.systems.ranking.settings import LONGEST_BOARD
-from tidegate.systems.ranking.windows import LARGEST_TOP, Period, Window
 
 TAG = "rankings"
 

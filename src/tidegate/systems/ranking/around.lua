@@ -1,13 +1,12 @@
--- Where a member is in a window, and who is around it.
---
+-- Return a member of a window with its neighbours.
 ---@key scores     zset    place and member, scored
 ---@key places     hash    member -> place
----@key epoch      string  by whose calendar the copy is
----@arg calendar   str     by whose calendar it must be
+---@key epoch      string  calendar of the copy
+---@arg calendar   str     calendar that the copy must have
 ---@arg member     str
----@arg neighbours int     so many before it, and so many behind
--- Reply: {'around', members in all, index of the first, {place and member, score, ...}}
---      | {'absent', members in all} | {'not_whole'}
+---@arg neighbours int     members before and after it
+-- Reply: {'around', number of members, index of the first, {place and member, score, ...}}
+--   | {'absent', number of members} | {'not_whole'}
 
 if redis.call('GET', epoch) ~= calendar then return {'not_whole'} end
 local place = redis.call('HGET', places, member)

@@ -13,32 +13,31 @@ import typer
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, number
 from tidegate.core.errors import InvalidSettings
-from tidegate.systems.ranking.windows import LARGEST_TOP, Period
+from tidegate.systems.ranking.model import LARGEST_TOP, RankingPeriod
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.ranking.ranking import Ranking, Top
-    from tidegate.systems.ranking.rebuild import Rebuilt
+    from tidegate.systems.ranking.model import RankingTop, Rebuilt
+    from tidegate.systems.ranking.service import Ranking
 
-app = typer.Typer(help="Show who is ahead, and count everything anew.", no_args_is_help=True)
-
+app = typer.Typer(help="Show rankings, and rebuild them.", no_args_is_help=True)
 _BOARD = typer.Argument(help="The name of a board.")
 _JSON = typer.Option(False, "--json", help="Print JSON.")
-_REMEDY = "A process at work makes the ranking by itself (tidegate up); so does: tidegate ranking rebuild"
+_REMEDY = "A running process rebuilds it (tidegate up); so does: tidegate ranking rebuild"
 
 
 @app.command()
 def top(
     board: str = _BOARD,
     *,
-    period: Period = typer.Option(Period.DAILY, help="Of a day, an ISO week or a month."),
+    period: RankingPeriod = typer.Option(RankingPeriod.DAILY, help="A day, an ISO week or a month."),
     day: datetime | None = typer.Option(
         None, "--date", formats=["%Y-%m-%d"], help="A day of the window, by the calendar of the board; else today."
     ),
-    limit: int = typer.Option(10, min=1, max=LARGEST_TOP, help="So many at most."),
+    limit: int = typer.Option(10, min=1, max=LARGEST_TOP, help="Largest number of members."),
     as_json: bool = _JSON,
 ) -> None:
-    """Show who is ahead on a board. Exit 1 where nobody can say."""
+    """Show the first members of a board. Exits with 1 if the ranking is unavailable."""
     found = run(_top(load_settings(), board, period, None if day is None else day.date(), limit))
     if as_json:
         typer.echo(msgspec.json.encode(_as_json(board, found)))
@@ -50,13 +49,13 @@ def top(
 
 @app.command()
 def rebuild(
-    boards: list[str] | None = typer.Argument(None, help="The names of boards; all, where none is named."),
+    boards: list[str] | None = typer.Argument(None, help="The names of boards; default: all boards."),
     *,
     as_json: bool = _JSON,
 ) -> None:
-    """Count everything anew from the events in the database, and make the rankings anew from that.
+    """Recompute all scores from the events in the database, and rebuild the rankings.
 
-    Whoever reads meanwhile sees the old ranking or the new one, never half of one.
+    Readers see the old ranking or the new one, never a part of one.
     """
     rebuilt = run(_rebuild(load_settings(), boards or []))
     if as_json:
@@ -70,7 +69,7 @@ def rebuild(
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncGenerator[Ranking]:
     from tidegate.connections import open_database, open_valkey
-    from tidegate.systems.ranking.opening import NO_BOARDS, open_ranking
+    from tidegate.systems.ranking.system import NO_BOARDS, open_ranking
 
     async with open_valkey(settings) as valkey, open_database(settings) as database:
         ranking = open_ranking(settings, database, valkey)
@@ -79,18 +78,18 @@ async def _opened(settings: Settings) -> AsyncGenerator[Ranking]:
         yield ranking
 
 
-async def _top(settings: Settings, board: str, period: Period, day: date | None, limit: int) -> Top:
+async def _top(settings: Settings, board: str, period: RankingPeriod, day: date | None, limit: int) -> RankingTop:
     async with _opened(settings) as ranking:
         return await ranking.top(board, period, on=day, limit=limit)
 
 
 async def _rebuild(settings: Settings, boards: list[str]) -> list[Rebuilt]:
     async with _opened(settings) as ranking:
-        named = [ranking.board(name).name for name in boards]  # all are there, or none is touched
+        named = [ranking.board(name).name for name in boards]  # raises before any board is rebuilt
         return [await ranking.rebuild(name) for name in dict.fromkeys(named or ranking.boards)]
 
 
-def _as_json(board: str, found: Top) -> dict[str, object]:
+def _as_json(board: str, found: RankingTop) -> dict[str, object]:
     window = found.window
     return {
         "board": board,
@@ -102,13 +101,13 @@ def _as_json(board: str, found: Top) -> dict[str, object]:
     }
 
 
-def _show(board: str, found: Top) -> None:
+def _show(board: str, found: RankingTop) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     if found.degraded:
-        typer.echo(f"{board}, {found.window.name}: nobody can say at present. {_REMEDY}")
+        typer.echo(f"{board}, {found.window.name}: the ranking is unavailable. {_REMEDY}")
         return
     typer.echo(f"{board}, {found.window.name}: {counted(found.total, 'member')}")
     if not found.entries:

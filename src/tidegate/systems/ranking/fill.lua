@@ -1,12 +1,11 @@
--- Put what members have in one window, page by page: in the window itself, or in the one that is made aside.
---
+-- Write a page of members to a window, or to the window that is being prepared.
 ---@key scores      zset    place and member, scored
 ---@key places      hash    member -> place
 ---@arg rows        packed  {member, place, score} of each
 ---@arg until_ms    int     ms since the epoch: when the window is no longer kept
----@arg at_most_ms  int     for how long it lives at most; what is made aside and then forgotten must go
+---@arg at_most_ms  int     longest lifetime, so that an abandoned rebuild expires
 ---@arg now_ms      time
 ---@include put
--- Reply: members that were moved
+-- Reply: number of members that changed
 
 return put_all(scores, places, rows, math.min(until_ms - now_ms, at_most_ms))

@@ -1,4 +1,4 @@
-"""Which boards there are, and what counts on them."""
+"""Settings of the ranking system."""
 
 from datetime import UTC, tzinfo
 from typing import Annotated, Self
@@ -11,26 +11,27 @@ FieldName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class Board(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """A board, and the events of the outbox that count on it."""
+    """A board, and the outbox events that count on it."""
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=LONGEST_BOARD)
-    """What commands, addresses and keys call it."""
+    """Name of the board in commands, addresses and keys."""
     timezone: str = Field(default="UTC", max_length=64)
-    """By whose calendar days, weeks and months are told, like `Asia/Seoul`. Where it changes, all is counted anew."""
+    """Time zone of the calendar of days, weeks and months, such as `Asia/Seoul`. After a change, all scores are
+    recomputed."""
     event: Annotated[str, Field(min_length=1, max_length=200)] = "ranking.counted"
-    """The kind of event that counts, like `PaymentCompleted`; those below are names in its payload."""
+    """Kind of the events that count, such as `PaymentCompleted`. The fields below are names in its payload."""
     member: FieldName = "member"
-    """Whom it counts for: a text or a whole number."""
+    """Field of the member for which the event counts: a text or a whole number."""
     id: FieldName = "event_id"
-    """What makes it the same event when it comes again."""
+    """Field that identifies the event when it is delivered again."""
     time: FieldName = "time"
-    """When it happened, as ISO 8601 with a time zone."""
+    """Field with the time of the event, as ISO 8601 with a time zone."""
     amount: FieldName = "amount"
-    """How much it counts, a whole number from 1; where it is not there, 1."""
+    """Field with the amount, a whole number from 1; 1 if the field is absent."""
 
     @property
     def zone(self) -> tzinfo:
-        """The calendar."""
+        """The time zone of the calendar."""
         return _zone(self.timezone)
 
     @field_validator("timezone")
@@ -44,10 +45,10 @@ class Board(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
 
 
 class RankingSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """Which boards there are, and what counts on them."""
+    """Settings of the ranking system."""
 
     boards: tuple[Board, ...] = Field(default=(), max_length=100)
-    """Each ranks its members by day, ISO week and month."""
+    """The boards; each ranks its members by day, ISO week and month."""
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:
@@ -58,4 +59,4 @@ class RankingSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
 
 
 def _zone(name: str) -> tzinfo:
-    return UTC if name == "UTC" else ZoneInfo(name)  # which is known everywhere, also where no other zone is
+    return UTC if name == "UTC" else ZoneInfo(name)  # UTC is known on every machine, also without tzdata

@@ -1,4 +1,4 @@
-"""What was counted, and what it comes to: the truth, of which the server has a copy."""
+"""Tables of boards, counted events and scores, of which the Valkey server has a copy."""
 
 from sqlalchemy import BigInteger, Column, Index, Table
 
@@ -7,17 +7,15 @@ from tidegate.storage.sql.schema import metadata
 from tidegate.systems.ranking.settings import LONGEST_BOARD
 
 LONGEST_ID = 200
-
 ranking_boards = Table(
     "ranking_boards",
     metadata,
     Column("board", exact_text(LONGEST_BOARD), primary_key=True),
-    # By whose calendar the scores of this board are: where the settings say another one, they are counted anew.
+    # Calendar by which the scores of the board were computed; after a change of the setting they are recomputed.
     Column("timezone", exact_text(64), nullable=False),
     **TABLE_OPTIONS,
 )
-"""A row for each board, which whoever counts holds until the commit: so two can never count in between each other."""
-
+"""One row per board, which every counting transaction locks: transactions of one board run one after the other."""
 ranking_events = Table(
     "ranking_events",
     metadata,
@@ -29,8 +27,7 @@ ranking_events = Table(
     Index(None, "board", "happened_at"),
     **TABLE_OPTIONS,
 )
-"""What was counted, each once. A row goes when every window it was counted in is gone."""
-
+"""Counted events, each once. A row is deleted when every window that it counted in is gone."""
 ranking_scores = Table(
     "ranking_scores",
     metadata,
@@ -39,8 +36,8 @@ ranking_scores = Table(
     Column("window_name", exact_text(10), primary_key=True),
     Column("member", exact_text(LONGEST_ID), primary_key=True),
     Column("score", BigInteger, nullable=False),
-    # The latest of the events that make up the score: when it was reached, in whatever order they came.
+    # Time of the latest event of the score, in whatever order the events came.
     Column("reached_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""What the events of each window come to, member by member."""
+"""Scores of members per window."""

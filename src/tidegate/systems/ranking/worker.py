@@ -1,14 +1,12 @@
-"""Makes the copy of a board anew from SQL: by command, and by itself where it is not whole.
+"""Rebuilds copies of boards from SQL, by command or when a copy is incomplete, and deletes expired rows.
 
-Whoever reads meanwhile sees the old window or the new one, never half of one: each is made aside and put in place in
-one step. What was counted in between went to the old one, so everything is put once more afterwards, which changes only
-what is not there.
+Readers see the old window or the new one, never a part of one: each window is prepared under other keys and replaced in
+one step. Events that were counted meanwhile went to the old window, so all scores are written once more afterwards;
+this changes only scores that are missing.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-
-import msgspec
 
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.errors import ValkeyUnavailable
@@ -17,44 +15,32 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import RANKING_REBUILT
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking import scores
-from tidegate.systems.ranking.board import BoardCopy
-from tidegate.systems.ranking.scores import Score
+from tidegate.systems.ranking import score_store
+from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.model import RankingPeriod, Rebuilt, Score, Window, kept_windows
 from tidegate.systems.ranking.settings import Board
-from tidegate.systems.ranking.windows import Period, Window, kept_windows
 
 log = get_logger(__name__)
-
 _PAGE = 1000
 _RECOUNT_WITHIN = timedelta(minutes=10)
 PRUNE_EVERY = timedelta(days=1)
 
 
-class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a board has, made anew."""
-
-    board: str
-    windows: int
-    """Those that have members."""
-    members: int
-    """In all of them together."""
-
-
 class Rebuilder:
-    """Makes the copy agree with SQL."""
+    """Rebuilds copies from SQL."""
 
     def __init__(self, database: Database, copies: Mapping[str, BoardCopy]) -> None:
         self._database, self.copies = database, copies
 
     async def recount(self, board: Board) -> None:
-        """Make the scores in SQL anew, from the events that are there."""
-        await self._database.transaction(scores.recount, board, timeout=_RECOUNT_WITHIN)
+        """Recompute the scores in SQL from the stored events."""
+        await self._database.transaction(score_store.recount, board, timeout=_RECOUNT_WITHIN)
 
     async def rebuild(self, copy: BoardCopy) -> Rebuilt:
-        """Make every window anew, each in one step for those who read."""
+        """Rebuild every window; readers see each replaced in one step."""
         board, builder = copy.board, new_id()
         await copy.begin(builder)
-        await self._database.transaction(scores.lock, board, timeout=_RECOUNT_WITHIN)
+        await self._database.transaction(score_store.lock, board, timeout=_RECOUNT_WITHIN)
         windows = kept_windows(self._database.clock.now(), board.zone)
         sizes = [await self._make(copy, window, builder) for window in windows]
         await self.complete(copy)
@@ -66,13 +52,13 @@ class Rebuilder:
         return rebuilt
 
     async def complete(self, copy: BoardCopy) -> None:
-        """Put everything that SQL has; what is there already stays as it is."""
+        """Write all scores of SQL; scores that are present stay as they are."""
         for window in kept_windows(self._database.clock.now(), copy.board.zone):
             async for page in self._pages(copy.board, window):
                 await copy.fill(window, page)
 
     async def _make(self, copy: BoardCopy, window: Window, builder: str) -> int:
-        """Make one window anew; returns how many members it has."""
+        """Rebuild one window; return its number of members."""
         size = 0
         async for page in self._pages(copy.board, window):
             await copy.fill(window, page, builder=builder)
@@ -83,18 +69,18 @@ class Rebuilder:
     async def _pages(self, board: Board, window: Window) -> AsyncIterator[list[Score]]:
         after, size = "", _PAGE
         while size == _PAGE:
-            page = await self._database.read(scores.page, board, window, after, _PAGE)
+            page = await self._database.read(score_store.page, board, window, after, _PAGE)
             size = len(page)
             if page:
                 yield page
                 after = page[-1].member
 
 
-class RankingKeeper:
-    """A source of a timekeeper: sees that every copy is whole.
+class RankingRebuilds:
+    """Due source of a timekeeper that completes the copies.
 
-    A copy is made anew where it is not whole. Everything is put once more when a leader begins, and when the server was
-    away and is back: it may lack its last moments without knowing it.
+    An incomplete copy is rebuilt. All scores are written once more when a leader begins, and after the server was
+    unavailable, since it may have lost its last writes.
     """
 
     def __init__(self, valkey: Valkey, rebuilder: Rebuilder) -> None:
@@ -102,11 +88,11 @@ class RankingKeeper:
         self._known_losses, self._must_complete = valkey.losses, True
 
     def begin(self) -> None:
-        """Somebody else kept them before, and may have died over it."""
+        """Complete all copies first, since a previous leader may have died while it wrote them."""
         self._must_complete = True
 
     async def fire(self) -> int | None:
-        """Look, and repair."""
+        """Rebuild or complete the copies that need it."""
         losses = self._valkey.losses
         is_doubtful = self._must_complete or losses != self._known_losses
         for copy in self._rebuilder.copies.values():
@@ -121,15 +107,15 @@ class RankingKeeper:
         return "RankingKeeper"
 
 
-class RankingPruner:
-    """A source of a timekeeper: once a day, rows go that are in no window any more."""
+class RankingRetention:
+    """Due source of a timekeeper that deletes rows of expired windows once a day."""
 
     def __init__(self, database: Database, boards: Mapping[str, Board]) -> None:
         self._database, self._boards = database, boards
         self._due_ms = 0.0
 
     async def fire(self) -> int | None:
-        """Prune if the day is over; return when it will be."""
+        """Delete if a day has passed; return after how many ms the next one has."""
         if monotonic_ms() >= self._due_ms:
             for board in self._boards.values():
                 await self._prune(board)
@@ -137,12 +123,12 @@ class RankingPruner:
         return max(1, round(self._due_ms - monotonic_ms()))
 
     async def _prune(self, board: Board) -> None:
-        """Window by window, and day by day: others count in between."""
+        """Delete in short transactions, by window and by day, between which events are counted."""
         pruned = 0
-        for period in Period:
-            while rows := await self._database.transaction(scores.prune_scores, board, period):
+        for period in RankingPeriod:
+            while rows := await self._database.transaction(score_store.prune_scores, board, period):
                 pruned += rows
-        while rows := await self._database.transaction(scores.prune_events, board):
+        while rows := await self._database.transaction(score_store.prune_events, board):
             pruned += rows
         if pruned:
             log.info("ranking.pruned", board=board.name, rows=pruned)

@@ -1,7 +1,8 @@
-"""A board on the Valkey server: a copy of the scores in SQL, in the order of the ranking.
+"""Copy of a board on the Valkey server: the scores of SQL, in the order of the ranking.
 
-It holds absolute scores, and one only gives way to a higher one. So whatever is told again, out of order or twice
-changes nothing, and nothing about events is remembered here.
+The copy holds absolute scores, and a score is only replaced by a higher one, so repeated or late updates change nothing
+and no event ids are stored. All keys of a board are in one unit, since a day, a week and a month are updated in one
+atomic step.
 """
 
 from collections import defaultdict
@@ -9,24 +10,54 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from tidegate.core.clock import Clock, SystemClock, milliseconds, to_ms
 from tidegate.core.errors import ContractBroken
-from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 from tidegate.storage.valkey.scripts import run_together
-from tidegate.systems.ranking.keys import BoardKeys
-from tidegate.systems.ranking.scores import Score, Standing
+from tidegate.systems.ranking.model import MemberScores, RankedMember, Score, Window, WindowRanks, Windows
 from tidegate.systems.ranking.settings import Board
-from tidegate.systems.ranking.windows import Window, Windows
+
+
+class BoardKeys:
+    """Keys of the copy of one board."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self.epoch: Key = unit.key("ranking:epoch")
+        """string: time zone of the calendar of the copy, set when it is complete; never expires."""
+
+    def building(self, builder: str) -> Key:
+        """string: a rebuild is in progress, and the server has not lost its data since it began; expires."""
+        return self._unit.key(f"ranking:building:{builder}")
+
+    def scores(self, window: Window) -> Key:
+        """zset: place and member, scored by the plain score; expires when the window is no longer kept."""
+        return self._unit.key(f"ranking:{window.period}:{window.name}")
+
+    def places(self, window: Window) -> Key:
+        """hash: member -> place, by which the member is found in the zset; expires with it."""
+        return self._unit.key(f"ranking:{window.period}:{window.name}:places")
+
+    def aside(self, window: Window, builder: str) -> Key:
+        """zset: the window while it is rebuilt."""
+        return self._unit.key(f"ranking:{window.period}:{window.name}:aside:{builder}")
+
+    def aside_places(self, window: Window, builder: str) -> Key:
+        """hash: member -> place in the window that is rebuilt."""
+        return self._unit.key(f"ranking:{window.period}:{window.name}:aside-places:{builder}")
+
+
+def rebuild_wakeup_key(valkey: Valkey) -> Key:
+    """Return the key of the wake-up that is sent when a copy is found to be incomplete."""
+    return valkey.unit("ranking").key("wake")
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE_DIGITS = 13
-"""Hexadecimal: microseconds until the year 2112."""
+"""Hexadecimal digits: microseconds until the year 2112."""
 _LATEST = 16**_PLACE_DIGITS - 1
 _ASIDE_FOR = timedelta(hours=1)
-"""Longer than any board takes to be made anew."""
-
+"""Longer than the rebuild of any board takes."""
 Row = tuple[str, str, int]
 """Member, place and score, as scripts take them."""
 
@@ -77,23 +108,6 @@ async def _around(
 ) -> list[Any]: ...
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A member in the order of a ranking."""
-
-    rank: int
-    """From 1; no two have the same."""
-    member: str
-    score: int
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a window."""
-
-    total: int
-    """Members in all."""
-    entries: list[Entry]
-
-
 class BoardCopy:
     """The copy of one board."""
 
@@ -101,8 +115,8 @@ class BoardCopy:
         self._valkey, self.board, self._clock = valkey, board, clock or SystemClock()
         self._keys = BoardKeys(valkey.unit(board.name))
 
-    async def put(self, standings: Sequence[Standing]) -> bool:
-        """Put members where they stand, each in its day, week and month in one step. Whether the copy is whole."""
+    async def put(self, standings: Sequence[MemberScores]) -> bool:
+        """Write members' scores, each in its day, week and month in one step; return whether the copy is complete."""
         grouped: dict[Windows, tuple[list[Row], list[Row], list[Row]]] = defaultdict(lambda: ([], [], []))
         for standing in standings:
             for rows, score in zip(grouped[standing.windows], standing.scores, strict=True):
@@ -111,8 +125,8 @@ class BoardCopy:
         replies = await run_together(self._valkey, [self._put_call(*group) for group in grouped.items()])
         return all(is_whole for *_, is_whole in replies)
 
-    async def top(self, window: Window, most: int) -> Found | None:
-        """The first members of a window; None where the copy is not whole."""
+    async def top(self, window: Window, most: int) -> WindowRanks | None:
+        """Return the first members of a window; None if the copy is incomplete."""
         reply = await _top(
             self._valkey,
             scores=self._keys.scores(window),
@@ -122,14 +136,14 @@ class BoardCopy:
         )
         match reply:
             case [b"top", total, some]:
-                return Found(total=total, entries=_entries(1, some))
+                return WindowRanks(total=total, entries=_members(1, some))
             case [b"not_whole"]:
                 return None
             case _:
                 raise ContractBroken(f"top.lua replied {reply!r}")
 
-    async def around(self, window: Window, member: str, neighbours: int) -> Found | None:
-        """Where a member is, with those around it; None where the copy is not whole."""
+    async def around(self, window: Window, member: str, neighbours: int) -> WindowRanks | None:
+        """Return a member with its neighbours; None if the copy is incomplete."""
         reply = await _around(
             self._valkey,
             scores=self._keys.scores(window),
@@ -141,25 +155,25 @@ class BoardCopy:
         )
         match reply:
             case [b"around", total, first, some]:
-                return Found(total=total, entries=_entries(first + 1, some))
+                return WindowRanks(total=total, entries=_members(first + 1, some))
             case [b"absent", total]:
-                return Found(total=total, entries=[])
+                return WindowRanks(total=total, entries=[])
             case [b"not_whole"]:
                 return None
             case _:
                 raise ContractBroken(f"around.lua replied {reply!r}")
 
     async def is_whole(self) -> bool:
-        """Whether everything that SQL has was put here once, by the same calendar, and not lost since."""
+        """Return whether all scores of SQL were written here, by the same calendar, and not lost since."""
         return await self._valkey.execute("GET", self._keys.epoch) == self.board.timezone.encode()
 
     async def begin(self, builder: str) -> None:
-        """`builder` begins to make the copy anew."""
+        """Record that `builder` begins to rebuild the copy."""
         building, for_ms = self._keys.building(builder), milliseconds(_ASIDE_FOR)
         await self._valkey.execute("SET", building, "1", "PX", for_ms)
 
     async def declare_whole(self, builder: str) -> bool:
-        """Everything is here that SQL had when `builder` began; False where the server lost its data meanwhile."""
+        """Record that the copy is complete; return False if the server lost its data since `builder` began."""
         keys = self._keys
         declared = await _declare(
             self._valkey, epoch=keys.epoch, building=keys.building(builder), calendar=self.board.timezone
@@ -167,7 +181,7 @@ class BoardCopy:
         return declared == 1
 
     async def fill(self, window: Window, scores: Sequence[Score], *, builder: str | None = None) -> None:
-        """Put scores in one window; in the one that `builder` makes aside, where there is one."""
+        """Write scores to a window, or to the one that `builder` prepares."""
         keys, kept_for = self._keys, milliseconds(window.kept_until - window.starts_at)
         await _fill(
             self._valkey,
@@ -180,7 +194,7 @@ class BoardCopy:
         )
 
     async def swap(self, window: Window, builder: str) -> None:
-        """Put what `builder` made aside in the place of the window."""
+        """Replace a window by the one that `builder` prepared."""
         await _swap(
             self._valkey,
             scores=self._keys.scores(window),
@@ -192,7 +206,7 @@ class BoardCopy:
         )
 
     async def empty(self, window: Window) -> None:
-        """There is nobody in this window."""
+        """Delete a window without members."""
         await self._valkey.execute("UNLINK", self._keys.scores(window), self._keys.places(window))
 
     def _put_call(self, windows: Windows, rows: tuple[list[Row], list[Row], list[Row]]) -> Any:
@@ -219,9 +233,9 @@ def _row(score: Score) -> Row:
     return score.member, f"{_LATEST - reached_us:0{_PLACE_DIGITS}x}", score.score
 
 
-def _entries(first: int, flat: list[Any]) -> list[Entry]:
-    """The place before each member's id has done its work: it is the order."""
+def _members(first: int, flat: list[Any]) -> list[RankedMember]:
+    """Strip the place in front of each member's id, which is only there for the order."""
     return [
-        Entry(first + n, name[_PLACE_DIGITS:].decode(), int(score))
+        RankedMember(first + n, name[_PLACE_DIGITS:].decode(), int(score))
         for n, (name, score) in enumerate(zip(flat[::2], flat[1::2], strict=True))
     ]

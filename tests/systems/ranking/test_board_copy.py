@@ -8,17 +8,16 @@ from tests.servers.valkey import leftover_keys
 from tests.systems.ranking.stand import NOW, SEOUL
 from tidegate.core.clock import ManualClock, milliseconds
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.ranking.board import BoardCopy
-from tidegate.systems.ranking.scores import Score, Standing
-from tidegate.systems.ranking.windows import windows_at
+from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.model import MemberScores, Score, windows_at
 
 WINDOWS = windows_at(NOW, SEOUL.zone)
 MINUTE = timedelta(minutes=1)
 
 
-def standing(member: str, score: int, reached: timedelta) -> Standing:
+def standing(member: str, score: int, reached: timedelta) -> MemberScores:
     told = Score(member, score, NOW + reached)
-    return Standing(WINDOWS, (told, told, told))
+    return MemberScores(WINDOWS, (told, told, told))
 
 
 @pytest.fixture

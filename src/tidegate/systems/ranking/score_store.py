@@ -1,12 +1,10 @@
-"""What counts is decided here, in SQL; every function works in the caller's transaction.
+"""Events and scores in SQL. Every function works in the caller's transaction.
 
-The invariants:
-
-- An event counts once, and only in those of its windows that are still kept. One that is in none of them changes
-  nothing, so what was counted need not be remembered for longer than that.
-- A score is the sum of its events, and was reached at the time of the latest of them. Both are the same in whatever
-  order the events came, so counting everything anew comes to the same ranking, ties included.
-- Scores only grow. So of two that are told for one member and window, the higher one is the newer.
+- An event counts once, in those of its windows that are still kept. An event in none of them changes nothing, so
+  counted events need not be stored for longer.
+- A score is the sum of its events, and was reached at the time of the latest one. Both are independent of the order of
+  the events, so a recount gives the same ranking, including ties.
+- Scores only grow, so of two scores of a member in a window, the higher one is the newer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,53 +17,26 @@ import msgspec
 from sqlalchemy import bindparam, delete, func, select, update
 
 from tidegate.storage.sql import Transaction
+from tidegate.systems.ranking.model import (
+    REACH,
+    CountedEvent,
+    CountResult,
+    MemberScores,
+    RankingPeriod,
+    Score,
+    Window,
+    Windows,
+    oldest_kept,
+    windows_at,
+)
 from tidegate.systems.ranking.settings import Board
 from tidegate.systems.ranking.tables import ranking_boards, ranking_events, ranking_scores
-from tidegate.systems.ranking.windows import REACH, Period, Window, Windows, oldest_kept, windows_at
 
 _b, _e, _s = ranking_boards.c, ranking_events.c, ranking_scores.c
 _CHUNK = 1000
-
 T = TypeVar("T")
-
-
-class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, and counts."""
-
-    event_id: str
-    member: str
-    at: datetime
-    amount: int = 1
-
-
-class Score(msgspec.Struct, frozen=True):
-    """What a member has in one window."""
-
-    member: str
-    score: int
-    reached_at: datetime
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """What a member has in the windows of one moment; None where it has nothing, or the window is gone."""
-
-    windows: Windows
-    scores: tuple[Score | None, Score | None, Score | None]
-
-
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a batch."""
-
-    standings: list[Standing]
-    """Of everybody whose event was in it, also of those whose event had been counted before: as things stand now."""
-    counted: int
-    repeated: int
-    late: int
-    """In no window that is kept."""
-
-
 _Place = tuple[str, str, str]
-"""Period, window and member: the row of a score."""
+"""Period, window and member: the key of a score."""
 
 
 class _Sum(msgspec.Struct):
@@ -76,10 +47,10 @@ class _Sum(msgspec.Struct):
         self.amount, self.latest = self.amount + amount, max(self.latest, at)
 
 
-def count(tx: Transaction, board: Board, counts: Sequence[Count]) -> Tally:
-    """Count those of these events that were not counted before."""
+def count(tx: Transaction, board: Board, counts: Sequence[CountedEvent]) -> CountResult:
+    """Count those of the events that were not counted before."""
     lock(tx, board)
-    windows = {each: _windows(each.at, board, tx.now) for each in counts}
+    windows = {each: _windows_of(each.at, board, tx.now) for each in counts}
     in_time = {each.event_id: each for each in counts if _counts_somewhere(windows[each], tx.now)}
     known = _known(tx, board, in_time)
     new = [each for event_id, each in sorted(in_time.items()) if event_id not in known]
@@ -88,8 +59,8 @@ def count(tx: Transaction, board: Board, counts: Sequence[Count]) -> Tally:
     present = _present(tx, board, {_place(window, member) for member, ours in members for window in ours})
     present |= _raise_scores(tx, board, _sums(new, board, tx.now), present)
     late = sum(each.event_id not in in_time for each in counts)
-    return Tally(
-        standings=[_standing(member, ours, present) for member, ours in members],
+    return CountResult(
+        standings=[_member_scores(member, ours, present) for member, ours in members],
         counted=len(new),
         repeated=len(counts) - len(new) - late,
         late=late,
@@ -97,7 +68,7 @@ def count(tx: Transaction, board: Board, counts: Sequence[Count]) -> Tally:
 
 
 def lock(tx: Transaction, board: Board) -> None:
-    """Make the board ours until the commit; where its scores are by another calendar, count them anew."""
+    """Lock a board until the commit; if its scores were computed by another calendar, recompute them."""
     mine = select(_b.timezone).where(_b.board == board.name).with_for_update()
     timezone = tx.execute(mine).scalar_one_or_none()
     if timezone is None:
@@ -109,21 +80,21 @@ def lock(tx: Transaction, board: Board) -> None:
 
 
 def recount(tx: Transaction, board: Board) -> int:
-    """Make all scores anew from the events; returns how many there are."""
+    """Recompute all scores from the events; return their number."""
     lock(tx, board)
     return _recount(tx, board)
 
 
 def page(tx: Transaction, board: Board, window: Window, after: str, limit: int) -> list[Score]:
-    """Scores of one window in the order of their members, from the first one past `after`."""
+    """Return scores of one window ordered by member, starting after `after`."""
     rows = select(_s.member, _s.score, _s.reached_at).where(
         _s.board == board.name, _s.period == window.period, _s.window_name == window.name, _s.member > after
     )
     return [Score(*row) for row in tx.execute(rows.order_by(_s.member).limit(limit))]
 
 
-def prune_scores(tx: Transaction, board: Board, period: Period) -> int:
-    """Forget the earliest window of a period, if it is no longer kept; returns how many rows it had."""
+def prune_scores(tx: Transaction, board: Board, period: RankingPeriod) -> int:
+    """Delete the earliest window of a period if it is no longer kept; return the number of deleted rows."""
     lock(tx, board)
     ours = (_s.board == board.name, _s.period == period)
     earliest = tx.execute(select(func.min(_s.window_name)).where(*ours)).scalar_one()
@@ -133,19 +104,19 @@ def prune_scores(tx: Transaction, board: Board, period: Period) -> int:
 
 
 def prune_events(tx: Transaction, board: Board) -> int:
-    """Forget the earliest day's worth of the events that are in no window any more; returns how many it had."""
+    """Delete up to one day of events that are in no window any more; return the number of deleted rows."""
     lock(tx, board)
     earliest = tx.execute(select(func.min(_e.happened_at)).where(_e.board == board.name)).scalar_one()
-    # Months are kept the longest; a week may reach into the month before, but not for as long as that one is kept.
-    end = oldest_kept(Period.MONTHLY, tx.now, board.zone).starts_at
+    # Months are kept the longest. A week may reach into the previous month, but is not kept as long as that one.
+    end = oldest_kept(RankingPeriod.MONTHLY, tx.now, board.zone).starts_at
     if earliest is None or earliest >= end:
         return 0
     until = min(end, earliest + timedelta(days=1))
     return tx.execute(delete(ranking_events).where(_e.board == board.name, _e.happened_at < until)).rowcount
 
 
-def _windows(at: datetime, board: Board, now: datetime) -> Windows | None:
-    """None for what is so old that no calendar is needed to tell that it does not count."""
+def _windows_of(at: datetime, board: Board, now: datetime) -> Windows | None:
+    """Return the windows of a moment; None if it is so old that none can be kept."""
     return windows_at(at, board.zone) if at > now - REACH else None
 
 
@@ -161,7 +132,7 @@ def _known(tx: Transaction, board: Board, ids: Iterable[str]) -> set[str]:
     return known
 
 
-def _event_row(board: Board, each: Count) -> dict[str, object]:
+def _event_row(board: Board, each: CountedEvent) -> dict[str, object]:
     return {
         "board": board.name,
         "event_id": each.event_id,
@@ -171,11 +142,11 @@ def _event_row(board: Board, each: Count) -> dict[str, object]:
     }
 
 
-def _sums(counts: Iterable[Count], board: Board, now: datetime) -> dict[_Place, _Sum]:
-    """What these events add to each score."""
+def _sums(counts: Iterable[CountedEvent], board: Board, now: datetime) -> dict[_Place, _Sum]:
+    """Return what these events add to each score."""
     sums: dict[_Place, _Sum] = {}
     for each in counts:
-        for window in _windows(each.at, board, now) or ():
+        for window in _windows_of(each.at, board, now) or ():
             if window.kept_until > now:
                 sums.setdefault(_place(window, each.member), _Sum(0, each.at)).add(each.amount, each.at)
     return sums
@@ -184,7 +155,7 @@ def _sums(counts: Iterable[Count], board: Board, now: datetime) -> dict[_Place, 
 def _raise_scores(
     tx: Transaction, board: Board, sums: Mapping[_Place, _Sum], present: Mapping[_Place, Score]
 ) -> dict[_Place, Score]:
-    """The scores that are higher now. Nobody else changes them meanwhile: the board is ours."""
+    """Write and return the scores that grew. The board is locked, so no other transaction changes them."""
     new: list[dict[str, object]] = []
     raised: list[dict[str, object]] = []
     for place, added in sums.items():
@@ -238,7 +209,7 @@ def _score_row(board: Board, place: _Place, added: _Sum) -> dict[str, object]:
 def _present(tx: Transaction, board: Board, places: Iterable[_Place]) -> dict[_Place, Score]:
     found: dict[_Place, Score] = {}
     columns = select(_s.member, _s.score, _s.reached_at)
-    # Window by window: SQLite finds no index for tuples.
+    # Window by window, since SQLite uses no index for tuples.
     for (period, window), members in groupby(sorted(places), key=itemgetter(0, 1)):
         of_window = columns.where(_s.board == board.name, _s.period == period, _s.window_name == window)
         for some in _chunks([member for _, _, member in members]):
@@ -247,9 +218,9 @@ def _present(tx: Transaction, board: Board, places: Iterable[_Place]) -> dict[_P
     return found
 
 
-def _standing(member: str, windows: Windows, present: Mapping[_Place, Score]) -> Standing:
+def _member_scores(member: str, windows: Windows, present: Mapping[_Place, Score]) -> MemberScores:
     day, week, month = (present.get(_place(window, member)) for window in windows)
-    return Standing(windows, (day, week, month))
+    return MemberScores(windows, (day, week, month))
 
 
 def _place(window: Window, member: str) -> _Place:
@@ -259,7 +230,7 @@ def _place(window: Window, member: str) -> _Place:
 def _recount(tx: Transaction, board: Board) -> int:
     tx.execute(delete(ranking_scores).where(_s.board == board.name))
     events = tx.execute(select(_e.event_id, _e.member, _e.happened_at, _e.amount).where(_e.board == board.name))
-    counts = (Count(event_id=row[0], member=row[1], at=row[2], amount=row[3]) for row in events)
+    counts = (CountedEvent(event_id=row[0], member=row[1], at=row[2], amount=row[3]) for row in events)
     sums = _sums(counts, board, tx.now)
     for some in _chunks(list(sums.items())):
         tx.insert_many(ranking_scores, [_score_row(board, place, added) for place, added in some])

@@ -1,7 +1,7 @@
-"""From events of the outbox to counts: read, gather, count in SQL, then put on the server.
+"""Counts events of the outbox: read, batch, count in SQL, then write to the Valkey server.
 
-An event is handled only when both were done. Whoever dies in between leaves it in the outbox; delivered again, it is
-found to be counted, and what SQL says is put once more.
+An event is handled when both are done. If the process dies in between, the event is delivered again: SQL has counted
+it, and the scores are written to the server once more.
 """
 
 import asyncio
@@ -20,23 +20,22 @@ from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.delivery import Handler, Retries, Undeliverable
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
-from tidegate.systems.ranking import scores
-from tidegate.systems.ranking.board import BoardCopy
-from tidegate.systems.ranking.scores import Count
+from tidegate.systems.ranking import score_store
+from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.model import AHEAD, CountedEvent
 from tidegate.systems.ranking.settings import Board
 from tidegate.systems.ranking.tables import LONGEST_ID
-from tidegate.systems.ranking.windows import AHEAD
 
 _MOST_AT_ONCE = 500
 _LARGEST_AMOUNT = 10**9
 _RETRIES = Retries(Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=30)), max_attempts=50)
-"""Over about ten minutes. A server that is away costs no attempt; an event that cannot be read is buried at once."""
+"""About ten minutes. An unavailable server costs no attempt; an unreadable event becomes a dead letter at once."""
 
 
-class _Order(msgspec.Struct):
-    """An event on its way through a counter."""
+class _PendingCount(msgspec.Struct):
+    """An event that is being counted."""
 
-    count: Count
+    count: CountedEvent
     is_done: bool = False
     error: Exception | None = None
 
@@ -44,17 +43,17 @@ class _Order(msgspec.Struct):
         self.is_done, self.error = True, error
 
 
-class Counter:
-    """Counts for one board. Events that come while a transaction is under way share the next one."""
+class EventCounter:
+    """Counts events of one board. Events that arrive during a transaction are counted together in the next one."""
 
     def __init__(self, database: Database, copy: BoardCopy, keeper: Wakeup) -> None:
         self._database, self._copy, self._keeper = database, copy, keeper
-        self._orders: list[_Order] = []
+        self._orders: list[_PendingCount] = []
         self._turn = asyncio.Lock()
 
-    async def count(self, count: Count) -> None:
-        """Return when the event is counted, here or before, and everybody can see it."""
-        order = _Order(count)
+    async def count(self, count: CountedEvent) -> None:
+        """Return when the event is counted, now or before, and its scores are visible."""
+        order = _PendingCount(count)
         self._orders.append(order)
         async with self._turn:
             while not order.is_done:
@@ -67,15 +66,15 @@ class Counter:
         try:
             await self._settle(taken)
         finally:
-            # Whoever is cancelled while he counts for others leaves them to the next one.
+            # A caller that is cancelled while it counts for others leaves their events to the next caller.
             self._orders[:0] = [order for order in taken if not order.is_done]
 
-    async def _settle(self, orders: Sequence[_Order]) -> None:
+    async def _settle(self, orders: Sequence[_PendingCount]) -> None:
         try:
             await self._count([order.count for order in orders])
         except Exception as error:
             if len(orders) > 1 and not isinstance(error, Unavailable):
-                for order in orders:  # one of them spoils it for all
+                for order in orders:  # find the event that causes the error
                     await self._settle([order])
                 return
             for order in orders:
@@ -84,31 +83,31 @@ class Counter:
             for order in orders:
                 order.end()
 
-    async def _count(self, counts: Sequence[Count]) -> None:
+    async def _count(self, counts: Sequence[CountedEvent]) -> None:
         board = self._copy.board
-        tally = await self._database.transaction(scores.count, board, counts)
+        tally = await self._database.transaction(score_store.count, board, counts)
         for outcome, number in (("counted", tally.counted), ("repeated", tally.repeated), ("late", tally.late)):
             RANKING_EVENTS.labels(board.name, outcome).inc(number)
         if not await self._copy.put(tally.standings):
             await self._keeper.notify()
 
 
-def handlers(boards: Sequence[Board], counters: Mapping[str, Counter], database: Database) -> list[Handler]:
-    """One for each kind of event that counts, for the relay; an event may count on several boards."""
+def handlers(boards: Sequence[Board], counters: Mapping[str, EventCounter], database: Database) -> list[Handler]:
+    """Return one outbox handler per kind of event; an event may count on several boards."""
     by_kind: dict[str, list[Board]] = defaultdict(list)
     for board in boards:
         by_kind[board.event].append(board)
     return [_handler(kind, ours, counters, database) for kind, ours in by_kind.items()]
 
 
-def _handler(kind: str, boards: Sequence[Board], counters: Mapping[str, Counter], database: Database) -> Handler:
+def _handler(kind: str, boards: Sequence[Board], counters: Mapping[str, EventCounter], database: Database) -> Handler:
     async def handle(event: Event) -> None:
         unread: Undeliverable | None = None
         for board in boards:
             try:
                 count = read_count(board, event, database.clock.now())
             except Undeliverable as error:
-                unread = unread or error  # what one board cannot read may count on the others
+                unread = unread or error  # an event that one board cannot read may count on the others
             else:
                 await counters[board.name].count(count)
         if unread is not None:
@@ -117,15 +116,15 @@ def _handler(kind: str, boards: Sequence[Board], counters: Mapping[str, Counter]
     return Handler(kind, "ranking", handle, retries=_RETRIES)
 
 
-def read_count(board: Board, event: Event, now: datetime) -> Count:
-    """What an event counts on a board; raise `Undeliverable` where it does not say so."""
+def read_count(board: Board, event: Event, now: datetime) -> CountedEvent:
+    """Return what an event counts on a board. Raises `Undeliverable` if a field is missing or invalid."""
     if not isinstance(event.payload, dict):
         raise Undeliverable("the payload is no object")
     payload = cast("dict[str, Any]", event.payload)
     amount = payload.get(board.amount, 1)
     if type(amount) is not int or not 1 <= amount <= _LARGEST_AMOUNT:
         raise Undeliverable(f"{board.amount!r} must be a whole number from 1 to {_LARGEST_AMOUNT}")
-    return Count(
+    return CountedEvent(
         event_id=_id(payload, board.id),
         member=_member(payload, board.member),
         at=_time(payload, board, now),
@@ -148,7 +147,7 @@ def _id(payload: Mapping[str, Any], field: str) -> str:
     if not isinstance(value, str) or not value or len(value) > LONGEST_ID or not value.isprintable():
         raise Undeliverable(f"{field!r} must be a printable text of up to {LONGEST_ID} characters, or a whole number")
     if value != value.strip():
-        raise Undeliverable(f"{field!r} must not begin or end with a space")  # which some servers overlook
+        raise Undeliverable(f"{field!r} must not begin or end with a space")  # some databases ignore trailing spaces
     return value
 
 

@@ -12,11 +12,10 @@ from tests.servers.migrated import migrated_file
 from tests.systems.ranking.stand import NOW, SEOUL, count
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.ranking import scores
-from tidegate.systems.ranking.scores import Count, Tally
+from tidegate.systems.ranking import score_store
+from tidegate.systems.ranking.model import CountedEvent, CountResult, RankingPeriod, oldest_kept, windows_at
 from tidegate.systems.ranking.settings import Board
 from tidegate.systems.ranking.tables import ranking_events, ranking_scores
-from tidegate.systems.ranking.windows import Period, oldest_kept, windows_at
 
 DAY = timedelta(days=1)
 
@@ -34,8 +33,8 @@ async def lone(tmp_path: Path) -> AsyncGenerator[Database]:
         yield opened
 
 
-async def tally(db: Database, *counts: Count, board: Board = SEOUL) -> Tally:
-    return await db.transaction(scores.count, board, counts)
+async def tally(db: Database, *counts: CountedEvent, board: Board = SEOUL) -> CountResult:
+    return await db.transaction(score_store.count, board, counts)
 
 
 def rows_of(tx: Transaction) -> list[tuple[str, str, int]]:
@@ -98,7 +97,7 @@ async def test_counting_everything_anew_comes_to_the_same(db: Database):
     await tally(db, *(count(f"m{n % 3}", str(n), ago=n * DAY / 4, amount=n + 1) for n in range(30)))
     before = await db.read(_all_rows)
 
-    await db.transaction(scores.recount, SEOUL)
+    await db.transaction(score_store.recount, SEOUL)
 
     assert await db.read(_all_rows) == before
 
@@ -110,12 +109,12 @@ def _all_rows(tx: Transaction) -> list[tuple[object, ...]]:
 @pytest.mark.every_server
 async def test_another_calendar_has_everything_counted_anew(db: Database):
     """16:00 in London is the next day in Seoul."""
-    evening = Count(event_id="1", member="a", at=NOW + timedelta(hours=4))
+    evening = CountedEvent(event_id="1", member="a", at=NOW + timedelta(hours=4))
     await tally(db, evening)
     assert ("2025-12-31", "a", 1) in await db.read(rows_of)
 
     london = SEOUL.model_copy(update={"timezone": "Europe/London"})
-    await db.transaction(scores.lock, london)
+    await db.transaction(score_store.lock, london)
 
     assert await db.read(rows_of) == [("2025-12", "a", 1), ("2025-12-30", "a", 1), ("2026-W01", "a", 1)]
     assert (await tally(db, evening, board=london)).repeated == 1
@@ -123,7 +122,7 @@ async def test_another_calendar_has_everything_counted_anew(db: Database):
 
 @pytest.mark.every_server
 async def test_what_counts_nowhere_any_more_is_forgotten_and_nothing_else(db: Database):
-    kept = oldest_kept(Period.MONTHLY, NOW, SEOUL.zone).starts_at
+    kept = oldest_kept(RankingPeriod.MONTHLY, NOW, SEOUL.zone).starts_at
     other = Board(name="other")
     await tally(db, count("a", "old", ago=NOW - kept + timedelta(hours=1)))  # on the last day of October
     ages = [n * DAY for n in range(0, 60, 3)]
@@ -134,10 +133,10 @@ async def test_what_counts_nowhere_any_more_is_forgotten_and_nothing_else(db: Da
     assert isinstance(db.clock, ManualClock)
     db.clock.advance(30 * DAY)
 
-    for period in Period:
-        while await db.transaction(scores.prune_scores, SEOUL, period):
+    for period in RankingPeriod:
+        while await db.transaction(score_store.prune_scores, SEOUL, period):
             pass
-    while await db.transaction(scores.prune_events, SEOUL):
+    while await db.transaction(score_store.prune_events, SEOUL):
         pass
 
     left = [each for each in in_time if windows_at(each.at, SEOUL.zone)[2].kept_until > later]
