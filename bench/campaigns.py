@@ -17,14 +17,21 @@ from bench.server import tcp_server
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.campaign import FIRST_COME, Answer, Campaign, CampaignPlan, Entry, Outcome, Verdict
-from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns import campaign_store
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.first_come import FirstCome
-from tidegate.systems.campaigns.kinds import Kinds
-from tidegate.systems.campaigns.manager import CampaignManager
+from tidegate.systems.campaigns.kinds import FirstCome, Kinds
+from tidegate.systems.campaigns.model import (
+    FIRST_COME,
+    Campaign,
+    CampaignEntry,
+    CampaignPlan,
+    EntryAnswer,
+    EntryOutcome,
+    EntryVerdict,
+)
+from tidegate.systems.campaigns.service import Campaigns
 from tidegate.systems.campaigns.settings import CampaignSettings
+from tidegate.systems.campaigns.worker import CampaignWorker
 
 ENTRIES, CALLERS = 30_000, 250
 FROM_ZERO, QUIET, QUIET_S = 200, 10_000, 30.0
@@ -40,10 +47,10 @@ class Stopwatch:
     def __init__(self) -> None:
         self.asked: dict[str, float] = {}
 
-    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> list[Outcome]:
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> list[EntryOutcome]:
         del tx
         self.asked[campaign.id] = time.perf_counter()
-        return [Outcome(verdict=Verdict.ISSUED) for _ in entries]
+        return [EntryOutcome(verdict=EntryVerdict.ISSUED) for _ in entries]
 
 
 @dataclass
@@ -53,7 +60,7 @@ class Ground:
     valkey: Valkey
     database: Database
     campaigns: Campaigns
-    manager: CampaignManager
+    manager: CampaignWorker
 
     async def open(self, campaign: str, kind: str = FIRST_COME, total: int = ENTRIES) -> None:
         await self.campaigns.create(CampaignPlan(id=campaign, kind=kind, total_count=total))
@@ -96,7 +103,7 @@ async def _ground(name: SqlName, stopwatch: Stopwatch) -> AsyncGenerator[Ground]
             context = ConsumerContext(
                 valkey, database, "bench", kinds, settings, on_decided=campaigns.result_feed.decided
             )
-            yield Ground(valkey, database, campaigns, CampaignManager(context, campaigns.installer))
+            yield Ground(valkey, database, campaigns, CampaignWorker(context, campaigns.installer))
             await campaigns.close()
 
 
@@ -104,7 +111,7 @@ async def _enter_all(campaigns: Campaigns, campaign: str) -> None:
     async def call(caller: int) -> None:
         for n in range(caller, ENTRIES, CALLERS):
             entered = await campaigns.enter(campaign, f"user-{n:06}")
-            assert entered.answer is Answer.ACCEPTED, entered
+            assert entered.answer is EntryAnswer.ACCEPTED, entered
 
     await asyncio.gather(*(call(caller) for caller in range(CALLERS)))
 
@@ -186,8 +193,8 @@ async def _quiet(ground: Ground) -> list[Figure]:
 
 def _create_many(tx: Transaction) -> None:
     for n in range(QUIET):
-        records.create(tx, CampaignPlan(id=f"quiet-{n}", kind=FIRST_COME, total_count=1000))
-        records.start(tx, f"quiet-{n}", None, None)
+        campaign_store.create(tx, CampaignPlan(id=f"quiet-{n}", kind=FIRST_COME, total_count=1000))
+        campaign_store.start(tx, f"quiet-{n}", None, None)
 
 
 async def _commands(valkey: Valkey) -> int:

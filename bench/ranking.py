@@ -17,11 +17,11 @@ from tidegate.storage.sql.migrate import migrate
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
 from tidegate.storage.valkey.embedded import EmbeddedServer
-from tidegate.systems.ranking.board import BoardCopy
-from tidegate.systems.ranking.ranking import Ranking
-from tidegate.systems.ranking.scores import Count, Score, Standing, count
+from tidegate.systems.ranking.board_copy import BoardCopy
+from tidegate.systems.ranking.model import CountedEvent, MemberScores, Score, windows_at
+from tidegate.systems.ranking.score_store import count
+from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
-from tidegate.systems.ranking.windows import windows_at
 
 MEMBERS = 1_000_000
 BATCH = 1000
@@ -72,9 +72,9 @@ def _member(n: int) -> str:
     return f"concert-{random.Random(n).randrange(MEMBERS)}"
 
 
-def _standing(member: str, score: int, at: datetime) -> Standing:
+def _standing(member: str, score: int, at: datetime) -> MemberScores:
     told = Score(member, score, at)
-    return Standing(windows_at(at, BOARD.zone), (told, told, told))
+    return MemberScores(windows_at(at, BOARD.zone), (told, told, told))
 
 
 async def _fill(valkey: Valkey, copy: BoardCopy, now: datetime) -> float:
@@ -111,7 +111,7 @@ async def _p99_ms(reads: Iterable[Awaitable[object]]) -> float:
 
 async def _events(database: Database, copy: BoardCopy, now: datetime) -> tuple[float, float]:
     """From an event to the ranking: SQL, then the server. Events a second, and CPU for each."""
-    counts = [Count(event_id=str(n), member=_member(n % 500), at=now) for n in range(EVENTS)]
+    counts = [CountedEvent(event_id=str(n), member=_member(n % 500), at=now) for n in range(EVENTS)]
     began, cpu = time.perf_counter(), _cpu_s()
     for start in range(0, EVENTS, TOGETHER):
         tally = await database.transaction(count, BOARD, counts[start : start + TOGETHER])

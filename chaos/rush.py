@@ -34,10 +34,10 @@ from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.campaigns import campaign as kinds
-from tidegate.systems.campaigns.campaign import CampaignPlan
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.keys import busy_key
+from tidegate.systems.campaigns import model as kinds
+from tidegate.systems.campaigns.model import CampaignPlan
+from tidegate.systems.campaigns.scripts import busy_key
+from tidegate.systems.campaigns.service import Campaigns
 
 _ROOT = Path(__file__).parents[1]
 

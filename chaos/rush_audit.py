@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from chaos.rush_process import COUPONS, POINTS, Told
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import Answer
+from tidegate.systems.campaigns.model import EntryAnswer
 from tidegate.systems.campaigns.tables import campaign_entries, campaigns, point_accounts
 
 EACH_GETS = 7
@@ -79,7 +79,7 @@ def of_attempts(told: Sequence[Told], attempts: int) -> Iterator[str]:
     coupons = [each.attempt for each in told if each.campaign == COUPONS]
     if len(coupons) != attempts or len(set(coupons)) != attempts:
         yield f"{len(set(coupons))} attempts have an answer, of {attempts}"
-    known = {Answer.ACCEPTED, Answer.DUPLICATE, Answer.SOLD_OUT}
+    known = {EntryAnswer.ACCEPTED, EntryAnswer.DUPLICATE, EntryAnswer.SOLD_OUT}
     if strange := Counter(each.answer for each in told if each.answer not in known):
         yield f"answers that cannot be: {dict(strange)}"
 
@@ -120,10 +120,10 @@ def of_answers(campaign: str, rows: Sequence[Row], told: Sequence[Told]) -> Iter
             by_user[each.user].append(each)
     numbers = {row.user: row.number for row in rows}
     for user, answers in by_user.items():
-        accepted = [each for each in answers if each.answer == Answer.ACCEPTED]
+        accepted = [each for each in answers if each.answer == EntryAnswer.ACCEPTED]
         if user in numbers and len(accepted) != 1:
             yield f"{campaign}: {user} was accepted {len(accepted)} times"
-        if user not in numbers and any(each.answer != Answer.SOLD_OUT for each in answers):
+        if user not in numbers and any(each.answer != EntryAnswer.SOLD_OUT for each in answers):
             yield f"{campaign}: {user} was let in, and nothing came of it"
         if {each.number for each in answers if each.number is not None} - {numbers.get(user)}:
             yield f"{campaign}: {user} was told another number than {numbers.get(user)}"

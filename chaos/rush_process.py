@@ -24,8 +24,8 @@ from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
-from tidegate.systems.campaigns.opening import OpenCampaigns, open_campaigns
 from tidegate.systems.campaigns.settings import CampaignSettings
+from tidegate.systems.campaigns.system import OpenCampaigns, open_campaigns
 
 COUPONS, POINTS = "coupons", "points"
 _CALLERS = 48

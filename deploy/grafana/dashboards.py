@@ -190,7 +190,11 @@ def snapshots() -> Json:
 def crowd() -> Json:
     """Rooms, rankings, campaigns."""
     back, at_work = 'outcome="rolled_back",', "max by (deployment) (campaigns_active{@})"
-    hands = [(at_work, "campaigns"), ("sum(campaign_crews{@})", "crews"), ("sum(campaign_consumers{@})", "consumers")]
+    hands = [
+        (at_work, "campaigns"),
+        ("sum(campaign_consumer_pools{@})", "consumer pools"),
+        ("sum(campaign_consumers{@})", "consumers"),
+    ]
     rooms = [
         level("In line", "room_waiting", "room"),
         rate("Let in, per second", "room_admitted_total", "room"),

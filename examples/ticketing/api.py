@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.model import RankingPeriod
 from tidegate.systems.waiting_room import NotActive
 
 _LARGEST_BODY = 4096
@@ -162,12 +162,12 @@ async def body_of(request: Request) -> bytes:
     return body
 
 
-def period_of(request: Request) -> Period:
+def period_of(request: Request) -> RankingPeriod:
     """Which ranking somebody wants to see."""
-    given = request.query_params.get("period", Period.DAILY.value)
-    if given not in [period.value for period in Period]:
-        raise InvalidArgument("period", given, f"must be one of {', '.join(Period)}")
-    return Period(given)
+    given = request.query_params.get("period", RankingPeriod.DAILY.value)
+    if given not in [period.value for period in RankingPeriod]:
+        raise InvalidArgument("period", given, f"must be one of {', '.join(RankingPeriod)}")
+    return RankingPeriod(given)
 
 
 def _limit(request: Request) -> int:

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.core.ids import new_id
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.model import RankingPeriod
 from tidegate.systems.waiting_room import NotActive
 
 _HERE = Path(__file__).parent
@@ -93,7 +93,7 @@ class Pages:
             return not of.left, not of.free, evening.id if of.left else -evening.id
 
         shown = sorted(evenings, key=order)[:12]
-        return self._page("concerts.html", evenings=shown, counts=counts, popular=popular, periods=list(Period))
+        return self._page("concerts.html", evenings=shown, counts=counts, popular=popular, periods=list(RankingPeriod))
 
     async def show_seats(self, request: Request) -> Response:
         """The seat map of an evening."""

@@ -6,7 +6,7 @@ from examples.ticketing.catalogue import Concert
 from examples.ticketing.shop import BOARD, Shop
 
 from tidegate.core.arguments import require_whole
-from tidegate.systems.ranking.windows import Period
+from tidegate.systems.ranking.model import RankingPeriod
 
 MOST_SHOWN = 100
 
@@ -14,13 +14,13 @@ MOST_SHOWN = 100
 class Popular(msgspec.Struct, frozen=True, kw_only=True):
     """Concerts in the order of their completed payments; how many those were is not shown."""
 
-    period: Period
+    period: RankingPeriod
     concerts: list[Concert]
     degraded: bool
     """Nobody can say at present; then there are none."""
 
 
-async def popular_concerts(shop: Shop, period: Period = Period.DAILY, limit: int = 10) -> Popular:
+async def popular_concerts(shop: Shop, period: RankingPeriod = RankingPeriod.DAILY, limit: int = 10) -> Popular:
     """The first `limit` concerts of today, this week or this month. Without Valkey there are none, and no error."""
     require_whole("limit", limit, least=1, most=MOST_SHOWN)
     top = await shop.ranking.top(BOARD.name, period, limit=limit)

@@ -11,10 +11,10 @@ from examples.ticketing.tables import payments, reservations, schedules
 from sqlalchemy import func, select
 
 from tidegate.storage.sql import Transaction
-from tidegate.systems.ranking.windows import Period, windows_at
+from tidegate.systems.ranking.model import RankingPeriod, windows_at
 
 _r, _p = reservations.c, payments.c
-Ranked = dict[Period, list[tuple[str, int]]]
+Ranked = dict[RankingPeriod, list[tuple[str, int]]]
 
 
 class Sold(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Sold(msgspec.Struct, frozen=True):
 async def ranked(shop: Shop) -> Ranked:
     """The ranking as it is shown, in all three windows."""
     found: Ranked = {}
-    for period in Period:
+    for period in RankingPeriod:
         top = await shop.ranking.top(BOARD.name, period, limit=1000)
         found[period] = [] if top.degraded else [(entry.member, entry.score) for entry in top.entries]
     return found

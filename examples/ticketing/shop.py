@@ -23,7 +23,7 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
 from tidegate.system import Context
-from tidegate.systems.ranking.ranking import Ranking
+from tidegate.systems.ranking.service import Ranking
 from tidegate.systems.ranking.settings import Board, RankingSettings
 from tidegate.systems.waiting_room import MOST_CAPACITY, RoomPlan, WaitingRooms
 from tidegate.systems.waiting_room.system import open_waiting_rooms

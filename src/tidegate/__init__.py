@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from tidegate.storage.sql.outbox import Event
     from tidegate.storage.valkey import Valkey
     from tidegate.system import Api, Command, Context, OpenSystem, System, Topic
-    from tidegate.systems.campaigns.campaigns import Campaigns
-    from tidegate.systems.ranking.ranking import Ranking
+    from tidegate.systems.campaigns.service import Campaigns
+    from tidegate.systems.ranking.service import Ranking
     from tidegate.systems.snapshots.model import SnapshotKind
     from tidegate.systems.snapshots.service import Snapshots
     from tidegate.systems.waiting_room import WaitingRoom
@@ -142,8 +142,8 @@ __getattr__ = lazy_exports(
         "tidegate.storage.sql.outbox": "Event",
         "tidegate.storage.valkey": "Valkey",
         "tidegate.system": "Api Command Context OpenSystem System Topic",
-        "tidegate.systems.campaigns.campaigns": "Campaigns",
-        "tidegate.systems.ranking.ranking": "Ranking",
+        "tidegate.systems.campaigns.service": "Campaigns",
+        "tidegate.systems.ranking.service": "Ranking",
         "tidegate.systems.snapshots.service": "Snapshots",
         "tidegate.systems.snapshots.model": "SnapshotKind",
         "tidegate.systems.waiting_room": "WaitingRoom",

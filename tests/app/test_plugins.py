@@ -127,7 +127,7 @@ async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp
     assert process.returncode == 0, err.decode()
     opened, *modules = out.decode().splitlines()
     assert opened == "opened campaigns"
-    assert "tidegate.systems.campaigns.manager" in modules
+    assert "tidegate.systems.campaigns.worker" in modules
     assert [name for name in modules if not name.startswith("tidegate.systems.campaigns")] == []
 
 

@@ -27,9 +27,9 @@ from tidegate.storage.sql.outbox import Event, EventState
 from tidegate.storage.sql.schema import handled_events, metadata, outbox_events
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context, enabled_systems
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.campaign import FIRST_COME, CampaignPlan
-from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.model import FIRST_COME, CampaignPlan
+from tidegate.systems.campaigns.service import Campaigns
 from tidegate.systems.campaigns.tables import campaign_entries, campaigns
 
 DAY = timedelta(days=1)
@@ -252,7 +252,7 @@ async def test_campaigns_go_after_their_end_with_everything_that_they_left(
         )  # fmt: skip
         await shop.stop("old")
         await shop.stop("cut-off")
-        await parts.database.transaction(records.begin_removal, "cut-off")
+        await parts.database.transaction(campaign_store.begin_removal, "cut-off")
         clock.advance(364 * DAY)
         await pruned(parts)
         assert await count(parts, campaigns, campaign_entries) == [2, 3], "the one whose deletion was cut off is gone"

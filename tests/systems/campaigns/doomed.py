@@ -16,21 +16,19 @@ from typing import Any
 
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.campaigns import deciding, scripts
-from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome
+from tidegate.systems.campaigns import decider, scripts
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.first_come import FirstCome
-from tidegate.systems.campaigns.install import Installer
-from tidegate.systems.campaigns.kinds import Kinds
-from tidegate.systems.campaigns.manager import CampaignManager
-from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns.installation import CampaignInstaller
+from tidegate.systems.campaigns.kinds import FirstCome, Kinds, Points
+from tidegate.systems.campaigns.model import Campaign, CampaignEntry, EntryOutcome
 from tidegate.systems.campaigns.settings import CampaignSettings
+from tidegate.systems.campaigns.worker import CampaignWorker
 
 
 class Stuck(Points):
     """Has credited the points, and then hangs."""
 
-    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> Sequence[EntryOutcome]:
         outcomes = super().apply(tx, campaign, entries)
         print("reached", flush=True)
         while True:
@@ -54,10 +52,10 @@ async def main(database_url: str, valkey_url: str, owner: str, how_far: str) -> 
             case "read":
                 database.transaction = reach  # pyright: ignore[reportAttributeAccessIssue]
             case "commit":
-                deciding.scripts.settle = reach  # pyright: ignore[reportAttributeAccessIssue]
+                decider.scripts.settle = reach  # pyright: ignore[reportAttributeAccessIssue]
             case _:
                 pass
-        await CampaignManager(context, Installer(valkey, database)).run(asyncio.Event())
+        await CampaignWorker(context, CampaignInstaller(valkey, database)).run(asyncio.Event())
 
 
 if __name__ == "__main__":

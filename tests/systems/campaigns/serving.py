@@ -12,7 +12,7 @@ from tidegate.http import Binding
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.campaigns.api.routes import campaign_api
-from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.service import Campaigns
 
 
 def serve_campaigns(campaigns: Campaigns, settings: HttpSettings, binding: Binding) -> HttpService:

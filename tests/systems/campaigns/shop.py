@@ -10,9 +10,9 @@ import msgspec
 from tidegate.core.clock import Clock
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import FIRST_COME, Campaign, CampaignPlan, Entry
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.keys import CampaignKeys, campaign_keys
+from tidegate.systems.campaigns.model import FIRST_COME, Campaign, CampaignEntry, CampaignPlan
+from tidegate.systems.campaigns.scripts import CampaignKeys, campaign_keys
+from tidegate.systems.campaigns.service import Campaigns
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 CAMPAIGN = "autumn"
@@ -35,10 +35,10 @@ class Shop:
     def keys(self, campaign: str = CAMPAIGN) -> CampaignKeys:
         return campaign_keys(self.valkey, campaign)
 
-    async def line(self, campaign: str = CAMPAIGN) -> list[Entry]:
+    async def line(self, campaign: str = CAMPAIGN) -> list[CampaignEntry]:
         """Who is in line, in order."""
         found = await self.valkey.execute("XRANGE", self.keys(campaign)["stream"], "-", "+")
-        return [msgspec.json.decode(fields[b"payload"], type=Entry) for _, fields in found]
+        return [msgspec.json.decode(fields[b"payload"], type=CampaignEntry) for _, fields in found]
 
     async def wakeups(self) -> list[bytes]:
         """The campaigns that call for hands."""

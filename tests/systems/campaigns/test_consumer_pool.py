@@ -4,7 +4,7 @@ import asyncio
 
 from tests.systems.campaigns.shop import CAMPAIGN
 from tests.systems.campaigns.working import Works
-from tidegate.systems.campaigns.campaign import POINTS
+from tidegate.systems.campaigns.model import POINTS
 
 
 async def test_the_first_entry_wakes_a_consumer_pool_and_when_it_is_quiet_nothing_is_left_of_it(works: Works):
@@ -16,7 +16,7 @@ async def test_the_first_entry_wakes_a_consumer_pool_and_when_it_is_quiet_nothin
     await works.until_decided(2)
     assert await works.rows() == {"ann": ("issued", 1), "bob": ("issued", 2)}
     assert [pool.campaign for pool in one.manager.pools] == [CAMPAIGN]
-    assert (await works.status()).hands == ["one"]
+    assert (await works.status()).processes == ["one"]
 
     await works.until_gone()
     assert one.manager.pools == []
@@ -56,7 +56,7 @@ async def test_a_long_line_is_shared_by_several_instances_and_batches_are_commit
     served: set[str] = set()
 
     async def both_serve() -> bool:
-        served.update((await works.status()).hands)
+        served.update((await works.status()).processes)
         return len(served) == 2
 
     await works.until(both_serve)

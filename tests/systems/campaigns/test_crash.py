@@ -16,8 +16,8 @@ from tests.systems.campaigns.shop import CAMPAIGN
 from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import patience, simulated_delay
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import FIRST_COME, POINTS
-from tidegate.systems.campaigns.keys import process_keys
+from tidegate.systems.campaigns.model import FIRST_COME, POINTS
+from tidegate.systems.campaigns.scripts import process_keys
 
 ROOT = Path(__file__).parents[2]
 USERS = [f"user-{n:03}" for n in range(60)]
@@ -64,7 +64,7 @@ async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str
         assert (await works.status()).campaign.issued == int(book[b"issued"]) == 60
         hand = process_keys(embedded, "doomed")
         assert await embedded.execute("EXISTS", hand["served"], hand["taken"]) == 0
-        assert (await works.status()).hands == ["living"]
+        assert (await works.status()).processes == ["living"]
 
 
 @pytest.mark.crash

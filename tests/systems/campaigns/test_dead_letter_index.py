@@ -9,7 +9,7 @@ from tests.servers.migrated import migrated_file
 from tests.systems.campaigns.shop import CAMPAIGN
 from tests.systems.campaigns.working import Works, works_at
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.dead_users import DeadUsers
+from tidegate.systems.campaigns.results import DeadLetterIndex
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_the_oldest_of_many_letters_is_found(shop: Works):
 
 
 async def test_a_letter_that_is_gone_is_not_told_and_one_that_came_again_is(shop: Works):
-    users = DeadUsers(shop.valkey)
+    users = DeadLetterIndex(shop.valkey)
     await _bury_user(shop, "other", 2)
     for _ in range(2):
         ident = await _bury_user(shop, "ann", 1)
@@ -58,7 +58,7 @@ async def test_a_letter_that_is_gone_is_not_told_and_one_that_came_again_is(shop
 
 
 async def test_after_a_loss_it_begins_anew(shop: Works):
-    users = DeadUsers(shop.valkey)
+    users = DeadLetterIndex(shop.valkey)
     await _bury_user(shop, "ann", 1)
     assert await users.letter(CAMPAIGN, "ann", 1) is not None
     await shop.valkey.execute("FLUSHALL")

@@ -13,13 +13,19 @@ from tidegate.app.cli import app
 from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.applying import apply_entries
-from tidegate.systems.campaigns.campaign import POINTS, Answer, CampaignExists, CampaignInUse, CampaignPlan, Entry
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.keys import campaign_keys
-from tidegate.systems.campaigns.kinds import Kinds
-from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.entry_decisions import apply_entries
+from tidegate.systems.campaigns.kinds import Kinds, Points
+from tidegate.systems.campaigns.model import (
+    POINTS,
+    CampaignEntry,
+    CampaignExists,
+    CampaignInUse,
+    CampaignPlan,
+    EntryAnswer,
+)
+from tidegate.systems.campaigns.scripts import campaign_keys
+from tidegate.systems.campaigns.service import Campaigns
 from tidegate.systems.campaigns.tables import campaign_entries, campaigns
 
 PLAN = CampaignPlan(id="autumn", kind=POINTS, points=5, total_count=10)
@@ -36,12 +42,12 @@ async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(datab
     await shop.start("autumn")
     with pytest.raises(CampaignInUse, match="stop it"):
         await shop.delete("autumn")
-    assert (await shop.enter("autumn", "ada")).answer is Answer.ACCEPTED
+    assert (await shop.enter("autumn", "ada")).answer is EntryAnswer.ACCEPTED
     await shop.stop("autumn")
     with pytest.raises(CampaignInUse, match="1 entries"):
         await shop.delete("autumn")
 
-    entry = Entry(user="ada", number=1, epoch=1, at_ms=0)
+    entry = CampaignEntry(user="ada", number=1, epoch=1, at_ms=0)
     await database.transaction(apply_entries, Kinds([Points()]), "autumn", [entry])
     await embedded.execute("UNLINK", campaign_keys(embedded, "autumn")["stream"])  # as a consumer pool does at the end
     await embedded.execute("XADD", campaign_keys(embedded, "autumn")["dead"], "*", "payload", "x")
@@ -54,7 +60,7 @@ async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(datab
         await shop.delete("autumn")
     await shop.create(PLAN)
     await shop.start("autumn")
-    assert (await shop.enter("autumn", "ada")).answer is Answer.ACCEPTED
+    assert (await shop.enter("autumn", "ada")).answer is EntryAnswer.ACCEPTED
     await shop.close()
 
 
@@ -65,12 +71,12 @@ async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_while_
         shop = Campaigns(embedded, database)
         await shop.create(PLAN)
         await shop.start("autumn")
-        await database.transaction(records.stop, "autumn")
-        answers: list[Answer] = []
+        await database.transaction(campaign_store.stop, "autumn")
+        answers: list[EntryAnswer] = []
         begin = database.transaction
 
         async def transaction(step: Any, *arguments: Any) -> Any:
-            if step is records.begin_removal:
+            if step is campaign_store.begin_removal:
                 answers.append((await shop.enter("autumn", "eve")).answer)
             return await begin(step, *arguments)
 
@@ -79,14 +85,14 @@ async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_while_
         await shop.close()
 
     assert len(answers) == 1
-    assert answers[0] is not Answer.ACCEPTED, "an entry that was accepted would be lost"
+    assert answers[0] is not EntryAnswer.ACCEPTED, "an entry that was accepted would be lost"
 
 
 async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_call(tmp_path: Path, embedded: Valkey):
     async with await Database.open(await migrated_file(tmp_path / "shop.db")) as database:
         shop = Campaigns(embedded, database)
         await shop.create(PLAN)
-        await database.transaction(records.begin_removal, "autumn")
+        await database.transaction(campaign_store.begin_removal, "autumn")
 
         for gone in (shop.get("autumn"), shop.start("autumn"), shop.enter("autumn", "ada")):
             with pytest.raises(NotFound):

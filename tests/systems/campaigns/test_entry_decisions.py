@@ -8,12 +8,10 @@ from sqlalchemy import select, text
 from tests.systems.campaigns.working import Picky
 from tidegate.core.errors import ContractBroken
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.applying import Applied, apply_entries
-from tidegate.systems.campaigns.campaign import FIRST_COME, POINTS, Campaign, CampaignPlan, Entry
-from tidegate.systems.campaigns.first_come import FirstCome
-from tidegate.systems.campaigns.kinds import Kinds, Outcome
-from tidegate.systems.campaigns.points import Points
+from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.entry_decisions import AppliedEntries, apply_entries
+from tidegate.systems.campaigns.kinds import FirstCome, Kinds, Points
+from tidegate.systems.campaigns.model import FIRST_COME, POINTS, Campaign, CampaignEntry, CampaignPlan, EntryOutcome
 from tidegate.systems.campaigns.tables import campaign_entries
 
 KINDS = Kinds([FirstCome(), Points(), Picky()])
@@ -32,13 +30,15 @@ class Judge:
 
     async def open(self, kind: str = FIRST_COME, *, total: int = 3, stock: int | None = None) -> None:
         plan = CampaignPlan(id="it", kind=kind, total_count=total, stock=stock, points=5)
-        await self.database.transaction(records.create, plan)
+        await self.database.transaction(campaign_store.create, plan)
 
     async def decide(self, *entries: tuple[str, int], epoch: int = 1) -> list[str]:
         return [decision.verdict for decision in (await self.apply(*entries, epoch=epoch)).decisions]
 
-    async def apply(self, *entries: tuple[str, int], epoch: int = 1) -> Applied:
-        given = [Entry(user=user, number=number, epoch=epoch, at_ms=0, key=f"k{number}") for user, number in entries]
+    async def apply(self, *entries: tuple[str, int], epoch: int = 1) -> AppliedEntries:
+        given = [
+            CampaignEntry(user=user, number=number, epoch=epoch, at_ms=0, key=f"k{number}") for user, number in entries
+        ]
         return await self.database.transaction(apply_entries, KINDS, "it", given)
 
     async def rows(self) -> Sequence[tuple[str, int, str]]:
@@ -49,7 +49,7 @@ class Judge:
         return await self.database.read(found)
 
     async def issued(self) -> int:
-        return (await self.database.read(records.get, "it")).issued
+        return (await self.database.read(campaign_store.get, "it")).issued
 
 
 @pytest.mark.every_server
@@ -67,14 +67,14 @@ async def test_never_more_than_the_stock_is_issued_and_the_first_by_number_get_i
 class SellsElsewhere(FirstCome):
     """Issues what it is asked for, and the rest of the stock as well, in a way that the engine does not know of."""
 
-    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> Sequence[EntryOutcome]:
         tx.execute(text("UPDATE campaigns SET issued = stock"))
         return super().apply(tx, campaign, entries)
 
 
 async def test_the_count_in_sql_refuses_more_than_the_stock_whatever_a_kind_answers(judge: Judge):
     await judge.open(total=3)
-    entries = [Entry(user="ann", number=1, epoch=1, at_ms=0, key="k1")]
+    entries = [CampaignEntry(user="ann", number=1, epoch=1, at_ms=0, key="k1")]
 
     with pytest.raises(ContractBroken, match="1 left to issue"):
         await judge.database.transaction(apply_entries, Kinds([SellsElsewhere()]), "it", entries)
@@ -87,13 +87,13 @@ async def test_what_comes_again_is_what_it_was_and_counts_once(judge: Judge):
     batch = (("ann", 1), ("bob", 2))
 
     assert await judge.decide(*batch) == [ISSUED, ISSUED]
-    before = await judge.database.read(records.decided, "it", "ann")
+    before = await judge.database.read(campaign_store.decided, "it", "ann")
     applied = await judge.apply(*batch)
 
     assert [each.verdict for each in applied.decisions] == [ISSUED, ISSUED]
     assert applied.sold_out == -1, "nobody came for whom nothing was left"
     assert await judge.issued() == 2
-    assert await judge.database.read(records.decided, "it", "ann") == before, "the code is the same"
+    assert await judge.database.read(campaign_store.decided, "it", "ann") == before, "the code is the same"
 
 
 async def test_a_user_whom_the_door_forgot_has_what_he_got_then(judge: Judge):
@@ -119,7 +119,7 @@ async def test_whoever_got_nothing_may_try_again_but_the_same_entry_stays_what_i
 
     assert await judge.decide(("no", 1), ("ann", 2), ("bob", 3)) == [REFUSED, ISSUED, SOLD_OUT]
     assert await judge.decide(("no", 1), ("bob", 3)) == [REFUSED, SOLD_OUT]
-    await judge.database.transaction(records.alter, "it", {"stock": 3})
+    await judge.database.transaction(campaign_store.alter, "it", {"stock": 3})
     assert await judge.decide(("bob", 3)) == [SOLD_OUT], "it came again, and was decided"
     assert await judge.decide(("bob", 3), epoch=2) == [ISSUED], "another entry, with the same number"
     assert await judge.decide(("no", 7), epoch=2) == [REFUSED]
@@ -134,5 +134,5 @@ async def test_points_are_credited_once_with_the_entry(judge: Judge):
     assert await judge.decide(("ann", 1), ("eve", 3)) == [ISSUED, ISSUED]
     assert await judge.decide(("ann", 9), epoch=2) == [KNOWN]
 
-    points = [await judge.database.read(records.points_of, user) for user in ("ann", "bob", "eve", "dan")]
+    points = [await judge.database.read(campaign_store.points_of, user) for user in ("ann", "bob", "eve", "dan")]
     assert points == [5, 5, 5, 0]

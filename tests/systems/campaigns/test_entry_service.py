@@ -19,9 +19,9 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.ids import new_id
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import POINTS, Answer, Entered
-from tidegate.systems.campaigns.campaigns import CampaignChange, Campaigns
 from tidegate.systems.campaigns.entry_service import _enter  # pyright: ignore[reportPrivateUsage]
+from tidegate.systems.campaigns.model import POINTS, CampaignChange, EntryAnswer, EntryReceipt
+from tidegate.systems.campaigns.service import Campaigns
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ async def shop(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGen
         yield opened
 
 
-def accepted(number: int) -> Entered:
-    return Entered(Answer.ACCEPTED, number)
+def accepted(number: int) -> EntryReceipt:
+    return EntryReceipt(EntryAnswer.ACCEPTED, number)
 
 
-def duplicate(number: int) -> Entered:
-    return Entered(Answer.DUPLICATE, number)
+def duplicate(number: int) -> EntryReceipt:
+    return EntryReceipt(EntryAnswer.DUPLICATE, number)
 
 
 @pytest.mark.every_server
@@ -105,11 +105,11 @@ async def test_a_campaign_opens_and_closes_by_the_clock(shop: Shop, clock: Manua
     now = clock.now()
     await shop.open(starts_at=now + timedelta(seconds=10), ends_at=now + timedelta(seconds=20))
 
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == Entered(Answer.NOT_OPEN, None, 10_000)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == EntryReceipt(EntryAnswer.NOT_OPEN, None, 10_000)
     clock.advance(timedelta(seconds=10))
     assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1)
     clock.advance(timedelta(seconds=10))
-    assert await shop.campaigns.enter(CAMPAIGN, "bob") == Entered(Answer.NOT_OPEN)
+    assert await shop.campaigns.enter(CAMPAIGN, "bob") == EntryReceipt(EntryAnswer.NOT_OPEN)
     assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1), "who is in is in"
 
 
@@ -118,7 +118,7 @@ async def test_nobody_gets_into_a_campaign_that_is_not_started_or_was_stopped(sh
     await shop.campaigns.stop(CAMPAIGN)
     await shop.campaigns.stop(CAMPAIGN)
 
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == Entered(Answer.NOT_OPEN)
+    assert await shop.campaigns.enter(CAMPAIGN, "ann") == EntryReceipt(EntryAnswer.NOT_OPEN)
     await shop.campaigns.start(CAMPAIGN)
     assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
 
@@ -126,19 +126,19 @@ async def test_nobody_gets_into_a_campaign_that_is_not_started_or_was_stopped(sh
 async def test_a_stock_of_two_lets_in_two_and_more_when_it_grows(shop: Shop):
     await shop.open(total=2)
     answers = [await shop.campaigns.enter(CAMPAIGN, user) for user in ("a", "b", "c", "a")]
-    assert answers == [accepted(1), accepted(2), Entered(Answer.SOLD_OUT), duplicate(1)]
+    assert answers == [accepted(1), accepted(2), EntryReceipt(EntryAnswer.SOLD_OUT), duplicate(1)]
 
     await shop.campaigns.alter(CAMPAIGN, CampaignChange(stock=3))
 
     assert await shop.campaigns.enter(CAMPAIGN, "c") == accepted(3)
-    assert (await shop.campaigns.enter(CAMPAIGN, "d")).answer is Answer.SOLD_OUT
+    assert (await shop.campaigns.enter(CAMPAIGN, "d")).answer is EntryAnswer.SOLD_OUT
 
 
 async def test_a_dead_letter_keeps_its_place_until_it_is_discarded(shop: Shop):
     await shop.open(total=1)
     await shop.campaigns.enter(CAMPAIGN, "ann")
     await bury_all(shop)
-    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is Answer.SOLD_OUT
+    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
     assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "failed"
     [letter] = (await shop.campaigns.dead(CAMPAIGN)).letters
     assert letter.entry is not None
@@ -163,7 +163,7 @@ async def test_a_dead_letter_that_is_replayed_is_in_line_again_under_its_number(
     assert [(entry.user, entry.number) for entry in await shop.line()] == [("ann", 1)]
     result = await shop.campaigns.result(CAMPAIGN, "ann")
     assert (result.state, result.number) == ("pending", 1)
-    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is Answer.SOLD_OUT
+    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
 
 
 async def test_a_line_that_is_too_long_is_busy_and_drops_nobody(tmp_path: Path, embedded: Valkey):
@@ -171,13 +171,13 @@ async def test_a_line_that_is_too_long_is_busy_and_drops_nobody(tmp_path: Path, 
         await shop.open()
         answers = [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in ("a", "b", "c", "a")]
 
-        assert answers == [Answer.ACCEPTED, Answer.ACCEPTED, Answer.BUSY, Answer.DUPLICATE]
+        assert answers == [EntryAnswer.ACCEPTED, EntryAnswer.ACCEPTED, EntryAnswer.BUSY, EntryAnswer.DUPLICATE]
         assert len(await shop.line()) == 2
 
 
 async def test_a_campaign_without_a_stock_takes_everybody(shop: Shop):
     await shop.open(kind=POINTS, points=5, total=1)
-    assert [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in "abc"] == [Answer.ACCEPTED] * 3
+    assert [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in "abc"] == [EntryAnswer.ACCEPTED] * 3
 
 
 async def test_the_first_one_calls_for_hands_and_the_next_do_not(shop: Shop):
@@ -209,7 +209,7 @@ async def test_a_server_that_lost_everything_is_told_again_and_numbers_go_on(sho
     await shop.campaigns.enter(CAMPAIGN, "ann")
     await shop.valkey.execute("FLUSHALL")
 
-    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is Answer.ACCEPTED
+    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.ACCEPTED
     line = await shop.line()
     assert [(entry.user, entry.number) for entry in line] == [("bob", 1)]
     assert line[0].epoch > 1, "the same number of another epoch"
@@ -222,12 +222,12 @@ async def test_concurrent_entry_services_accept_as_many_as_there_is_stock(shop: 
 
     answers = await asyncio.gather(*(services[n % 4].enter(CAMPAIGN, user) for n, user in enumerate(users)))
 
-    numbers = [each.number for each in answers if each.answer is Answer.ACCEPTED]
+    numbers = [each.number for each in answers if each.answer is EntryAnswer.ACCEPTED]
     assert sorted(number for number in numbers if number is not None) == list(range(1, 26))
     line = await shop.line()
     assert [entry.number for entry in line] == list(range(1, 26))
     assert len({entry.user for entry in line}) == 25
-    assert {each.answer for each in answers} == {Answer.ACCEPTED, Answer.DUPLICATE, Answer.SOLD_OUT}
+    assert {each.answer for each in answers} == {EntryAnswer.ACCEPTED, EntryAnswer.DUPLICATE, EntryAnswer.SOLD_OUT}
 
 
 async def test_those_who_come_together_are_asked_together(shop: Shop):
@@ -248,7 +248,7 @@ async def test_whoever_gives_up_waiting_keeps_nobody_else_from_his_answer(shop: 
         tasks[0].cancel()
 
     assert [task.cancelled() for task in tasks] == [True, False, False]
-    assert [(task.result()).answer for task in tasks[1:]] == [Answer.ACCEPTED] * 2
+    assert [(task.result()).answer for task in tasks[1:]] == [EntryAnswer.ACCEPTED] * 2
 
 
 @pytest.mark.parametrize(
@@ -317,5 +317,5 @@ async def _compare(url: str, file: Path, attempts: list[tuple[str, str | None]],
                 inside[user] = len(inside) + 1, key
                 assert answer == accepted(len(inside))
             else:
-                assert answer == Entered(Answer.SOLD_OUT)
+                assert answer == EntryReceipt(EntryAnswer.SOLD_OUT)
         assert [entry.user for entry in await shop.line(campaign)] == list(inside)

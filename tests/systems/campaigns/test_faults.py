@@ -16,9 +16,8 @@ from tidegate.core.errors import DatabaseUnavailable
 from tidegate.runtime import outage
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import deciding, manager, scripts
-from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
-from tidegate.systems.campaigns.campaigns import CampaignChange
+from tidegate.systems.campaigns import decider, scripts, worker
+from tidegate.systems.campaigns.model import Campaign, CampaignChange, CampaignEntry, EntryOutcome, EntryVerdict
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 
@@ -66,15 +65,15 @@ async def test_an_entry_that_alone_meets_an_outage_is_put_aside_while_the_others
     works: Works, monkeypatch: pytest.MonkeyPatch, others: list[str]
 ):
     """The database serves everything else, so the failure is about the entry; it does not hold up its campaign."""
-    monkeypatch.setattr(deciding, "_AWAY_S", 0.05)
+    monkeypatch.setattr(decider, "_AWAY_S", 0.05)
     monkeypatch.setattr(
         outage, "OUTAGE_PAUSES", Backoff(first=timedelta(milliseconds=1), most=timedelta(milliseconds=20))
     )
 
-    def apply(tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+    def apply(tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> Sequence[EntryOutcome]:
         if any(entry.user == "bad" for entry in entries):
             raise DatabaseUnavailable("the connection broke")
-        return [Outcome(verdict=Verdict.ISSUED) for _ in entries]
+        return [EntryOutcome(verdict=EntryVerdict.ISSUED) for _ in entries]
 
     monkeypatch.setattr(works.picky, "apply", apply)
     await works.open(kind="PICKY", stock=10)
@@ -111,11 +110,13 @@ async def test_a_failure_is_tried_again_and_may_pass(works: Works):
         kind = "MOODY"
         tries = 0
 
-        def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+        def apply(
+            self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]
+        ) -> Sequence[EntryOutcome]:
             self.tries += 1
             if self.tries < 3:
                 raise RuntimeError("not now")
-            return [Outcome(verdict=Verdict.ISSUED)] * len(entries)
+            return [EntryOutcome(verdict=EntryVerdict.ISSUED)] * len(entries)
 
     works.campaigns._kinds = ["MOODY"]  # pyright: ignore[reportPrivateUsage]
     await works.open(kind="MOODY")
@@ -129,7 +130,7 @@ async def test_a_failure_is_tried_again_and_may_pass(works: Works):
 async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(deciding, "_AWAY_S", 0.01)  # it is away for longer
+    monkeypatch.setattr(decider, "_AWAY_S", 0.01)  # it is away for longer
     await works.open()
     await works.instance()
     transaction, away = works.database.transaction, True
@@ -143,7 +144,7 @@ async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     await works.enter("ann")
     await works.until(lambda: _is_pending(works, 1))
     await observe_absence(0.3)  # longer than a quiet campaign has a consumer pool
-    assert (await works.status()).hands == ["one"], "it has something in hand"
+    assert (await works.status()).processes == ["one"], "it has something in hand"
     away = False
 
     await works.until_decided(1)
@@ -153,7 +154,7 @@ async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
 async def test_a_consumer_pool_that_falls_over_a_defect_gives_everything_back_and_another_comes(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(manager, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=1)))
+    monkeypatch.setattr(worker, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=1)))
     await works.open()
     settle = scripts.settle
 
@@ -226,7 +227,7 @@ async def test_a_process_that_does_not_know_the_kind_leaves_entries_to_those_who
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     """As while a new version is rolled out: nothing is wrong with the entries, so none becomes a dead letter."""
-    monkeypatch.setattr(manager, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=50)))
+    monkeypatch.setattr(worker, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=50)))
     works.campaigns._kinds = [Novel.kind]  # pyright: ignore[reportPrivateUsage]
     await works.open(total=50, kind=Novel.kind, stock=50)
     old = await works.instance("old")

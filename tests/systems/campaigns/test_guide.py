@@ -20,8 +20,8 @@ from tests.systems.campaigns.serving import served
 from tests.waiting import patience
 from tidegate.connections import open_context, open_valkey
 from tidegate.settings import Settings
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.opening import OpenCampaigns, open_campaigns
+from tidegate.systems.campaigns.service import Campaigns
+from tidegate.systems.campaigns.system import OpenCampaigns, open_campaigns
 
 GUIDE = ROOT / "docs" / "guides" / "campaigns.md"
 UNCHANGING = {"answer", "number", "campaign", "user", "state", "depth", "dead", "entered", "is_installed", "points"}
@@ -131,7 +131,7 @@ async def test_the_other_commands_do_what_they_say(tmp_path: Path):
     assert result.out == "ann: pending, number 1\n"
     assert (full.code, full.out) == (3, "bob: SOLD_OUT\n")
     assert "in line  1, of which 0 are being decided" in status.out
-    assert "at work  nobody yet" in status.out
+    assert "serving  none yet" in status.out
     assert (entries.out, dead.out, replayed.out) == ("no entries are decided\n", "", "0 letters replayed\n")
     assert (json.loads(stopped.out)["state"], json.loads(told.out)["depth"]) == ("stopped", 1)
     assert all(each.code == 1 and each.err for each in wrong)

@@ -16,11 +16,10 @@ from tests.waiting import patience
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import FIRST_COME
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.first_come import FirstCome
-from tidegate.systems.campaigns.kinds import Kinds
-from tidegate.systems.campaigns.manager import CampaignManager
+from tidegate.systems.campaigns.kinds import FirstCome, Kinds
+from tidegate.systems.campaigns.model import FIRST_COME
+from tidegate.systems.campaigns.worker import CampaignWorker
 
 PLACE = f"/v1/campaigns/{CAMPAIGN}"
 NEW: dict[str, Any] = {"id": CAMPAIGN, "kind": FIRST_COME, "total_count": 2}
@@ -49,7 +48,7 @@ async def test_a_campaign_is_made_started_changed_looked_at_and_stopped(client: 
     changed = await client.ask("PUT", PLACE, json={"stock": 5, "title": "Autumn"})
     assert (changed.json["stock"], changed.json["title"], changed.json["total_count"]) == (5, "Autumn", 2)
     shown = (await client.get(PLACE)).json
-    assert (shown["campaign"]["stock"], shown["depth"], shown["hands"], shown["idle_ms"]) == (5, 0, [], None)
+    assert (shown["campaign"]["stock"], shown["depth"], shown["processes"], shown["idle_ms"]) == (5, 0, [], None)
 
     stopped = (await client.post(f"{PLACE}/stop")).json
     assert stopped["state"] == "stopped"
@@ -142,12 +141,12 @@ async def test_two_keys_that_differ_are_refused(client: Client):
     assert (await client.post(f"{PLACE}/entries", {"user": "a", "key": "k2"}, headers=sent)).status == 422
 
 
-def telling(shop: Works) -> CampaignManager:
+def telling(shop: Works) -> CampaignWorker:
     """One that tells those who listen."""
     kinds, campaigns = Kinds([FirstCome()]), shop.campaigns
     tell = campaigns.result_feed.decided
     context = ConsumerContext(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
-    return CampaignManager(context, campaigns.installer)
+    return CampaignWorker(context, campaigns.installer)
 
 
 async def test_whoever_listens_is_told_when_his_entry_is_decided(shop: Works, client: Client):

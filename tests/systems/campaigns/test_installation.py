@@ -14,9 +14,9 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import NotFound
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.campaigns import CampaignChange
-from tidegate.systems.campaigns.install import Installer
+from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.installation import CampaignInstaller
+from tidegate.systems.campaigns.model import CampaignChange
 from tidegate.systems.campaigns.tables import campaign_entries, campaigns
 
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -38,7 +38,7 @@ async def test_after_a_loss_the_door_knows_everybody_again_and_numbers_go_on(sho
     assert await shop.line() == [], "with the same key the answer is the same, and nobody is in line again"
     assert (await shop.campaigns.enter(CAMPAIGN, "user-7", "other")).answer == "DUPLICATE"
     assert (await shop.campaigns.enter(CAMPAIGN, "ann")).number == 2301
-    assert (await shop.database.read(records.get, CAMPAIGN)).epoch == 2, "one restoration for all who came"
+    assert (await shop.database.read(campaign_store.get, CAMPAIGN)).epoch == 2, "one restoration for all who came"
     assert [entry.epoch for entry in await shop.line()] == [2]
 
 
@@ -46,7 +46,7 @@ async def test_whoever_finds_at_the_same_time_that_it_is_lost_restores_it_once(s
     await shop.open()
     await shop.valkey.execute("FLUSHALL")
     await asyncio.gather(*(shop.campaigns.installer.restore(CAMPAIGN) for _ in range(5)))
-    assert (await shop.database.read(records.get, CAMPAIGN)).epoch == 2
+    assert (await shop.database.read(campaign_store.get, CAMPAIGN)).epoch == 2
 
 
 async def test_a_name_that_somebody_made_up_costs_no_transaction_that_writes(
@@ -75,7 +75,7 @@ async def test_an_installation_that_comes_late_changes_nothing(shop: Shop):
     campaign = await shop.open(total=2)
     await shop.campaigns.stop(CAMPAIGN)
 
-    installer = Installer(shop.valkey, shop.database)
+    installer = CampaignInstaller(shop.valkey, shop.database)
     assert await installer._tell(campaign, counters=()) == b"newer"  # pyright: ignore[reportPrivateUsage]
     assert (await shop.campaigns.enter(CAMPAIGN, "ann")).answer == "NOT_OPEN"
 

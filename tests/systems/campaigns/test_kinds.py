@@ -4,8 +4,7 @@ import pytest
 
 from tests.systems.campaigns.working import Picky
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
-from tidegate.systems.campaigns.first_come import FirstCome
-from tidegate.systems.campaigns.kinds import Kinds, load_kind
+from tidegate.systems.campaigns.kinds import FirstCome, Kinds, load_kind
 
 
 class Unnamed:

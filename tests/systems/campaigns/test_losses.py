@@ -12,7 +12,7 @@ from tests.systems.campaigns.working import Works, works_at
 from tests.waiting import look_again
 from tidegate.core.errors import Unavailable
 from tidegate.storage.valkey.connection import connected
-from tidegate.systems.campaigns.campaign import POINTS
+from tidegate.systems.campaigns.model import POINTS
 
 USERS = [f"user-{n}" for n in range(200)]
 

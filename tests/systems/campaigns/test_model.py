@@ -22,14 +22,20 @@ from tidegate.core.ids import new_id
 from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import records, scripts
-from tidegate.systems.campaigns.applying import Applied, apply_entries
-from tidegate.systems.campaigns.campaign import Campaign, CampaignPlan, Decided, Entry, Outcome, Verdict
+from tidegate.systems.campaigns import campaign_store, scripts
 from tidegate.systems.campaigns.consumer_context import campaign_stream
-from tidegate.systems.campaigns.keys import GROUP, process_keys
-from tidegate.systems.campaigns.kinds import Kinds
-from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
+from tidegate.systems.campaigns.entry_decisions import AppliedEntries, apply_entries
+from tidegate.systems.campaigns.kinds import Kinds, Points
+from tidegate.systems.campaigns.model import (
+    Campaign,
+    CampaignEntry,
+    CampaignPlan,
+    DecidedEntry,
+    EntryOutcome,
+    EntryVerdict,
+)
+from tidegate.systems.campaigns.recovery import RecoverableCampaigns
+from tidegate.systems.campaigns.scripts import GROUP, process_keys
 
 STOCK = 6
 IDLE_MS = 1000
@@ -43,16 +49,19 @@ class Moody(Points):
 
     kind = "MOODY"
 
-    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> Sequence[EntryOutcome]:
         given = [entry for entry in entries if not entry.user.startswith("no")]
         if given:
             super().apply(tx, campaign, given)
-        issued, refused = Outcome(verdict=Verdict.ISSUED, points=1), Outcome(verdict=Verdict.REFUSED, reason="no")
+        issued, refused = (
+            EntryOutcome(verdict=EntryVerdict.ISSUED, points=1),
+            EntryOutcome(verdict=EntryVerdict.REFUSED, reason="no"),
+        )
         return [refused if entry.user.startswith("no") else issued for entry in entries]
 
 
 KINDS = Kinds([Moody()])
-DECODER = msgspec.json.Decoder(Entry)
+DECODER = msgspec.json.Decoder(CampaignEntry)
 
 
 class Process:
@@ -64,8 +73,8 @@ class Process:
         self.stream = campaign_stream(machine.valkey, machine.campaign, machine.shop.campaigns.settings, machine.clock)
         self.consumer = self.stream.consumer(name)
         self.is_serving = False
-        self.read: list[tuple[str, Entry]] = []
-        self.applied: list[tuple[list[tuple[str, Entry]], Applied]] = []
+        self.read: list[tuple[str, CampaignEntry]] = []
+        self.applied: list[tuple[list[tuple[str, CampaignEntry]], AppliedEntries]] = []
 
     async def take_call(self) -> None:
         calls = self.machine.keys["wakeups"]
@@ -138,7 +147,7 @@ class Works(RuleBasedStateMachine):
     def born(self) -> Process:
         return Process(self, f"p{next(self.names)}")
 
-    def decode(self, payload: bytes) -> Entry:
+    def decode(self, payload: bytes) -> CampaignEntry:
         return DECODER.decode(payload)
 
     @rule(users=st.lists(st.sampled_from(USERS), min_size=1, max_size=4))
@@ -223,7 +232,7 @@ class Works(RuleBasedStateMachine):
         numbers = {row.number for row in rows} | {entry.number for entry in (*line, *letters)} | self.discarded
         assert set(self.accepted.values()) <= numbers, "an entry is lost"
 
-        issued = {row.user: row.number for row in rows if row.outcome.verdict is Verdict.ISSUED}
+        issued = {row.user: row.number for row in rows if row.outcome.verdict is EntryVerdict.ISSUED}
         assert len(issued) == campaign.issued <= STOCK
         assert points == dict.fromkeys(issued, 1), "something happened twice, or not at all"
         unsettled = sum(issued.get(entry.user) == entry.number for entry in (*line, *letters))
@@ -234,7 +243,7 @@ class Works(RuleBasedStateMachine):
         if any(process.is_serving for process in self.alive):
             assert await self.valkey.execute("EXISTS", self.keys["stream"]), "somebody still uses what was torn down"
 
-    async def look(self) -> tuple[list[Entry], list[Entry], int, int]:
+    async def look(self) -> tuple[list[CampaignEntry], list[CampaignEntry], int, int]:
         """Who is in line, who is a dead letter, how many of the line are pending, and how many the door counts."""
         keys = self.keys
         line, dead, pending, issued = await self.valkey.pipeline(
@@ -279,7 +288,7 @@ class Works(RuleBasedStateMachine):
             **self.keys,
         )
 
-    async def settle(self, batch: list[tuple[str, Entry]], applied: Applied) -> None:
+    async def settle(self, batch: list[tuple[str, CampaignEntry]], applied: AppliedEntries) -> None:
         decisions = zip(batch, applied.decisions, strict=True)
         await scripts.settle(
             self.valkey,
@@ -323,11 +332,11 @@ class Works(RuleBasedStateMachine):
         assert await self.valkey.execute("EXISTS", self.keys["stream"], self.keys["processes"], self.keys["busy"]) == 0
 
 
-def _everything(tx: Transaction, ident: str, users: list[str]) -> tuple[Campaign, list[Decided], dict[str, int]]:
+def _everything(tx: Transaction, ident: str, users: list[str]) -> tuple[Campaign, list[DecidedEntry], dict[str, int]]:
     """The campaign, its rows, and the points of those of these users who have some."""
-    points = {user: records.points_of(tx, user) for user in users}
+    points = {user: campaign_store.points_of(tx, user) for user in users}
     has_some = {user: count for user, count in points.items() if count}
-    return records.get(tx, ident), records.entries(tx, ident, None, 500), has_some
+    return campaign_store.get(tx, ident), campaign_store.entries(tx, ident, None, 500), has_some
 
 
 def test_nothing_is_lost_and_nothing_happens_twice(embedded_url: str):

@@ -28,8 +28,8 @@ async def test_a_process_takes_an_entry_and_works_on_it(tmp_path: Path):
         assert events[-1].data["state"] == "issued"
         # What was decided is told before its message is acknowledged.
         status = await client.until("/v1/campaigns/autumn", lambda told: told["depth"] == 0)
-        assert (len(status["hands"]), status["consumers"]) == (1, 1)
+        assert (len(status["processes"]), status["consumers"]) == (1, 1)
         figures = (await client.get("/metrics")).body.decode()
-        assert "campaign_crews 1.0" in figures
+        assert "campaign_consumer_pools 1.0" in figures
         assert 'campaign_processed_total{outcome="issued"} 1.0' in figures
         assert (await server.stop())["is_clean"]

@@ -13,8 +13,8 @@ from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.primitives.membership import Membership
 from tidegate.runtime.recoverer import Recoverer
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.keys import process_keys
-from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
+from tidegate.systems.campaigns.recovery import RecoverableCampaigns
+from tidegate.systems.campaigns.scripts import process_keys
 
 LEASE = timedelta(seconds=10)
 
@@ -47,7 +47,7 @@ async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
 
     assert await quiet.recoverable().take_over("dead") == 2
     status = await quiet.status()
-    assert (status.hands, status.pending, status.lag, status.is_called) == ([], 0, 3, True)
+    assert (status.processes, status.pending, status.lag, status.is_woken) == ([], 0, 3, True)
     assert sorted(await quiet.wakeups()) == [CAMPAIGN.encode(), b"other"]
     assert await quiet.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
     assert await quiet.recoverable().take_over("dead") == 0, "twice is harmless"
@@ -126,10 +126,10 @@ async def test_hands_that_nobody_knows_are_removed_at_the_second_look(quiet: Wor
 
     assert await recoverable.holders() == {"stranger"}
     assert await recoverable.sweep_idle() == 10_000, "as soon as it must have joined again"
-    assert (await quiet.status()).hands == ["stranger"], "it may be about to join again"
+    assert (await quiet.status()).processes == ["stranger"], "it may be about to join again"
     assert await recoverable.sweep_idle() > 200_000
     status = await quiet.status()
-    assert (status.hands, status.lag, status.is_called) == ([], 3, True)
+    assert (status.processes, status.lag, status.is_woken) == ([], 3, True)
 
 
 async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path, embedded: Valkey, clock: ManualClock):
@@ -144,13 +144,13 @@ async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path
         recoverer = Recoverer(leader, [recoverable], losses=lambda: losses, now_ms=lambda: to_ms(clock.now()))
 
         assert (await recoverer.fire() or 0) < milliseconds(LEASE)
-        assert (await works.status()).hands == ["dead"]
+        assert (await works.status()).processes == ["dead"]
         clock.advance(LEASE)
         for _ in range(3):  # the server has to accept writes for a while
-            assert (await works.status()).hands == ["dead"]
+            assert (await works.status()).processes == ["dead"]
             clock.advance(timedelta(milliseconds=await recoverer.fire() or 0))
         await recoverer.fire()
-        assert (await works.status()).hands == []
+        assert (await works.status()).processes == []
         assert await works.wakeups() == [CAMPAIGN.encode()], "its first call, which nobody took, is enough"
 
         await embedded.execute("DEL", works.keys()["wakeups"])

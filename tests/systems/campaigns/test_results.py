@@ -15,8 +15,8 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.metrics import REGISTRY
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import Answer, CampaignPlan
-from tidegate.systems.campaigns.gauges import CampaignGauges
+from tidegate.systems.campaigns.metrics import CampaignGauges
+from tidegate.systems.campaigns.model import CampaignPlan, EntryAnswer
 from tidegate.systems.campaigns.tables import campaign_entries
 
 
@@ -101,7 +101,7 @@ async def test_the_figures_are_of_all_campaigns_together(shop: Works):
     before = _value("campaign_entries_total", answer="sold_out")
     for user in ("a", "b", "c"):
         await shop.campaigns.enter(CAMPAIGN, user)
-    assert (await shop.campaigns.enter("winter", "a")).answer is Answer.ACCEPTED
+    assert (await shop.campaigns.enter("winter", "a")).answer is EntryAnswer.ACCEPTED
     dead = ("dead.message", "1-1", "dead.deliveries", 1, "dead.reason", "x", "dead.at_ms", 1)
     await shop.valkey.execute("XADD", shop.keys("winter")["dead"], "*", "payload", "x", *dead)
 

@@ -14,7 +14,7 @@ from tidegate.primitives.stream import Consumer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.consumer_context import campaign_stream
-from tidegate.systems.campaigns.keys import GROUP, process_keys
+from tidegate.systems.campaigns.scripts import GROUP, process_keys
 
 IDLE_MS = 30_000
 QUIET = timedelta(milliseconds=IDLE_MS)
@@ -115,7 +115,7 @@ async def test_nobody_retires_while_something_is_unread(consumers: Consumers):
     consumers.clock.advance(QUIET)
 
     assert await consumers.leave("one") == [b"unread"]
-    assert (await consumers.shop.campaigns.status(CAMPAIGN)).hands == ["one"]
+    assert (await consumers.shop.campaigns.status(CAMPAIGN)).processes == ["one"]
 
 
 async def test_nobody_leaves_with_messages_of_his_own_in_hand_not_even_when_told_to(consumers: Consumers):

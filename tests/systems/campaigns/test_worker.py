@@ -14,10 +14,10 @@ from tests.waiting import observe_absence, patience, random_moment
 from tidegate.core.errors import NotFound
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import consumer_pool as consumer_pool_module
-from tidegate.systems.campaigns import manager as manager_module
+from tidegate.systems.campaigns import worker as manager_module
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
-from tidegate.systems.campaigns.keys import process_keys
-from tidegate.systems.campaigns.manager import CampaignManager
+from tidegate.systems.campaigns.scripts import process_keys
+from tidegate.systems.campaigns.worker import CampaignWorker
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ async def test_to_start_and_to_stop_twice_is_harmless(works: Works):
     await asyncio.gather(manager.start(CAMPAIGN), manager.start(CAMPAIGN))
     await manager.start(CAMPAIGN)
     assert [(pool.campaign, pool.consumers) for pool in manager.pools] == [(CAMPAIGN, 3)]
-    assert (await works.status()).hands == ["one"]
+    assert (await works.status()).processes == ["one"]
 
     await asyncio.gather(manager.stop(CAMPAIGN), manager.stop(CAMPAIGN))
     await manager.stop(CAMPAIGN)
     assert manager.pools == []
-    assert (await works.status()).hands == []
+    assert (await works.status()).processes == []
     with pytest.raises(NotFound):
         await manager.start("nothing")
 
@@ -72,7 +72,7 @@ async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
         async with patience():
             await manager.stop(CAMPAIGN)
     status = await works.status()
-    assert (status.hands, status.pending, status.lag, status.is_called) == ([], 0, 50, True)
+    assert (status.processes, status.pending, status.lag, status.is_woken) == ([], 0, 50, True)
 
     await works.instance("two")
     await works.until_decided(50)
@@ -212,7 +212,7 @@ async def test_a_service_that_stops_leaves_calls_and_messages_to_others(waiting:
     async with patience():
         await one.stop()
 
-    assert (await waiting.status()).hands == []
+    assert (await waiting.status()).processes == []
     hand = process_keys(waiting.valkey, "one")
     assert await waiting.valkey.execute("EXISTS", hand["served"], hand["taken"]) == 0
     await waiting.enter("bob")
@@ -225,14 +225,14 @@ async def test_a_process_serves_no_more_campaigns_than_it_has_connections_for(
 ):
     """Neither those that it finds busy when it starts, nor those that call all at once."""
     monkeypatch.setattr(manager_module, "_MOST_POOLS", 2)
-    most, begin = 0, CampaignManager._begin  # pyright: ignore[reportPrivateUsage]
+    most, begin = 0, CampaignWorker._begin  # pyright: ignore[reportPrivateUsage]
 
-    def count(manager: CampaignManager, campaign: str, total_count: int) -> None:
+    def count(manager: CampaignWorker, campaign: str, total_count: int) -> None:
         nonlocal most
         begin(manager, campaign, total_count)
         most = max(most, len(manager.pools))
 
-    monkeypatch.setattr(CampaignManager, "_begin", count)
+    monkeypatch.setattr(CampaignWorker, "_begin", count)
     names = [f"c-{n}" for n in range(8)]
     for name in names:
         await works.open(name)

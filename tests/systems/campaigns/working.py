@@ -15,15 +15,12 @@ from tests.waiting import PATIENCE_S, look_again
 from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
-from tidegate.systems.campaigns.campaigns import CampaignStatus
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.first_come import FirstCome
-from tidegate.systems.campaigns.kinds import CampaignKind, Kinds
-from tidegate.systems.campaigns.manager import CampaignManager
-from tidegate.systems.campaigns.points import Points
-from tidegate.systems.campaigns.recoverable_work import RecoverableCampaigns
+from tidegate.systems.campaigns.kinds import CampaignKind, FirstCome, Kinds, Points
+from tidegate.systems.campaigns.model import Campaign, CampaignEntry, CampaignStatus, EntryOutcome, EntryVerdict
+from tidegate.systems.campaigns.recovery import RecoverableCampaigns
 from tidegate.systems.campaigns.tables import campaign_entries
+from tidegate.systems.campaigns.worker import CampaignWorker
 
 FAST: dict[str, Any] = {
     "poll_interval_ms": 10,
@@ -41,15 +38,15 @@ class Picky:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
 
-    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[Entry]) -> Sequence[Outcome]:
+    def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> Sequence[EntryOutcome]:
         self.asked.update(entry.user for entry in entries)
         for entry in entries:
             if entry.user.startswith("poison"):
                 raise ZeroDivisionError(f"{entry.user} is poison")
         return [
-            Outcome(verdict=Verdict.REFUSED, reason="it said no")
+            EntryOutcome(verdict=EntryVerdict.REFUSED, reason="it said no")
             if entry.user.startswith("no")
-            else Outcome(verdict=Verdict.ISSUED)
+            else EntryOutcome(verdict=EntryVerdict.ISSUED)
             for entry in entries
         ]
 
@@ -59,7 +56,7 @@ class Instance:
     """One process's part."""
 
     owner: str
-    manager: CampaignManager
+    manager: CampaignWorker
     stopping: asyncio.Event
     running: asyncio.Task[None]
 
@@ -77,7 +74,7 @@ class Works(Shop):
     told: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     instances: list[Instance] = field(default_factory=list[Instance])
 
-    def manager(self, owner: str, *kinds: CampaignKind, valkey: Valkey | None = None) -> CampaignManager:
+    def manager(self, owner: str, *kinds: CampaignKind, valkey: Valkey | None = None) -> CampaignWorker:
         context = ConsumerContext(
             valkey or self.valkey,
             self.database,
@@ -86,7 +83,7 @@ class Works(Shop):
             self.campaigns.settings,
             on_decided=self._decided,
         )
-        return CampaignManager(context, self.campaigns.installer)
+        return CampaignWorker(context, self.campaigns.installer)
 
     async def instance(self, owner: str = "one", *kinds: CampaignKind) -> Instance:
         """One that listens for calls."""
@@ -130,7 +127,7 @@ class Works(Shop):
 
         async def is_so() -> bool:
             exists = await self.valkey.execute("EXISTS", self.keys(campaign)["stream"])
-            return not exists and not (await self.status(campaign)).hands
+            return not exists and not (await self.status(campaign)).processes
 
         await self.until(is_so)
 

@@ -308,7 +308,7 @@ ROOM_WATCHERS = Gauge(
     "room_watchers", "Open event streams of visitors that follow their place.", ["room"], registry=REGISTRY
 )
 
-# systems/campaigns: counted where it happens, or computed by campaigns/gauges.py at scrape time
+# systems/campaigns: counted where it happens, or computed by campaigns/metrics.py at scrape time
 CAMPAIGN_ENTRIES = Counter(
     "campaign_entries",
     "Attempts to enter a campaign, by answer: accepted, duplicate, sold_out, not_open, busy.",
@@ -323,7 +323,7 @@ CAMPAIGN_PROCESSED = Counter(
 )
 _from_zero(CAMPAIGN_ENTRIES, "accepted", "duplicate", "sold_out", "not_open", "busy")
 _from_zero(CAMPAIGN_PROCESSED, "issued", "refused", "sold_out", "known")
-CAMPAIGN_CREWS = Gauge("campaign_crews", "Campaigns that this process works on.", registry=REGISTRY)
+CAMPAIGN_CONSUMER_POOLS = Gauge("campaign_consumer_pools", "Campaigns that this process serves.", registry=REGISTRY)
 CAMPAIGN_CONSUMERS = Gauge("campaign_consumers", "Consumers of campaigns in this process.", registry=REGISTRY)
 CAMPAIGNS_ACTIVE = Gauge("campaigns_active", "Campaigns with undecided entries or with consumers.", registry=REGISTRY)
 CAMPAIGN_PENDING = Gauge("campaign_pending", "Entries of all campaigns that are not decided.", registry=REGISTRY)

@@ -1,5 +1,5 @@
--- How many messages there are, and how many of them were delivered to somebody and are not done.
--- What is done is deleted in the same step, so whatever is not pending was not read by anybody.
+-- Return the number of messages, and how many of them are delivered and not settled.
+-- Settled messages are deleted in the same step, so messages that are not pending are unread.
 local function backlog(keys, group)
   local found = redis.pcall('XPENDING', keys.stream, group)
   if found.err then

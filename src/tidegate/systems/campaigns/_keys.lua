@@ -1,4 +1,4 @@
--- The keys of one campaign, and those that all campaigns share. Scripts get them as the table `keys`.
+-- The keys of one campaign, and those that all campaigns share. Scripts receive them as the table `keys`.
 ---@key book       hash    kind, state, opens_ms, closes_ms, stock, issued, next, epoch, last_ms, sold_out
 ---@key stream     stream  undecided entries
 ---@key dead       stream  dead letters

@@ -1,4 +1,4 @@
-"""Campaigns in SQL. Entries are written where they are decided (`applying.py`); here they are read."""
+"""Campaigns and decided entries in SQL. Entries are written by `entry_decisions.py`."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,27 +9,27 @@ from sqlalchemy import ColumnElement, Row, and_, delete, func, or_, select, upda
 
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.storage.sql import Transaction
-from tidegate.systems.campaigns.campaign import (
+from tidegate.systems.campaigns.model import (
     Campaign,
     CampaignExists,
     CampaignInUse,
     CampaignPlan,
     CampaignState,
-    Decided,
-    Outcome,
-    Verdict,
+    DecidedEntry,
+    EntryOutcome,
+    EntryVerdict,
     require_times,
 )
 from tidegate.systems.campaigns.tables import campaign_entries, campaigns, point_accounts
 
 _c, _e = campaigns.c, campaign_entries.c
 _DELETING = "deleting"
-"""The state of a campaign that is being deleted; it is not found any more. See `removal.py`."""
+"""State of a campaign that is being deleted; it is not found any more. See `deletion.py`."""
 _THERE = _c.state != _DELETING
 
 
 class IssuedUser(NamedTuple):
-    """What the door's memory holds of a user, from SQL."""
+    """An accepted user as the server has to remember it, read from SQL."""
 
     user: str
     number: int
@@ -37,7 +37,7 @@ class IssuedUser(NamedTuple):
 
 
 def create(tx: Transaction, plan: CampaignPlan) -> Campaign:
-    """Write a campaign that nobody may enter yet; raise `CampaignExists`."""
+    """Create a campaign that users cannot enter yet. Raises `CampaignExists`."""
     row = {
         "id": plan.id,
         "kind": plan.kind,
@@ -59,34 +59,34 @@ def create(tx: Transaction, plan: CampaignPlan) -> Campaign:
 
 
 def get(tx: Transaction, ident: str) -> Campaign:
-    """One campaign; raise `NotFound`."""
+    """Return a campaign. Raises `NotFound`."""
     return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE)).one_or_none())
 
 
 def page(tx: Transaction, after: str | None, limit: int) -> list[Campaign]:
-    """Campaigns by id, those behind `after`."""
+    """Return campaigns ordered by id, starting after `after`."""
     query = select(campaigns).where(_THERE).order_by(_c.id).limit(limit)
     return [_campaign(row) for row in tx.execute(query if after is None else query.where(_c.id > after))]
 
 
 def ids(tx: Transaction, after: str | None, limit: int) -> list[str]:
-    """Ids of campaigns, in their order, those behind `after`."""
+    """Return ids of campaigns in order, starting after `after`."""
     query = select(_c.id).where(_THERE).order_by(_c.id).limit(limit)
     return list(tx.execute(query if after is None else query.where(_c.id > after)).scalars())
 
 
 def locked(tx: Transaction, ident: str) -> Campaign:
-    """One campaign, which nobody else changes until the commit; raise `NotFound`."""
+    """Return a campaign, locked until the commit. Raises `NotFound`."""
     return _found(ident, tx.execute(select(campaigns).where(_c.id == ident, _THERE).with_for_update()).one_or_none())
 
 
 def touch(tx: Transaction, ident: str) -> None:
-    """Write the row of a campaign without a change: succeeds only where the database accepts writes."""
+    """Write the row of a campaign without changing it; succeeds only if the database accepts writes."""
     tx.execute(update(campaigns).where(_c.id == ident).values(title=_c.title))
 
 
 def start(tx: Transaction, ident: str, starts_at: datetime | None, ends_at: datetime | None) -> Campaign:
-    """Open it, from its start until its end; times that are not given stay what they are. Twice is harmless."""
+    """Open a campaign from its start until its end; times that are not given are kept. Safe to repeat."""
     campaign = locked(tx, ident)
     starts_at, ends_at = starts_at or campaign.starts_at or tx.now, ends_at or campaign.ends_at
     require_times(starts_at, ends_at)
@@ -96,12 +96,12 @@ def start(tx: Transaction, ident: str, starts_at: datetime | None, ends_at: date
 
 
 def stop(tx: Transaction, ident: str) -> Campaign:
-    """Let nobody enter any more; what was accepted is still decided. Twice is harmless."""
+    """Stop a campaign: users cannot enter any more, and accepted entries are still decided. Safe to repeat."""
     return _change(tx, locked(tx, ident), {"state": CampaignState.STOPPED})
 
 
 def alter(tx: Transaction, ident: str, changes: Mapping[str, Any]) -> Campaign:
-    """Change some columns. A stock below what is issued already is refused: nothing is taken back."""
+    """Change some columns. A stock below the number of issued entries is refused."""
     campaign = locked(tx, ident)
     stock = changes.get("stock")
     if stock is not None and stock < campaign.issued:
@@ -112,14 +112,14 @@ def alter(tx: Transaction, ident: str, changes: Mapping[str, Any]) -> Campaign:
 
 
 def ended_before(tx: Transaction, before: datetime, after: str, limit: int) -> list[str]:
-    """Ids, behind `after`, of campaigns that ended before a moment, and of those that are being deleted."""
+    """Return ids, after `after`, of campaigns that ended before a time, and of campaigns that are being deleted."""
     stopped = and_(_c.state == CampaignState.STOPPED, _c.changed_at < before)
     over = or_(_c.state == _DELETING, stopped, and_(_c.ends_at < before, _c.changed_at < before))
     return list(tx.execute(select(_c.id).where(over, _c.id > after).order_by(_c.id).limit(limit)).scalars())
 
 
 def begin_removal(tx: Transaction, ident: str) -> None:
-    """Mark a campaign as being deleted, twice is harmless; raise `NotFound`, or `CampaignInUse` where it is open."""
+    """Mark a campaign as being deleted; safe to repeat. Raises `NotFound`, or `CampaignInUse` if it is open."""
     row = tx.execute(select(_c.state, _c.ends_at).where(_c.id == ident).with_for_update()).one_or_none()
     if row is None:
         raise NotFound("campaign", ident)
@@ -129,7 +129,7 @@ def begin_removal(tx: Transaction, ident: str) -> None:
 
 
 def remove_entries(tx: Transaction, ident: str, most: int) -> int:
-    """Delete up to `most` entries of a campaign that is being deleted; how many there were."""
+    """Delete up to `most` entries of a campaign that is being deleted; return the number of deleted rows."""
     users = list(tx.execute(select(_e.user_id).where(_e.campaign == ident).limit(most)).scalars())
     if users:
         tx.execute(delete(campaign_entries).where(_e.campaign == ident, _e.user_id.in_(users)))
@@ -142,7 +142,7 @@ def finish_removal(tx: Transaction, ident: str) -> None:
 
 
 def begin_epoch(tx: Transaction, ident: str) -> tuple[Campaign, int]:
-    """A new epoch of numbers, and the highest number that was decided so far (0: none)."""
+    """Begin a new epoch of numbers; return the campaign, and the highest number that was decided so far (0: none)."""
     campaign = locked(tx, ident)
     highest = tx.execute(select(func.max(_e.number)).where(_e.campaign == ident)).scalar_one()
     changed = msgspec.structs.replace(campaign, epoch=campaign.epoch + 1)
@@ -151,10 +151,10 @@ def begin_epoch(tx: Transaction, ident: str) -> tuple[Campaign, int]:
 
 
 def issued_users(tx: Transaction, ident: str, after: IssuedUser | None, limit: int) -> list[IssuedUser]:
-    """Those whose entry stands, by number, behind `after`: what the door must remember of them."""
+    """Return users with issued entries by number, starting after `after`: what the server has to remember."""
     query = (
         select(_e.user_id, _e.number, _e.entry_key)
-        .where(_e.campaign == ident, _e.outcome == Verdict.ISSUED)
+        .where(_e.campaign == ident, _e.outcome == EntryVerdict.ISSUED)
         .order_by(_e.number, _e.user_id)
         .limit(limit)
     )
@@ -162,26 +162,26 @@ def issued_users(tx: Transaction, ident: str, after: IssuedUser | None, limit: i
     return [IssuedUser(*row) for row in rows]
 
 
-def decided(tx: Transaction, ident: str, user: str) -> Decided | None:
-    """What became of one user's entry; None: nothing yet."""
+def decided(tx: Transaction, ident: str, user: str) -> DecidedEntry | None:
+    """Return the decision about a user's entry; None if there is none yet."""
     row = tx.execute(select(campaign_entries).where(_e.campaign == ident, _e.user_id == user)).one_or_none()
     return None if row is None else _decided(row)
 
 
-def entries(tx: Transaction, ident: str, after: tuple[int, str] | None, limit: int) -> list[Decided]:
-    """Decided entries by number, those behind `after`."""
+def entries(tx: Transaction, ident: str, after: tuple[int, str] | None, limit: int) -> list[DecidedEntry]:
+    """Return decided entries by number, starting after `after`."""
     query = select(campaign_entries).where(_e.campaign == ident).order_by(_e.number, _e.user_id).limit(limit)
     return [_decided(row) for row in tx.execute(query if after is None else query.where(_behind(*after)))]
 
 
 def points_of(tx: Transaction, user: str) -> int:
-    """What a user has on his account."""
+    """Return the points of a user."""
     found = tx.execute(select(point_accounts.c.points).where(point_accounts.c.user_id == user)).scalar_one_or_none()
     return found or 0
 
 
 def _behind(number: int, user: str) -> ColumnElement[bool]:
-    """By number, and by user among those of different epochs that have the same."""
+    """Order by number; entries of different epochs with the same number are ordered by user."""
     return (_e.number > number) | ((_e.number == number) & (_e.user_id > user))
 
 
@@ -201,14 +201,16 @@ def _campaign(row: Row[*tuple[Any, ...]]) -> Campaign:
     return msgspec.convert(row, Campaign, from_attributes=True)
 
 
-def _decided(row: Row[*tuple[Any, ...]]) -> Decided:
+def _decided(row: Row[*tuple[Any, ...]]) -> DecidedEntry:
     found: Any = row
-    return Decided(
+    return DecidedEntry(
         campaign=found.campaign,
         user=found.user_id,
         number=found.number,
         epoch=found.epoch,
-        outcome=Outcome(verdict=Verdict(found.outcome), code=found.code, points=found.points, reason=found.reason),
+        outcome=EntryOutcome(
+            verdict=EntryVerdict(found.outcome), code=found.code, points=found.points, reason=found.reason
+        ),
         decided_at=found.decided_at,
         key=found.entry_key,
     )

@@ -1,4 +1,4 @@
-"""`tidegate campaign`: make, start, stop and look at campaigns; enter them, and see to what went wrong."""
+"""`tidegate campaign`: create, start, stop and show campaigns, enter users, and handle dead letters."""
 
 from __future__ import annotations
 
@@ -13,54 +13,52 @@ import typer
 from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.core.errors import InvalidArgument, NotFound
-from tidegate.systems.campaigns.campaign import (
+from tidegate.systems.campaigns.model import (
     FIRST_COME,
     LARGEST_PAGE,
-    Answer,
     Campaign,
     CampaignPlan,
     CampaignState,
-    Entered,
-    Result,
+    EntryAnswer,
+    EntryReceipt,
+    EntryResult,
 )
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.systems.campaigns.campaigns import Campaigns, CampaignStatus
-    from tidegate.systems.campaigns.dead_letters import Letter
+    from tidegate.systems.campaigns.dead_letters import CampaignDeadLetter
+    from tidegate.systems.campaigns.model import CampaignStatus
+    from tidegate.systems.campaigns.service import Campaigns
 
 T = TypeVar("T")
-
-app = typer.Typer(no_args_is_help=True, help="Campaigns: coupons for the first so many, points for all.")
-
-_TITLE = typer.Option(None, help="What people see.")
-_STARTS = typer.Option(None, "--starts-at", help="Nobody may enter before (ISO 8601, with its zone).")
-_ENDS = typer.Option(None, "--ends-at", help="Nobody may enter from then on (ISO 8601, with its zone).")
-
+app = typer.Typer(no_args_is_help=True, help="Campaigns: coupons for the first N users, points for all.")
+_TITLE = typer.Option(None, help="Title.")
+_STARTS = typer.Option(None, "--starts-at", help="Start (ISO 8601, with time zone).")
+_ENDS = typer.Option(None, "--ends-at", help="End (ISO 8601, with time zone).")
 _CAMPAIGN = typer.Argument(help="The id of a campaign.")
 _JSON = typer.Option(False, "--json", help="Print JSON.")
 _USER = typer.Argument(help="The id of a user.")
 _LETTERS = typer.Argument(None, help="Ids of dead letters, as `dead` shows them.")
-_ALL = typer.Option(False, "--all", help="Every letter that is there now.")
-_LINES = typer.Option(False, "--json", help="Print JSON, a line for each.")
-_LIMIT = typer.Option(50, min=1, max=LARGEST_PAGE, help="So many at most.")
+_ALL = typer.Option(False, "--all", help="All present dead letters.")
+_LINES = typer.Option(False, "--json", help="Print JSON lines.")
+_LIMIT = typer.Option(50, min=1, max=LARGEST_PAGE, help="Largest number of rows.")
 _CANNOT_ENTER = 3
 
 
 @app.command()
 def create(
-    campaign: str = typer.Argument(help="An id for the new campaign; it stands in addresses."),
+    campaign: str = typer.Argument(help="The id of the new campaign, which is used in addresses."),
     *,
-    kind: str = typer.Option(FIRST_COME, help="FIRST_COME, POINTS, or a kind of your own."),
-    total: int = typer.Option(min=1, help="How many entries are expected; for FIRST_COME also the stock."),
-    stock: int | None = typer.Option(None, min=0, help="How many are issued at most."),
-    points: int = typer.Option(0, min=0, help="What each user gets of a POINTS campaign."),
+    kind: str = typer.Option(FIRST_COME, help="FIRST_COME, POINTS, or a custom kind."),
+    total: int = typer.Option(min=1, help="Expected number of entries; for FIRST_COME also the default stock."),
+    stock: int | None = typer.Option(None, min=0, help="Largest number of issued entries."),
+    points: int = typer.Option(0, min=0, help="Points per user of a POINTS campaign."),
     title: str | None = _TITLE,
     starts_at: str | None = _STARTS,
     ends_at: str | None = _ENDS,
     as_json: bool = _JSON,
 ) -> None:
-    """Make a campaign. Nobody may enter until it is started."""
+    """Create a campaign. Users cannot enter until it is started."""
     plan = CampaignPlan(
         id=campaign,
         kind=kind,
@@ -78,16 +76,18 @@ def create(
 def alter(
     campaign: str = _CAMPAIGN,
     *,
-    total: int | None = typer.Option(None, min=1, help="How many entries are expected."),
-    stock: int | None = typer.Option(None, min=0, help="How many are issued at most; not less than are issued."),
-    points: int | None = typer.Option(None, min=0, help="What each user gets of a POINTS campaign."),
+    total: int | None = typer.Option(None, min=1, help="Expected number of entries."),
+    stock: int | None = typer.Option(
+        None, min=0, help="Largest number of issued entries; not below the number of issued ones."
+    ),
+    points: int | None = typer.Option(None, min=0, help="Points per user of a POINTS campaign."),
     title: str | None = _TITLE,
     starts_at: str | None = _STARTS,
     ends_at: str | None = _ENDS,
     as_json: bool = _JSON,
 ) -> None:
-    """Change a campaign, also while it runs. What is not named stays."""
-    from tidegate.systems.campaigns.campaigns import CampaignChange
+    """Change a campaign, also while it runs. Options that are not given keep their values."""
+    from tidegate.systems.campaigns.model import CampaignChange
 
     given: dict[str, Any] = {
         "total_count": total,
@@ -107,20 +107,20 @@ def alter(
 def start(
     campaign: str = _CAMPAIGN, *, starts_at: str | None = _STARTS, ends_at: str | None = _ENDS, as_json: bool = _JSON
 ) -> None:
-    """Let people enter, from the start until the end. Twice is harmless."""
+    """Let users enter from the start until the end. Safe to repeat."""
     begin, finish = moment("--starts-at", starts_at), moment("--ends-at", ends_at)
     _tell(ask(lambda campaigns: campaigns.start(campaign, begin, finish)), as_json=as_json)
 
 
 @app.command()
 def stop(campaign: str = _CAMPAIGN, *, as_json: bool = _JSON) -> None:
-    """Let nobody enter any more. What was accepted is still decided. Twice is harmless."""
+    """Stop a campaign: users cannot enter any more, and accepted entries are still decided. Safe to repeat."""
     _tell(ask(lambda campaigns: campaigns.stop(campaign)), as_json=as_json)
 
 
 @app.command()
 def delete(campaign: str = _CAMPAIGN, *, as_json: bool = _JSON) -> None:
-    """Delete a campaign that is over, with its entries and dead letters. Points stay. It cannot be undone."""
+    """Delete a campaign that is over, with its entries and dead letters. Points are kept. This cannot be undone."""
     ask(lambda campaigns: campaigns.delete(campaign))
     typer.echo(msgspec.json.encode({"deleted": campaign}) if as_json else f"{campaign}: deleted")
 
@@ -128,11 +128,11 @@ def delete(campaign: str = _CAMPAIGN, *, as_json: bool = _JSON) -> None:
 @app.command("list")
 def list_(
     *,
-    after: str | None = typer.Option(None, help="Only campaigns behind this one."),
-    limit: int = typer.Option(100, min=1, max=LARGEST_PAGE, help="So many at most."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON, a line for each."),
+    after: str | None = typer.Option(None, help="Only campaigns after this id."),
+    limit: int = typer.Option(100, min=1, max=LARGEST_PAGE, help="Largest number of rows."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON lines."),
 ) -> None:
-    """List campaigns."""
+    """List campaigns, ordered by id."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -143,7 +143,7 @@ def list_(
             typer.echo(msgspec.json.encode(each))
         return
     if not found:
-        typer.echo("There are no campaigns. Make one: tidegate campaign create NAME --total 100")
+        typer.echo("There are no campaigns. Create one: tidegate campaign create NAME --total 100")
         return
     table = Table("campaign", "kind", "state", "issued", "stock", box=None, pad_edge=False)
     for each in found:
@@ -155,7 +155,7 @@ def list_(
 
 @app.command()
 def status(campaign: str = _CAMPAIGN, *, as_json: bool = _JSON) -> None:
-    """Show what a campaign has given, how many are in line, and who works on it."""
+    """Show what a campaign has issued, its undecided entries, and the processes that serve it."""
     found = ask(lambda campaigns: campaigns.status(campaign))
     typer.echo(msgspec.json.encode(found) if as_json else describe(found))
 
@@ -166,20 +166,20 @@ def enter(
     user: str = _USER,
     *,
     key: str | None = typer.Option(None, help="The idempotency key."),
-    data: str | None = typer.Option(None, help="JSON for the processor of the campaign's kind."),
+    data: str | None = typer.Option(None, help="JSON for the campaign's kind."),
     as_json: bool = _JSON,
 ) -> None:
-    """Enter a user. Exit 3 where the answer is SOLD_OUT, NOT_OPEN or BUSY."""
+    """Enter a user. Exits with 3 if the answer is SOLD_OUT, NOT_OPEN or BUSY."""
     brought = _read(data)
     entered = ask(lambda campaigns: campaigns.enter(campaign, user, key, brought))
     typer.echo(msgspec.json.encode(entered) if as_json else f"{user}: {_worded(entered)}")
-    if entered.answer not in (Answer.ACCEPTED, Answer.DUPLICATE):
+    if entered.answer not in (EntryAnswer.ACCEPTED, EntryAnswer.DUPLICATE):
         raise typer.Exit(_CANNOT_ENTER)
 
 
 @app.command()
 def result(campaign: str = _CAMPAIGN, user: str = _USER, *, as_json: bool = _JSON) -> None:
-    """Show what became of a user's entry."""
+    """Show the state of a user's entry."""
     found = ask(lambda campaigns: campaigns.result(campaign, user))
     typer.echo(msgspec.json.encode(found) if as_json else f"{user}: {_told(found)}")
 
@@ -188,11 +188,11 @@ def result(campaign: str = _CAMPAIGN, user: str = _USER, *, as_json: bool = _JSO
 def entries(
     campaign: str = _CAMPAIGN,
     *,
-    after: int | None = typer.Option(None, min=0, help="Only entries behind this number."),
+    after: int | None = typer.Option(None, min=0, help="Only entries after this number."),
     limit: int = _LIMIT,
     as_json: bool = _LINES,
 ) -> None:
-    """List entries that are decided, by number."""
+    """List decided entries, ordered by number."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -204,7 +204,7 @@ def entries(
             typer.echo(msgspec.json.encode(each))
         return
     if not found:
-        typer.echo("no entries are decided" if after is None else f"no entries are decided behind number {after}")
+        typer.echo("no entries are decided" if after is None else f"no entries are decided after number {after}")
         return
     table = Table("number", "user", "outcome", "code", "points", box=None, pad_edge=False)
     for each in found:
@@ -220,18 +220,18 @@ def entries(
 def dead(
     campaign: str = _CAMPAIGN,
     *,
-    after: str | None = typer.Option(None, help="Only letters behind this one."),
+    after: str | None = typer.Option(None, help="Only dead letters after this id."),
     limit: int = _LIMIT,
     as_json: bool = _LINES,
 ) -> None:
-    """List entries that nobody could decide, and why. Each keeps its place of the stock until it is discarded."""
+    """List entries that could not be decided, and why. Each keeps its share of the stock until it is discarded."""
     page = ask(lambda campaigns: campaigns.dead(campaign, after=after, limit=limit))
     for letter in page.letters:
         typer.echo(msgspec.json.encode(letter) if as_json else _line(letter))
     if as_json:
         return
     if not page.letters:
-        typer.echo("no dead letters" if after is None else f"no dead letters behind {after}")
+        typer.echo("no dead letters" if after is None else f"no dead letters after {after}")
     elif page.next_after is not None:
         typer.echo(f"More: tidegate campaign dead {campaign} --after {page.next_after}")
 
@@ -240,7 +240,7 @@ def dead(
 def replay(
     campaign: str = _CAMPAIGN, letters: list[str] | None = _LETTERS, *, every: bool = _ALL, as_json: bool = _JSON
 ) -> None:
-    """Have dead letters decided after all, under their old numbers."""
+    """Decide dead letters again, under their old numbers."""
     _settle(campaign, letters or [], "replayed", lambda campaigns: campaigns.replay, every=every, as_json=as_json)
 
 
@@ -248,17 +248,17 @@ def replay(
 def discard(
     campaign: str = _CAMPAIGN, letters: list[str] | None = _LETTERS, *, every: bool = _ALL, as_json: bool = _JSON
 ) -> None:
-    """Give dead letters up for good. Their places are free, and their users may enter again."""
+    """Delete dead letters. Their share of the stock is free, and their users may enter again."""
     _settle(campaign, letters or [], "discarded", lambda campaigns: campaigns.discard, every=every, as_json=as_json)
 
 
 def ask(question: Callable[[Campaigns], Awaitable[T]]) -> T:
-    """What the campaigns of this installation answer."""
+    """Run a question with the campaigns of this installation."""
     return run(_ask(load_settings(), question))
 
 
 def moment(option: str, text: str | None) -> datetime | None:
-    """A time that somebody typed; raise `InvalidArgument` where it is none, or says no zone."""
+    """Parse the time of an option. Raises `InvalidArgument` if it is not a time with a time zone."""
     if text is None:
         return None
     try:
@@ -278,7 +278,7 @@ async def _ask(settings: Settings, question: Callable[[Campaigns], Awaitable[T]]
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncGenerator[Campaigns]:
     from tidegate.connections import open_database, open_valkey
-    from tidegate.systems.campaigns.opening import open_campaigns
+    from tidegate.systems.campaigns.system import open_campaigns
 
     async with (
         open_valkey(settings) as valkey,
@@ -289,17 +289,17 @@ async def _opened(settings: Settings) -> AsyncGenerator[Campaigns]:
 
 
 def describe(found: CampaignStatus) -> str:
-    """How a campaign stands, for people."""
+    """Format the state of a campaign for people."""
     campaign = found.campaign
-    hands = f"{counted(len(found.hands), 'process', 'processes')}, {counted(found.consumers, 'consumer')}"
-    idle = "nobody has entered" if found.idle_ms is None else f"the last one {span(found.idle_ms / 1000)} ago"
-    nobody = "nobody: they come with the next entry" if not found.depth else "nobody yet"
+    serving = f"{counted(len(found.processes), 'process', 'processes')}, {counted(found.consumers, 'consumer')}"
+    idle = "no entries yet" if found.idle_ms is None else f"the last one {span(found.idle_ms / 1000)} ago"
+    none = "none; started by the next entry" if not found.depth else "none yet"
     lines = [
         f"{campaign.id}: {campaign.kind}, {state_of(campaign)}",
         f"  issued   {number(campaign.issued)} of {_stock(campaign)}",
         f"  in line  {number(found.depth)}, of which {number(found.pending)} are being decided",
         f"  entered  {number(found.entered)}; {idle}",
-        f"  at work  {hands if found.hands else nobody}",
+        f"  serving  {serving if found.processes else none}",
     ]
     if found.dead:
         lines.append(f"  dead     {number(found.dead)}: tidegate campaign dead {campaign.id}")
@@ -307,7 +307,7 @@ def describe(found: CampaignStatus) -> str:
 
 
 def state_of(campaign: Campaign) -> str:
-    """In a few words, with the times that matter."""
+    """Format the state in a few words, with the relevant time."""
     now = datetime.now(UTC)
     if campaign.state is not CampaignState.OPEN:
         return campaign.state.value
@@ -343,7 +343,7 @@ def _settle(
     as_json: bool,
 ) -> None:
     if bool(letters) == every:
-        raise InvalidArgument("letters", "none" if not letters else "some", "name letters, or say --all")
+        raise InvalidArgument("letters", "none" if not letters else "some", "give ids, or --all")
 
     async def settle(campaigns: Campaigns) -> int:
         named = await campaigns.dead_ids(campaign) if every else letters
@@ -362,7 +362,7 @@ def _read(data: str | None) -> Any:
         raise InvalidArgument("--data", data, f"must be JSON: {error}") from None
 
 
-def _worded(entered: Entered) -> str:
+def _worded(entered: EntryReceipt) -> str:
     if entered.number is not None:
         return f"{entered.answer.value}, number {number(entered.number)}"
     if entered.opens_in_ms is not None:
@@ -370,7 +370,7 @@ def _worded(entered: Entered) -> str:
     return entered.answer.value
 
 
-def _told(found: Result) -> str:
+def _told(found: EntryResult) -> str:
     parts = [found.state.value]
     parts += [] if found.number is None else [f"number {number(found.number)}"]
     parts += [] if found.code is None else [f"code {found.code}"]
@@ -379,6 +379,6 @@ def _told(found: Result) -> str:
     return ", ".join(parts)
 
 
-def _line(letter: Letter) -> str:
+def _line(letter: CampaignDeadLetter) -> str:
     whom = "unreadable" if letter.entry is None else f"{letter.entry.user}, number {letter.entry.number}"
     return f"{letter.id}  {whom}: {letter.reason}"

@@ -14,24 +14,22 @@ from tidegate.core.errors import UNDECODABLE
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Message
 from tidegate.runtime.waiting import end, unless
-from tidegate.systems.campaigns.campaign import Entry
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.deciding import Decider, Task
+from tidegate.systems.campaigns.decider import Decider, PendingEntry
+from tidegate.systems.campaigns.model import CampaignEntry
 
 log = get_logger(__name__)
-
 Retire = Callable[["ConsumerPool"], Awaitable[float | None]]
 """Leaves the campaign if it is idle; else returns after how many seconds without a message to ask again."""
-
 _AHEAD = 2
-"""Batches that are read per consumer: the one being decided, and the next."""
+"""Other processes are woken when more entries wait than this many times what the pool may hold."""
 _CROWD = 4
 """Other processes are woken when the line is longer than this many times what the pool may hold."""
 _MOST_RESTING = 1000
 """How many entries may wait for a retry without reducing how many others are read."""
 _LONGEST_READ_S = 300.0
 _FINISH_WITHIN_S = 3.0
-_decoder = msgspec.json.Decoder(Entry)
+_decoder = msgspec.json.Decoder(CampaignEntry)
 
 
 class ConsumerPool:
@@ -42,7 +40,7 @@ class ConsumerPool:
         self._retire, self._settings, self._outages = retire, context.settings, context.outages
         self._consumer = context.stream(campaign).consumer(context.owner)
         self._most = min(self.consumers * self._settings.batch_size * _AHEAD, 1000)
-        self._queue: deque[Task] = deque()
+        self._queue: deque[PendingEntry] = deque()
         self._more, self._room, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -134,7 +132,7 @@ class ConsumerPool:
                 if payload is None:
                     await self._fail(message, "the message has no payload")
                 else:
-                    self._queue.append(Task(message.id, message.deliveries, _decoder.decode(payload)))
+                    self._queue.append(PendingEntry(message.id, message.deliveries, _decoder.decode(payload)))
             except UNDECODABLE as error:
                 await self._fail(message, f"the payload does not parse: {error}")
         self._more.set()

@@ -1,4 +1,4 @@
-"""Entries that nobody could decide: to be looked at, then replayed or discarded by somebody who knows why."""
+"""Dead letters of campaigns: entries that could not be decided. They are kept until they are replayed or discarded."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,54 +11,55 @@ from tidegate.primitives.stream.batches import id_batches
 from tidegate.primitives.stream.message import to_dead_letter
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.campaign import Entry
-from tidegate.systems.campaigns.keys import campaign_keys, campaigns_unit, remembered, stream_name
-from tidegate.systems.campaigns.result_feed import ResultFeed
-from tidegate.systems.campaigns.results import entry_of
+from tidegate.systems.campaigns.model import CampaignEntry
+from tidegate.systems.campaigns.results import ResultFeed, entry_of
+from tidegate.systems.campaigns.scripts import campaign_keys, campaigns_unit, remembered, stream_name
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter of a campaign."""
 
     id: str
     reason: str
     deliveries: int
     at: datetime
-    entry: Entry | None
-    """None where the message could not be read."""
+    entry: CampaignEntry | None
+    """None if the message could not be read."""
     payload: str | None
-    """As it was; None where there was none."""
+    """The payload as received; None if there was none."""
 
 
-class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some dead letters, the oldest first."""
+class CampaignDeadLetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of dead letters, oldest first."""
 
-    letters: list[Letter]
+    letters: list[CampaignDeadLetter]
     next_after: str | None
-    """Pass this as `after` for the next page; None when there is none."""
+    """`after` of the next page; None on the last page."""
 
 
-class CampaignLetters:
-    """The dead letters of campaigns. A letter keeps its place of the stock until it is discarded."""
+class CampaignDeadLetters:
+    """The dead letters of campaigns. A dead letter keeps its share of the stock until it is discarded."""
 
     def __init__(self, valkey: Valkey, feed: ResultFeed, clock: Clock) -> None:
         self._valkey, self._feed, self._clock = valkey, feed, clock
 
-    async def page(self, campaign: str, *, after: str | None = None, limit: int = 100) -> LetterPage:
-        """The oldest `limit` of those buried after the letter `after`, or of all."""
+    async def page(self, campaign: str, *, after: str | None = None, limit: int = 100) -> CampaignDeadLetterPage:
+        """Return up to `limit` dead letters after the dead letter `after`, oldest first."""
         found = await self._letters(campaign).page(after=after, limit=limit)
-        return LetterPage(letters=[_told(letter) for letter in found.letters], next_after=found.next_after)
+        return CampaignDeadLetterPage(
+            letters=[_letter_of(letter) for letter in found.letters], next_after=found.next_after
+        )
 
     async def count(self, campaign: str) -> int:
-        """How many there are."""
+        """Return the number of dead letters."""
         return await self._letters(campaign).count()
 
     async def ids(self, campaign: str) -> list[str]:
-        """All that are there now, the oldest first; letters that come meanwhile, or come back, are not among them."""
+        """Return the ids of all present dead letters, oldest first; later ones are not included."""
         return await self._letters(campaign).ids()
 
     async def replay(self, campaign: str, letter_ids: Iterable[str]) -> int:
-        """Make them messages again, as if they were new; how many there were. Each is replayed once."""
+        """Move dead letters back to the stream as new messages; return how many. Each is replayed once."""
         replayed = 0
         for batch in id_batches(letter_ids):
             entries = await self._entries(campaign, batch)
@@ -68,11 +69,11 @@ class CampaignLetters:
         return replayed
 
     async def discard(self, campaign: str, letter_ids: Iterable[str]) -> int:
-        """Give them up for good; how many there were. Their places are free, and their users may enter again."""
+        """Delete dead letters; return how many. Their share of the stock is free, and their users may enter again."""
         discarded = 0
         for batch in id_batches(letter_ids):
             entries = await self._entries(campaign, batch)
-            letters = [(one, *_known(entries.get(one))) for one in batch]
+            letters = [(one, *_memory_of(entries.get(one))) for one in batch]
             keys = campaign_keys(self._valkey, campaign)
             discarded += await scripts.discard(self._valkey, letters=letters, **keys)
             self._tell(campaign, entries.values())
@@ -81,8 +82,8 @@ class CampaignLetters:
     def _letters(self, campaign: str) -> DeadLetters:
         return DeadLetters(self._valkey, StreamKeys(campaigns_unit(self._valkey), stream_name(campaign)))
 
-    async def _entries(self, campaign: str, ids: Iterable[str]) -> dict[str, Entry]:
-        """What these are about, where it can be read."""
+    async def _entries(self, campaign: str, ids: Iterable[str]) -> dict[str, CampaignEntry]:
+        """Return the entries of these dead letters, as far as they can be read."""
         dead = campaign_keys(self._valkey, campaign)["dead"]
         replies = await self._valkey.pipeline([("XRANGE", dead, one, one) for one in ids])
         for reply in replies:
@@ -91,13 +92,13 @@ class CampaignLetters:
         letters = [to_dead_letter(reply[0]) for reply in replies if reply]
         return {letter.id: entry for letter in letters if (entry := entry_of(letter)) is not None}
 
-    def _tell(self, campaign: str, entries: Iterable[Entry]) -> None:
+    def _tell(self, campaign: str, entries: Iterable[CampaignEntry]) -> None:
         self._feed.decided(campaign, [entry.user for entry in entries])
 
 
-def _told(letter: DeadLetter) -> Letter:
+def _letter_of(letter: DeadLetter) -> CampaignDeadLetter:
     payload = letter.fields.get(b"payload")
-    return Letter(
+    return CampaignDeadLetter(
         id=letter.id,
         reason=letter.reason,
         deliveries=letter.deliveries,
@@ -107,6 +108,6 @@ def _told(letter: DeadLetter) -> Letter:
     )
 
 
-def _known(entry: Entry | None) -> tuple[str, str]:
-    """As the door remembers whoever sent it."""
+def _memory_of(entry: CampaignEntry | None) -> tuple[str, str]:
+    """Return the user, and what the server remembers of the user."""
     return ("", "") if entry is None else (entry.user, remembered(entry.number, entry.key))

@@ -24,15 +24,14 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Consumer
 from tidegate.runtime.outage import Unserved
 from tidegate.runtime.waiting import end
-from tidegate.systems.campaigns import records, scripts
-from tidegate.systems.campaigns.applying import Applied, apply_entries
-from tidegate.systems.campaigns.campaign import Entry
+from tidegate.systems.campaigns import campaign_store, scripts
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
-from tidegate.systems.campaigns.keys import GROUP, campaign_keys
+from tidegate.systems.campaigns.entry_decisions import AppliedEntries, apply_entries
 from tidegate.systems.campaigns.kinds import KindUnknown
+from tidegate.systems.campaigns.model import CampaignEntry
+from tidegate.systems.campaigns.scripts import GROUP, campaign_keys
 
 log = get_logger(__name__)
-
 _MOST_AT_ONCE = 500
 """Entries in one transaction, which locks the row of the campaign, and on SQLite the database."""
 _AWAY_S = 5.0
@@ -41,16 +40,16 @@ _CALL_PAUSE_MS = 250
 """Least interval between two wake-ups for a campaign with a long line."""
 
 
-class Task(NamedTuple):
+class PendingEntry(NamedTuple):
     """An entry, with the id and the delivery count of its message."""
 
     message: str
     deliveries: int
-    entry: Entry
+    entry: CampaignEntry
 
 
-class _Batch(NamedTuple):
-    tasks: Sequence[Task]
+class _PendingBatch(NamedTuple):
+    tasks: Sequence[PendingEntry]
     done: asyncio.Future[None]
 
 
@@ -74,7 +73,7 @@ class Decider:
         self._context, self._campaign, self._consumer, self._crowd = context, campaign, consumer, crowd
         self._on_room, self._on_crash = on_room, on_crash
         self._keys = campaign_keys(context.valkey, campaign)
-        self._waiting: list[_Batch] = []
+        self._waiting: list[_PendingBatch] = []
         self._running: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
         self.decided = 0
@@ -87,9 +86,9 @@ class Decider:
         """Tasks that commit, settle or wait for a retry."""
         return frozenset(self._running)
 
-    async def decide(self, tasks: Sequence[Task]) -> None:
+    async def decide(self, tasks: Sequence[PendingEntry]) -> None:
         """Return when all of these are decided and settled, or wait for a retry."""
-        batch = _Batch(tasks, asyncio.get_running_loop().create_future())
+        batch = _PendingBatch(tasks, asyncio.get_running_loop().create_future())
         self._waiting.append(batch)
         if self._committing is None:
             self._committing = self._start(self._commit_all(), "decide")
@@ -113,7 +112,7 @@ class Decider:
         finally:
             self._committing = None
 
-    def _take(self) -> list[_Batch]:
+    def _take(self) -> list[_PendingBatch]:
         taken, entries = 0, 0
         while taken < len(self._waiting) and entries < _MOST_AT_ONCE:
             entries += len(self._waiting[taken].tasks)
@@ -121,7 +120,7 @@ class Decider:
         batches, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return batches
 
-    async def _commit(self, batches: Sequence[_Batch]) -> None:
+    async def _commit(self, batches: Sequence[_PendingBatch]) -> None:
         tasks = [task for batch in batches for task in batch.tasks]
         try:
             applied = await self._apply(tasks)
@@ -136,7 +135,7 @@ class Decider:
         else:
             self._start(self._settle(tasks, applied, batches), "settle")
 
-    async def _commit_one_by_one(self, batch: _Batch, error: Exception) -> None:
+    async def _commit_one_by_one(self, batch: _PendingBatch, error: Exception) -> None:
         """Decide each entry alone, to find the one that causes the error."""
         for task in batch.tasks:
             try:
@@ -149,7 +148,7 @@ class Decider:
                 await self._settle([task], applied, [])
         _complete([batch])
 
-    async def _apply(self, tasks: Sequence[Task]) -> Applied:
+    async def _apply(self, tasks: Sequence[PendingEntry]) -> AppliedEntries:
         """Decide entries in one transaction, which is repeated while the database is unavailable.
 
         Raises `Unserved` if the database accepts other writes meanwhile.
@@ -163,12 +162,16 @@ class Decider:
                     within_s=_AWAY_S,
                 )
             except Unavailable as error:
-                await context.outages.proving.retry(lambda: context.database.transaction(records.touch, self._campaign))
+                await context.outages.proving.retry(
+                    lambda: context.database.transaction(campaign_store.touch, self._campaign)
+                )
                 if is_proven:
                     raise Unserved(error) from error
                 is_proven = True
 
-    async def _settle(self, tasks: Sequence[Task], applied: Applied, batches: Sequence[_Batch]) -> None:
+    async def _settle(
+        self, tasks: Sequence[PendingEntry], applied: AppliedEntries, batches: Sequence[_PendingBatch]
+    ) -> None:
         settled = [
             (task.message, decision.verdict, task.entry.user, decision.memory)
             for task, decision in zip(tasks, applied.decisions, strict=True)
@@ -192,7 +195,7 @@ class Decider:
             metrics.CAMPAIGN_PROCESSED.labels(verdict).inc(count)
         _complete(batches)
 
-    async def _retry_later(self, task: Task, error: Exception) -> None:
+    async def _retry_later(self, task: PendingEntry, error: Exception) -> None:
         """Hold a failed entry for the pause before its retry, then return it to the stream."""
         is_last = task.deliveries >= self._context.settings.max_deliveries
         pause = timedelta() if is_last else self._context.settings.retry_pauses.delay(task.deliveries)
@@ -208,7 +211,7 @@ class Decider:
         await self._context.outages.settling.retry(lambda: self._consumer.retry([task.message], reason))
         self._release([task])
 
-    def _release(self, tasks: Sequence[Task]) -> None:
+    def _release(self, tasks: Sequence[PendingEntry]) -> None:
         self._consumer.settled(task.message for task in tasks)
         self._context.on_decided(self._campaign, [task.entry.user for task in tasks])
         self._on_room()
@@ -225,7 +228,7 @@ class Decider:
             self._on_crash(error)
 
 
-def _complete(batches: Sequence[_Batch]) -> None:
+def _complete(batches: Sequence[_PendingBatch]) -> None:
     for batch in batches:
         if not batch.done.done():
             batch.done.set_result(None)

@@ -1,9 +1,8 @@
--- Give up dead letters for good; whoever sent them may enter again.
---
+-- Delete dead letters; their users may enter again.
 ---@keyset keys
 ---@arg letters  packed  list of {dead letter id, user or '', number|key or ''}
--- Reply: how many of them there were
--- The place of each is free in the same step, since only what is in a stream takes one.
+-- Reply: how many of them were present
+-- Their share of the stock is free in the same step, since only messages in a stream count.
 
 local removed = 0
 for _, letter in ipairs(letters) do

@@ -1,15 +1,14 @@
--- The door of a campaign: many attempts, each answered as if it came alone, in this order.
---
+-- Answer attempts to enter a campaign, each as if it came alone, in this order.
 ---@keyset keys
 ---@arg campaign  str
 ---@arg attempts  packed  list of {user, key, the rest of the message's JSON}
----@arg max_len   int     how many may be in line
----@arg forget_ms int     how long after the end the door remembers whom it let in
+---@arg max_len   int     largest number of undecided entries
+---@arg forget_ms int     how long after the end the users are remembered
 ---@arg now_ms    time
 ---@include wake
--- Reply: {'answered', ms until the start | -1, a letter for each attempt, the number of each | 0} | {'unknown'} where the
---        campaign must be installed. Letters: A accepted, D duplicate, S sold out, N not open, B busy.
--- The same user with the same key is accepted again under the same number, and comes into the stream once.
+-- Reply: {'answered', ms until the start | -1, a letter per attempt, the number of each | 0}
+--   | {'unknown'} the campaign must be installed. Letters: A accepted, D duplicate, S sold out, N not open, B busy.
+-- The same user with the same key is accepted again with the same number, and is added to the stream once.
 
 local found = redis.call('HMGET', keys.book, 'state', 'opens_ms', 'closes_ms', 'stock', 'issued', 'next', 'epoch', 'sold_out')
 local state, opens_ms, closes_ms = found[1], tonumber(found[2]), tonumber(found[3])
@@ -19,9 +18,9 @@ local head = string.format(',"epoch":%s,"at_ms":%.0f,', found[7], now_ms)
 
 local is_open = state == 'open' and now_ms >= opens_ms and (not closes_ms or now_ms < closes_ms)
 local in_line = redis.call('XLEN', keys.stream)
--- What is issued, in line or a dead letter has a place; whatever ends otherwise frees it by leaving the stream.
+-- Issued entries, undecided entries and dead letters use the stock; others free their share by leaving the stream.
 local places = (stock or math.huge) - issued - in_line - redis.call('XLEN', keys.dead)
--- SQL has issued all of this stock, although we remember less: the server lost its last moments.
+-- SQL has issued all of this stock, although the counter is lower: the server lost its last writes.
 if found[8] and found[8] == found[4] then places = 0 end
 local room = max_len - in_line
 

@@ -1,9 +1,11 @@
-"""Decides entries in one transaction, each exactly once. SQL is the judge: what it has written stands.
+"""Decides entries in one transaction, each exactly once. A decision that SQL has is final.
 
-no row of this user               decided now: issued while the stock lasts, by number
-a row of the same entry           it came again, since somebody died before he said that it was done: what it was
-another entry, and it was issued  the door had forgotten this user: he has what he got then
-another entry, and it was not     he may try again: decided now
+| row of the user | decision |
+| --- | --- |
+| none | decided now: issued while the stock lasts, ordered by number |
+| of the same entry | delivered again after a crash: the stored decision |
+| of another entry, issued | the server had forgotten the user: the stored decision |
+| of another entry, not issued | the user tries again: decided now |
 """
 
 from collections.abc import Sequence
@@ -14,53 +16,53 @@ from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.campaign import Campaign, Entry, Outcome, Verdict
-from tidegate.systems.campaigns.keys import remembered
+from tidegate.systems.campaigns import campaign_store
 from tidegate.systems.campaigns.kinds import CampaignKind, Kinds
+from tidegate.systems.campaigns.model import Campaign, CampaignEntry, EntryOutcome, EntryVerdict
+from tidegate.systems.campaigns.scripts import remembered
 from tidegate.systems.campaigns.tables import LONGEST_REASON
 
 KNOWN = "known"
-"""The user has a row of another entry, which stands."""
+"""The user has a row of another entry, which is kept."""
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """What the door has to be told about one entry."""
+class EntryDecision(msgspec.Struct, frozen=True):
+    """Decision about one entry, as it is reported to the server."""
 
     verdict: str
-    """That of a `Verdict`, or `KNOWN`."""
+    """Value of an `EntryVerdict`, or `KNOWN`."""
     memory: str
-    """What the door keeps of the user; for `KNOWN`, what it should."""
+    """What the server stores for the user; for `KNOWN`, what it should store."""
 
 
-class Applied(msgspec.Struct, frozen=True):
-    """What a transaction decided."""
+class AppliedEntries(msgspec.Struct, frozen=True):
+    """Decisions of one transaction."""
 
-    decisions: Sequence[Decision]
+    decisions: Sequence[EntryDecision]
     """In the order of the entries."""
     sold_out: int
-    """The stock, where entries came for which nothing of it was left; else -1."""
+    """The stock, if an entry was refused because it is used up; else -1."""
 
 
-def apply_entries(tx: Transaction, kinds: Kinds, ident: str, entries: Sequence[Entry]) -> Applied:
-    """Decide these entries of one campaign, and write it. Others wait until the commit, and see what was written."""
-    campaign = records.locked(tx, ident)
+def apply_entries(tx: Transaction, kinds: Kinds, ident: str, entries: Sequence[CampaignEntry]) -> AppliedEntries:
+    """Decide entries of one campaign and write the decisions. Concurrent transactions wait until the commit."""
+    campaign = campaign_store.locked(tx, ident)
     kind = kinds.get(campaign.kind)
-    decisions: dict[int, Decision] = {}
+    decisions: dict[int, EntryDecision] = {}
     left, is_sold_out = sorted(range(len(entries)), key=lambda n: entries[n].number), False
     while left:
         turn, left = _one_of_each_user(entries, left)
         decided, issued = _decide(tx, kind, campaign, [entries[n] for n in turn])
         decisions |= zip(turn, decided, strict=True)
         campaign = msgspec.structs.replace(campaign, issued=campaign.issued + issued)
-        is_sold_out = is_sold_out or any(each.verdict == Verdict.SOLD_OUT for each in decided)
+        is_sold_out = is_sold_out or any(each.verdict == EntryVerdict.SOLD_OUT for each in decided)
     in_order = [decisions[n] for n in range(len(entries))]
     is_all_gone = is_sold_out and campaign.left == 0
-    return Applied(in_order, campaign.stock if is_all_gone and campaign.stock is not None else -1)
+    return AppliedEntries(in_order, campaign.stock if is_all_gone and campaign.stock is not None else -1)
 
 
-def _one_of_each_user(entries: Sequence[Entry], wanted: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Which are decided now, and which after them: whoever came twice has a row the second time."""
+def _one_of_each_user(entries: Sequence[CampaignEntry], wanted: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Split entries into those that are decided now and later: a user's second entry is decided after the first."""
     seen: set[str] = set()
     now: list[int] = []
     later: list[int] = []
@@ -71,22 +73,22 @@ def _one_of_each_user(entries: Sequence[Entry], wanted: Sequence[int]) -> tuple[
 
 
 def _decide(
-    tx: Transaction, kind: CampaignKind, campaign: Campaign, entries: Sequence[Entry]
-) -> tuple[list[Decision], int]:
-    """What becomes of entries of different users, in order of their numbers; and how many are issued by that."""
+    tx: Transaction, kind: CampaignKind, campaign: Campaign, entries: Sequence[CampaignEntry]
+) -> tuple[list[EntryDecision], int]:
+    """Decide entries of different users by number; return the decisions and the number of issued entries."""
     found = _FOUND.rows(tx, campaign=campaign.id, wanted=[(entry.user,) for entry in entries])
     rows = {user: (number, epoch, verdict, key) for user, number, epoch, verdict, key in found}
-    decisions: dict[str, Decision] = {}
-    fresh: list[Entry] = []
+    decisions: dict[str, EntryDecision] = {}
+    fresh: list[CampaignEntry] = []
     void: list[str] = []
     for entry in entries:
         row = rows.get(entry.user)
         if row is None:
             fresh.append(entry)
         elif row[:2] == (entry.number, entry.epoch):
-            decisions[entry.user] = Decision(row[2], remembered(entry.number, entry.key))
-        elif row[2] == Verdict.ISSUED:
-            decisions[entry.user] = Decision(KNOWN, remembered(row[0], row[3]))
+            decisions[entry.user] = EntryDecision(row[2], remembered(entry.number, entry.key))
+        elif row[2] == EntryVerdict.ISSUED:
+            decisions[entry.user] = EntryDecision(KNOWN, remembered(row[0], row[3]))
         else:
             void.append(entry.user)
             fresh.append(entry)
@@ -95,14 +97,16 @@ def _decide(
     outcomes = _give(tx, kind, campaign, fresh)
     _write(tx, campaign, fresh, outcomes)
     for entry, outcome in zip(fresh, outcomes, strict=True):
-        decisions[entry.user] = Decision(outcome.verdict.value, remembered(entry.number, entry.key))
-    issued = sum(outcome.verdict is Verdict.ISSUED for outcome in outcomes)
+        decisions[entry.user] = EntryDecision(outcome.verdict.value, remembered(entry.number, entry.key))
+    issued = sum(outcome.verdict is EntryVerdict.ISSUED for outcome in outcomes)
     return [decisions[entry.user] for entry in entries], issued
 
 
-def _give(tx: Transaction, kind: CampaignKind, campaign: Campaign, entries: Sequence[Entry]) -> list[Outcome]:
-    """Give out of what is left, by number. What its kind refuses to somebody is there for the next one."""
-    outcomes: list[Outcome] = []
+def _give(
+    tx: Transaction, kind: CampaignKind, campaign: Campaign, entries: Sequence[CampaignEntry]
+) -> list[EntryOutcome]:
+    """Issue the remaining stock by number. An entry that its kind refuses leaves its share to the next one."""
+    outcomes: list[EntryOutcome] = []
     left = campaign.left
     while len(outcomes) < len(entries) and left != 0:
         start = len(outcomes)
@@ -112,11 +116,13 @@ def _give(tx: Transaction, kind: CampaignKind, campaign: Campaign, entries: Sequ
             raise ContractBroken(f"{kind.kind} was asked about {len(asked)} entries, and answered {len(answers)}")
         outcomes += answers
         if left is not None:
-            left -= sum(answer.verdict is Verdict.ISSUED for answer in answers)
-    return outcomes + [Outcome(verdict=Verdict.SOLD_OUT)] * (len(entries) - len(outcomes))
+            left -= sum(answer.verdict is EntryVerdict.ISSUED for answer in answers)
+    return outcomes + [EntryOutcome(verdict=EntryVerdict.SOLD_OUT)] * (len(entries) - len(outcomes))
 
 
-def _write(tx: Transaction, campaign: Campaign, entries: Sequence[Entry], outcomes: Sequence[Outcome]) -> None:
+def _write(
+    tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry], outcomes: Sequence[EntryOutcome]
+) -> None:
     if not entries:
         return
     rows = [
@@ -132,14 +138,14 @@ def _write(tx: Transaction, campaign: Campaign, entries: Sequence[Entry], outcom
         )
         for entry, outcome in zip(entries, outcomes, strict=True)
     ]
-    # Not one that leaves out what is there: the key is the last guard against two of one user.
+    # An insert that skips existing rows would hide a second entry of a user; the key is the last guard.
     _INSERT.run(tx, campaign=campaign.id, given=rows, now=tx.now)
-    issued = sum(outcome.verdict is Verdict.ISSUED for outcome in outcomes)
+    issued = sum(outcome.verdict is EntryVerdict.ISSUED for outcome in outcomes)
     if issued and _COUNT.run(tx, campaign=campaign.id, issued=issued).rowcount != 1:
         raise ContractBroken(f"campaign {campaign.id!r} has not {issued} left to issue")
 
 
-def _kept(outcome: Outcome) -> str | None:
+def _kept(outcome: EntryOutcome) -> str | None:
     return None if outcome.reason is None else fit_to_keep(outcome.reason, most=LONGEST_REASON)
 
 
@@ -147,7 +153,7 @@ _WANTED = """
 SELECT e.user_id, e.number, e.epoch, e.outcome, e.entry_key
 FROM :wanted(wanted_user text) {join} campaign_entries e ON e.campaign = :campaign AND e.user_id = wanted.wanted_user"""
 _FOUND = Statement(
-    # Users first: a server that begins with the campaign's rows would read them all for each batch.
+    # The users come first in the join: a plan that begins with the campaign would read all its rows for each batch.
     {
         "sqlite": _WANTED.format(join="CROSS JOIN"),
         "postgresql": _WANTED.format(join="JOIN"),

@@ -1,7 +1,7 @@
-"""The door of campaigns: one answer for each attempt, at once.
+"""Accepts entries: one reply per attempt, without waiting for the decision.
 
-Attempts that come while the server is being asked are asked together when it has answered: a crowd costs a script for
-hundreds, and somebody who comes alone waits for nobody.
+Attempts that arrive during a call of the script are sent together in the next call: many concurrent attempts share a
+call, and a single one does not wait.
 """
 
 import asyncio
@@ -16,15 +16,22 @@ from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import InvalidArgument, ValkeyUnavailable
 from tidegate.core.telemetry import metrics
 from tidegate.storage.valkey import Valkey, lua_script
-from tidegate.systems.campaigns.campaign import MOST_DATA, Answer, Entered, require_campaign, require_key, require_user
-from tidegate.systems.campaigns.install import REMEMBERED_FOR
-from tidegate.systems.campaigns.keys import CampaignKeys, campaign_keys
+from tidegate.systems.campaigns.installation import REMEMBERED_FOR
+from tidegate.systems.campaigns.model import (
+    MOST_DATA,
+    EntryAnswer,
+    EntryReceipt,
+    require_campaign,
+    require_key,
+    require_user,
+)
+from tidegate.systems.campaigns.scripts import CampaignKeys, campaign_keys
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 _AT_ONCE = 250
 """Attempts per script: about a millisecond of the server's time."""
 _TRIES = 5
-_ANSWERS = dict(zip(b"ADSNB", Answer, strict=True))
+_ANSWERS = dict(zip(b"ADSNB", EntryAnswer, strict=True))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -39,20 +46,20 @@ async def _enter(
     now_ms: int | None,
     **keys: Unpack[CampaignKeys],
 ) -> list[Any]:
-    """Answer attempts, and put those that are accepted into the stream."""
+    """Answer attempts, and add accepted ones to the stream."""
     ...
 
 
-class _Attempt(NamedTuple):
+class _EntryAttempt(NamedTuple):
     user: str
     key: str
     rest: str
-    """The message's JSON, behind what the server adds."""
-    answered: asyncio.Future[Entered]
+    """JSON of the message after the fields that the server adds."""
+    answered: asyncio.Future[EntryReceipt]
 
 
 class EntryService:
-    """The door of all campaigns, in this process."""
+    """Accepts entries of all campaigns in this process."""
 
     def __init__(
         self,
@@ -61,29 +68,28 @@ class EntryService:
         settings: CampaignSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`install` makes a campaign known to a server that is not, or raises `NotFound`."""
+        """`install` installs a campaign on the server, or raises `NotFound`."""
         self._valkey, self._install = valkey, install
         self._settings, self._clock = settings or CampaignSettings(), clock or SystemClock()
-        self._waiting: dict[str, list[_Attempt]] = {}
-        """For each campaign of which the server is being asked: those who come next."""
+        self._waiting: dict[str, list[_EntryAttempt]] = {}
+        """Per campaign with a running call: attempts for the next call."""
         self._asking: set[asyncio.Task[None]] = set()
         self._ours, self._count = secrets.token_hex(4), itertools.count(1)
 
-    async def enter(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> Entered:
-        """Let a user in, or say why not; raise `NotFound` where there is no such campaign.
+    async def enter(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> EntryReceipt:
+        """Enter a campaign; the receipt says whether the entry was accepted. Raises `NotFound`.
 
-        The same user with the same key gets the same answer again, however often it is asked. Without a key, a second
-        time is a DUPLICATE.
+        The same user with the same key receives the same answer again. Without a key, a second attempt is a DUPLICATE.
         """
         return await self.ask(campaign, user, key, data)
 
-    def ask(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> asyncio.Future[Entered]:
-        """The same for whoever has no task of his own to wait in."""
+    def ask(self, campaign: str, user: str, key: str | None = None, data: Any = None) -> asyncio.Future[EntryReceipt]:
+        """Like `enter`, without a task: the future is completed with the receipt."""
         require_campaign(campaign)
         user = require_user(user)
-        # One of our own: should the connection break, we ask again with it ourselves.
+        # A generated key lets this process repeat the call after a broken connection.
         key = f"{self._ours}.{next(self._count):x}" if key is None else require_key(key)
-        attempt = _Attempt(user, key, _rest_of(user, key, data), asyncio.get_running_loop().create_future())
+        attempt = _EntryAttempt(user, key, _rest_of(user, key, data), asyncio.get_running_loop().create_future())
         waiting = self._waiting.get(campaign)
         if waiting is None:
             self._waiting[campaign] = [attempt]
@@ -95,18 +101,18 @@ class EntryService:
         return attempt.answered
 
     async def close(self) -> None:
-        """Answer those who are there."""
+        """Wait until all attempts are answered."""
         while self._asking:
             await asyncio.wait(self._asking)
 
     async def _ask_for_all(self, campaign: str) -> None:
-        """Until nobody waits at this campaign's door."""
+        """Call the script until no attempt of this campaign waits."""
         keys = campaign_keys(self._valkey, campaign)
         while waiting := self._waiting[campaign]:
             batch, self._waiting[campaign] = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
             try:
                 answers = await self._ask(campaign, keys, batch)
-            except Exception as error:  # whatever it was: each of them has to know
+            except Exception as error:  # every attempt must be completed, whatever the error is
                 for attempt in batch:
                     if not attempt.answered.done():
                         attempt.answered.set_exception(error)
@@ -116,7 +122,7 @@ class EntryService:
                         attempt.answered.set_result(answer)
         del self._waiting[campaign]
 
-    async def _ask(self, campaign: str, keys: CampaignKeys, batch: Sequence[_Attempt]) -> list[Entered]:
+    async def _ask(self, campaign: str, keys: CampaignKeys, batch: Sequence[_EntryAttempt]) -> list[EntryReceipt]:
         for _ in range(_TRIES):
             reply = await _enter(
                 self._valkey,
@@ -138,7 +144,7 @@ class EntryService:
 
 
 def _rest_of(user: str, key: str, data: Any) -> str:
-    """The part of a message that the server need not look at."""
+    """Encode the part of a message that the server does not read."""
     told: dict[str, Any] = {"user": user, "key": key}
     if data is not None:
         encoded = _encode_data(data)
@@ -155,12 +161,12 @@ def _encode_data(data: Any) -> bytes:
         raise InvalidArgument("data", type(data).__name__, f"must be JSON: {error}") from None
 
 
-def _answers(opens_in_ms: int, letters: bytes, numbers: Sequence[int]) -> list[Entered]:
-    answers: list[Entered] = []
+def _answers(opens_in_ms: int, letters: bytes, numbers: Sequence[int]) -> list[EntryReceipt]:
+    answers: list[EntryReceipt] = []
     for letter, number in zip(letters, numbers, strict=True):
         answer = _ANSWERS[letter]
-        opens = opens_in_ms if answer is Answer.NOT_OPEN and opens_in_ms >= 0 else None
-        answers.append(Entered(answer, number or None, opens))
+        opens = opens_in_ms if answer is EntryAnswer.NOT_OPEN and opens_in_ms >= 0 else None
+        answers.append(EntryReceipt(answer, number or None, opens))
     for letter, answer in _ANSWERS.items():
         if count := letters.count(letter):
             metrics.CAMPAIGN_ENTRIES.labels(answer.value.lower()).inc(count)

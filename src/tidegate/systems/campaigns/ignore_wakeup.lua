@@ -1,7 +1,6 @@
--- A call cannot be answered: there is no such campaign any more.
---
+-- Drop a wake-up of a campaign that does not exist any more.
 ---@keyset keys
----@key taken    list    calls that this process took and has not answered
+---@key taken    list    wake-ups that this process took and has not handled
 ---@arg campaign str
 -- Reply: 1
 

@@ -1,18 +1,17 @@
--- Make the campaign what SQL says: its rules, and where the server has lost it, its numbers and whom the door let in.
---
+-- Write the rules of the campaign according to SQL and, if the server lost it, its counters and users.
 ---@keyset keys
----@arg rules       packed  map: epoch, kind, state, stock ('' without a bound), total
----@arg opens_in_ms int     ms until the start, 0 where it has come
----@arg closes_in_ms int    ms until the end, 0 where it has come; -1: it has none
----@arg counters    packed  {issued, last number} as SQL knows them; empty: only the rules
----@arg known       packed  list of {user, number|key}: a part of those who have a row
----@arg forget_ms   int     how long after the end the door remembers whom it let in
----@arg is_last     int     1 with the last part: from here on the campaign is as it says
+---@arg rules       packed  map: epoch, kind, state, stock ('' if unlimited), total
+---@arg opens_in_ms int     ms until the start, 0 after it
+---@arg closes_in_ms int    ms until the end, 0 after it; -1: no end
+---@arg counters    packed  {issued, last number} according to SQL; empty: only the rules
+---@arg known       packed  list of {user, number|key}: a part of the users with issued entries
+---@arg forget_ms   int     how long after the end the users are remembered
+---@arg is_last     int     1 with the last part, which completes the installation
 ---@arg now_ms      time
--- Reply: 'installed' | 'newer' where a newer epoch is there | 'lost' where no counters are given, and nothing is there or
---        the door does not know whom it let in: that is not told of a campaign that has long been over
--- Where the campaign is there its counters stay: the server knows of entries that SQL does not know yet.
--- The book ends with the door's memory: thousands of campaigns that are over leave nothing behind.
+-- Reply: 'installed' | 'newer' the server has a newer epoch
+--   | 'lost' no counters are given, and the campaign is absent or has no users; campaigns that ended long ago have none
+-- An existing campaign keeps its counters, since the server has entries that SQL does not have yet.
+-- The campaign expires with its users, so ended campaigns leave no keys behind.
 
 local found = redis.call('HMGET', keys.book, 'epoch', 'issued')
 local there, issued = found[1], tonumber(found[2] or 0)

@@ -1,7 +1,7 @@
-"""Puts a campaign on the server as SQL has it, also after the server has lost it.
+"""Installs a campaign on the Valkey server as it is in SQL, also after the server lost it.
 
-Each installation has a new epoch, which SQL gives: of two at once the later one stays, and a message of an older epoch
-is never taken for one of a newer that got the same number.
+Each installation has a new epoch from SQL. Of two concurrent installations the later one stays, and a message of an
+older epoch is never confused with a newer one of the same number.
 """
 
 import asyncio
@@ -12,38 +12,37 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import records, scripts
-from tidegate.systems.campaigns.campaign import Campaign, CampaignState
-from tidegate.systems.campaigns.keys import campaign_keys, remembered
-from tidegate.systems.campaigns.records import IssuedUser
+from tidegate.systems.campaigns import campaign_store, scripts
+from tidegate.systems.campaigns.campaign_store import IssuedUser
+from tidegate.systems.campaigns.model import Campaign, CampaignState
+from tidegate.systems.campaigns.scripts import campaign_keys, remembered
 
 log = get_logger(__name__)
-
-_AT_ONCE = 1000
-"""Users whom one script tells the door of: a long one would hold up everybody else."""
+_USERS_PER_CALL = 1000
+"""Users per call of the script; a longer call would delay other commands."""
 REMEMBERED_FOR = timedelta(days=7)
-"""How long after a campaign's end the server knows it, and who was there; SQL knows it for `campaigns.kept`."""
+"""How long after a campaign's end the server keeps it and its users. SQL keeps it for `campaigns.kept`."""
 
 
-class Installer:
-    """Installs campaigns. Where several want the same one at the same time, it is done once for all of them."""
+class CampaignInstaller:
+    """Installs campaigns. Concurrent restorations of the same campaign are merged."""
 
     def __init__(self, valkey: Valkey, database: Database) -> None:
         self._valkey, self._database = valkey, database
         self._under_way: dict[str, asyncio.Task[Campaign]] = {}
 
     async def install(self, campaign: str) -> Campaign:
-        """Make the server know the campaign as SQL has it now; raise `NotFound` where SQL has none.
+        """Install the campaign as it is in SQL. Raises `NotFound`.
 
-        For whoever has changed it: what is under way may have read it before.
+        For callers that changed it: an installation in progress may have read the old state.
         """
-        installed, highest = await self._database.transaction(records.begin_epoch, campaign)
+        installed, highest = await self._database.transaction(campaign_store.begin_epoch, campaign)
         if await self._tell(installed, counters=()) == b"lost":
             await self._restore(installed, highest)
         return installed
 
     async def restore(self, campaign: str) -> Campaign:
-        """The same for whoever found that the server does not know it: one restoration is enough for all of them."""
+        """Install a campaign that the server does not know. Concurrent callers share one installation."""
         task = self._under_way.get(campaign)
         if task is None:
             task = self._under_way[campaign] = asyncio.create_task(self._install_if_there(campaign))
@@ -51,17 +50,17 @@ class Installer:
         return await asyncio.shield(task)
 
     async def _install_if_there(self, campaign: str) -> Campaign:
-        """Whoever makes names up at the door costs a read, and no transaction that writes."""
-        await self._database.read(records.get, campaign)
+        """A made-up campaign id costs a read, and no write transaction."""
+        await self._database.read(campaign_store.get, campaign)
         return await self.install(campaign)
 
     async def _restore(self, campaign: Campaign, highest: int) -> None:
-        """Tell the door first whom it has let in, and then everything: nobody gets in before it is told."""
+        """Send the accepted users first, and the counters last: users cannot enter before."""
         counters, after, told = (campaign.issued, highest), None, 0
-        if self._is_long_over(campaign):  # nobody gets in; whoever opens it again has everybody told
+        if self._is_long_over(campaign):  # users cannot enter; starting it again installs everything
             await self._tell(campaign, counters=counters)
             return
-        while rows := await self._database.read(records.issued_users, campaign.id, after, _AT_ONCE):
+        while rows := await self._database.read(campaign_store.issued_users, campaign.id, after, _USERS_PER_CALL):
             if await self._tell(campaign, counters=counters, known=rows, is_last=False) == b"newer":
                 return
             after, told = rows[-1], told + len(rows)

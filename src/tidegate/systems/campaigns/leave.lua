@@ -1,20 +1,19 @@
--- A process leaves the consumer pool of a campaign: because it has been quiet, because it stops, or because it died.
---
+-- Remove a process from those that serve a campaign: the campaign is idle, the process stops, or it died.
 ---@keyset keys
 ---@key served   set     campaigns that this process serves
 ---@arg campaign str
 ---@arg owner    str
 ---@arg group    str
----@arg idle_ms  int     only where no message has come for this long; -1: in any case
+---@arg idle_ms  int     only if no message came for this long; -1: in any case
 ---@arg now_ms   time
 ---@include backlog
 ---@include wake
--- Reply: {'left'} | {'torn_down'} where it was the last one and nothing is left anywhere | {'pending'} where it holds
---        messages itself | {'unread'} where somebody must read | {'early', ms until it has been quiet long enough}
--- A message that comes right after finds no hands, and calls. The same again changes nothing.
+-- Reply: {'left'} | {'torn_down'} it was the last process and no message is left | {'pending'} it holds messages
+--   | {'unread'} unread messages need it | {'early', ms until the campaign has been idle long enough}
+-- A later message finds no process and sends a wake-up. Repeating the call changes nothing.
 
 local depth, pending = backlog(keys, group)
--- To take a consumer out of the group that still holds something would be to lose it.
+-- Removing a consumer that holds messages would lose them.
 if pending > 0 and #redis.call('XPENDING', keys.stream, group, '-', '+', 1, owner) > 0 then return {'pending'} end
 if idle_ms >= 0 then
   if depth > pending then return {'unread'} end

@@ -1,4 +1,4 @@
-"""Figures of all campaigns together, found out when somebody asks for the metrics."""
+"""Gauges of all campaigns, computed at scrape time."""
 
 import asyncio
 import math
@@ -10,25 +10,25 @@ from tidegate.primitives.stream import StreamKeys
 from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Key, Valkey
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.keys import busy_key, campaign_keys, campaigns_unit, stream_name
+from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.scripts import busy_key, campaign_keys, campaigns_unit, stream_name
 
 _AT_ONCE = 1000
 _KEPT_FACTOR = 50
-"""A count is kept for this many times as long as it took."""
+"""A count is cached for this many times as long as it took."""
 _LETTERS_EVERY_MS = 60_000.0
-"""Any campaign may have dead letters, also one that has been quiet for years: not worth a look at every question."""
+"""Any campaign may have dead letters, including one that ended years ago, so they are not counted at every scrape."""
 
 
 class CampaignGauges:
-    """Campaigns at work, entries in line, and dead letters."""
+    """Gauges of active campaigns, undecided entries and dead letters."""
 
     def __init__(self, valkey: Valkey, database: Database, *, letters_every_ms: float = _LETTERS_EVERY_MS) -> None:
         self._valkey, self._database = valkey, database
         self._letters_every_ms, self._next_letters_ms = letters_every_ms, float("-inf")
 
     async def refresh(self) -> None:
-        """Find out; what cannot be found out is shown as not a number."""
+        """Compute the gauges; a gauge that cannot be computed is NaN."""
         looks = [compute_gauges("campaigns", self._busy, [metrics.CAMPAIGNS_ACTIVE, metrics.CAMPAIGN_PENDING])]
         if monotonic_ms() >= self._next_letters_ms:
             looks.append(compute_gauges("campaign letters", self._letters, [metrics.CAMPAIGN_DEAD_LETTERS]))
@@ -45,15 +45,15 @@ class CampaignGauges:
         self._next_letters_ms = monotonic_ms() + self._letters_every_ms
 
 
-class DeadLetterCounts:
-    """Dead letters by campaign, for the dashboard. A count of many campaigns takes long, so it is kept for a while."""
+class CampaignDeadLetterCounts:
+    """Dead letters per campaign, for the dashboard. Counting many campaigns takes long, so the result is cached."""
 
     def __init__(self, valkey: Valkey, database: Database) -> None:
         self._valkey, self._database = valkey, database
         self._kept_until_ms, self._found = -math.inf, dict[str, int]()
 
     async def read(self) -> Mapping[str, int]:
-        """Counts of campaigns that have dead letters; at most `1/_KEPT_FACTOR` of the time is spent on counting."""
+        """Return the counts of campaigns with dead letters; counting takes at most `1/_KEPT_FACTOR` of the time."""
         if monotonic_ms() >= self._kept_until_ms:
             began_ms = monotonic_ms()
             self._found = await dead_letters(self._valkey, self._database)
@@ -62,20 +62,20 @@ class DeadLetterCounts:
 
 
 async def dead_letters(valkey: Valkey, database: Database) -> dict[str, int]:
-    """How many dead letters each campaign has, of those that have any; all are looked at, a thousand at a time."""
-    found, ids = dict[str, int](), await database.read(records.ids, None, _AT_ONCE)
+    """Return the number of dead letters of each campaign that has some; campaigns are read a thousand at a time."""
+    found, ids = dict[str, int](), await database.read(campaign_store.ids, None, _AT_ONCE)
     unit = campaigns_unit(valkey)
     while ids:
         streams = [StreamKeys(unit, stream_name(each)).dead for each in ids]
-        if await valkey.execute("EXISTS", *streams):  # one command for a thousand that hardly ever have any
+        if await valkey.execute("EXISTS", *streams):  # one command for a thousand campaigns, which rarely have any
             lengths = zip(ids, await _lengths(valkey, streams), strict=True)
             found |= {each: length for each, length in lengths if length}
-        ids = await database.read(records.ids, ids[-1], _AT_ONCE) if len(ids) == _AT_ONCE else []
+        ids = await database.read(campaign_store.ids, ids[-1], _AT_ONCE) if len(ids) == _AT_ONCE else []
     return found
 
 
 async def _lengths(valkey: Valkey, streams: Sequence[Key]) -> list[int]:
-    """Of each."""
+    """Return the length of each stream."""
     lengths: list[int] = []
     for start in range(0, len(streams), _AT_ONCE):
         replies = await valkey.pipeline([("XLEN", key) for key in streams[start : start + _AT_ONCE]])

@@ -1,13 +1,12 @@
--- Make dead letters messages again, as if they were new, and call for hands.
---
+-- Move dead letters back to the stream as new messages, and wake a process.
 ---@keyset keys
 ---@arg campaign str
 ---@arg ids      packed  list of dead letter ids
 ---@arg now_ms   time
 ---@include wake
 ---@include replay_dead_letters
--- Reply: how many of them there were
--- The place of a letter stays taken.
+-- Reply: how many of them were present
+-- Their share of the stock stays used.
 
 local replayed = replay_dead_letters(keys.stream, keys.dead, ids)
 if replayed > 0 then

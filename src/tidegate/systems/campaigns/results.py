@@ -1,93 +1,213 @@
-"""What became of entries: SQL says what was decided, the door who is in line, the dead letters what went wrong."""
+"""State of users' entries: SQL has decisions, the server has accepted entries, the dead letters have failures.
 
+`ResultFeed` notifies watchers in all processes. `DeadLetterIndex` finds the dead letter of a user without reading all
+of them: a stream grows only at its end, so each process remembers what it has read, and reads what was added. A dead
+letter that is found is read again, since it may have been replayed or discarded.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 import msgspec
 
-from tidegate.primitives.stream.message import DeadLetter
-from tidegate.runtime.change_feed import Watch
+from tidegate.primitives.stream.message import DeadLetter, Entry, to_dead_letter
+from tidegate.runtime.change_feed import ChangeFeed, Watch
 from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.valkey import Valkey
-from tidegate.systems.campaigns import records
-from tidegate.systems.campaigns.campaign import (
-    Decided,
-    Entry,
-    Result,
-    ResultState,
-    Verdict,
+from tidegate.storage.valkey import Key, Valkey
+from tidegate.systems.campaigns import campaign_store
+from tidegate.systems.campaigns.model import (
+    CampaignEntry,
+    DecidedEntry,
+    EntryResult,
+    EntryState,
+    EntryVerdict,
     require_campaign,
     require_user,
 )
-from tidegate.systems.campaigns.dead_users import DeadUsers
-from tidegate.systems.campaigns.keys import campaign_keys
-from tidegate.systems.campaigns.result_feed import ResultFeed, name_of
+from tidegate.systems.campaigns.scripts import campaign_keys, result_feed_key
 
-_decoder = msgspec.json.Decoder(Entry)
+_GAP = timedelta(milliseconds=10)
+"""Results of this interval are published together, which keeps the number of commands small."""
+
+
+class ResultFeed(ChangeFeed[str]):
+    """Publishes which users of which campaign have a new result."""
+
+    def __init__(self, valkey: Valkey) -> None:
+        super().__init__(valkey, result_feed_key(valkey), str, field=b"entries", gap=_GAP)
+
+    def decided(self, campaign: str, users: Iterable[str]) -> None:
+        """Publish that these users have a new result; returns at once."""
+        self.moved([name_of(campaign, user) for user in users])
+
+
+def name_of(campaign: str, user: str) -> str:
+    """Return the name of an entry in the feed; unique, since a campaign id contains no slash."""
+    return f"{campaign}/{user}"
+
+
+_MOST_CAMPAIGNS = 100
+_SHORT_PAGE, _LONG_PAGE = 50, 500
+_SPARE = 1000
+"""Number of deleted dead letters that may be remembered beside the present ones."""
+_Id = tuple[int, int]
+
+
+class _EntryKey(msgspec.Struct, frozen=True):
+    """The fields by which a dead letter is found."""
+
+    user: str
+    number: int
+
+
+_key_decoder = msgspec.json.Decoder(_EntryKey)
+
+
+@dataclass(slots=True)
+class _IndexedCampaign:
+    """What was read of the dead letters of one campaign."""
+
+    upto: _Id = (0, 0)
+    letters: dict[tuple[str, int], _Id] = field(default_factory=dict[tuple[str, int], _Id])
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def take_in(self, found: list[Entry]) -> None:
+        """Add dead letters to the index; repeated or late pages change nothing."""
+        for ident, fields in found:
+            at = _stream_id(ident)
+            self.upto = max(self.upto, at)
+            try:
+                whose = _key_decoder.decode(fields.get(b"payload", b""))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            name = (whose.user, whose.number)
+            self.letters[name] = max(at, self.letters.get(name, at))
+
+
+class DeadLetterIndex:
+    """Finds the dead letter of a user in any campaign."""
+
+    def __init__(self, valkey: Valkey) -> None:
+        self._valkey = valkey
+        self._campaigns: OrderedDict[str, _IndexedCampaign] = OrderedDict()
+
+    async def letter(self, campaign: str, user: str, number: int) -> DeadLetter | None:
+        """Return the dead letter of the entry with this number; None if there is none."""
+        dead = campaign_keys(self._valkey, campaign)["dead"]
+        count = await self._valkey.execute("XLEN", dead)
+        if count == 0:
+            self._campaigns.pop(campaign, None)
+            return None
+        read = self._of(campaign, count)
+        if await self._read_on(dead, read, _SHORT_PAGE):
+            async with read.reading:  # many pages: one caller reads them for all
+                while await self._read_on(dead, read, _LONG_PAGE):
+                    pass
+        at = read.letters.get((user, number))
+        if at is None:
+            return None
+        ident = f"{at[0]}-{at[1]}"
+        found = await self._valkey.execute("XRANGE", dead, ident, ident)
+        if found:
+            return to_dead_letter(found[0])
+        if read.letters.get((user, number)) == at:
+            del read.letters[user, number]
+        return None
+
+    def _of(self, campaign: str, count: int) -> _IndexedCampaign:
+        read = self._campaigns.get(campaign)
+        if read is None or len(read.letters) > 2 * count + _SPARE:
+            read = self._campaigns[campaign] = _IndexedCampaign()
+        self._campaigns.move_to_end(campaign)
+        if len(self._campaigns) > _MOST_CAMPAIGNS:
+            self._campaigns.popitem(last=False)
+        return read
+
+    async def _read_on(self, dead: Key, read: _IndexedCampaign, limit: int) -> bool:
+        """Read a page; return whether there may be more."""
+        start = f"({read.upto[0]}-{read.upto[1]}"
+        found: list[Entry] = await self._valkey.execute("XRANGE", dead, start, "+", "COUNT", limit)
+        read.take_in(found)
+        return len(found) == limit
+
+
+def _stream_id(ident: bytes) -> _Id:
+    ms, _, sequence = ident.partition(b"-")
+    return int(ms), int(sequence)
+
+
+_entry_decoder = msgspec.json.Decoder(CampaignEntry)
 
 
 class Results:
-    """Looks up what became of one user's entry, and tells when that changes."""
+    """Looks up the state of a user's entry, and notifies watchers of changes."""
 
     def __init__(self, valkey: Valkey, database: Database, feed: ResultFeed) -> None:
         self._valkey, self._database, self._feed = valkey, database, feed
-        self._dead = DeadUsers(valkey)
+        self._dead = DeadLetterIndex(valkey)
 
-    async def of(self, campaign: str, user: str) -> Result:
-        """How far a user's entry is; raise `NotFound` where there is no such campaign."""
+    async def of(self, campaign: str, user: str) -> EntryResult:
+        """Return the state of a user's entry. Raises `NotFound` if the campaign does not exist."""
         require_campaign(campaign)
         user = require_user(user)
         row = await self._database.read(_row, campaign, user)
-        if row is not None and row.outcome.verdict is Verdict.ISSUED:
-            return _told(row)  # once and for ever, whatever the server says
+        if row is not None and row.outcome.verdict is EntryVerdict.ISSUED:
+            return _result_of(row)  # issued entries are final, whatever the server has
         number = await self._number(campaign, user)
         if number is None:
-            # He left the door's memory since we looked, or was never in it: what SQL says now is how it is.
+            # The server does not remember the user, or not any more: the state in SQL is final.
             row = await self._database.read(_row, campaign, user)
-            return Result(campaign=campaign, user=user, state=ResultState.UNKNOWN) if row is None else _told(row)
+            return (
+                EntryResult(campaign=campaign, user=user, state=EntryState.UNKNOWN) if row is None else _result_of(row)
+            )
         if row is not None and row.number == number:
-            return _told(row)  # decided, and the door will hear of it in a moment
+            return _result_of(row)  # decided; the server is updated within moments
         letter = await self._dead.letter(campaign, user, number)
         if letter is None:
-            return Result(campaign=campaign, user=user, state=ResultState.PENDING, number=number)
-        return Result(
+            return EntryResult(campaign=campaign, user=user, state=EntryState.PENDING, number=number)
+        return EntryResult(
             campaign=campaign,
             user=user,
-            state=ResultState.FAILED,
+            state=EntryState.FAILED,
             number=number,
-            reason="it could not be processed and was put aside; somebody will look at it",
+            reason="it could not be processed; an operator has to replay or discard it",
             decided_at=letter.at,
         )
 
     def watch(self, campaign: str, user: str) -> AbstractAsyncContextManager[Watch]:
-        """Be woken whenever something became of this entry, for the length of a block."""
+        """Notify on every change of this entry, for the duration of the block."""
         return self._feed.watch([name_of(require_campaign(campaign), require_user(user))])
 
     async def _number(self, campaign: str, user: str) -> int | None:
-        """With which the door let the user in."""
+        """Return the number that the server gave to the user's entry."""
         remembered = await self._valkey.execute("HGET", campaign_keys(self._valkey, campaign)["entries"], user)
         return None if remembered is None else int(remembered.partition(b"|")[0])
 
 
-def entry_of(letter: DeadLetter) -> Entry | None:
-    """What the letter was about; None where that cannot be read."""
+def entry_of(letter: DeadLetter) -> CampaignEntry | None:
+    """Return the entry of a dead letter; None if it cannot be read."""
     try:
-        return _decoder.decode(letter.fields.get(b"payload", b""))
+        return _entry_decoder.decode(letter.fields.get(b"payload", b""))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def _row(tx: Transaction, campaign: str, user: str) -> Decided | None:
-    found = records.decided(tx, campaign, user)
+def _row(tx: Transaction, campaign: str, user: str) -> DecidedEntry | None:
+    found = campaign_store.decided(tx, campaign, user)
     if found is None:
-        records.get(tx, campaign)  # or there is no such campaign
+        campaign_store.get(tx, campaign)  # raises NotFound if the campaign does not exist
     return found
 
 
-def _told(row: Decided) -> Result:
-    return Result(
+def _result_of(row: DecidedEntry) -> EntryResult:
+    return EntryResult(
         campaign=row.campaign,
         user=row.user,
-        state=ResultState(row.outcome.verdict.value),
+        state=EntryState(row.outcome.verdict.value),
         number=row.number,
         code=row.outcome.code,
         points=row.outcome.points,

@@ -1,9 +1,8 @@
--- A process took calls and died before it answered them: let others take them.
---
----@key wakeups  list  campaigns that call
----@key taken  list  calls that this process took and has not answered
+-- Return the wake-ups that a dead process took and did not handle.
+---@key wakeups  list  campaigns that need a process
+---@key taken  list  wake-ups that this process took and has not handled
 -- Reply: how many there were
--- A call moves in one step, so none is lost and none is made twice.
+-- A wake-up moves in one step, so none is lost or duplicated.
 
 local given = 0
 while redis.call('LMOVE', taken, wakeups, 'RIGHT', 'LEFT') do given = given + 1 end

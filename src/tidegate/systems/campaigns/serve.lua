@@ -1,16 +1,15 @@
--- A process joins the consumer pool of a campaign, as an answer to a call or of its own accord.
---
+-- Add a process to those that serve a campaign, after a wake-up or on request.
 ---@keyset keys
 ---@key served   set     campaigns that this process serves
----@key taken    list    calls that this process took and has not answered
+---@key taken    list    wake-ups that this process took and has not handled
 ---@arg campaign  str
 ---@arg owner     str
 ---@arg group     str
----@arg if_needed int    1: only where something is unread
+---@arg if_needed int    1: only if messages are unread
 ---@include backlog
--- Reply: {'serving', total_count of the campaign} | {'nothing'} where nothing is unread | {'unknown'} where it is not
---        installed; then the call is still to be answered
--- The same again changes nothing, and makes good what the server has lost.
+-- Reply: {'serving', total_count of the campaign} | {'nothing'} no message is unread
+--   | {'unknown'} the campaign is not installed; the wake-up is kept
+-- Repeating the call changes nothing, and restores what the server lost.
 
 local total = redis.call('HGET', keys.book, 'total')
 if not total then return {'unknown'} end

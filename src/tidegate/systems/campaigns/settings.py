@@ -1,4 +1,4 @@
-"""How campaigns are worked on."""
+"""Settings of the campaign system."""
 
 import re
 from datetime import timedelta
@@ -11,54 +11,53 @@ from tidegate.core.backoff import Backoff
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _ENTRIES_PER_CONSUMER = 1000
-
 Pause = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(minutes=4))]
 """Shorter than the five minutes for which a message may be held."""
 
 
 class CampaignSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How campaigns are worked on; what each is like stands in the database."""
+    """Settings of the campaign system. The settings of each campaign are in the database (`CampaignPlan`)."""
 
     enabled: bool = True
-    """Whether the processes of this installation work on entries. The door is open either way."""
+    """Whether the processes of this installation decide entries. Entries are accepted in any case."""
     batch_size: int = Field(default=10, ge=1, le=500)
-    """How many entries a consumer takes at once."""
+    """Entries that a consumer takes at once."""
     max_len: int = Field(default=100_000, ge=1, le=100_000_000)
-    """How many entries of one campaign may be in line; the door answers BUSY beyond that, and never drops one."""
+    """Undecided entries per campaign. Beyond that, attempts are answered BUSY; accepted entries are never dropped."""
     min_consumers: int = Field(default=1, ge=1, le=32)
-    """How many consumers a process has at least for a campaign that it works on."""
+    """Fewest consumers per process and campaign."""
     max_consumers: int = Field(default=32, ge=1, le=32)
-    """And how many at most; in between it is one for each thousand of the campaign's `total_count`."""
+    """Most consumers per process and campaign; in between, one for each thousand of the campaign's `total_count`."""
     poll_interval_ms: int = Field(default=100, ge=10, le=60_000)
-    """The first pause after a read that found nothing, where the server does not allow reads that wait; it grows."""
+    """First pause after an empty read where the server does not allow blocking reads; it grows."""
     blocking: bool | None = None
-    """Whether reads wait at the server; by default where it allows that."""
+    """Whether reads block on the server; by default if the server allows it."""
     idle_timeout_seconds: float = Field(default=30.0, gt=0, le=86_400)
-    """A campaign without entries for so long has no consumers until the next one comes."""
+    """A campaign without entries for this long has no consumers until the next entry."""
     max_deliveries: int = Field(default=5, ge=1, le=1000)
-    """An entry that failed so often becomes a dead letter."""
+    """An entry becomes a dead letter after this many failed deliveries."""
     retry_first_pause: Pause = timedelta(seconds=2)
-    """How long an entry rests after its first failure; four times as long after each further one."""
+    """Pause after the first failure of an entry; four times as long after each further one."""
     retry_longest_pause: Pause = timedelta(minutes=2)
-    """How long it rests at most. With the defaults, the five tries of an entry take about 160 s."""
+    """Longest pause. With the defaults, the five attempts of an entry take about 160 s."""
     kept: Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))] = timedelta(days=365)
-    """For how long a campaign is kept after its end, with its entries and dead letters. Points stay."""
+    """How long a campaign is kept after its end, with its entries and dead letters. Points are kept."""
     kinds: tuple[str, ...] = ()
-    """Kinds of your own, each as `module:name`: a class that is made without arguments. The module is installed, or
-    lies in a folder of PYTHONPATH."""
+    """Custom kinds, each as `module:name` of a class without arguments. The module must be installed, or in a folder of
+    PYTHONPATH."""
 
     @property
     def idle_timeout(self) -> timedelta:
-        """`idle_timeout_seconds` as a span."""
+        """`idle_timeout_seconds` as a `timedelta`."""
         return timedelta(seconds=self.idle_timeout_seconds)
 
     @property
     def retry_pauses(self) -> Backoff:
-        """The pauses between two tries of an entry."""
+        """Pauses between two attempts of an entry."""
         return Backoff(first=self.retry_first_pause, most=self.retry_longest_pause, factor=4.0, jitter=0.1)
 
     def consumers_for(self, total_count: int) -> int:
-        """How many consumers one process has for a campaign of this size."""
+        """Return the number of consumers per process for a campaign of this size."""
         wanted = -(-total_count // _ENTRIES_PER_CONSUMER)
         return max(self.min_consumers, min(self.max_consumers, wanted))
 

@@ -1,17 +1,17 @@
--- Messages are decided and SQL has it: acknowledge and delete them, and tell the door.
---
+-- Acknowledge and delete messages that are decided in SQL, and update the counters.
 ---@keyset keys
 ---@arg campaign str
 ---@arg group    str
 ---@arg settled  packed  list of {message id, verdict, user, number|key}
----@arg sold_out int     the stock, where SQL says that all of it is issued; else -1
----@arg crowd    int     where more messages than this are left, more hands are called for
----@arg pause_ms int     but not more often than this
+---@arg sold_out int     the stock, if SQL has issued all of it; else -1
+---@arg crowd    int     wake another process if more messages than this are left
+---@arg pause_ms int     least interval between two such wake-ups
 ---@arg now_ms   time
 ---@include wake
--- Reply: {how many of them were still to be done, messages left}
--- Only what is acknowledged here and now counts: a message that was given to somebody else has another id, so whoever
--- comes late, or comes again, changes nothing. A place is counted in the step in which the message leaves the stream.
+-- Reply: {how many messages were settled by this call, messages left}
+-- Only messages that are acknowledged by this call count. A message that was delivered to another consumer has another
+-- id,
+-- so a late or repeated call changes nothing. The counters change in the step in which a message leaves the stream.
 
 local function acknowledge(one)
   if redis.call('XACK', keys.stream, group, one[1]) == 0 then return false end
@@ -36,10 +36,10 @@ local left = redis.call('XLEN', keys.stream)
 local known = redis.call('HMGET', keys.book, 'issued', 'asked_ms')
 if not known[1] then return {done, left} end
 if issued > 0 then redis.call('HINCRBY', keys.book, 'issued', issued) end
--- What SQL says counts more than what the server remembers, which may have lost its last second. Another stock voids it.
+-- SQL overrides the counters, since the server may have lost its last second. Another stock voids this.
 if sold_out >= 0 then
   redis.call('HSET', keys.book, 'sold_out', string.format('%.0f', sold_out))
-  -- All of that is issued, but for what is committed and not settled, which is still in a stream: for a larger stock.
+  -- Issued, except for what is committed and not settled, which is still in a stream: matters if the stock grows.
   local least = sold_out - left - redis.call('XLEN', keys.dead)
   if least > tonumber(known[1]) + issued then redis.call('HSET', keys.book, 'issued', string.format('%.0f', least)) end
 end

@@ -1,12 +1,11 @@
--- How a campaign stands, seen in one moment.
---
+-- Return the state of a campaign at one moment.
 ---@keyset keys
 ---@arg campaign str
 ---@arg group    str
 ---@arg now_ms   time
 ---@include backlog
--- Reply: {messages, of them delivered, dead letters, whom the door remembers, processes that serve it, 1 if a call is
---         under way, ms since the last message or -1, {issued, last number, epoch, state} of the book or nothing}
+-- Reply: {messages, of them delivered, dead letters, remembered users, processes that serve it,
+--   1 if a wake-up is pending, ms since the last message or -1, {issued, last number, epoch, state} or nothing}
 
 local depth, pending = backlog(keys, group)
 local known = redis.call('HMGET', keys.book, 'issued', 'next', 'epoch', 'state', 'last_ms')

@@ -1,14 +1,13 @@
-"""Campaigns, what became of each entry, and the points that were given."""
+"""Tables of campaigns, decided entries, and points."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
 from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.storage.sql.schema import metadata
-from tidegate.systems.campaigns.campaign import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
+from tidegate.systems.campaigns.model import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
 
 LONGEST_CODE = 64
 LONGEST_REASON = 500
-
 campaigns = Table(
     "campaigns",
     metadata,
@@ -19,19 +18,18 @@ campaigns = Table(
     Column("starts_at", UtcDateTime),
     Column("ends_at", UtcDateTime),
     Column("total_count", Integer, nullable=False),
-    # NULL: there is no end of it.
+    # NULL: unlimited.
     Column("stock", Integer),
     Column("points", Integer, nullable=False),
-    # Locked by everybody who gives out of the stock: so there are never more than it.
+    # Every transaction that issues entries locks this row, so the stock is never exceeded.
     Column("issued", Integer, nullable=False),
-    # Grows whenever the campaign is installed on the server anew: numbers of an older one may be given again.
+    # Raised each time the campaign is installed on the server; numbers of an older epoch may be given again.
     Column("epoch", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""One row for each campaign."""
-
+"""One row per campaign."""
 campaign_entries = Table(
     "campaign_entries",
     metadata,
@@ -48,8 +46,7 @@ campaign_entries = Table(
     Index(None, "campaign", "number"),
     **TABLE_OPTIONS,
 )
-"""One row for each user whose entry was decided: the key is why nobody gets anything twice."""
-
+"""One row per user with a decided entry; the primary key prevents a second outcome."""
 point_accounts = Table(
     "point_accounts",
     metadata,
@@ -57,4 +54,4 @@ point_accounts = Table(
     Column("points", BigInteger, nullable=False),
     **TABLE_OPTIONS,
 )
-"""What each user has; credited in the transaction that writes the entry."""
+"""Points per user, credited in the transaction that writes the entry."""

@@ -22,15 +22,63 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.waiting import end, only_our_cancellation
 from tidegate.systems.campaigns import scripts
-from tidegate.systems.campaigns.campaign import require_campaign
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
 from tidegate.systems.campaigns.consumer_pool import ConsumerPool
-from tidegate.systems.campaigns.install import Installer
-from tidegate.systems.campaigns.keys import GROUP, campaign_keys, process_keys
-from tidegate.systems.campaigns.wakeups import CampaignWakeups
+from tidegate.systems.campaigns.installation import CampaignInstaller
+from tidegate.systems.campaigns.model import require_campaign
+from tidegate.systems.campaigns.scripts import GROUP, busy_key, campaign_keys, process_keys, wakeups_key
+
+_WAKEUP_READ_S = 120.0
+"""Duration of one blocking read: short enough to notice a connection that broke silently."""
+_LONGEST_POLL_PAUSE_S = 1.0
+"""Longest pause between two reads where the server does not allow blocking commands."""
+
+
+class CampaignWakeups:
+    """The wake-ups of all campaigns, as seen by one process."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._valkey, self._can_block = context.valkey, context.can_block
+        self._first_pause_s = context.settings.poll_interval_ms / 1000
+        self._wakeups, self._taken = wakeups_key(context.valkey), process_keys(context.valkey, context.owner)["taken"]
+
+    async def next(self) -> str | None:
+        """Wait for the oldest wake-up, take it, and return its campaign; None after a timeout.
+
+        After an error or a cancellation a wake-up may have been taken without being returned: see `taken`.
+        """
+        move = (self._wakeups, self._taken, "RIGHT", "LEFT")
+        if self._can_block:
+            call = await self._valkey.execute_blocking(
+                "BLMOVE", *move, f"{_WAKEUP_READ_S:.0f}", within_s=_WAKEUP_READ_S
+            )
+            return None if call is None else call.decode()
+        pause_s = self._first_pause_s
+        # Not by `execute`, which repeats the command after an error and could take two.
+        while (call := await self._valkey.execute_blocking("LMOVE", *move, within_s=0)) is None:
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, max(_LONGEST_POLL_PAUSE_S, self._first_pause_s))
+        return call.decode()
+
+    async def taken(self) -> set[str]:
+        """Campaigns of wake-ups that this process took and has not handled."""
+        return {each.decode() for each in await self._valkey.execute("LRANGE", self._taken, 0, -1)}
+
+    async def busy(self) -> set[str]:
+        """Campaigns that may have undecided entries."""
+        return {each.decode() for each in await self._valkey.execute("SMEMBERS", busy_key(self._valkey))}
+
+    async def ignore(self, campaign: str) -> None:
+        """Drop the wake-up of a campaign that does not exist."""
+        keys = campaign_keys(self._valkey, campaign)
+        await scripts.ignore_wakeup(self._valkey, taken=self._taken, campaign=campaign, **keys)
+
+    async def return_taken(self) -> None:
+        """Make the wake-ups that this process took and has not handled available to other processes."""
+        await scripts.return_wakeups(self._valkey, wakeups=self._wakeups, taken=self._taken)
+
 
 log = get_logger(__name__)
-
 _STOP_WITHIN_S = 5.0
 _LEAVE_WITHIN_S = 1.0
 _AFTER_CRASH = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1))
@@ -51,10 +99,10 @@ class ConsumerPoolStatus(NamedTuple):
     """Entries that the pool has decided."""
 
 
-class CampaignManager:
+class CampaignWorker:
     """Service that runs the consumer pools of a process."""
 
-    def __init__(self, context: ConsumerContext, installer: Installer) -> None:
+    def __init__(self, context: ConsumerContext, installer: CampaignInstaller) -> None:
         self._context, self._installer = context, installer
         self._valkey, self._process_keys = context.valkey, process_keys(context.valkey, context.owner)
         self._wakeups = CampaignWakeups(context)
@@ -282,7 +330,7 @@ class CampaignManager:
             log.warning("campaign.leaving_failed", error=str(error) or "no answer in time")
 
     async def _leave_all(self) -> None:
-        """Return wake-ups that were not handled, and leave campaigns whose pools were cancelled."""
+        """Return wake-ups that were not handled, and leave the campaigns of cancelled pools."""
         await self._wakeups.return_taken()
         await asyncio.gather(*(self._abandon_with_retries(campaign) for campaign in await self._served()))
 
@@ -294,7 +342,7 @@ class CampaignManager:
         return {each.decode() for each in await self._valkey.execute("SMEMBERS", self._process_keys["served"])}
 
     def _count_pools(self) -> None:
-        metrics.CAMPAIGN_CREWS.set(len(self._pools))
+        metrics.CAMPAIGN_CONSUMER_POOLS.set(len(self._pools))
         metrics.CAMPAIGN_CONSUMERS.set(sum(pool.consumers for pool in self._pools.values()))
 
     def _lock(self, campaign: str) -> asyncio.Lock:

@@ -15,16 +15,19 @@ from tidegate.core.errors import Unavailable
 from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType
 from tidegate.http.routes import route
-from tidegate.systems.campaigns.campaign import (
+from tidegate.systems.campaigns.model import (
     CAMPAIGN_ID,
     KIND_NAME,
     LARGEST_PAGE,
     MOST_POINTS,
     MOST_STOCK,
     Campaign,
+    CampaignChange,
     CampaignPlan,
+    CampaignStatus,
 )
-from tidegate.systems.campaigns.campaigns import CampaignChange, CampaignLine, Campaigns, CampaignStatus
+from tidegate.systems.campaigns.model import CampaignBacklog as CampaignLine
+from tidegate.systems.campaigns.service import Campaigns
 from tidegate.systems.campaigns.tables import LONGEST_CAMPAIGN, LONGEST_KIND, LONGEST_TITLE
 
 TAG = "campaigns"

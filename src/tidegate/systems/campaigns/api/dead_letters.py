@@ -12,8 +12,8 @@ from tidegate.core.errors import NotFound
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
-from tidegate.systems.campaigns.campaigns import Campaigns
-from tidegate.systems.campaigns.dead_letters import Letter
+from tidegate.systems.campaigns.dead_letters import CampaignDeadLetter as Letter
+from tidegate.systems.campaigns.service import Campaigns
 
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 

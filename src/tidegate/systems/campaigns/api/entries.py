@@ -23,9 +23,11 @@ from tidegate.http.routes import Also, route
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.change_feed import Watch
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
-from tidegate.systems.campaigns.campaign import Answer as EntryAnswer
-from tidegate.systems.campaigns.campaign import Decided, Entered, Result
-from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.model import DecidedEntry as Decided
+from tidegate.systems.campaigns.model import EntryAnswer
+from tidegate.systems.campaigns.model import EntryReceipt as Entered
+from tidegate.systems.campaigns.model import EntryResult as Result
+from tidegate.systems.campaigns.service import Campaigns
 from tidegate.systems.campaigns.tables import LONGEST_KEY, LONGEST_USER
 
 KEY_HEADER = "Idempotency-Key"

@@ -25,8 +25,9 @@ from tidegate.http.raw import (
     received_first,
 )
 from tidegate.systems.campaigns.api.entries import KEY_HEADER, STATUS, NewEntry, headers_of
-from tidegate.systems.campaigns.campaign import Answer, Entered
-from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.model import EntryAnswer as Answer
+from tidegate.systems.campaigns.model import EntryReceipt as Entered
+from tidegate.systems.campaigns.service import Campaigns
 
 PREFIX = "/v1/campaigns/"
 ROUTE = "/v1/campaigns/{campaign}/entries"

@@ -8,7 +8,7 @@ from tidegate.systems.campaigns.api.campaigns import CampaignRoutes
 from tidegate.systems.campaigns.api.dead_letters import DeadEntryRoutes
 from tidegate.systems.campaigns.api.entries import EntryRoutes
 from tidegate.systems.campaigns.api.fast_entry import PREFIX, VARYING, FastEntry
-from tidegate.systems.campaigns.campaigns import Campaigns
+from tidegate.systems.campaigns.service import Campaigns
 
 
 def campaign_api(campaigns: Campaigns, http: HttpContext) -> Api:

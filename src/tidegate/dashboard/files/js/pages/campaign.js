@@ -62,7 +62,7 @@ export function Campaign({ id }) {
   <//>`;
 }
 
-function Figures({ of: { campaign, depth, pending, lag, dead, hands, consumers, entered, idle_ms } }) {
+function Figures({ of: { campaign, depth, pending, lag, dead, processes, consumers, entered, idle_ms } }) {
   const left = Math.max(0, campaign.stock - campaign.issued);
   return html`<${Tiles} label="Status">
     <${Tile}
@@ -78,8 +78,8 @@ function Figures({ of: { campaign, depth, pending, lag, dead, hands, consumers, 
     <${Tile} label="In line" value=${number(depth)} note=${`${number(pending)} in progress, ${number(lag)} not read yet`} />
     <${Tile}
       label="Processes"
-      value=${number(hands?.length)}
-      note=${hands?.length > 0 ? `processes, with ${count(consumers, "consumer")}` : "none: it is idle"}
+      value=${number(processes?.length)}
+      note=${processes?.length > 0 ? `processes, with ${count(consumers, "consumer")}` : "none: it is idle"}
     />
     <${Tile}
       label="Dead letters"
@@ -110,7 +110,7 @@ function History({ of, at }) {
   /><//>`;
 }
 
-function Rules({ of: { campaign, remembered, is_installed, is_called } }) {
+function Rules({ of: { campaign, remembered, is_installed, is_woken } }) {
   return html`<${Section} title="Campaign">
     <${Facts} of=${[
       ["Kind", html`<code>${campaign.kind}</code>`, campaign.points > 0 && `${count(campaign.points, "point")} each`],
@@ -119,7 +119,7 @@ function Rules({ of: { campaign, remembered, is_installed, is_called } }) {
       ["Start", campaign.starts_at ? html`${exactly(campaign.starts_at)}` : "as soon as it is started"],
       ["End", campaign.ends_at ? html`${exactly(campaign.ends_at)}` : "when it is stopped"],
       ["Users known at the door", number(remembered), is_installed === false && "it begins with the first entry"],
-      is_called && ["Calls for hands", "yes", "a process that is free takes it up"],
+      is_woken && ["Wake-up pending", "yes", "the next free process takes it"],
       ["Made", html`<${When} at=${campaign.created_at} />`],
       ["Changed", html`<${When} at=${campaign.changed_at} />`],
     ]} />
