@@ -39,7 +39,7 @@ _CONCERTS = (
     ("Brass at Dawn", "Pier Nine Orchestra", "Pier Nine"),
     ("Salt and Static", "Tidal Drift", "The Boathouse"),
 )
-# A visitor can keep up with a crowd that thinks: he waits for 5 to 40 seconds, and then has a choice of seats.
+# Pace that a human visitor can keep up with: a wait of 5 to 40 seconds, and then a choice of seats.
 _UNHURRIED = {"seats": 480, "hold": 60, "think": 3.0}
 _HURRIED = {"seats": 60, "hold": 10, "think": 0.5}
 _NEARLY_GONE = 0.1
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(given: argparse.Namespace, folder: Path, binding: Binding) -> int:
-    # People who wait for the bank wait less than a hold lasts.
+    # A request to the bank takes less time than a hold lasts.
     hold_for, soon = timedelta(seconds=given.hold), timedelta(seconds=min(given.hold, 10))
     plan = ShopPlan(hold_for=hold_for, charge_within=soon / 2, settle_after=soon, bank_takes_s=0.1)
     # All visitors of the simulated crowd have one address.
@@ -109,9 +109,9 @@ async def _open_evening(shop: Shop, concert: int, given: argparse.Namespace) -> 
 
 
 async def _watch(shop: Shop, given: argparse.Namespace) -> None:
-    """Show how it goes. A concert that is nearly sold out is given once more, unless all should end.
+    """Show the progress. A concert that is nearly sold out gets another evening, unless the demo is about to end.
 
-    So there is always a seat for a visitor who takes his time.
+    So there is always a free seat for a human visitor.
     """
     with Board(console) as board:
         while True:

@@ -27,13 +27,13 @@ _STATUS = {PaymentState.COMPLETED: 201, PaymentState.DECLINED: 402, PaymentState
 
 
 class SeatWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which seat somebody wants."""
+    """The seat that a visitor wants."""
 
     seat: str
 
 
 class CardShown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How somebody wants to pay."""
+    """The card with which a visitor wants to pay."""
 
     card: Card
 
@@ -46,7 +46,7 @@ class Evening(msgspec.Struct, frozen=True, kw_only=True):
     starts_at: datetime
     seats_free: int
     seats_left: int
-    """That nobody has paid for: the free ones, and those that are held."""
+    """Seats that are not paid: free and held ones."""
     waiting_page: str
 
 
@@ -70,7 +70,7 @@ class Api:
         ]
 
     async def show_ranking(self, request: Request) -> Response:
-        """Concerts by completed payments, the most popular first. How many they were is nobody's business."""
+        """Concerts by completed payments, the most popular first. The numbers are not shown."""
         return answered(await popular_concerts(self._shop, period_of(request), _limit(request)))
 
     async def list_schedules(self, _: Request) -> Response:
@@ -91,7 +91,7 @@ class Api:
         return answered({"schedules": evenings})
 
     async def list_seats(self, request: Request) -> Response:
-        """The seats of an evening; for those who are inside."""
+        """The seats of an evening; for visitors inside."""
         schedule: int = request.path_params["schedule"]
         user = await self._doorman.user(request, schedule)
         seats: list[Seat] = await self._shop.database.read(catalogue.seat_map, schedule, user)
@@ -139,7 +139,7 @@ def answered(value: Any, status: int = 200) -> Response:
 
 
 def refused(error: Exception) -> Response:
-    """An expected error as JSON; whoever is not inside is told where to wait."""
+    """An expected error as JSON; a visitor that is not inside is sent to the waiting page."""
     more = {"waiting_page": f"/rooms/{error.room}"} if isinstance(error, NotActive) else {}
     return answered_refusal(refusal_of(error), **more)
 
@@ -163,7 +163,7 @@ async def body_of(request: Request) -> bytes:
 
 
 def period_of(request: Request) -> RankingPeriod:
-    """Which ranking somebody wants to see."""
+    """Return the requested period."""
     given = request.query_params.get("period", RankingPeriod.DAILY.value)
     if given not in [period.value for period in RankingPeriod]:
         raise InvalidArgument("period", given, f"must be one of {', '.join(RankingPeriod)}")

@@ -1,7 +1,7 @@
-"""The bank: another company, whom we ask to charge a card. This one is made up, and its cards decide how it behaves.
+"""A simulated bank that charges cards; the card decides how it behaves.
 
-What a shop needs of a real one is the same: a name for each charge, given by us, so that to ask twice is to ask once;
-and a way to learn what became of a charge that also forbids it from happening later.
+A real bank has to offer the same: an idempotency key per charge, chosen by the shop; and a request for the state of a
+charge that also prevents the charge from happening later.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class BankAway(Exception):
 
 
 class Bank(Protocol):
-    """Whom we ask to charge cards."""
+    """A bank that charges cards."""
 
     async def charge(self, payment_id: str, amount: int, card: Card) -> bool:
         """Charge a card, once for each payment; whether it was. Raise `BankAway`."""
@@ -53,7 +53,7 @@ charges = Table(
 
 
 class Outcome(StrEnum):
-    """What became of a charge; the first who writes it decides."""
+    """Outcome of a charge; the first transaction that writes it decides."""
 
     CHARGED = "charged"
     REFUSED = "refused"
@@ -61,7 +61,7 @@ class Outcome(StrEnum):
 
 
 class FakeBank:
-    """A bank whose books are a table of the same database, in transactions of its own."""
+    """A bank with its own table in the same database, written in its own transactions."""
 
     def __init__(self, database: Database, *, takes_s: float = 0.0, slow_s: float = 30.0) -> None:
         self._database, self._takes_s, self._slow_s = database, takes_s, slow_s

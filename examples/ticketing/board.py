@@ -26,7 +26,7 @@ class SaleView(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     seats: SeatCounts
     waiting: int | None
-    """None where nobody can say, or it is sold out."""
+    """None if it is unknown, or the evening is sold out."""
     inside: int | None
 
 

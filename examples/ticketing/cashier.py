@@ -11,7 +11,7 @@ from tidegate.storage.sql import Database
 
 
 class Cashier:
-    """Takes payments, and finds out what became of those that nobody finished."""
+    """Takes payments, and settles those that were interrupted."""
 
     def __init__(self, database: Database, bank: Bank, *, charge_within: timedelta, settle_after: timedelta) -> None:
         self._database, self._bank = database, bank

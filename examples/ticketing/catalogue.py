@@ -37,7 +37,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Availability(StrEnum):
-    """What a seat is to the one who looks."""
+    """State of a seat, as one visitor sees it."""
 
     FREE = "free"
     MINE = "mine"  # held, and not paid yet
@@ -58,12 +58,12 @@ class SeatCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     free: int
     held: int
-    """Somebody has a while to pay for them, and where he does not they are free again."""
+    """Seats that wait for a payment; they are free again if it does not come in time."""
     sold: int
 
     @property
     def left(self) -> int:
-        """That nobody has paid for."""
+        """Seats that are not paid."""
         return self.free + self.held
 
 
@@ -109,7 +109,7 @@ def concerts_by_id(tx: Transaction, ids: Iterable[int]) -> dict[int, Concert]:
 
 
 def seat_map(tx: Transaction, schedule_id: int, user: str) -> list[Seat]:
-    """All seats of an evening, in one statement. A hold whose time is over keeps nobody from the seat."""
+    """All seats of an evening, in one statement. An expired hold does not block its seat."""
     at = reservations.c
     claims = seats.outerjoin(reservations, at.claimed_seat == seats.c.id)
     columns = select(seats.c.label, seats.c.price, at.user_id, at.state, at.held_until).select_from(claims)
@@ -118,7 +118,7 @@ def seat_map(tx: Transaction, schedule_id: int, user: str) -> list[Seat]:
 
 
 def seat_counts(tx: Transaction, schedule_ids: Sequence[int]) -> dict[int, SeatCounts]:
-    """How the seats of each evening stand, in one statement; a hold whose time is over is none."""
+    """The number of seats in each state per evening, in one statement. Expired holds are not counted."""
     at = reservations.c
     live = or_(at.state != ReservationState.HELD, at.held_until > tx.now)
     sold = func.count(case((at.state == ReservationState.PAID, at.id)))

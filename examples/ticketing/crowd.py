@@ -28,7 +28,7 @@ class Outside(Exception):
 
 
 class Visitor:
-    """One person, from the door to the ticket."""
+    """One visitor, from joining the line to the ticket."""
 
     def __init__(self, http: aiohttp.ClientSession, draw: random.Random, *, think_s: float, taste: float) -> None:
         self._http, self._draw, self._think_s, self._taste = http, draw, think_s, taste
@@ -72,10 +72,10 @@ class Visitor:
         free = [seat["label"] for seat in seats if seat["availability"] == "free"]
         if not free:
             return False
-        wish = {"seat": self._draw.choice(free[:12])}  # everybody wants to sit in front
+        wish = {"seat": self._draw.choice(free[:12])}  # front seats are the most wanted
         status, held = await self._ask("POST", f"/api/schedules/{schedule}/reservations", wish)
         await self._think()
-        if status != 201 or self._draw.random() < 0.05:  # somebody was faster; or one changes one's mind
+        if status != 201 or self._draw.random() < 0.05:  # another visitor was faster, or this one gives up
             return status == 409
         for number in range(3):
             card = self._draw.choices(*_CARDS)[0]
@@ -139,7 +139,7 @@ async def come_and_go(http: aiohttp.ClientSession, draw: random.Random, taste: f
 
 
 async def main(url: str, people: int, think_s: float, seed: int) -> None:
-    """So many people at a time, until somebody ends it."""
+    """Run this many visitors at a time until cancelled."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(url, connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as http:
         draws = [random.Random(f"{seed}-{n}") for n in range(people)]

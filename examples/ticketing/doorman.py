@@ -1,4 +1,4 @@
-"""Who stands at the door: the quick check, before anything is asked of the database. The binding one is in SQL."""
+"""The quick check of passes, before the database is used. The binding check is in SQL."""
 
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,23 +15,23 @@ from tidegate.systems.waiting_room.api.places import find_pass
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """Somebody is inside."""
+    """A visitor that is inside."""
 
     user: str
     until: datetime
-    """When it ends, if he does nothing more."""
+    """End of the session unless it is renewed."""
 
 
 class Doorman:
-    """Lets those pass who are inside. There are no accounts here: a buyer is whoever holds the pass."""
+    """Checks passes. There are no accounts in this example: the pass identifies the buyer."""
 
     def __init__(self, rooms: WaitingRooms, database: Database) -> None:
         self._rooms, self._database = rooms, database
 
     async def visit(self, request: Request, schedule_id: int) -> Visit:
-        """Who it is, if he is inside; raise `NotActive` or `NotFound`. Whoever is active stays longer.
+        """Return the visitor if inside, and renew the session. Raises `NotActive` or `NotFound`.
 
-        While Valkey is away SQL is asked: whoever is inside can go on buying.
+        SQL is asked while Valkey is unavailable, so visitors that are inside can go on buying.
         """
         room = await self._room(schedule_id)
         shown = find_pass(request, room.name)
@@ -50,13 +50,13 @@ class Doorman:
         return (await self.visit(request, schedule_id)).user
 
     async def reservation(self, request: Request) -> Reservation:
-        """The reservation at this address, if it belongs to whoever asks, and he is inside."""
+        """Return the reservation at this address, if it belongs to the visitor and the visitor is inside."""
         found = await self._database.read(reservations.get, request.path_params["reservation"])
         user = await self.user(request, found.schedule)
         return await self._database.read(reservations.get, found.id, user)
 
     async def leave(self, request: Request, schedule_id: int) -> None:
-        """Give the place to the next; who has no pass that is good has no place either."""
+        """Leave the room; has no effect without a valid pass."""
         room = await self._room(schedule_id)
         shown = find_pass(request, room.name)
         if shown is not None:

@@ -1,8 +1,8 @@
-"""What the shop does by the clock: ends holds, and settles payments that nobody finished.
+"""Timed work of the shop: end expired holds, and settle interrupted payments.
 
-Both are sources of the leader's timekeeper. Due times stand in SQL and nowhere else, so there is no timer to be lost
-between a commit and whatever would have set it. Nor need anybody ring: what is not there at one look lasts for a known
-time, and so cannot be due before that has passed.
+Both are due sources of the leader's timekeeper. Due times are in SQL only, so no timer can be lost between a commit and
+its creation. No wake-up is needed either: an entry that a check does not see lasts for a known time, and cannot be due
+before.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class HoldKeeper:
 
 
 class PaymentKeeper:
-    """Settles payments whose process died, or of which the bank did not tell."""
+    """Settles payments that were interrupted, or for which the bank did not answer."""
 
     def __init__(self, database: Database, cashier: Cashier, settle_after: timedelta) -> None:
         self._database, self._cashier, self._settle_after = database, cashier, settle_after

@@ -100,7 +100,7 @@ class Pages:
         return await self._seats(request)
 
     async def reserve(self, request: Request) -> Response:
-        """Hold a seat; where somebody was faster, show what is left."""
+        """Hold a seat; if another visitor was faster, show the remaining seats."""
         schedule: int = request.path_params["schedule"]
         user = await self._doorman.user(request, schedule)
         [seat] = await _fields(request, "seat")
@@ -137,7 +137,7 @@ class Pages:
         return await self._checkout(current, "The bank has not answered. Your seat is kept until we know.", 202)
 
     async def show_ticket(self, request: Request) -> Response:
-        """What was bought; for whoever has the code."""
+        """Show the ticket; the code in the address is the proof."""
         ticket = await self._shop.database.read(payments.ticket, request.path_params["code"])
         evening = await self._shop.database.read(catalogue.schedule, ticket.reservation.schedule)
         return self._page("ticket.html", ticket=ticket, evening=evening)
@@ -157,7 +157,7 @@ class Pages:
         return _see(f"/reservations/{quote(request.path_params['reservation'], safe='')}")
 
     def refused(self, error: Exception) -> Response:
-        """An expected error as a page; whoever is not inside is shown where to wait."""
+        """An expected error as a page; a visitor that is not inside is sent to the waiting page."""
         if isinstance(error, NotActive):
             return _see(f"/rooms/{error.room}")
         return self.refusal(refusal_of(error))
@@ -225,7 +225,7 @@ def _evening(moment: datetime) -> str:
 
 
 def _words(span: timedelta) -> str:
-    """Whole seconds that have not passed yet: whoever trusts them is never late."""
+    """Format the remaining whole seconds, rounded down."""
     minutes, seconds = divmod(int(span.total_seconds()), 60)
     parts = [_number(minutes, "minute")] if minutes else []
     return " and ".join(parts + ([_number(seconds, "second")] if seconds or not parts else []))
@@ -236,7 +236,7 @@ def _number(number: int, unit: str) -> str:
 
 
 def _clock(moment: datetime) -> str:
-    """The second that has begun by then: whoever trusts it is never late."""
+    """Format a time, rounded down to the second."""
     return f"{moment.astimezone(BOARD.zone):%H:%M:%S}"
 
 

@@ -76,15 +76,15 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin(tx: Transaction, reservation_id: str, user: str, key: str, settle_after: timedelta) -> Payment:
-    """Begin to pay for a seat that somebody holds; the same key again is the same payment.
+    """Begin to pay for a held seat; the same key again is the same payment.
 
-    Raise `NotActive`, `NotFound`, `HoldOver` or `KeyReused`.
+    Raises `NotActive`, `NotFound`, `HoldOver` or `KeyReused`.
     """
     require_at_most("len(key)", len(require_name("key", key)), LONGEST_KEY)
     if known := _known(tx, reservation_id, user, key):
         return known
     reservation = holds.get(tx, reservation_id, user)
-    require_active(tx, room_of(reservation.schedule), user)  # from here on nobody else acts for this user
+    require_active(tx, room_of(reservation.schedule), user)  # locks the session until the commit
     if known := _known(tx, reservation_id, user, key):
         return known
     if not holds.move(tx, reservation_id, ReservationState.PAYING, reservations.c.held_until > tx.now):
@@ -105,7 +105,7 @@ def begin(tx: Transaction, reservation_id: str, user: str, key: str, settle_afte
 
 
 def complete(tx: Transaction, payment_id: str) -> Payment:
-    """The bank has charged: the seat is sold, and everybody whom it concerns will hear of it. Twice is once."""
+    """Record the charge: the seat is sold, and an event is added to the outbox. Safe to repeat."""
     ticket = secrets.token_urlsafe(16)
     if _move(tx, payment_id, PaymentState.COMPLETED, completed_at=tx.now, ticket=ticket):
         payment = get(tx, payment_id)
@@ -151,7 +151,7 @@ def ticket_for(tx: Transaction, reservation_id: str) -> str:
 
 
 def unsettled(tx: Transaction, limit: int) -> list[str]:
-    """Payments whose fate should be known by now, the oldest first."""
+    """Return payments that should be settled by now, oldest first."""
     overdue = select(_p.id).where(_p.state == PaymentState.CHARGING, _p.settle_at <= tx.now)
     return list(tx.execute(overdue.order_by(_p.settle_at).limit(limit)).scalars())
 

@@ -17,7 +17,7 @@ class Popular(msgspec.Struct, frozen=True, kw_only=True):
     period: RankingPeriod
     concerts: list[Concert]
     degraded: bool
-    """Nobody can say at present; then there are none."""
+    """Whether the ranking is unavailable; it is then empty."""
 
 
 async def popular_concerts(shop: Shop, period: RankingPeriod = RankingPeriod.DAILY, limit: int = 10) -> Popular:

@@ -40,7 +40,7 @@ async def ranked(shop: Shop) -> Ranked:
 
 
 async def recount(shop: Shop) -> Ranked:
-    """The ranking as the completed payments say: more is ahead, and of equals whoever had them first."""
+    """Compute the ranking from the completed payments; of equal scores, the one that was reached first is ahead."""
     sold = await shop.database.read(all_sold)
     now = shop.database.clock.now()
     found: Ranked = {}

@@ -1,7 +1,7 @@
-"""Seats that are held for somebody: for a while, or until they are paid.
+"""Seats that are held for a visitor, for a while or until they are paid.
 
-A hold needs no timer to end. From `held_until` on it keeps nobody from the seat, in every statement here; the keeper
-(see keepers.py) only writes down what has become true. Every function works in the caller's transaction.
+A hold needs no timer to end: from `held_until` on no statement here respects it, and the keeper (see keepers.py) only
+records the end. Every function works in the caller's transaction.
 """
 
 from datetime import datetime, timedelta
@@ -46,7 +46,7 @@ CLAIMING = (ReservationState.HELD, ReservationState.PAYING, ReservationState.PAI
 
 
 class SeatTaken(TidegateError):
-    """Somebody else was faster."""
+    """Another visitor holds or owns the seat."""
 
     def __init__(self, label: str) -> None:
         super().__init__(f"seat {label} is taken")
@@ -62,7 +62,7 @@ class HoldOver(TidegateError):
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A seat for somebody."""
+    """A seat that is held or owned by a visitor."""
 
     id: str
     schedule: int
@@ -79,11 +79,11 @@ def room_of(schedule_id: int) -> str:
 
 
 def reserve(tx: Transaction, schedule_id: int, label: str, user: str, hold_for: timedelta) -> Reservation:
-    """Hold a seat for somebody who is inside; whoever holds it already is told so.
+    """Hold a seat for a visitor inside; a repeated call returns the same hold.
 
-    Raise `NotActive`, `NotFound`, `TooManySeats` or `SeatTaken`.
+    Raises `NotActive`, `NotFound`, `TooManySeats` or `SeatTaken`.
     """
-    require_active(tx, room_of(schedule_id), user)  # and nobody else acts for this user until the commit
+    require_active(tx, room_of(schedule_id), user)  # locks the session until the commit
     seat_id = _seat_id(tx, schedule_id, label)
     _expire(tx, _r.claimed_seat == seat_id)
     claimed = _claimed_by(tx, schedule_id, user)
@@ -140,7 +140,7 @@ def move(tx: Transaction, reservation_id: str, target: ReservationState, *condit
 
 
 def expire_some(tx: Transaction) -> int:
-    """End holds whose time is over, or a part of them; returns how many."""
+    """End some of the expired holds; return how many."""
     due = select(_r.id).where(_r.state == ReservationState.HELD, _r.held_until <= tx.now)
     ids = tx.execute(due.order_by(_r.held_until).limit(_AT_ONCE)).scalars().all()
     return _expire(tx, _r.id.in_(sorted(ids))) if ids else 0
@@ -168,14 +168,14 @@ def _seat_id(tx: Transaction, schedule_id: int, label: str) -> int:
 
 
 def _claimed_by(tx: Transaction, schedule_id: int, user: str) -> dict[int, str]:
-    """The seats that somebody has, with his reservations; a hold whose time is over is none."""
+    """Return the seats of a visitor with their reservations, without expired holds."""
     live = or_(_r.state != ReservationState.HELD, _r.held_until > tx.now)
     ours = [_r.schedule_id == schedule_id, _r.user_id == user, _r.claimed_seat.is_not(None), live]
     return {row[0]: row[1] for row in tx.execute(select(_r.claimed_seat, _r.id).where(*ours))}
 
 
 def _expire(tx: Transaction, those: Any) -> int:
-    """By conditions that hold at the moment of the change: whoever is paying meanwhile keeps his seat."""
+    """Conditions are checked at the moment of the change, so a seat that is being paid is kept."""
     over = [those, _r.state == ReservationState.HELD, _r.held_until <= tx.now]
     expired = {"state": ReservationState.EXPIRED, "claimed_seat": None}
     return tx.execute(update(reservations).where(*over).values(expired)).rowcount

@@ -43,11 +43,11 @@ class ShopPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How the shop is run."""
 
     hold_for: timedelta = timedelta(minutes=10)
-    """How long a seat is held for one who has not paid."""
+    """How long a seat is held without a payment."""
     charge_within: timedelta = timedelta(seconds=10)
     """How long a buyer waits for the bank."""
     settle_after: timedelta = timedelta(minutes=1)
-    """When we find out what became of a payment that nobody finished; longer than `charge_within`."""
+    """When an interrupted payment is settled; longer than `charge_within`."""
     bank_takes_s: float = 0.0
     """How long the made-up bank thinks."""
 
@@ -79,9 +79,9 @@ class Shop:
         return schedule
 
     async def end_the_wait(self, event: Event) -> None:
-        """After a payment: where nothing is left there is nothing to wait for, and whoever waits comes in and is told.
+        """After a payment: if the evening is sold out, admit all waiting visitors, who see that it is sold out.
 
-        To close the room would leave them standing there. It may be done twice.
+        Closing the room would leave them waiting. Safe to repeat.
         """
         schedule: int = event.payload["schedule"]
         counts = await self.database.read(catalogue.seat_counts, [schedule])

@@ -46,7 +46,7 @@ seats = Table(
     UniqueConstraint("schedule_id", "label"),
     **NUMBERED_TABLE_OPTIONS,
 )
-"""What there is to sell. A seat has no state: whether it is free is told by who claims it."""
+"""The seats. A seat has no state of its own: it is free unless a reservation claims it."""
 
 reservations = Table(
     "shop_reservations",
@@ -54,7 +54,7 @@ reservations = Table(
     Column("id", exact_text(36), primary_key=True),
     Column("schedule_id", Integer, nullable=False),
     Column("seat_id", Integer, nullable=False),
-    # The seat while this reservation holds or owns it, else NULL: so no seat can be claimed twice, whoever tries.
+    # The seat while this reservation holds or owns it, else NULL: the constraint prevents two claims of a seat.
     Column("claimed_seat", Integer, unique=True),
     Column("user_id", exact_text(LONGEST_USER), nullable=False),
     Column("state", exact_text(16), nullable=False),

@@ -56,9 +56,9 @@ def _is_api(request: Request) -> bool:
 
 
 def _rooms(shop: Shop) -> tuple[ASGIApp, Callable[[], None]]:
-    """What is Tidegate's: the waiting page, and what it asks; and what ends its streams of events."""
+    """Return the application of Tidegate's routes and pages, and the function that ends its event streams."""
     http = shop.parts.settings.http
-    # What operators do with rooms needs a key. Where there is none, one that nobody knows: the public is at this door.
+    # Routes for operators need an API key. Without one in the settings, a random key is set: this port is public.
     settings = http if http.keys else http.model_copy(update={"api_key": SecretStr(secrets.token_hex(32))})
     api = room_api(shop.rooms, settings)
     return build_application(api.routes, settings), api.close
