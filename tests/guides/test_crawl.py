@@ -39,7 +39,7 @@ def test_there_is_such_a_test(file: str, name: str):
 def test_what_the_guide_says_one_sees_is_told(words: str):
     """A message that is reworded is reworded in the guide, too."""
     folders = (ROOT / "src" / "tidegate" / "cli", ROOT / "src" / "tidegate" / "systems" / "crawl")
-    told = "".join(file.read_text() for folder in folders for file in folder.glob("*.py"))
+    told = "".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))
 
     assert words in told
     assert words.strip().removesuffix(":") in section_of(GUIDE, "When things break").replace("…: ", "")
