@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from tidegate.storage.documents import Document, DocumentStore, Listing, Staged, StoredDocument
+from tidegate.storage.documents import Document, DocumentStore, Listing, Moment, Staged, StoredDocument
 
 
 class Wrapped:
@@ -34,6 +34,14 @@ class Wrapped:
 
     async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
         return await self._store.changes(kind, owner)
+
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+        return await self._store.moments(kind, after=after, limit=limit)
+
+    def iterate_changes(
+        self, kind: str, first: datetime, last: datetime, *, batch: int = 2000
+    ) -> AsyncIterator[StoredDocument]:
+        return self._store.iterate_changes(kind, first, last, batch=batch)
 
     def iterate(
         self,
