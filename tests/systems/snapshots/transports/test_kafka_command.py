@@ -67,4 +67,4 @@ def test_where_events_are_on_streams_there_is_nothing_to_make(monkeypatch: pytes
     assert "need no topics" in ended.output
     refused = CliRunner().invoke(app, ["snapshots", "topics", "--set-back", "update-priority-low", "--to", "3:0"])
     assert refused.exit_code == 2
-    assert "only Kafka keeps events" in refused.output
+    assert "only Kafka keeps processed events" in refused.output

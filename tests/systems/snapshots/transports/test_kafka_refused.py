@@ -57,7 +57,7 @@ def refresh_request(key: int) -> RefreshRequest:
 def assert_reported_once(lines: Lines, settings: KafkaSettings, error: str) -> None:
     [refused] = told(lines, "server.refused")
     assert refused.startswith(f"Kafka at {settings.servers}: ")
-    assert f"{error}. See the rights of our user" in refused
+    assert f"{error}. Check the permissions of the user" in refused
     assert lines_of_outage(lines) == ["server.refused", "server.back"]
     assert noise(lines) == []
 

@@ -140,7 +140,7 @@ async def test_a_member_without_rights_is_reported_once_and_reads_when_it_has_th
     assert not answers.errors, "it was refused three times"
     assert lines_of_outage(lines) == ["server.refused", "server.back"]
     [refused] = told(lines, "server.refused")
-    assert "TopicAuthorizationFailedError. See the rights of our user" in refused
+    assert "TopicAuthorizationFailedError. Check the permissions of the user" in refused
 
 
 async def test_members_that_come_meanwhile_lose_nothing(
