@@ -114,7 +114,7 @@ async def test_an_event_that_kills_every_worker_becomes_a_dead_letter(
     await server.forget(settings)
 
     assert letter.update.reason is FailureReason.WORKER_CRASHED
-    assert "it was with 2 workers" in letter.update.message
+    assert "it was delivered 2 times" in letter.update.message
     assert sim.calls_of(7) == 0
     assert (answer.freshness, answer.update_queued) == (Freshness.NOT_FOUND, False)
     assert answer.kept.failed is not None
