@@ -110,6 +110,6 @@ def test_every_source_of_figures_could_be_asked(samples: dict[str, list[Sample]]
         "campaign letters",
         "crawl",
         "snapshot lag",
-        "snapshot letters",
+        "snapshot dead letters",
         "snapshot calls",
     }
