@@ -59,7 +59,7 @@ async def test_what_failed_is_told_with_its_reason_and_where_it_is(deployment: S
     ours = [job for job in told["failed"] if job["run_id"] == ended["id"]]
     assert {job["job_id"] for job in ours} == {failure["job_id"] for failure in ended["failures"]}
     assert {(job["login"], job["source"]) for job in ours} == {("nobody-of-this-name", "github")}
-    assert all(job["reason"].startswith("404: Not Found: GitHub has no user 'nobody-of-this-name'") for job in ours)
+    assert all(job["reason"].startswith("404: Not Found") for job in ours)
     assert [job["at"] for job in ours] == sorted((job["at"] for job in ours), reverse=True)
     assert told["runs"]["failed"] >= 1
     assert {"severity": "info", "link": "#/runs?state=failed"}.items() <= told["attention"][-1].items()

@@ -138,7 +138,7 @@ async def test_the_page_needs_nothing_from_elsewhere_and_explains_every_problem(
     assert not page.tags & {"img", "iframe", "form", "style"}
     files = page.links - {"openapi.json"}
     assert {file.partition("/")[0] for file in files} == {"docs"}, "no other site"
-    assert {PurePosixPath(file).suffix for file in files} == {".css", ".js"}
+    assert {PurePosixPath(file).suffix for file in files} == {".css", ".js", ".svg"}
     for file in files:
         loaded = await deployment.client.get(f"/{file}")
         assert loaded.status == 200, file

@@ -19,6 +19,7 @@ _FOLDER = Path(__file__).with_name("pages")
 _FILES = {
     "docs.css": "text/css",
     "docs.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
     "vendor/swagger-ui.css": "text/css",
     "vendor/swagger-ui-bundle.js": "text/javascript",
 }

@@ -20,12 +20,12 @@ const search = () => ({
   },
 });
 
-// A browser that is logged in sends its session; what changes something needs the session's CSRF token, too.
-const session = fetch("v1/session").then((answer) => (answer.ok ? answer.json() : {})).catch(() => ({}));
+// A signed-in browser sends its session cookie; requests that change something also need the session's CSRF token.
+const readSession = () => fetch("v1/session").then((answer) => (answer.ok ? answer.json() : {})).catch(() => ({}));
 
 const authenticated = async (request) => {
   if ((request.method || "GET").toUpperCase() !== "GET" && request.headers.Authorization === undefined) {
-    const { csrf } = await session;
+    const { csrf } = await readSession();
     if (csrf) request.headers["X-Tidegate-CSRF"] = csrf;
   }
   return request;
