@@ -1,16 +1,22 @@
 """A resource that several runs reach is collected by one of them at a time; the others wait for it."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from sqlalchemy import update
+from sqlalchemy.util import await_only
 
 from tests.engine.rounds import assert_counted, claimed, finished, write
+from tests.servers.migrated import migrated_database
 from tidegate.engine import claims, runs
 from tidegate.engine.job_store import StoredJob, unfinished
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.reports.progress import jobs_of
+from tidegate.engine.run_counters import lock_runs
 from tidegate.engine.source import Cursor, JobSpec, Subject
-from tidegate.storage.sql import Database
+from tidegate.engine.tables import page_jobs
+from tidegate.storage.sql import Database, Transaction
 
 LIST, NEXT = "SHELF", "NOTES"
 
@@ -158,3 +164,47 @@ async def test_runs_that_begin_and_end_at_the_same_time_lose_nobody(database: Da
         run = await assert_counted(database, run_id)
         assert (run.succeeded_jobs, run.total_jobs) == (6, 6)
     assert JobState.ENQUEUED not in {job.status for r in run_ids for job in await database.read(jobs_of, r)}
+
+
+@pytest.mark.every_server
+async def test_a_job_that_began_to_wait_while_the_run_was_canceled_is_released(database: Database):
+    """Its transaction saw the run at work, and was committed after the transaction that canceled the run."""
+    first, _ = await begin(database, "ada")
+    await database.transaction(runs.cancel, first)
+    assert await database.transaction(claims.release, [first]) == [], "nothing waits so far"
+    second, [job] = await begin(database, "eve")
+    await database.transaction(wait_for, job.id, first)
+    [released] = await database.transaction(claims.release_late, [first])
+    assert released.run_id == second
+    assert await offered(database, second) == [released.id]
+
+
+@pytest.mark.every_server
+async def test_a_job_that_waits_in_vain_waits_for_the_run_that_has_the_resource_by_now(database: Database):
+    first, _ = await begin(database, "ada")
+    await database.transaction(runs.cancel, first)
+    second, _ = await begin(database, "eve")
+    third, _ = await begin(database, "ben")
+    [waiting] = [job.id for job in await database.read(jobs_of, third)]
+    await database.transaction(wait_for, waiting, first)
+    assert await database.transaction(claims.release_late, [first]) == [], "the second run is at work"
+    assert await reasons(database, third) == [f"waits for run {second}, which is collecting it"]
+
+
+async def test_a_claim_passes_to_a_run_while_its_counters_are_locked(tmp_path: Path):
+    """A transaction holds its runs and then asks for claims; another one holds a claim and passes it to such a run."""
+    async with migrated_database("postgres", tmp_path) as url, await Database.open(url) as database:
+        _, [job] = await begin(database, "ada", entry("shelf:poems"))
+        second, _ = await begin(database, "eve", entry("shelf:poems"))
+        [claim] = await claimed(database, job.id)
+
+        def while_locked(tx: Transaction) -> None:
+            lock_runs(tx, [second])
+            await_only(write(database, [finished(claim)]))
+
+        await database.transaction(while_locked)
+        assert len(await offered(database, second)) == 1
+
+
+def wait_for(tx: Transaction, job_id: int, run_id: int) -> None:
+    tx.execute(update(page_jobs).where(page_jobs.c.id == job_id).values(awaits_run=run_id))

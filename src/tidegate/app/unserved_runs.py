@@ -1,7 +1,7 @@
 """Runs of a source whose pool has no valid credential: they fail with the reason, instead of waiting for ever."""
 
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import runs
+from tidegate.engine import claims, runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import how_to_get_one, records
 from tidegate.engine.credentials.pools import has_credentials
@@ -35,7 +35,8 @@ class UnservedRuns:
         failed = await self._database.transaction(self._fail, pool)
         if failed:
             self._on_moved(failed)
-            jobs = [job_id for ids in failed.values() for job_id in ids]
+            released = await self._database.transaction(claims.release_late, list(failed))
+            jobs = [job_id for ids in failed.values() for job_id in ids] + [job.id for job in released]
             await self._recovery.forget_jobs(jobs)
             log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=len(jobs))
 

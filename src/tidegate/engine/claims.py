@@ -50,27 +50,43 @@ def release(tx: Transaction, run_ids: Collection[int], resources: Collection[str
 
     With `resources` only those are looked at: of them a job has just ended.
     """
-    waiting = select(_job.awaits_run, _job.resource_key, _job.id, _job.run_id, _run.source).join_from(
-        page_jobs, collection_runs, _run.id == _job.run_id
-    )
     those: list[ColumnElement[bool]] = [_job.awaits_run.in_(sorted(run_ids)), _job.status == JobState.ENQUEUED]
     if resources is not None:
         those.append(_job.resource_key.in_(sorted(resources)))
+    keys = {(row.source, row.resource_key) for row in _waiting(tx, those)}
+    if not keys:
+        return []
+    holders = _rows(tx, sorted(keys))
     found: dict[tuple[int, str], list[Any]] = {}
-    for row in tx.execute(waiting.where(*those).order_by(_job.resource_key, _job.id)):
-        found.setdefault((row.awaits_run, row.resource_key), []).append(row)
+    for row in _waiting(tx, those):  # again: until the claims were locked, others could release the same jobs
+        if (row.source, row.resource_key) in keys:
+            found.setdefault((row.awaits_run, row.resource_key), []).append(row)
     released: list[int] = []
     for (holder, resource), rows in found.items():
         if _is_at_work(tx, holder, resource):
             continue
-        following = rows[0].run_id
-        tx.execute(update(resource_claims).where(*_is((rows[0].source, resource))).values(run_id=following))
+        key = (rows[0].source, resource)
+        current = holders.get(key, holder)
+        following = current if current != holder and _is_at_work(tx, current, resource) else rows[0].run_id
+        tx.execute(update(resource_claims).where(*_is(key)).values(run_id=following))
         released += [row.id for row in rows if row.run_id == following]
         _wait_for(tx, [row.id for row in rows if row.run_id != following], following)
     if not released:
         return []
     tx.execute(update(page_jobs).where(_job.id.in_(released)).values(awaits_run=None, last_error=None))
     return stored_jobs(tx, _job.id.in_(released))
+
+
+def release_late(tx: Transaction, run_ids: Collection[int]) -> list[StoredJob]:
+    """Release jobs that began to wait for these runs while they were canceled or failed; return them as `release`.
+
+    Call it after that was committed. A transaction that saw one of the runs at work holds the claim until its commit,
+    so its jobs are found here; a later one sees that the run is over.
+    """
+    reached = select(_run.source, _job.resource_key).join_from(page_jobs, collection_runs, _run.id == _job.run_id)
+    reached = reached.where(_job.run_id.in_(sorted(run_ids)), _job.owner.is_not(None)).distinct()
+    lock_claims(tx, [(row.source, row.resource_key) for row in tx.execute(reached)])
+    return release(tx, run_ids)
 
 
 def release_all(tx: Transaction) -> None:
@@ -86,6 +102,12 @@ def lock_claims(tx: Transaction, ended: Iterable[tuple[str, str]]) -> None:
     """
     if tx.dialect != "sqlite":
         _rows(tx, sorted(set(ended)))
+
+
+def _waiting(tx: Transaction, those: Sequence[ColumnElement[bool]]) -> Sequence[Any]:
+    columns = (_job.awaits_run, _job.resource_key, _job.id, _job.run_id, _run.source)
+    waiting = select(*columns).join_from(page_jobs, collection_runs, _run.id == _job.run_id)
+    return tx.execute(waiting.where(*those).order_by(_job.resource_key, _job.id)).all()
 
 
 def _claimed(tx: Transaction, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:

@@ -93,6 +93,7 @@ class Orchestrator:
                 return False
             self._on_moved([run_id])
             await self._gate.forget([str(job_id) for job_id in canceled])
+            released += await self._database.transaction(claims.release_late, [run_id])
             if released:
                 await self.offer(released)
         return True

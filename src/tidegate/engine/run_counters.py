@@ -168,7 +168,13 @@ def _note_planned(tx: Transaction, results: Iterable[JobResult], planning: Plann
         tx.execute(planned.values(status=RunState.RUNNING))
 
 
-_LOCK = Statement("SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR UPDATE")
+# On PostgreSQL not FOR UPDATE: a claim that passes to a run checks its foreign key, and must not wait for this lock.
+_LOCK = Statement(
+    {
+        "postgresql": "SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR NO KEY UPDATE",
+        "mysql": "SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR UPDATE",
+    }
+)
 _OPEN = ", ".join(f"'{state}'" for state in OPEN_RUNS)
 _DONE = Statement(
     f"""
@@ -200,7 +206,7 @@ _COUNT_AND_RETURN = Statement(
     {
         "postgresql": f"""
 WITH locked AS (
-  SELECT id AS locked_id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR UPDATE
+  SELECT id AS locked_id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR NO KEY UPDATE
 ), counted AS (
   UPDATE collection_runs {_CHANGES} FROM {_MOVED}, locked WHERE id = moved.run_id AND locked_id = id
   RETURNING id, source, status, succeeded_jobs + failed_jobs + canceled_jobs = total_jobs AS is_done
