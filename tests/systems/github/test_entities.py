@@ -93,6 +93,37 @@ async def test_a_workflow_run_in_progress_is_read_again_until_it_is_completed(tm
         assert len(states) == LONG + 122
 
 
+async def test_a_workflow_run_in_progress_below_the_first_page_is_read_again_without_newer_ones(
+    tmp_path: Path, embedded_url: str
+):
+    shape: dict[str, Any] = {"repositories": 1, "extras": 5}
+    async with deployed(tmp_path, embedded_url, **shape, include=["workflow-runs"]) as it:
+        [login] = it.sim.world.logins()
+        [found] = it.sim.world.repositories_of(it.sim.world.require_account(login))
+        number = it.sim.extras.add(found, "workflow_runs", is_open=True)
+        for _ in range(120):  # onto the second page
+            it.sim.extras.add(found, "workflow_runs")
+        await it.collect(login)
+        it.sim.extras.change(found, "workflow_runs", number)
+        assert await _cost(it, login) == 2, "the first page is the same, and the run is on the second"
+
+        states = {body["run_number"]: body["status"] for body in (await it.bodies("workflow_run")).values()}
+        assert states[number] == "completed"
+        assert await _cost(it, login) <= 1
+        assert await _cost(it, login) == 0, "unchanged"
+
+
+def test_the_jobs_of_a_long_list_carry_a_limited_number_of_pages():
+    job = _task(kinds.REPO_BRANCHES)
+    page: dict[str, Any] = {"ETag": "a", **link("/x?page=2")}
+    following = job.spec
+    for number in range(500):
+        [following] = SOURCE.read(job, answer(200, [{"name": f"b{number}"}], page)).follow_ups
+        job = follow_up(job, following)
+    assert following.page == "page 501"
+    assert len(following.params["read"]) == 400
+
+
 async def test_everything_of_an_organization_is_collected(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=5, organizations=1, repositories=1, include=["all"]) as it:
         login = it.sim.world.logins()[0]

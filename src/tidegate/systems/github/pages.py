@@ -27,7 +27,7 @@ from tidegate.systems.github.requests import PER_PAGE, Call
 from tidegate.systems.github.states import Repository, Wishes
 
 _MOST_MARKS = 400
-"""Number of pages with ETags in a cursor, which has 64 KB at most on MySQL."""
+"""Number of pages with ETags in a cursor, which has 64 KB at most on MySQL, and in the parameters of a job."""
 _LONGEST_ID = 120
 _RESTRICTED = "push access"
 
@@ -197,7 +197,8 @@ def _counted(state: PageState, declared: Kind, found: Sequence[dict[str, Any]]) 
 
 
 def _go_on(task: Task, state: PageState, mark: Mark) -> Reading:
-    state = msgspec.structs.replace(state, read=(*state.read, mark), before=state.before[1:])
+    # Each job carries this list: without a limit, the jobs of a list of n pages would take n * n marks.
+    state = msgspec.structs.replace(state, read=(*state.read, mark)[:_MOST_MARKS], before=state.before[1:])
     if mark.following is not None and not state.is_known:
         onwards = msgspec.structs.replace(state, path=mark.following, number=state.number + 1)
         return Reading(follow_ups=[_job(task, onwards)])
@@ -215,10 +216,14 @@ def _cursor(task: Task, state: PageState) -> Cursor:
     declared = kinds.REGISTRY[task.spec.kind]
     if declared.order is ListOrder.NEWEST:
         first = (*state.read, *state.before)[0]
-        marks = Marks((Mark(first.etag),), known=state.unsettled or state.newest or state.known)
+        # An item below the first page can change while that page stays the same: then it is read without its ETag.
+        is_below = state.unsettled is not None and state.number > 1
+        marks = Marks((Mark("" if is_below else first.etag),), known=state.unsettled or state.newest or state.known)
     else:
         marks = Marks((*state.read, *state.before)[:_MOST_MARKS])
-    return Cursor(cursor=msgspec.json.encode(marks).decode(), etag=marks.pages[0].etag, credential=task.credential)
+    return Cursor(
+        cursor=msgspec.json.encode(marks).decode(), etag=marks.pages[0].etag or None, credential=task.credential
+    )
 
 
 def _job(task: Task, state: PageState) -> JobSpec:
