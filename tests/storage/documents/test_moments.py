@@ -3,8 +3,12 @@
 import asyncio
 from collections import defaultdict
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
-from tests.storage.documents.shelf import Shelf, issue
+from pymongo import AsyncMongoClient
+
+from tests.storage.documents.shelf import Shelf, issue, open_shelf
 from tidegate.storage.documents import Listing, Moment
 
 HELLO = "repo:octocat/hello"
@@ -86,3 +90,17 @@ async def test_moments_stay_right_while_many_write(shelf: Shelf) -> None:
     await asyncio.gather(*(write(number) for number in range(20)))
 
     assert await moments(shelf) == await recomputed(shelf)
+
+
+async def test_a_document_that_was_stored_before_there_were_fingerprints_has_one(tmp_path: Path) -> None:
+    async with open_shelf("mongo", tmp_path) as shelf:
+        await shelf.write(issue("a", sweep=1), issue("b", sweep=1))
+        assert shelf.mongo_url is not None
+        async with AsyncMongoClient[Any](shelf.mongo_url) as client:
+            stored = client.get_default_database().get_collection("documents")
+            await stored.update_many({}, {"$unset": {"fingerprint": ""}})
+        assert [document.fingerprint async for document in shelf.store.iterate("issue")] == [1, 1]
+        assert await moments(shelf) == await recomputed(shelf)
+        shelf.clock.advance(HOUR)
+        await shelf.write(issue("b", sweep=2), completed=[Listing("issue", HELLO, 2)])  # a is gone
+        assert await moments(shelf) == await recomputed(shelf)

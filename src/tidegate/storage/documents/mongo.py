@@ -28,6 +28,8 @@ _AT_ONCE = 1000
 _MOST_ROUNDS = 50
 _ANSWER_WITHIN_MS = 30_000
 _FIND_WITHIN_MS = 5_000
+_NO_FINGERPRINT = 1
+"""Of a document that was stored before documents had fingerprints."""
 _DECIDING = {"hash": 1, "version": 1, "sweep": 1, "owner": 1, "gone_ms": 1, "rev": 1}
 
 _INDEXES = (
@@ -142,7 +144,8 @@ class MongoDocumentStore:
         those = _those(self.source, require_kind(kind), None, with_gone=True)
         if after is not None:
             those["changed_ms"] = {"$gt": to_ms(after)}
-        sums = {"_id": "$changed_ms", "documents": {"$sum": 1}, "fingerprint": {"$sum": "$fingerprint"}}
+        fingerprint = {"$cond": [{"$gt": ["$fingerprint", 0]}, "$fingerprint", _NO_FINGERPRINT]}
+        sums = {"_id": "$changed_ms", "documents": {"$sum": 1}, "fingerprint": {"$sum": fingerprint}}
         steps: list[_Fields] = [{"$match": those}, {"$group": sums}, {"$sort": {"_id": 1}}, {"$limit": limit}]
         with _errors_told(self.name):
             found = await (await self._collection.aggregate(steps)).to_list()
@@ -347,7 +350,7 @@ def _stored(found: _Fields) -> StoredDocument:
         created_at=from_ms(found["created_ms"]),
         changed_at=from_ms(found["changed_ms"]),
         gone_at=from_ms(found["gone_ms"]) if found["gone_ms"] else None,
-        fingerprint=int(found["fingerprint"]),
+        fingerprint=int(found.get("fingerprint") or _NO_FINGERPRINT),
     )
 
 
