@@ -50,7 +50,7 @@ def surroundings(sim: GithubSimulator, **more: str) -> dict[str, str]:
     return {"TIDEGATE_GITHUB__API_URL": sim.url, "GITHUB_TOKEN": token_of(sim), **more}
 
 
-async def run_all(folder: Path, page: str, words: Mapping[str, str] | None = None, **variables: str) -> None:
+async def run_all(folder: Path, page: str, words: Mapping[str, str] | None = None, /, **variables: str) -> None:
     """Run the commands of a page one after the other, with `words` replaced; all of them must succeed."""
     commands = commands_of(page)
     for placeholder, word in (words or {}).items():
@@ -86,7 +86,7 @@ async def test_an_organisation_is_collected_and_queried_in_duckdb(tmp_path: Path
     page = "organisation-and-duckdb.md"
     async with simulator(WorldShape(organizations=1, users=2, repositories=6, quirks=False)) as sim:
         name = sim.world.logins()[0]
-        await run_all(tmp_path, page, words={"ORGANISATION": name}, **surroundings(sim))
+        await run_all(tmp_path, page, {"ORGANISATION": name}, **surroundings(sim))
         with duckdb.connect(tmp_path / "warehouse.duckdb", read_only=True) as file:
             issues, popular, idle = [file.sql(each).fetchall() for each in queries_of(page)]
 
