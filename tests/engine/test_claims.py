@@ -191,6 +191,17 @@ async def test_a_job_that_waits_in_vain_waits_for_the_run_that_has_the_resource_
     assert await reasons(database, third) == [f"waits for run {second}, which is collecting it"]
 
 
+@pytest.mark.every_server
+async def test_what_an_end_released_is_known_when_its_answer_was_lost(database: Database):
+    """The commit is unknown: the result is written again, comes too late, and what it released has to be offered."""
+    first, [job] = await begin(database, "ada")
+    second, _ = await begin(database, "eve")
+    [claim] = await claimed(database, job.id)
+    assert await database.read(claims.affected_runs, [job.id]) == [first]
+    await write(database, [finished(claim)])
+    assert await database.read(claims.affected_runs, [job.id]) == [first, second]
+
+
 async def test_a_claim_passes_to_a_run_while_its_counters_are_locked(tmp_path: Path):
     """A transaction holds its runs and then asks for claims; another one holds a claim and passes it to such a run."""
     async with migrated_database("postgres", tmp_path) as url, await Database.open(url) as database:

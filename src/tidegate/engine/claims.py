@@ -95,6 +95,22 @@ def release_all(tx: Transaction) -> None:
     release(tx, [row.awaits_run for row in tx.execute(holders)])
 
 
+def affected_runs(tx: Transaction, job_ids: Collection[int]) -> list[int]:
+    """Return the runs of these jobs, and those that have the claims on their resources by now.
+
+    Where it is unknown what the end of a job enqueued, the unfinished jobs of all of them are enqueued again.
+    """
+    ours = select(_run.id, _run.source, _job.resource_key, _job.owner).join_from(
+        page_jobs, collection_runs, _run.id == _job.run_id
+    )
+    rows = tx.execute(ours.where(_job.id.in_(sorted(job_ids)))).all()
+    found, keys = {row.id for row in rows}, sorted({(row.source, row.resource_key) for row in rows if row.owner})
+    for start in range(0, len(keys), _AT_ONCE):
+        those = tuple_(_claim.source, _claim.resource_key).in_(keys[start : start + _AT_ONCE])
+        found.update(tx.execute(select(_claim.run_id).where(those)).scalars())
+    return sorted(found)
+
+
 def lock_claims(tx: Transaction, ended: Iterable[tuple[str, str]]) -> None:
     """Lock the claims on resources of which jobs end, so that no other run begins to wait for them unnoticed.
 

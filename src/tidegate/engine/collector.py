@@ -96,7 +96,7 @@ class Collector:
             keep=committer.keep,
             clearances=Clearances(gate),
         )
-        worker = Worker(consumer, committer, calls, database=database, gate=gate, recovery=recovery, at_once=at_once)
+        worker = Worker(consumer, committer, calls, gate=gate, recovery=recovery, at_once=at_once)
         self.orchestrator = Orchestrator(
             database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, barred=barred
         )

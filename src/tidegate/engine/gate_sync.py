@@ -73,6 +73,11 @@ class Recovery:
         """Enqueue the unfinished jobs of one run; return how many were missing."""
         return sum([await self._gate.enqueue(jobs) async for jobs in self._unfinished([run_id])])
 
+    async def offer_affected_runs(self, job_ids: Sequence[int]) -> None:
+        """Enqueue what the ends of these jobs were to enqueue: jobs of their runs, and of runs that waited for them."""
+        for run_id in await self._database.read(claims.affected_runs, job_ids):
+            await self.offer_run(run_id)
+
     async def offer_jobs(self, job_ids: Sequence[int]) -> int:
         """Enqueue those of these jobs that are unfinished; return how many were missing."""
         missing = 0
@@ -176,7 +181,7 @@ class Settling:
     ) -> None:
         """Settle a committed batch in the background, as soon as there is room.
 
-        `offers` are the jobs to enqueue. The runs of `late` results are enqueued: their follow-ups may be missing.
+        `offers` are the jobs to enqueue. What `late` results were to enqueue is enqueued: it may be missing.
         """
         await self._room.acquire()
         task = asyncio.create_task(self._run(finished, late, offers), name="settle")
@@ -195,16 +200,16 @@ class Settling:
         every = [*finished, *late]
 
         async def settle() -> None:
-            await self._settle(every, {one.claim.job.run_id for one in late}, offers)
+            await self._settle(every, late, offers)
             await self._offer_again([*(one for one in finished if one.state is JobState.FAILED), *late])
 
         await self._outage.retry(settle)
         self._on_settled(every)
 
-    async def _settle(self, every: Sequence[JobResult], runs: set[int], offers: Sequence[StoredJob]) -> None:
+    async def _settle(self, every: Sequence[JobResult], late: Sequence[JobResult], offers: Sequence[StoredJob]) -> None:
         """Enqueue before the acknowledgement: after it, recovery of a dead worker would not find these jobs."""
-        for run_id in sorted(runs):
-            await self._recovery.offer_run(run_id)
+        if late:
+            await self._recovery.offer_affected_runs([one.claim.job.id for one in late])
         last = max(0, len(offers) - _MOST_PER_CALL)
         for start in range(0, last, _MOST_PER_CALL):
             part = offers[start : min(start + _MOST_PER_CALL, last)]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.core.arguments import require_positive
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import job_store, tracing
+from tidegate.engine import tracing
 from tidegate.engine.calls import Calls
 from tidegate.engine.committer import Committer
 from tidegate.engine.gate_sync import Recovery
@@ -30,7 +30,6 @@ from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, unless
-from tidegate.storage.sql import Database
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span
@@ -52,14 +51,13 @@ class Worker:
         committer: Committer,
         calls: Calls,
         *,
-        database: Database,
         gate: Gate,
         recovery: Recovery,
         at_once: int = 200,
     ) -> None:
         require_positive("at_once", at_once)
         self._consumer, self._committer, self._calls = consumer, committer, calls
-        self._database, self._gate, self._recovery = database, gate, recovery
+        self._gate, self._recovery = gate, recovery
         self._at_once = self._most_in_hand = at_once
         self._claiming = 0
         """Batches that were read and are not claimed yet."""
@@ -161,8 +159,7 @@ class Worker:
     async def _give_back(self, unclaimed: list[Admitted]) -> None:
         """Return permits unused. Enqueue before the acknowledgement: after it, recovery would not find these jobs."""
         job_ids = [int(one.job) for one in unclaimed]
-        for run_id in await self._database.read(job_store.runs_of, job_ids):
-            await self._recovery.offer_run(run_id)
+        await self._recovery.offer_affected_runs(job_ids)
         await self._gate.settle([settlement(one, Outcome.UNUSED) for one in unclaimed])
         self._consumer.settled(one.message for one in unclaimed)
         # Until now the gate knew these jobs: if one was retried meanwhile, its enqueueing was ignored.
