@@ -4,6 +4,7 @@ The process handles signals, and the server waits for the stop signal without po
 """
 
 import asyncio
+import select
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -27,6 +28,8 @@ _HEAD_WITHIN_S = 20.0
 """The head of a request has to arrive within this time."""
 _KEEP_ALIVE_S = 20
 """Longer than common clients keep idle connections (aiohttp: 15 s), so that none sends a request while it is closed."""
+_AGAIN_S = 1.0
+"""When an idle connection on which a request has just arrived is looked at again."""
 _DRAIN_WITHIN_S = 20
 """Shorter than the supervisor's limit, so that the services that stop next have time, too."""
 
@@ -74,7 +77,11 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Limits how large and how slow the head of a request may be, and offers `Connection`."""
+    """Limits how large and how slow the head of a request may be, and offers `Connection`.
+
+    A connection on which data has arrived that was not read yet is not idle. It is not closed: the kernel would answer
+    the unread request with a reset.
+    """
 
     def __init__(
         self,
@@ -87,6 +94,8 @@ class _Protocol(HttpToolsProtocol):
         self.app_state = {**app_state, CONNECTION: self}  # copied into the scope of each request
         self._on_writable: Callable[[], None] | None = None
         self._waiting: Any = None
+        self._running: Any = None  # the request that is being answered; `cycle` is the latest one of the connection
+        self._is_stopping = False
         self._head_size = 0
         self._head_timer: asyncio.TimerHandle | None = None
 
@@ -104,6 +113,8 @@ class _Protocol(HttpToolsProtocol):
             if self._head_timer is not None:
                 self._head_timer.cancel()
                 self._head_timer = None
+        elif self._is_stopping:
+            self.transport.close()
         elif not self.transport.is_closing():
             self._await_head(len(data))
 
@@ -120,7 +131,52 @@ class _Protocol(HttpToolsProtocol):
             self._refuse(Trouble(ProblemType.HEAD_TOO_LARGE, detail))
 
     def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self.transport.close)
+        self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self._end_head)
+
+    def _end_head(self) -> None:
+        """The time for a head is over."""
+        if not self._has_begun and not self._head_size and self._has_unread():
+            self._head_timer = self.loop.call_later(_AGAIN_S, self._end_head)
+        else:
+            self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was idle for long."""
+        if self._has_unread():
+            self.timeout_keep_alive_task = self.loop.call_later(_AGAIN_S, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        """The server stops: close an idle connection; otherwise, close it after the request in progress."""
+        is_idle = not self._has_begun or self.cycle.response_complete
+        if is_idle and self._has_unread():
+            self._is_stopping = True
+        else:
+            super().shutdown()
+
+    def on_headers_complete(self) -> None:
+        """Start to answer a request; while the server stops, it is the last one of its connection."""
+        super().on_headers_complete()
+        if self._is_stopping:
+            self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _has_begun(self) -> bool:
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is not None
+
+    def _has_unread(self) -> bool:
+        connection = self.transport.get_extra_info("socket")
+        if connection is None or connection.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     @property
     def is_clogged(self) -> bool:
@@ -176,6 +232,10 @@ class _Protocol(HttpToolsProtocol):
             self._waiting.cancel()
         self._waiting = self._on_writable = None
         super().connection_lost(exc)
+        running, self._running = self._running, None
+        if running is not None and not running.response_complete:  # it is not `cycle` where requests are pipelined
+            running.disconnected = True
+            running.message_event.set()
         self.app_state = {}  # or the connection would be freed only by the garbage collector
 
     def send_400_response(self, msg: str) -> None:

@@ -1,0 +1,118 @@
+"""Connections at their edges: idle ones that a request reaches late, pipelined ones that are lost, failing handlers."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest_asyncio
+
+from tests.http.asgi import ask
+from tests.waiting import patience
+from tidegate.http import Binding
+from tidegate.http.application import build_application
+from tidegate.http.asgi import Application, Receive, Scope, Send
+from tidegate.http.connection import CONNECTION
+from tidegate.http.server import HttpService
+from tidegate.http.settings import HttpSettings
+
+REQUEST = b"GET /short HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+STREAM = REQUEST.replace(b"/short", b"/stream")
+
+
+class Site:
+    """A server with one short answer and one stream that lasts until its client leaves."""
+
+    def __init__(self) -> None:
+        self.stopping, self.stream_ended = asyncio.Event(), asyncio.Event()
+        self.connection: Any = None
+        """The server's side of the connection of the last request."""
+        self.port = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.connection = scope["state"][CONNECTION]
+        is_stream = scope["path"] == "/stream"
+        headers = [] if is_stream else [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok", "more_body": is_stream})
+        if is_stream:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.stream_ended.set()
+
+    def connect(self) -> socket.socket:
+        """A client; what it sends is in the server's socket at once, and unread until the loop has its turn."""
+        client = socket.create_connection(("127.0.0.1", self.port))
+        client.setblocking(False)
+        return client
+
+
+async def answer(client: socket.socket) -> bytes:
+    async with patience():
+        return await asyncio.get_running_loop().sock_recv(client, 65536)
+
+
+@pytest_asyncio.fixture
+async def site() -> AsyncGenerator[Site]:
+    site = Site()
+    with Binding(HttpSettings(port=0)) as binding:
+        site.port = binding.port
+        service = HttpService(site, binding, on_stop=lambda: None)
+        serving = asyncio.create_task(service.run(site.stopping))
+        yield site
+        site.stopping.set()
+        async with patience():
+            await serving
+
+
+async def test_a_request_that_arrives_as_the_idle_time_ends_is_answered(site: Site):
+    with site.connect() as client:
+        client.send(REQUEST)
+        assert (await answer(client)).endswith(b"ok")
+
+        client.send(REQUEST)
+        site.connection.timeout_keep_alive_handler()
+
+        assert (await answer(client)).endswith(b"ok")
+        site.connection.timeout_keep_alive_handler()
+        assert await answer(client) == b"", "an idle connection is closed"
+
+
+async def test_a_request_that_arrives_as_the_server_stops_is_answered_before_the_connection_is_closed(site: Site):
+    with site.connect() as client, site.connect() as idle, site.connect() as slow:
+        for each in (client, idle, slow):
+            each.send(REQUEST)
+            assert (await answer(each)).endswith(b"ok")
+
+        client.send(REQUEST)
+        slow.send(REQUEST[:10])
+        site.stopping.set()
+
+        assert b"connection: close" in await answer(client)
+        assert await answer(client) == await answer(idle) == await answer(slow) == b""
+
+
+async def test_a_stream_ends_with_its_client_also_where_another_request_was_pipelined_behind_it(site: Site):
+    with site.connect() as client:
+        client.send(STREAM + REQUEST)
+        await answer(client)
+
+    async with patience():
+        await site.stream_ended.wait()
+
+
+async def test_a_defect_of_a_raw_handler_is_a_problem_with_a_request_id():
+    def failing(application: Application) -> Application:
+        del application
+
+        async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+            raise ValueError("a secret of ours")
+
+        return fail
+
+    raw: dict[str, Callable[[Application], Application]] = {"/v1/raw/": failing}
+    reply = await ask(build_application([], HttpSettings(), raw=raw), "GET", "/v1/raw/thing", client="127.0.0.1")
+
+    assert (reply.status, reply.problem) == (500, "failed")
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert b"secret" not in reply.body
