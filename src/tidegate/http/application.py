@@ -46,18 +46,21 @@ def build_application(
     everything = [*routes, *Documentation(routes, needs_key=bool(settings.keys)).routes()]
     declared = [found for found in map(declaration_of, everything) if found is not None]
     door = Door(access or Access(settings), _open_routes(declared))
-    application: Application = Front(_Router(everything, declared, settings, absent or {}), settings, door=door)
+    application = Front(_Router(everything, declared, settings, absent or {}), settings, door=door)
     return _mounted(application, raw) if raw else application
 
 
-def _mounted(application: Application, handlers: Mapping[str, RawHandler]) -> Application:
+def _mounted(application: Front, handlers: Mapping[str, RawHandler]) -> Application:
     mounted = [(prefix, make(application)) for prefix, make in handlers.items()]
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         for prefix, handler in mounted:
             if path.startswith(prefix):
-                await handler(scope, receive, send)
+                try:
+                    await handler(scope, receive, send)
+                except Exception as error:
+                    await application.report(error, scope, send)
                 return
         await application(scope, receive, send)
 

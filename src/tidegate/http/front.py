@@ -53,6 +53,14 @@ class Front:
         finally:
             visit.end()
 
+    async def report(self, error: Exception, scope: Scope, send: Send) -> None:
+        """Answer a request with a problem and log the error: its raw handler has failed."""
+        visit = Visit(scope, send, self._outage)
+        try:
+            await _send(problem_response(visit.explain(error), visit.request_id), visit)
+        finally:
+            visit.end()
+
     async def _serve(self, caller: Caller, scope: Scope, receive: Receive, visit: "Visit") -> None:
         """Have it answered. A stream ends with the session of whoever listens: he asks again, and has to log in."""
         session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
