@@ -1,6 +1,7 @@
 """The raw handler of reads answers as the application does, and passes everything unusual on to it."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -8,13 +9,14 @@ import pytest
 from pydantic import SecretStr
 
 from tests.http.asgi import ask as ask_in_process
-from tests.systems.snapshots.deployment import Deployment
+from tests.systems.snapshots.deployment import Deployment, until
 from tests.systems.snapshots.http_service import serve_snapshots
 from tests.waiting import patience, simulated_delay
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Keyring, Role
+from tidegate.http.connection import CONNECTION
 from tidegate.http.raw import Admission, Receive, Scope, Send
 from tidegate.http.sessions import SessionOffice
 from tidegate.http.settings import HttpSettings
@@ -199,3 +201,81 @@ async def test_the_answer_is_the_same_where_there_is_no_connection_to_write_to(s
 
     assert closed[1].pop("connection") == "close"
     assert comparable(kept) == comparable(closed)
+
+
+async def waiting_read(deployment: Deployment, key: int, connection: "Lost | None" = None) -> "asyncio.Task[bool]":
+    """A request of the raw handler that waits for a refresh; tells whether the application was asked in the end."""
+    coalescer = ReadCoalescer(deployment.snapshots.reader.read, deployment.snapshots.feed)
+    passed_on: list[Scope] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        passed_on.append(scope)
+
+    admission = Admission(Door(Access(HttpSettings()), ()), Role.READ)
+    handler = FastRead(application, deployment.snapshots.reader, admission, coalescer, longest_wait_s=25)
+    scope: Scope = {
+        "method": "GET",
+        "http_version": "1.1",
+        "path": f"/v1/snapshots/character/{key}",
+        "query_string": b"wait=20",
+        "headers": [(b"host", b"127.0.0.1")],
+        "client": ("127.0.0.1", 4711),
+        "state": {CONNECTION: connection},
+    }
+
+    async def unused(*_: object) -> None:
+        raise AssertionError("nothing is received or sent")
+
+    async def read() -> bool:
+        await handler(scope, unused, unused)
+        return bool(passed_on)
+
+    task = asyncio.create_task(read())
+    await until(lambda: deployment.snapshots.feed.watchers_of(f"character/{key}") and len(coalescer))
+    return task
+
+
+class Lost:
+    """A connection that is lost while its request waits."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Future[object] | None = None
+
+    def cancel_when_lost(self, task: asyncio.Future[object]) -> None:
+        self.waiting = task
+
+
+async def test_a_client_that_leaves_while_it_waits_costs_no_second_read(deployment: Deployment):
+    connection = Lost()
+    reading = await waiting_read(deployment, 8, connection)
+    assert connection.waiting is not None
+    connection.waiting.cancel()
+
+    async with patience():
+        assert not await reading
+
+
+async def test_a_waiting_request_can_be_cancelled(deployment: Deployment):
+    reading = await waiting_read(deployment, 8)
+    reading.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def test_long_addresses_are_not_remembered(deployment: Deployment):
+    coalescer = ReadCoalescer(deployment.snapshots.reader.read, deployment.snapshots.feed)
+    admission = Admission(Door(Access(HttpSettings(api_key=SecretStr(KEY))), ()), Role.READ)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 414, "headers": []})
+
+    handler = FastRead(application, deployment.snapshots.reader, admission, coalescer, longest_wait_s=25)
+    tracemalloc.start()
+    try:
+        for n in range(50):
+            await ask_in_process(handler, "GET", f"/v1/snapshots/character/{n:050000}")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000, "50 addresses of 50 kB each were sent without a key"

@@ -20,10 +20,14 @@ from tidegate.systems.snapshots.reads import SnapshotAnswer, SnapshotReader
 PREFIX = "/v1/snapshots/"
 ROUTE = "/v1/snapshots/{kind}/{key}"
 _RESERVED = frozenset({"dead", "prefetch", "overview"})
-_MOST_REMEMBERED = 10_000
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 10_000, 512
 _WAIT = re.compile(rb"wait=([1-9][0-9]?(?:\.[0-9]{1,3})?)")
 _HEADERS = b"etag: %b\r\ncache-control: no-cache\r\n"
 _HEADERS_OF_JSON = _HEADERS + b"content-type: application/json\r\n"
+
+
+class ClientLeft(Exception):
+    """The client closed the connection while its request waited."""
 
 
 class Call(NamedTuple):
@@ -60,7 +64,10 @@ class FastRead:
         call = self.read(scope)
         answer = None if call is None else self._reader.held(*call.place)
         if call is not None and (answer is None or (call.wait_s and not answer.is_settled)):
-            answer = await self._wait(call, began, scope)
+            try:
+                answer = await self._wait(call, began, scope)
+            except ClientLeft:
+                return
         if call is None or answer is None:
             await self._application(scope, receive, send)
             return
@@ -91,13 +98,18 @@ class FastRead:
         kind, _, key = path[len(PREFIX) :].partition("/")
         if not key or "/" in key or kind in _RESERVED or kind not in self._reader.kinds:
             return None
-        if len(self._places) >= _MOST_REMEMBERED:
-            self._places.clear()
-        place = self._places[path] = kind, key
+        place = kind, key
+        if len(path) <= _LONGEST_REMEMBERED:
+            if len(self._places) >= _MOST_REMEMBERED:
+                self._places.clear()
+            self._places[path] = place
         return place
 
     async def _wait(self, call: Call, began: float, scope: Scope) -> SnapshotAnswer | None:
-        """The answer after a read from the server, or after a refresh; None: the read has failed."""
+        """The answer after a read from the server, or after a refresh; None: the read has failed.
+
+        Raises `ClientLeft`.
+        """
         waiting = self._coalescer.join(call.place, deadline=began + call.wait_s)
         connection = connection_of(scope)
         if connection is not None:
@@ -107,6 +119,7 @@ class FastRead:
         except ReadFailed:
             return None
         except asyncio.CancelledError:
-            if not waiting.cancelled():
+            task = asyncio.current_task()
+            if not waiting.cancelled() or (task is not None and task.cancelling()):
                 raise
-            return None  # the client left; nothing that is sent arrives
+            raise ClientLeft from None
