@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from tests.http.asgi import ask
@@ -13,6 +14,8 @@ from tidegate.http import Binding
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application, Receive, Scope, Send
 from tidegate.http.connection import CONNECTION
+from tidegate.http.dispatch import Nothing, read_pairs
+from tidegate.http.problems import Trouble
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 
@@ -116,3 +119,22 @@ async def test_a_defect_of_a_raw_handler_is_a_problem_with_a_request_id():
     assert (reply.status, reply.problem) == (500, "failed")
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert b"secret" not in reply.body
+
+
+async def test_parameters_are_read_in_one_pass():
+    """Any caller can send thousands of them to an address that is open."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    with pytest.raises(Trouble, match="no such parameter"):
+        read_pairs([(Name(n), "") for n in range(2_000)], Nothing, "parameter")
+
+    assert compared < 20_000

@@ -120,9 +120,10 @@ def _query_of(request: HttpRequest) -> Pairs:
 
 def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
     """The values of a query or a form as a struct; raise `Trouble` for what it does not take."""
-    types, given = _query_types(kind), dict[str, Any]()
-    for name in dict.fromkeys(name for name, _ in pairs):
-        values = [value for each, value in pairs if each == name]
+    types, given, found = _query_types(kind), dict[str, Any](), dict[str, list[str]]()
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    for name, values in found.items():
         if name in types and is_list(types[name]):
             given[name] = values
         elif len(values) != 1 and name in types:
