@@ -104,11 +104,12 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     told = dict(re.findall(r"^(\w+) +(.*)$", ended.out, re.MULTILINE))
     assert re.fullmatch(r"1 of 2 users complete in \d+ s, 1 failed", told["users"])
     assert "nobody-at-all" in ended.out
-    assert re.search(r"3 x 404: Not Found: profile, events of nobody-at-all", told["failures"])
+    assert "2 x 404: Not Found: profile, events of" in told["failures"]
+    assert "1 x 404: Not Found: GitHub has no user 'nobody-at-all'; check the spelling" in ended.out
     assert "issue" in told["documents"]
     assert "commit" not in told["documents"]
     assert told["data"] == f"{tmp_path}/data/tidegate.db (SQLite)"
-    assert told["next"] == "nobody-at-all: GitHub has no such login; check the spelling"
+    assert told["next"] == "nobody-at-all: not on GitHub; check the spelling"
     assert "runs retry" not in ended.out
 
 

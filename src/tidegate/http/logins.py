@@ -29,7 +29,17 @@ Login = Annotated[
 ]
 
 
-Pattern = Annotated[str, Meta(min_length=1, max_length=200)]
+_ACCOUNT = "[A-Za-z0-9][A-Za-z0-9-]{0,38}"
+_SUBJECTS: list[dict[str, object]] = [
+    *(_written(before) for before in ("", "@", _PROFILE)),
+    {"pattern": f"^{_ACCOUNT}/[A-Za-z0-9_][A-Za-z0-9_.-]{{0,94}}$"},
+    {"pattern": f"^org:{_ACCOUNT}$"},
+    {"pattern": "^topic:[a-z0-9][a-z0-9-]{0,49}$"},
+    {"pattern": "^search:[!-~][ -~]{0,178}$"},
+]
+"""The usual forms of a subject. More are understood, such as the address of a repository."""
+
+Pattern = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"pattern": "^[ -~]+$"})]
 SubjectText = Annotated[
     str,
     Meta(
@@ -38,6 +48,7 @@ SubjectText = Annotated[
         "(`org:github`); a topic (`topic:crdt`); a search (`search:language:rust stars:>1000`); or the address of a "
         "user, an organization or a repository on github.com.",
         examples=["octocat", "octocat/hello-world", "org:github", "topic:crdt"],
+        extra_json_schema={"anyOf": _SUBJECTS},
     ),
 ]
 

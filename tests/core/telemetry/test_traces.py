@@ -365,7 +365,8 @@ def test_where_nobody_wants_traces_nothing_of_them_is_imported(tmp_path: Path):
 import asyncio, sys
 from tidegate.app import open_collection
 from tidegate.app.cli import up
-from tidegate.cli import collect, running
+from tidegate.cli import running
+from tidegate.engine.commands import collect
 from tidegate.app import serving
 from tidegate.settings import Settings
 from tidegate.core.telemetry.traces import open_traces, span

@@ -83,8 +83,8 @@ class RealGround:
 
     def line(self, subject: int) -> Line:
         known = self._do(self._database.read(store.read_many, [SUBJECTS[subject]]))[SUBJECTS[subject]]
-        row, trouble = known.row, known.trouble
-        has_failed = trouble is not None and trouble.has_failed
+        row, status = known.row, known.status
+        has_failed = status is not None and status.has_failed
         if row is None:
             return Line(has_failed=has_failed)
         state = int(unpack(row.body)) if row.body is not None else 0
