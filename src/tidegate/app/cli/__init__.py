@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "settings": Command("tidegate.app.cli.settings:settings", "Show every setting with its value."),
     "simulate": Command("tidegate.app.cli.simulate:app", "Run a simulated upstream."),
-    "stats": Command("tidegate.systems.github.commands.stats:stats", "Show the statistics of a user, or of everybody."),
+    "stats": Command("tidegate.systems.github.commands.stats:stats", "Show the statistics of a user, or of all users."),
     "up": Command("tidegate.app.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),
     "work": Command("tidegate.app.cli.up:work", "Run workers."),
 }

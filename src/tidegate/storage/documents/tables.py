@@ -32,7 +32,7 @@ documents = Table(
     Index(None, "source", "kind", "resource"),
     # Answers `changes` alone, without the rows, which are long.
     Index(None, "source", "kind", "owner", "gone_at", "changed_at"),
-    # Answers `moments` alone, and finds what changed at some moments, whoever the owner is.
+    # Answers `moments` alone, and finds what changed at some moments, for all owners.
     Index(None, "source", "kind", "changed_at", "id", "fingerprint"),
     **TABLE_OPTIONS,
 )

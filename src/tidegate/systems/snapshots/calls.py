@@ -148,7 +148,6 @@ _LONG_WAIT_MS = 2000.0
 """After a longer wait for a permit, it is checked again whether the event is obsolete. Checking sooner costs permits:
 they expire during the check, and under load all events wait (with 0.25 s, one permit in five was lost)."""
 _CHECKS_AT_ONCE = 500
-_SERVER_AWAY = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
 class UpstreamCaller(Protocol):

@@ -11,13 +11,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegate.core.arguments import require_name
-from tidegate.core.backoff import Backoff
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry import metrics
@@ -45,7 +43,6 @@ log = get_logger(__name__)
 
 _LISTEN_S = 60.0
 _LEAVE_WITHIN_S = 5.0
-_RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 ReceivedEvent = tuple[Delivery, RefreshEvent]
 

@@ -23,7 +23,7 @@ def stats(
     recompute: bool = typer.Option(False, "--recompute", help="Read all documents of the user again first."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
-    """Show the statistics of a user, or of everybody; every run brings them up to date.
+    """Show the statistics of a user, or of all users; every run brings them up to date.
 
     Days are days in UTC. What each figure means is told in docs/guides/statistics.md. Exit 1 where there are none.
     """
