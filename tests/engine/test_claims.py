@@ -1,12 +1,14 @@
 """A resource that several runs reach is collected by one of them at a time; the others wait for it."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 from sqlalchemy.util import await_only
 
+from tests.engine.conftest import Library
 from tests.engine.rounds import assert_counted, claimed, finished, write
 from tests.servers.migrated import migrated_database
 from tidegate.engine import claims, runs
@@ -219,3 +221,25 @@ async def test_a_claim_passes_to_a_run_while_its_counters_are_locked(tmp_path: P
 
 def wait_for(tx: Transaction, job_id: int, run_id: int) -> None:
     tx.execute(update(page_jobs).where(page_jobs.c.id == job_id).values(awaits_run=run_id))
+
+
+async def test_cancelling_a_run_releases_a_job_that_begins_to_wait_meanwhile(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    database, gate = library.parts.database, library.parts.gate
+    first, _ = await begin(database, "ada")
+    forget = gate.forget
+
+    async def wait_and_forget(job_ids: Sequence[str]) -> int:
+        """Runs after the transaction that cancelled the run."""
+        _, [job] = await begin(database, "eve")
+        await database.transaction(wait_for, job.id, first)
+        waiting.append((job.run_id, job.id))
+        return await forget(job_ids)
+
+    waiting: list[tuple[int, int]] = []
+    monkeypatch.setattr(gate, "forget", wait_and_forget)
+    assert await library.orchestrator.cancel(first)
+
+    [(second, job_id)] = waiting
+    assert await offered(database, second) == [job_id]
