@@ -317,6 +317,7 @@ def _task(claim: Claim, credential: str) -> Task:
         run_id=claim.job.run_id,
         user_id=claim.user_id,
         credential=credential,
+        pool=claim.job.pool,
         attempt=claim.attempt,
         cursor=claim.cursor,
     )

@@ -91,6 +91,8 @@ class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The owner of its documents and of its cursor: that of the job, or else the subject of the run."""
     credential: str
     """The credential that makes the call."""
+    pool: str = ""
+    """The pool of that credential."""
     attempt: int = 1
     """Attempt number, starting at 1."""
     cursor: Cursor | None = None

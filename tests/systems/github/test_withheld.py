@@ -84,6 +84,31 @@ def test_each_probe_that_confirms_it_makes_the_next_one_later_up_to_a_week():
     assert len(probed) == 12
 
 
+def test_a_pool_does_not_believe_what_another_pool_was_refused():
+    """Its credentials may have access, so each pool probes for itself, and remembers its own answer."""
+    found = source.read(ahead(), message(404, "Not Found"))
+    other = msgspec.structs.replace(ahead(found.cursor), pool="others")
+    assert "/repositories/7/commits" in source.request(other, "x").url
+
+    both = source.read(other, message(451, "Repository access blocked")).cursor
+    for pool, reason in (("", "404: Not Found"), ("others", "451: Repository access blocked")):
+        again = msgspec.structs.replace(ahead(both), pool=pool)
+        assert source.request(again, "x").url == f"{API}/rate_limit"
+        assert source.read(again, answer(200, {"resources": {}})).reason == reason
+
+
+def test_of_many_pools_the_last_refusals_are_kept():
+    cursor = None
+    for n in range(20):
+        cursor = source.read(msgspec.structs.replace(ahead(cursor), pool=f"p{n}"), message(404, "Not Found")).cursor
+    believed = [
+        n
+        for n in range(20)
+        if source.request(msgspec.structs.replace(ahead(cursor), pool=f"p{n}"), "x").url == f"{API}/rate_limit"
+    ]
+    assert believed == list(range(12, 20))
+
+
 def test_a_list_that_was_read_before_goes_on_where_it_was():
     before = Cursor(cursor="a", etag='"e"', credential="octocat")
     found = source.read(ahead(before), message(404, "Not Found"))
@@ -128,6 +153,17 @@ async def test_withheld_repositories_cost_one_call_each_and_then_none(tmp_path: 
         assert {body["html_url"].split("/")[4] for body in (await it.bodies("issue")).values()} == {
             readable.partition("/")[2]
         }
+
+
+async def test_each_pool_probes_for_itself(tmp_path: Path, embedded_url: str):
+    async with deployed(tmp_path, embedded_url, users=2) as it:
+        login, other = it.sim.world.logins()
+        (name,) = names(it, login)
+        it.sim.mutate.delete(name, still_listed=True)
+        for pool in (login, other, login, other):
+            await it.end_of(await it.begin(login, pool=pool))
+
+        assert it.sim.report().by_status["404"] == 2
 
 
 async def test_a_repository_that_is_shown_again_is_read_from_the_beginning(tmp_path: Path, embedded_url: str):

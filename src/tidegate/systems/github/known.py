@@ -14,8 +14,8 @@ from tidegate.systems.github.states import Withheld
 
 def stands_in(task: Task) -> bool:
     """Whether the free call is made in the place of the job's own."""
-    if (withheld := Withheld.left_for(task)) is not None:
-        return withheld.is_still_so(task)
+    if Withheld.left_for(task) is not None:
+        return Withheld.believed(task) is not None
     match task.spec.kind:
         case kinds.REPO_COMMITS:
             return commits.is_known_empty(task)
@@ -40,8 +40,8 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 def unchanged(task: Task, _answer: Answer) -> Reading:
     """Nothing is new, or what is new is asked for by another job; or it is still withheld."""
-    if (withheld := Withheld.left_for(task)) is not None:
-        return Reading(verdict=Verdict.UNAVAILABLE, reason=withheld.reason)
+    if (refusal := Withheld.believed(task)) is not None:
+        return Reading(verdict=Verdict.UNAVAILABLE, reason=refusal.reason)
     return reviews.looked_up(task) if task.spec.kind == kinds.REPO_REVIEWS else Reading()
 
 

@@ -14,6 +14,8 @@ from tidegate.systems.github import kinds
 _WITHHELD = "withheld:"
 """Before what is remembered of a list that GitHub does not show; no other cursor begins so."""
 _BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
+_MOST_REFUSALS = 8
+"""Pools whose refusals a cursor has."""
 OPTIONS = frozenset({"full", "include", "since", "repos", "exclude", "archived", "forks"})
 """What a run may ask for."""
 
@@ -209,18 +211,28 @@ def repository_jobs(
     ]
 
 
-class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the cursor of a list remembers while GitHub lists its repository and does not show it.
-
-    It is believed for an hour, and after each probe that confirms it for as long as it has lasted, up to a week. So a
-    404 of a moment is corrected soon, and a repository that stays withheld costs one call in a week.
-    """
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That the credentials of one pool were refused."""
 
     reason: str
-    pushed_at: str | None = None
+    pushed_at: str | None
     """When something was pushed last, by the list of repositories."""
     first_at: str
-    """When it was found out first."""
+    """When a probe was refused first."""
+    last_at: str
+    """When a probe was refused last."""
+
+
+class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Stored as the cursor of a list while GitHub lists its repository and does not show it.
+
+    Pools may have different access, so each pool has a refusal of its own. It is believed for an hour, and after each
+    probe that confirms it for as long as it has lasted, up to a week. So a 404 of a moment is corrected soon, and a
+    repository that stays withheld costs one call in a week.
+    """
+
+    refusals: dict[str, Refusal]
+    """By pool, the oldest first."""
     before: Cursor | None = None
     """Where the list goes on when it can be read again."""
 
@@ -229,31 +241,35 @@ class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The cursor that the first page of a withheld list leaves; None for any other job."""
         if task.spec.kind not in kinds.OF_REPOSITORIES or task.spec.page != FIRST_PAGE:
             return None
-        former, now = Withheld.left_for(task), upstream_time(at)
-        found = Withheld(
-            reason=reason,
-            pushed_at=OfRepository.of(task).repository.pushed_at,
-            first_at=now if former is None else former.first_at,
-            before=task.cursor if former is None else former.before,
+        left, now = Withheld.left_for(task) or Withheld(refusals={}, before=task.cursor), upstream_time(at)
+        others = {pool: each for pool, each in left.refusals.items() if pool != task.pool}
+        former = left.refusals.get(task.pool)
+        refusal = Refusal(
+            reason, OfRepository.of(task).repository.pushed_at, now if former is None else former.first_at, now
         )
-        return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode(), timestamp=now)
+        refusals = dict([*others.items(), (task.pool, refusal)][-_MOST_REFUSALS:])
+        found = Withheld(refusals=refusals, before=left.before)
+        return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode())
 
     @staticmethod
     def left_for(task: Task) -> "Withheld | None":
-        """What the last run left for this list, if that was found to be withheld."""
+        """What earlier runs left for this list, if it was withheld from any of them."""
         left = "" if task.cursor is None else task.cursor.cursor or ""
         if not left.startswith(_WITHHELD):
             return None
         return msgspec.json.decode(left.removeprefix(_WITHHELD), type=Withheld)
 
-    def is_still_so(self, task: Task) -> bool:
-        """Whether that is believed without a call. Not after a push, and not in a run that reads everything again."""
-        state, found_at = OfRepository.of(task), None if task.cursor is None else task.cursor.timestamp
-        if state.full or state.listed_at is None or found_at is None or state.repository.pushed_at != self.pushed_at:
-            return False
-        found = datetime.fromisoformat(found_at)
-        lasted = found - datetime.fromisoformat(self.first_at)
-        return datetime.fromisoformat(state.listed_at) - found < min(max(lasted, _BELIEVED), _LONGEST_BELIEVED)
+    @staticmethod
+    def believed(task: Task) -> Refusal | None:
+        """The refusal that stands without a call. None after a push, and in a run that reads everything again."""
+        left, state = Withheld.left_for(task), OfRepository.of(task)
+        refusal = None if left is None else left.refusals.get(task.pool)
+        if refusal is None or state.full or state.listed_at is None or state.repository.pushed_at != refusal.pushed_at:
+            return None
+        last = datetime.fromisoformat(refusal.last_at)
+        lasted = last - datetime.fromisoformat(refusal.first_at)
+        age = datetime.fromisoformat(state.listed_at) - last
+        return refusal if age < min(max(lasted, _BELIEVED), _LONGEST_BELIEVED) else None
 
 
 def upstream_time(moment: datetime) -> str:
