@@ -28,6 +28,7 @@ LIMITS = {
     "concurrency": AT_ONCE,
     "per_minute": 1_000_000,  # minutes are longer than windows here
     "floor": FLOOR,
+    "floor_share": FLOOR / QUOTA,
     "window": WINDOW_S,
     "patience": WINDOW_S / 60,
 }

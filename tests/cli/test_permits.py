@@ -58,7 +58,7 @@ def test_what_is_held_lost_or_kept_in_reserve_cannot_be_spent(status: PoolStatus
 
 def test_a_small_limit_keeps_a_small_reserve():
     (one,) = supplies(pool(limit=60, remaining=60), "core", LIMITS)
-    assert (one.now, one.per_window) == (60 - 10 - 5 - 6, 54)
+    assert (one.now, one.per_window) == (60 - 10 - 5 - 1, 59)
 
 
 def test_where_calls_are_made_one_at_a_time_the_forecast_says_so():

@@ -65,8 +65,8 @@ async def test_processes_are_killed_and_every_job_is_done_once_within_the_limit(
     server = await upstream.serve()
     port = server.sockets[0].getsockname()[1]
     async with server, open_context(Settings(data_dir=await migrated_folder(tmp_path))) as parts:
-        # A killed worker's calls are made again under the permit it had, so the floor must hold what one can hold.
-        limits = CredentialLimits(concurrency=10, floor=LIMIT, window=timedelta(seconds=WINDOW_S))
+        # These workers repeat the calls of a killed one under its permits, so the floor must hold what one can hold.
+        limits = CredentialLimits(concurrency=10, floor=10, floor_share=1, window=timedelta(seconds=WINDOW_S))
         for credential in ("a", "b"):
             await parts.gate.enrol(credential, pool="pool", limits=limits)
         jobs = [Job(job=f"job-{n}", pool="pool", run=f"run-{n % 7}") for n in range(JOBS)]

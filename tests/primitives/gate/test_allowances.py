@@ -228,13 +228,18 @@ async def test_the_floor_stays_unspent(desk: Desk):
     assert len(await desk.admitted()) == 30
 
 
-async def test_a_small_limit_keeps_a_small_floor(desk: Desk):
+@pytest.mark.parametrize(
+    ("limit", "share", "spent"),
+    [(30, 0.02, 30), (60, 0.02, 59), (60, 0, 60), (60, 0.1, 54), (60, 1, 0)],
+)
+async def test_the_floor_of_a_small_limit_is_at_most_its_share(desk: Desk, limit: int, share: float, spent: int):
     """30 searches a minute with a floor of 100 would never search."""
-    await desk.enrol(limits=PLENTY.model_copy(update={"floor": 100}))
-    await desk.know(limit=30)
-    await desk.gate.enqueue(jobs(50))
+    limits = PLENTY.model_copy(update={"floor": 100, "floor_share": share})
+    await desk.enrol(limits=limits)
+    await desk.know(limit=limit)
+    await desk.gate.enqueue(jobs(limit + 20))
 
-    assert len(await desk.admitted()) == 27
+    assert len(await desk.admitted()) == spent == limit - limits.floor_of(limit)
 
 
 async def test_buckets_have_separate_allowances(desk: Desk):

@@ -9,8 +9,6 @@ from tidegate.cli.wording import clock, number
 from tidegate.engine.commands.forecast import Supply
 from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
-_SMALL = 10
-
 
 class Permits(msgspec.Struct, frozen=True, kw_only=True):
     """One credential's allowance for one kind of call, as people want to know it."""
@@ -106,7 +104,7 @@ def _why(one: Permits, now: datetime) -> str | None:
 
 def _supply(one: CredentialStatus, bucket: BucketStatus, limits: CredentialLimits) -> Supply:
     limit = bucket.limit or 0
-    floor = min(limits.floor, limit // _SMALL)
+    floor = limits.floor_of(limit)
     spendable = max(0, (bucket.remaining or 0) - bucket.held - bucket.lost - floor)
     # A window that nobody has opened yet begins with its first call.
     window_s = limits.window.total_seconds()

@@ -26,9 +26,9 @@ local function count_calls(credential, calls, now)
   end
 end
 
--- Units that are never spent: at most a tenth of a small limit.
+-- Units that are never spent: `floor`, and of a small limit no more than its share.
 local function floor_of(credential, limit)
-  return math.min(credential.floor, math.floor(limit / 10))
+  return math.min(credential.floor, math.floor(limit * credential.floor_share))
 end
 
 -- End a window after its time. A call lost shortly before our end of the window may have been counted after the

@@ -2,7 +2,8 @@
 --
 -- A credential (field `name`):
 --   pool           '' once it was dismissed while calls were in flight
---   concurrency, per_minute, floor, window_ms, patience_ms, unmetered, one_at_a_time = {bucket = true}    its settings
+--   concurrency, per_minute, floor, floor_share, window_ms, patience_ms, unmetered,
+--   one_at_a_time = {bucket = true}    its settings
 --   in_flight      calls in flight; bound: waiting jobs that want this credential; last_permit: its newest permit
 --   minute         {{slot, calls}, ...} of the last minute
 --   blocked_until, blocks (that followed each other), must_probe (one call finds out whether the block is over)

@@ -8,6 +8,7 @@
 ---@arg per_minute     int
 ---@arg one_at_a_time  str  names of buckets, with a bar after each
 ---@arg floor          int
+---@arg floor_share    float
 ---@arg window_ms      int
 ---@arg patience_ms    int
 ---@arg metered        int
@@ -34,6 +35,7 @@ if not state then
 end
 state.pool, state.retired = pool, nil
 state.concurrency, state.per_minute, state.floor = concurrency, per_minute, floor
+state.floor_share = floor_share
 state.window_ms, state.patience_ms = window_ms, patience_ms
 state.one_at_a_time = {}
 for bucket in string.gmatch(one_at_a_time, '[^|]+') do state.one_at_a_time[bucket] = true end

@@ -118,6 +118,7 @@ class Gate:
             per_minute=limits.per_minute,
             one_at_a_time="".join(f"{bucket}|" for bucket in sorted(limits.one_at_a_time)),
             floor=limits.floor,
+            floor_share=limits.floor_share,
             window_ms=milliseconds(limits.window),
             patience_ms=milliseconds(limits.patience),
             metered=int(limits.metered),

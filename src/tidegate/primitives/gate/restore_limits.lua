@@ -17,7 +17,7 @@ local restored = {}
 local function restore_credential(gate, name)
   local state = read_state(gate, name)
   if not state then
-    state = {pool = '', concurrency = 1, per_minute = 1, floor = 0, window_ms = 0, patience_ms = 0, in_flight = 0, bound = 0,
+    state = {pool = '', concurrency = 1, per_minute = 1, floor = 0, floor_share = 0, window_ms = 0, patience_ms = 0, in_flight = 0, bound = 0,
       blocked_until = 0, buckets = {}, minute = {}}
     gate.states[name] = state
   end

@@ -56,6 +56,7 @@ async def enrol(
     per_minute: int,
     one_at_a_time: str,
     floor: int,
+    floor_share: float,
     window_ms: int,
     patience_ms: int,
     metered: int,

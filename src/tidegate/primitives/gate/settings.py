@@ -22,7 +22,15 @@ class CredentialLimits(BaseModel):
     """Buckets in which a credential makes one call at a time. The upstream bounds the computing time of a minute, and
     calls that follow each other compute no longer than they take."""
     floor: int = Field(default=100, ge=0)
-    """Permits of each window that are never spent; at most a tenth of a small limit."""
+    """Permits of each window that are never spent, for other programs that use the same credential. No limit depends
+    on them: a permit with an unknown outcome counts as spent."""
+    floor_share: float = Field(default=0.02, ge=0, le=1, allow_inf_nan=False)
+    """Largest share of a limit that `floor` takes, rounded down: 100 of 5,000 calls, 1 of 60, none of 30 searches."""
+
+    def floor_of(self, limit: int) -> int:
+        """Permits of a window with this limit that are never spent."""
+        return min(self.floor, int(limit * self.floor_share))
+
     window: timedelta = Field(default=timedelta(hours=1), ge=timedelta(milliseconds=1), le=timedelta(days=31))
     """How long a window lasts at most, for calls whose answers never came."""
     metered: bool = True

@@ -15,7 +15,7 @@ _WITHHELD = "withheld:"
 """Before what is remembered of a list that GitHub does not show; no other cursor begins so."""
 _BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
 _MOST_REFUSALS = 8
-"""Pools whose refusals a cursor has."""
+"""Number of pools in a cursor."""
 OPTIONS = frozenset({"full", "include", "since", "repos", "exclude", "archived", "forks"})
 """What a run may ask for."""
 
@@ -168,7 +168,7 @@ def another_account(login: str, former: str, present: int) -> Reading:
 
 
 def passed_to(owner: str) -> Reading:
-    """What is said of a list whose repository was transferred while the run was under way."""
+    """The reading of a list when its repository was transferred during the run."""
     return Reading(verdict=Verdict.GONE, reason=f"it belongs to {owner} now, and is collected with that user")
 
 
