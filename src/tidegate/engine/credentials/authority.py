@@ -1,4 +1,4 @@
-"""The upstream as far as credentials concern it; what is particular to one upstream is written beside its source."""
+"""What credentials need from an upstream: identify and check secrets, issue tokens. Implemented beside each source."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from tidegate.core.errors import TidegateError, Unavailable
 
 
 class SecretRefused(TidegateError):
-    """The upstream said that a secret is no good; asking again with it changes nothing."""
+    """The upstream rejected a secret. The same secret will be rejected again."""
 
     problem = "secret_refused"
 
@@ -20,7 +20,7 @@ class SecretRefused(TidegateError):
 
 
 class NotNow(Unavailable):
-    """The upstream would not be asked now, because of a limit. That says nothing of the secret."""
+    """The upstream could not be asked because of a limit. The secret may be valid."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"it cannot be checked now: {reason}")
@@ -28,20 +28,20 @@ class NotNow(Unavailable):
 
     @property
     def public_message(self) -> str:
-        """The reason is that of the upstream."""
+        """The message of the upstream, which callers may see."""
         return str(self)
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the upstream rations."""
+    """The account whose calls the upstream limits."""
 
     allowance: str
-    """The name of its allowance: the same for all secrets that share it, and never another's."""
+    """Name of its allowance. All secrets of the account share it; no other account has it."""
     login: str
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of one bucket."""
+    """What the upstream reports about one bucket: its limit, the calls left and when the window ends."""
 
     limit: int
     remaining: int
@@ -49,55 +49,55 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the upstream says of a secret that it takes."""
+    """What the upstream reports about a secret that it accepts."""
 
     account: Account | None
-    """None where it could not be asked: nothing is left of the allowance."""
+    """None if the account could not be looked up because the allowance is exhausted."""
     scopes: Sequence[str] | None = None
-    """What the secret may do; None where the upstream does not tell."""
+    """What the secret may do; None if the upstream does not report it."""
     expires_at: datetime | None = None
     left: Mapping[str, Seen] = {}
-    """By bucket."""
+    """The remaining calls per bucket."""
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """An app that somebody installed: tokens are issued to whoever has the app's key."""
+    """One installation of an app. Tokens are issued to holders of the app's key."""
 
     app_id: int
     installation_id: int
 
 
 class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that ends by itself. It is kept in memory only, and shown nowhere."""
+    """A token that expires. It is kept in memory only and is never logged."""
 
     token: str
     lasts_s: float
-    """From the moment it was issued, by the upstream's own clock."""
+    """Lifetime in seconds from the moment of issue, by the upstream's clock."""
 
     def __repr__(self) -> str:
         return f"IssuedToken(lasts_s={self.lasts_s})"
 
 
 class Authority(Protocol):
-    """Knows whose secrets are, and issues tokens to apps.
+    """Checks secrets, names their accounts and issues tokens of apps.
 
-    Raises `SecretRefused` where the upstream says no, `NotNow` where a limit is in the way, and `UpstreamFailed` where
-    no answer came.
+    Raises `SecretRefused` if the upstream rejects the secret, `NotNow` if a limit prevents the request, and
+    `UpstreamFailed` if no answer arrived.
     """
 
     @property
     def audience(self) -> str:
-        """Where secrets are sent: those that were stored for another place are not used here."""
+        """The place that secrets are sent to. Secrets that were stored for another place are not used."""
         ...
 
     def account_of(self, installation: Installation) -> Account:
-        """Whose allowance an installation's tokens spend."""
+        """The account whose allowance the tokens of an installation spend."""
         ...
 
     async def check(self, secret: str, *, identify: bool) -> Checked:
-        """Whether a token is good and what is left; `identify` asks for its account too, which costs a call."""
+        """Check a token and read what is left; with `identify`, look up its account too, which costs a call."""
         ...
 
     async def issue(self, installation: Installation, private_key: str) -> IssuedToken:
-        """A new token of an installation."""
+        """Issue a new token for an installation."""
         ...

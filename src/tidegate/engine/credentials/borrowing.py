@@ -1,7 +1,7 @@
-"""The token that a process is given by whoever starts it: kept in memory alone, for a start.
+"""Uses the token of the environment, which is kept in memory only.
 
-It serves everybody's pool, and only while no stored credential does. What is known of it is written down without the
-token itself, under a keyed hash: whose it is, so that it need not be asked again, and that it was refused.
+It serves the shared pool while no stored credential does. What is known about it is stored under a keyed hash, without
+the token: its account, so that it need not be looked up again, and whether it was rejected.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,10 +30,10 @@ async def borrow(
     source: str,
     dismiss: Callable[[str], Awaitable[None]],
 ) -> Borrowed | None:
-    """Take the token into use; None where stored credentials serve everybody already.
+    """Start using the token; returns None if stored credentials serve the shared pool already.
 
-    `dismiss` is awaited with the allowance of a token whose place this one took, unless they share it. Raises
-    `InvalidSettings` where the upstream refuses the token, or where its account serves one user only.
+    `dismiss` is awaited with the allowance of the token that this one replaced, unless they share it. Raises
+    `InvalidSettings` if the upstream rejects the token, or if its account serves one user only.
     """
     token, variable = require_token(token), token_variable(source)
     if await database.read(_is_needless, source, authority.audience):
@@ -50,7 +50,7 @@ async def borrow(
             f"{variable} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
         ) from None
     if checked.account is None:
-        raise NotNow(f"nothing is left of the allowance of {variable}, so nobody can be asked whose it is")
+        raise NotNow(f"the allowance of {variable} is exhausted, so its account cannot be looked up")
     new = NewCredential(
         source=source,
         name=variable,

@@ -1,4 +1,4 @@
-"""What people enter, looked at before it is stored; and what the upstream says of it."""
+"""Validates credentials that users enter, before they are stored, and describes the result of a check."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,22 +18,22 @@ _LONGEST_KEY = 16_384
 
 
 class CredentialCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test found."""
+    """The result of a credential check."""
 
     name: str
     is_valid: bool | None
-    """None where it could not be asked for."""
+    """None if the upstream could not be asked."""
     reason: str | None = None
-    """Why not."""
+    """Why the check failed, or could not be made."""
     account: str
     scopes: Sequence[str] | None = None
     expires_at: datetime | None = None
     left: Mapping[str, Seen] = {}
-    """What is left of each bucket."""
+    """The remaining calls per bucket."""
 
 
 def details_of(checked: Checked | None, installation: Installation | None = None) -> dict[str, Any]:
-    """What is kept beside a secret."""
+    """The details that are stored beside a secret."""
     details: dict[str, Any] = {} if installation is None else msgspec.to_builtins(installation)
     if checked is not None and checked.scopes is not None:
         details["scopes"] = list(checked.scopes)
@@ -43,26 +43,26 @@ def details_of(checked: Checked | None, installation: Installation | None = None
 
 
 def require_text(name: str, value: str, most: int) -> str:
-    """A name of at most `most` characters."""
+    """Return `value`; raises `InvalidArgument` if it is empty or longer than `most` characters."""
     if len(require_name(name, value)) > most:
         raise InvalidArgument(name, value[:32] + "…", f"must have at most {most} characters")
     return value
 
 
 def require_token(secret: str) -> str:
-    """A token without what surrounds it; nothing of it is shown where it is none."""
+    """Return the token without surrounding space; error messages never show it."""
     token = secret.strip()
     if not token:
         raise InvalidArgument("token", "", "must not be empty")
     if "PRIVATE KEY" in token:
-        raise InvalidArgument("token", "…", "is a private key. Say --app-id and --installation-id with it")
+        raise InvalidArgument("token", "…", "is a private key. Pass --app-id and --installation-id with it")
     if len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidArgument("token", "…", "must be one line of printable ASCII without spaces")
     return token
 
 
 def require_private_key(secret: str) -> str:
-    """An RSA key in PEM; nothing of it is shown where it is none."""
+    """Return an RSA key in PEM; error messages never show it."""
     try:
         key = load_pem_private_key(secret.strip().encode(), password=None) if len(secret) <= _LONGEST_KEY else None
     except (ValueError, TypeError, UnsupportedAlgorithm):

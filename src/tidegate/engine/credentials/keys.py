@@ -1,8 +1,8 @@
-"""The keys that secrets are encrypted with: from the environment, else from a file that only its owner may read.
+"""Encryption keys for secrets: from the environment, otherwise from a private file in the data folder.
 
-The first key encrypts; the others only open what was encrypted with them before. A file is made once for a data folder:
-whoever makes it holds a lock, writes elsewhere, and gives it its name when it is whole and on the disk. So two who
-come at once get the same key, and a crash leaves either no file or a good one.
+The first key encrypts; the others only decrypt what was encrypted with them before. The file is created under a lock,
+written to a temporary name, synced and renamed. So concurrent processes get the same key, and a crash leaves either no
+file or a complete one.
 """
 
 import base64
@@ -32,27 +32,27 @@ _HOW = "a key is 32 random bytes in base64, as `openssl rand -base64 32` prints 
 
 @dataclass(frozen=True)
 class Key:
-    """One key. What is used of it is derived, so that no use tells anything of another."""
+    """One encryption key. Each purpose uses its own derived key, so that one reveals nothing about another."""
 
     material: bytes
 
     def derive(self, purpose: str) -> bytes:
-        """Bytes for one purpose."""
+        """Derive the key material for one purpose."""
         return hmac.digest(self.material, f"tidegate/{purpose}/1".encode(), hashlib.sha256)
 
     @property
     def id(self) -> str:
-        """Tells keys apart, and nothing about them."""
+        """An identifier of the key that reveals nothing about it."""
         return self.derive("id").hex()[:12]
 
     @property
     def text(self) -> str:
-        """As it stands in the file."""
+        """The key as it is written to the file."""
         return base64.b64encode(self.material).decode()
 
     @classmethod
     def new(cls) -> Self:
-        """A random one."""
+        """Generate a random key."""
         return cls(os.urandom(_SIZE))
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Key:
 
 
 class KeySource:
-    """Where this installation's keys come from."""
+    """Reads the keys of this deployment from their setting or their file, and creates the file."""
 
     def __init__(self, data_dir: Path, given: str | None = None) -> None:
         self._given = None if given is None else _parse(given.replace(",", "\n"), VARIABLE)
@@ -68,16 +68,16 @@ class KeySource:
 
     @property
     def place(self) -> str:
-        """Where an operator looks for them."""
+        """Where an operator finds the keys: the file, or the name of the variable."""
         return str(self._path) if self._given is None else VARIABLE
 
     @property
     def is_file(self) -> bool:
-        """Whether they are in a file, which we may write."""
+        """Whether the keys are in a file, which can be rewritten."""
         return self._given is None
 
     def read(self) -> Sequence[Key] | None:
-        """All keys, the one that encrypts first; None where there is no file yet."""
+        """All keys, the encrypting one first; None if there is no file yet."""
         if self._given is not None:
             return self._given
         try:
@@ -94,7 +94,7 @@ class KeySource:
         return _parse(content.decode("ascii", errors="replace"), str(self._path))
 
     def make(self) -> Sequence[Key]:
-        """The keys; a new one in a new file, unless there is one, or somebody makes it meanwhile."""
+        """Return the keys; creates a file with a new key unless another process has created it."""
         if self._given is not None:
             return self._given
         with self._alone():
@@ -107,9 +107,9 @@ class KeySource:
         return keys
 
     def begin_rotation(self, *, needed: set[str]) -> Sequence[Key]:
-        """Put a new key first. Of the old ones those stay that are `needed`, and the last one.
+        """Put a new key first. Old keys that are `needed` stay, and so does the previous first key.
 
-        The last one stays until the next rotation: somebody may be storing a secret with it at this moment.
+        The previous first key stays until the next rotation, because another process may be using it at this moment.
         """
         with self._alone():
             old = self.read() or []
@@ -120,7 +120,7 @@ class KeySource:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """One writer at a time; the lock goes with the process that holds it."""
+        """Hold the lock of the key file. The lock ends with the process."""
         try:
             lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -133,7 +133,7 @@ class KeySource:
 
     def _write(self, keys: Sequence[Key]) -> None:
         unfinished = self._path.with_suffix(".new")
-        unfinished.unlink(missing_ok=True)  # of one that died; its mode may be another
+        unfinished.unlink(missing_ok=True)  # left by a process that died; its mode may differ
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write("".join(f"{key.text}\n" for key in keys).encode())
@@ -148,17 +148,17 @@ class KeySource:
 
     def _require_private(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise InvalidSettings(f"{self._path} is no file")
+            raise InvalidSettings(f"{self._path} is not a regular file")
         if status.st_mode & 0o077:
             mode = stat.S_IMODE(status.st_mode)
             raise InvalidSettings(
-                f"{self._path} has the mode {mode:o}, so others may read it. Run `chmod 600 {self._path}`; if somebody "
-                "may have read it, run `tidegate credentials rotate-key` too"
+                f"{self._path} has the mode {mode:o}, so other users can read it. Run `chmod 600 {self._path}`; if it "
+                "may have been read, run `tidegate credentials rotate-key` too"
             )
 
 
 def _parse(text: str, place: str) -> Sequence[Key]:
-    """The keys in a text, one in each line; nothing of them is told where they are none."""
+    """Parse keys, one per line. Error messages never show the text."""
     lines = [line.strip() for line in text.splitlines()]
     keys = [_key(line, place) for line in lines if line and not line.startswith("#")]
     if not keys:

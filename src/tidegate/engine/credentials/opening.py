@@ -1,4 +1,4 @@
-"""The vault of an installation, put together: one key for everything that is secret, whoever keeps it."""
+"""Opens the vault of a deployment: one set of keys encrypts all its secrets."""
 
 from sqlalchemy import inspect, literal, select, table
 
@@ -11,21 +11,21 @@ from tidegate.system import find_system
 
 
 def open_vault(settings: Settings, database: Database) -> Vault:
-    """Where the secrets of this installation are encrypted. A key that is lost is not replaced while one needs it."""
+    """Open the vault. A missing key is not replaced while stored secrets need it."""
     settings.make_data_dir()
     return Vault(key_source(settings), is_in_use=lambda: database.read(_needs_key))
 
 
 def key_source(settings: Settings) -> KeySource:
-    """Where its keys come from. Raises `InvalidSettings` where the setting holds something that is no key."""
+    """Where the keys come from. Raises `InvalidSettings` if the setting does not hold valid keys."""
     given = None if settings.credentials_key is None else settings.credentials_key.get_secret_value()
     return KeySource(settings.data_dir, given)
 
 
 def _needs_key(tx: Transaction) -> bool:
-    """Whether a stored secret needs the key. Systems that are installed and not used count too: their data is there.
+    """Whether a stored secret needs the key. Disabled systems count too, since their tables may hold secrets.
 
-    Raises `InvalidSettings` when a system that has tables cannot be loaded, since it may have encrypted some of them.
+    Raises `InvalidSettings` when a system that has tables cannot be loaded, since some of them may be encrypted.
     """
     names = [name for system in loadable_systems() for name in system.encrypted_tables]
     if records.has_secrets(tx) or any(_has_rows(tx, name) for name in names):

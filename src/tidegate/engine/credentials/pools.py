@@ -1,4 +1,4 @@
-"""Which pool a credential serves: all runs of its source, or those of one user."""
+"""Names of pools: one shared pool per source, and one per user with own credentials."""
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
@@ -19,7 +19,7 @@ def pool_of(source: str, user_id: str | None = None) -> str:
 
 
 def has_credentials(source: str, pool: str) -> bool:
-    """Whether a pool is one of those that the credentials of `source` serve."""
+    """Whether the credentials of `source` serve a pool."""
     return pool == source or pool.startswith(_prefix(source))
 
 
@@ -34,7 +34,7 @@ def command_to_add(source: str) -> str:
 
 
 def how_to_get_one(source: str) -> str:
-    """What to do where a source has no credential."""
+    """Instructions for a source that has no credential."""
     return f"set {token_variable(source)} to a token, or store one with `{command_to_add(source)}`"
 
 

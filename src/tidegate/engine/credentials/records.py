@@ -1,6 +1,4 @@
-"""What is written about credentials; every function works in the caller's transaction. No secret leaves from here
-but encrypted.
-"""
+"""Rows of credentials. Every function works in the caller's transaction; secrets are only handled encrypted."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,35 +18,35 @@ _LONGEST_REASON = 500
 
 
 class Kind(StrEnum):
-    """What a secret is."""
+    """The kind of a credential, which decides how its secret is used."""
 
-    TOKEN = "token"  # noqa: S105 - sent as it stands
-    INSTALLATION = "installation"  # the key of an app, which is issued tokens
-    ENVIRONMENT = "environment"  # a token that processes have in memory; not stored
+    TOKEN = "token"  # noqa: S105 - sent unchanged
+    INSTALLATION = "installation"  # the key of an app, with which tokens are issued
+    ENVIRONMENT = "environment"  # a token that processes hold in memory; not stored
 
 
 class State(StrEnum):
-    """Whether a secret is used."""
+    """Whether a secret may be used."""
 
     VALID = "valid"
-    INVALID = "invalid"  # the upstream refused it; it is good again after a test that succeeds, or with a new secret
+    INVALID = "invalid"  # the upstream rejected it; valid again after a successful test, or with a new secret
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential as everybody may see it: without its secret."""
+    """A credential without its secret, as it is shown to users."""
 
     source: str
     name: str
     kind: Kind
     owner: str
     account: str
-    """Whose it is at the upstream: a login, or an installation."""
+    """The account at the upstream: a login, or an installation."""
     allowance: str
-    """What the gate knows it by; shared by all credentials of one account."""
+    """Its name in the gate; shared by all credentials of one account."""
     audience: str
     pool: str
     user_id: str | None
-    """The only user whose runs it serves; None where it serves everybody."""
+    """The only user whose runs it serves; None if it serves all users."""
     state: State
     details: dict[str, Any]
     created_at: datetime
@@ -59,7 +57,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential with its secret, encrypted."""
+    """A credential with its encrypted secret."""
 
     id: int
     version: int
@@ -69,18 +67,18 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> Label:
-        """What its secret is bound to."""
+        """The identity that the encrypted secret is bound to."""
         return Label(self.credential.name, self.credential.kind, self.credential.audience)
 
     def is_valid_token(self, fingerprint: str | None, audience: str) -> bool:
-        """Whether this is the row of a token that is not stored, and that token is good at `audience`."""
+        """Whether this row describes the token with this fingerprint, and the token is valid at `audience`."""
         credential = self.credential
         is_ours = (self.fingerprint, credential.audience) == (fingerprint, audience)
         return fingerprint is not None and is_ours and credential.state is State.VALID
 
 
 class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential that is to be stored, or one whose secret is to be replaced."""
+    """A credential to store, or one whose secret is to be replaced."""
 
     source: str
     name: str
@@ -97,7 +95,7 @@ class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameTaken(Conflict):
-    """The name belongs to a credential of the same source, and of another account or kind."""
+    """The name belongs to a credential of the same source with another account or kind."""
 
     def __init__(self, name: str, account: str) -> None:
         super().__init__(
@@ -107,18 +105,18 @@ class NameTaken(Conflict):
 
 
 class AllowanceElsewhere(Conflict):
-    """The account serves another pool already, and its allowance cannot be spent twice."""
+    """The account already serves another pool, and its allowance cannot be spent twice."""
 
     def __init__(self, account: str, user_id: str | None) -> None:
-        whom = "everybody" if user_id is None else f"only the user {user_id!r}"
+        users = "everybody" if user_id is None else f"only the user {user_id!r}"
         super().__init__(
-            f"{account} already serves {whom}, and all its secrets share one allowance. Remove those credentials first"
+            f"{account} already serves {users}, and all its secrets share one allowance. Remove those credentials first"
         )
         self.account, self.user_id = account, user_id
 
 
 def put(tx: Transaction, new: NewCredential) -> Credential:
-    """Store a credential, or replace the secret of the one of this name; it is valid from now on."""
+    """Store a credential, or replace the secret of the credential with this name; it is valid from now on."""
     allowance = new.account.allowance
     _put_allowance(tx, new.source, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
     values: dict[str, Any] = {
@@ -145,10 +143,10 @@ def put(tx: Transaction, new: NewCredential) -> Credential:
 
 
 def adopt(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
-    """Make `new` the token that processes have in memory; return its row, and the row that it replaced, if any.
+    """Store `new` as the token that processes hold in memory; return its row, and the row that it replaced, if any.
 
-    Of several processes that start with the same token, the first one writes the row and the others read it: each of
-    them may hold its number. A token of another account takes the place of the one before, of which there is one row.
+    When several processes start with the same token, the first one writes the row and the others read it, so its id
+    stays valid for all. There is one row, so a token of another account replaces the previous one.
     """
     _put_allowance(tx, new.source, new.account, audience=new.audience, pool=new.pool, user_id=new.user_id)
     before = _one(tx, *_named(new.source, new.name), lock=True)
@@ -168,7 +166,7 @@ def adopt(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
 def _put_allowance(
     tx: Transaction, source: str, account: Account, *, audience: str, pool: str, user_id: str | None
 ) -> None:
-    """Its row, locked; raise where it serves another pool. Of two who add at once, one waits here for the other."""
+    """Insert or lock the row of an allowance; raises if it serves another pool. Serializes concurrent inserts."""
     at, name = credential_allowances.c, account.allowance
     values = {"source": source, "audience": audience, "account": account.login, "pool": pool, "user_id": user_id}
     present, _ = tx.insert_or_lock(credential_allowances, {"name": name, **values}, key="name")
@@ -178,7 +176,7 @@ def _put_allowance(
 
 
 def get(tx: Transaction, source: str, name: str) -> Stored:
-    """One credential; raise `NotFound` where there is none."""
+    """Return one credential; raises `NotFound`."""
     found = find(tx, source, name)
     if found is None:
         raise NotFound("credential", name)
@@ -186,17 +184,17 @@ def get(tx: Transaction, source: str, name: str) -> Stored:
 
 
 def find(tx: Transaction, source: str, name: str) -> Stored | None:
-    """One credential, if there is one."""
+    """Return one credential, or None."""
     return _one(tx, *_named(source, name))
 
 
 def everything(tx: Transaction, source: str | None = None) -> list[Stored]:
-    """All credentials, of one source or of all, the oldest first."""
+    """All credentials of one source or of all sources, oldest first."""
     return _select(tx) if source is None else _select(tx, credentials.c.source == source)
 
 
 def usable(tx: Transaction, source: str, audience: str) -> list[Stored]:
-    """The stored ones of a source that may be used at a place, the oldest first."""
+    """Stored, valid credentials of a source for one audience, oldest first."""
     return _select(
         tx,
         credentials.c.source == source,
@@ -207,9 +205,9 @@ def usable(tx: Transaction, source: str, audience: str) -> list[Stored]:
 
 
 def usable_of(tx: Transaction, allowance: str, audience: str) -> list[Stored]:
-    """The stored ones that may spend an allowance, in the order in which they are used.
+    """Stored credentials that may spend an allowance, in the order in which they are used.
 
-    Always the same one first: what the upstream tells of unchanged things, it tells for one secret only.
+    The order is stable, because the upstream answers conditional requests per secret.
     """
     return _select(
         tx,
@@ -221,7 +219,7 @@ def usable_of(tx: Transaction, allowance: str, audience: str) -> list[Stored]:
 
 
 def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
-    """The valid ones of an allowance that are not stored, since processes have them in memory."""
+    """Valid rows of an allowance whose tokens processes hold in memory."""
     return _select(
         tx,
         credentials.c.allowance == allowance,
@@ -231,9 +229,9 @@ def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
 
 
 def is_served(tx: Transaction, pool: str, audience: str, *, by_stored: bool = False) -> bool:
-    """Whether anybody may make calls for a pool at one place, for all that is written.
+    """Whether a valid credential for a pool and audience is recorded.
 
-    A token that processes have in memory counts too, unless it has to be done `by_stored` ones.
+    Tokens that processes hold in memory count too, unless `by_stored` is set.
     """
     at = credential_allowances.c
     wanted = [at.pool == pool, at.audience == audience, credentials.c.state == State.VALID]
@@ -244,14 +242,14 @@ def is_served(tx: Transaction, pool: str, audience: str, *, by_stored: bool = Fa
 
 
 def audiences_of(tx: Transaction, pool: str) -> list[str]:
-    """The places at which anybody may make calls for a pool."""
+    """The audiences for which a pool has a valid credential."""
     at = credential_allowances.c
     found = select(at.audience).join_from(credentials, credential_allowances)
     return [row[0] for row in tx.execute(found.where(at.pool == pool, credentials.c.state == State.VALID).distinct())]
 
 
 def pool_of_user(tx: Transaction, source: str, user_id: str, audience: str) -> str | None:
-    """The pool of a user who has a valid credential of his own."""
+    """The pool of a user, if the user has a valid credential."""
     at = credential_allowances.c
     found = (
         select(at.pool)
@@ -263,13 +261,13 @@ def pool_of_user(tx: Transaction, source: str, user_id: str, audience: str) -> s
 
 
 def pool_of_allowance(tx: Transaction, allowance: str) -> str | None:
-    """The pool that an allowance serves."""
+    """The pool that an allowance serves, or None."""
     at = credential_allowances.c
     return tx.execute(select(at.pool).where(at.name == allowance)).scalar()
 
 
 def borrowed(tx: Transaction, source: str, audience: str) -> list[str]:
-    """The allowances of tokens that processes have in memory, and that were good when they were last used."""
+    """The allowances of tokens that processes hold in memory and that were valid when they were last used."""
     found = _select(
         tx,
         credentials.c.source == source,
@@ -281,7 +279,7 @@ def borrowed(tx: Transaction, source: str, audience: str) -> list[str]:
 
 
 def condemn(tx: Transaction, stored: Stored, reason: str) -> bool:
-    """Note that the upstream refused this secret; False if it has another one by now, or was condemned before."""
+    """Mark a secret as rejected by the upstream; False if it was replaced or marked before."""
     done = tx.execute(
         update(credentials)
         .where(
@@ -295,7 +293,7 @@ def condemn(tx: Transaction, stored: Stored, reason: str) -> bool:
 
 
 def confirm(tx: Transaction, stored: Stored, details: dict[str, Any]) -> bool:
-    """Note that the upstream takes this secret; False if it has another one by now."""
+    """Mark a secret as accepted by the upstream; False if it was replaced in the meantime."""
     done = tx.execute(
         update(credentials)
         .where(credentials.c.id == stored.id, credentials.c.version == stored.version)
@@ -305,7 +303,7 @@ def confirm(tx: Transaction, stored: Stored, details: dict[str, Any]) -> bool:
 
 
 def move(tx: Transaction, stored: Stored, account: Account) -> None:
-    """Let a credential spend the allowance that turned out to be its own; raise where that one serves another pool."""
+    """Assign a credential to the allowance of its account; raises if that one serves another pool."""
     old = stored.credential
     _put_allowance(tx, old.source, account, audience=old.audience, pool=old.pool, user_id=old.user_id)
     tx.execute(update(credentials).where(credentials.c.id == stored.id).values(allowance=account.allowance))
@@ -313,7 +311,7 @@ def move(tx: Transaction, stored: Stored, account: Account) -> None:
 
 
 def remove(tx: Transaction, source: str, name: str) -> tuple[Credential, bool]:
-    """Delete a credential; also tell whether a valid one is left for its allowance. Raise `NotFound`."""
+    """Delete a credential; also return whether its allowance has a valid one left. Raises `NotFound`."""
     stored = get(tx, source, name)
     allowance = stored.credential.allowance
     at = credential_allowances.c
@@ -324,13 +322,13 @@ def remove(tx: Transaction, source: str, name: str) -> tuple[Credential, bool]:
 
 
 def _forget_allowance(tx: Transaction, allowance: str) -> None:
-    """An allowance is there as long as it has a credential."""
+    """Delete an allowance that has no credential left."""
     if not _ids_of(tx, allowance):
         tx.execute(delete(credential_allowances).where(credential_allowances.c.name == allowance))
 
 
 def _ids_of(tx: Transaction, allowance: str, *wanted: ColumnElement[bool]) -> list[int]:
-    """Those that spend an allowance, as they are at this moment and not as they were when the transaction began."""
+    """Ids of the credentials of an allowance: locks them, and so reads the latest state, not the snapshot's."""
     found = select(credentials.c.id).where(credentials.c.allowance == allowance, *wanted).with_for_update()
     return [row.id for row in tx.execute(found)]
 
@@ -342,7 +340,7 @@ def has_secrets(tx: Transaction) -> bool:
 
 
 def reseal(tx: Transaction, stored: Stored, sealed: Sealed) -> bool:
-    """Replace a secret by the same one, encrypted anew; False if it was replaced by another meanwhile."""
+    """Replace a secret by its re-encrypted form; False if the secret was replaced in the meantime."""
     done = tx.execute(
         update(credentials)
         .where(credentials.c.id == stored.id, credentials.c.version == stored.version)

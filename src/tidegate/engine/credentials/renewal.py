@@ -1,4 +1,4 @@
-"""A token that ends by itself: issued when it is first needed, renewed in time, one renewal at a time."""
+"""Renews a token that expires: issued at its first use, renewed before its end, one renewal at a time."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 _PAUSES = Backoff(first=timedelta(seconds=5), most=timedelta(minutes=2))
 _LONGEST_MARGIN_S = 30.0
 _PROBATION_S = 30.0
-"""A token that takes the place of a refused one, and is refused in this time too, shows that others would be."""
+"""If the successor of a rejected token is rejected within this time, no further token is issued."""
 
 
 class _Current(msgspec.Struct, frozen=True):
@@ -34,10 +34,10 @@ class _Current(msgspec.Struct, frozen=True):
 
 
 class RenewedToken:
-    """One installation's token in this process's memory.
+    """The current token of one installation, in memory.
 
-    It is renewed after 70 to 90 % of its life: chance spreads the processes, which all began together. Until it is
-    close to its end the old one is used while the new one comes, so a renewal holds nobody up.
+    It is renewed after 70 to 90 % of its life, at random, so that processes that started together do not renew
+    together. The old token is used during a renewal until shortly before it expires, so renewals delay no caller.
     """
 
     def __init__(self, name: str, issue: Callable[[], Awaitable[IssuedToken]]) -> None:
@@ -49,10 +49,10 @@ class RenewedToken:
         self._was_refused = False
 
     async def get(self) -> str:
-        """A token that is good now; raises what the issuer raises."""
+        """Return a valid token; raises what the issuer raises."""
         now, current = monotonic(), self._current
         if current is None or now >= current.useless_at:
-            if now < self._not_before:  # the next try is not due, however many ask
+            if now < self._not_before:  # back-off after a failed renewal, for all callers
                 raise NotNow(f"no new token could be had: {_told(self._last_error)}")
             return await asyncio.shield(self._begin())
         if now >= current.renew_at and now >= self._not_before:
@@ -60,7 +60,7 @@ class RenewedToken:
         return current.token
 
     def refuse(self, token: str) -> bool:
-        """The upstream refused `token`. False if a new one would fare no better."""
+        """Drop `token`, which the upstream rejected. False if a new one would be rejected too."""
         current = self._current
         if current is None or current.token != token:
             return True
@@ -70,12 +70,12 @@ class RenewedToken:
         return True
 
     def is_current(self, token: str) -> bool:
-        """Whether it is the one in use."""
+        """Whether `token` is the one in use."""
         return self._current is not None and self._current.token == token
 
     @property
     def renewing(self) -> asyncio.Task[str] | None:
-        """A renewal that is under way."""
+        """The renewal in progress, or None."""
         return None if self._renewing is None or self._renewing.done() else self._renewing
 
     def _begin(self) -> asyncio.Task[str]:
@@ -107,11 +107,11 @@ class RenewedToken:
 
 
 def _seen(task: asyncio.Task[str]) -> None:
-    """Nobody may have waited for it: then its error was logged, and is not asked for again."""
+    """Retrieve the error of a renewal that was not awaited, so that asyncio does not report it; it was logged."""
     if not task.cancelled():
         task.exception()
 
 
 def _told(error: TidegateError | None) -> str:
-    """What callers are told of an error: without the address of the upstream."""
+    """The text of an error for callers, without the address of the upstream."""
     return error.summary if isinstance(error, UpstreamFailed) else str(error)

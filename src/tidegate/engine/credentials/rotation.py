@@ -1,4 +1,4 @@
-"""A new key: every secret is encrypted with it, and then the old one opens nothing any more."""
+"""Key rotation: encrypts every secret with a new key, after which the old key is not needed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tidegate.storage.sql import Database
 
 
 class Rotation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change of keys did."""
+    """The result of a key rotation."""
 
     key_id: str
     """The key that encrypts from now on."""
@@ -22,22 +22,22 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(Protocol):
-    """Secrets of somebody else's, encrypted with the same keys."""
+    """Secrets that another component stores, encrypted with the same keys."""
 
     async def key_ids(self) -> set[str]:
-        """The keys that they need; raises `CannotOpen` where one of them is not here."""
+        """The keys that its secrets need; raises `CannotOpen` if one of them is missing."""
         ...
 
     async def reseal(self, key_id: str) -> int:
-        """Encrypt with the present key what was encrypted with another one; return how many there were."""
+        """Re-encrypt with the current key what another key encrypted; return the number of secrets."""
         ...
 
 
 async def rotate_key(database: Database, vault: Vault, others: Sequence[Holding] = ()) -> Rotation:
-    """Make a new key where keys are in a file, and encrypt every secret with the first key there is.
+    """Create a new key if keys are in a file, and re-encrypt every secret with the first key.
 
-    Safe to repeat: what was interrupted is finished by the next one, and all keys that are needed stay until then. All
-    secrets are opened first, so that nothing is changed where one of them cannot be.
+    Can be repeated: an interrupted rotation is finished by the next one, and all needed keys stay until then. All
+    secrets are decrypted first, so nothing is changed if one of them cannot be read.
     """
     secrets = [(stored, await _open(vault, stored)) for stored in await _sealed(database)]
     needed = {stored.sealed.key_id for stored, _ in secrets if stored.sealed is not None}

@@ -1,4 +1,4 @@
-"""Whose secrets are stored, and which allowance each of them spends."""
+"""Tables of credentials and of the allowances that they spend."""
 
 from sqlalchemy import Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
@@ -15,20 +15,20 @@ from tidegate.storage.sql.schema import metadata
 credential_allowances = Table(
     "credential_allowances",
     metadata,
-    # What the gate knows it by; it tells nothing of a secret.
+    # Its name in the gate; reveals nothing about a secret.
     Column("name", exact_text(100), primary_key=True),
     Column("source", exact_text(40), nullable=False),
-    # Where its secrets may be sent, and nowhere else.
+    # The only place where its secrets may be sent.
     Column("audience", exact_text(200), nullable=False),
     Column("account", exact_text(100), nullable=False),
-    # One pool only: an allowance that served two would be spent twice.
+    # One pool only, because an allowance that served two pools would be spent twice.
     Column("pool", exact_text(100), nullable=False),
     Column("user_id", exact_text(80)),
     Index(None, "pool"),
     Index(None, "user_id"),
     **TABLE_OPTIONS,
 )
-"""What the upstream rations: an account, or an installation of an app. It is there as long as it has a credential."""
+"""What the upstream limits: an account or an installation of an app. A row exists while it has a credential."""
 
 credentials = Table(
     "credentials",
@@ -40,12 +40,12 @@ credentials = Table(
     Column("allowance", exact_text(100), ForeignKey("credential_allowances.name"), nullable=False, index=True),
     Column("owner", exact_text(200), nullable=False),
     Column("details", Json, nullable=False),
-    # Encrypted; NULL for the one that only processes have, in their memory.
+    # Encrypted; NULL for a token that processes hold in memory.
     Column("secret", Text),
     Column("key_id", exact_text(16)),
-    # A keyed hash, by which a secret that is not stored is known again.
+    # A keyed hash that identifies a secret that is not stored.
     Column("fingerprint", exact_text(64)),
-    # Raised with every new secret: whoever refuses an old one does not harm the new one.
+    # Raised with every new secret, so that the rejection of an old secret does not affect the new one.
     Column("version", Integer, nullable=False),
     Column("state", exact_text(16), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
@@ -56,4 +56,4 @@ credentials = Table(
     UniqueConstraint("source", "name"),
     **NUMBERED_TABLE_OPTIONS,
 )
-"""Secrets with their owners. Several may spend one allowance: the tokens of one account."""
+"""Secrets with their owners. Several can spend one allowance, such as the tokens of one account."""

@@ -1,7 +1,7 @@
-"""Secrets at rest: encrypted, and bound to what they belong to.
+"""Encrypts secrets and binds them to their credential (AES-256-GCM).
 
-AES-256-GCM. The name, kind and audience of a credential are authenticated with it, so that a secret that was moved to
-another row, or whose row was changed to send it elsewhere, does not open.
+The name, kind and audience of a credential are authenticated data, so a secret that was copied to another row, or whose
+row was changed to send it elsewhere, cannot be decrypted.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _NONCE = 12
 
 
 class CannotOpen(TidegateError):
-    """A stored secret cannot be read: its key is not here, or it was changed."""
+    """A stored secret cannot be decrypted: its key is missing, or the row was changed."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"the secret of the credential {name!r} cannot be read: {reason}")
@@ -31,7 +31,7 @@ class CannotOpen(TidegateError):
 
 
 class KeyMissing(TidegateError):
-    """The key file is gone, and stored secrets need it."""
+    """The key file is missing although stored secrets need it."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class KeyMissing(TidegateError):
 
 
 class Label(msgspec.Struct, frozen=True):
-    """What a secret belongs to."""
+    """The identity of a secret: the name, kind and audience of its credential."""
 
     name: str
     kind: str
@@ -49,33 +49,33 @@ class Label(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> bytes:
-        """What is authenticated with it."""
+        """The authenticated data for the cipher."""
         return msgspec.json.encode(["tidegate credential", self.name, self.kind, self.audience])
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A secret as it is stored."""
+    """An encrypted secret as it is stored."""
 
     text: str
     key_id: str
 
 
 class Vault:
-    """Seals and opens. Keys are read at the first use, and again when a secret needs one that is not known."""
+    """Encrypts and decrypts secrets. Reads the keys at the first use, and again when a secret needs an unknown key."""
 
     def __init__(self, source: KeySource, *, is_in_use: Callable[[], Awaitable[bool]]) -> None:
         self.source, self._is_in_use = source, is_in_use
         self._keys: Sequence[Key] = ()
 
     async def seal(self, label: Label, secret: str) -> Sealed:
-        """Encrypt, with the key that is the first at this moment."""
+        """Encrypt a secret with the current first key."""
         self._keys = await self._read_or_make()
         key, nonce = self._keys[0], os.urandom(_NONCE)
         hidden = AESGCM(key.derive("secrets")).encrypt(nonce, secret.encode(), label.bound)
         return Sealed(base64.b64encode(_FORM + nonce + hidden).decode(), key.id)
 
     async def open(self, label: Label, sealed: Sealed) -> str:
-        """The secret; raise `CannotOpen` where that is not possible."""
+        """Decrypt a secret; raises `CannotOpen` if that is not possible."""
         key = await self.require_key(label.name, sealed.key_id)
         try:
             raw = base64.b64decode(sealed.text, validate=True)
@@ -87,23 +87,23 @@ class Vault:
             raise CannotOpen(label.name, "it was changed, or damaged. Add it again") from None
 
     async def fingerprint(self, secret: str) -> str:
-        """A keyed hash: the same for the same secret, and of no use to anybody without the key."""
+        """A keyed hash of a secret: equal for equal secrets, and useless without the key."""
         if not self._keys:
             self._keys = await self._read_or_make()
         return hmac.new(self._keys[0].derive("fingerprints"), secret.encode(), hashlib.sha256).hexdigest()
 
     async def derive(self, purpose: str) -> list[bytes]:
-        """Bytes for a purpose other than secrets, from each key, that of the first one first."""
+        """Derived keys for another purpose, one per key, that of the first key first."""
         self._keys = await self._read_or_make()
         return [key.derive(purpose) for key in self._keys]
 
     async def current_key_id(self) -> str:
-        """The key that encrypts at this moment."""
+        """The id of the key that encrypts now."""
         self._keys = await self._read_or_make()
         return self._keys[0].id
 
     async def require_key(self, name: str, wanted: str) -> Key:
-        """The key that the secret of `name` needs; raise `CannotOpen` where it is not here."""
+        """The key that the secret of `name` needs; raises `CannotOpen` if it is missing."""
         for is_first in (True, False):
             found = next((key for key in self._keys if key.id == wanted), None)
             if found is not None:
@@ -118,10 +118,10 @@ class Vault:
         )
 
     async def _read_or_make(self) -> Sequence[Key]:
-        """A new key is made only where nothing needs an old one: a lost file must be noticed, not replaced."""
+        """Read the keys. A key is created only if no stored secret needs an old one, so that a lost file is noticed."""
         present = await asyncio.to_thread(self.source.read)
         if present is None and await self._is_in_use():
-            present = await asyncio.to_thread(self.source.read)  # somebody may have made it and used it meanwhile
+            present = await asyncio.to_thread(self.source.read)  # another process may have created and used it
             if present is None:
                 raise KeyMissing(self.source.place)
         return present or await asyncio.to_thread(self.source.make)

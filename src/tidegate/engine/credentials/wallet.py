@@ -1,8 +1,8 @@
-"""What workers ask: the secret of a credential that the gate has chosen, and what to do when the upstream refuses it.
+"""The secrets of one process: provides the secret for a credential that the gate chose, and handles rejections.
 
-Secrets are read from SQL when they are needed and not at hand, and kept for a minute. A credential that is removed
-leaves the gate at once, so nobody asks for it any more. One whose secret was replaced is noticed after that minute, or
-by the upstream's refusal, after which the row is read again before anything is held against it.
+Secrets are read from SQL when needed and cached for a minute. A removed credential leaves the gate at once, so its
+secret is not requested again. A replaced secret is noticed after that minute, or when the upstream rejects the old one:
+then the row is read again before the credential is marked as invalid.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _MOST_KEPT = 1_000
 
 
 class SecretElsewhere(Unavailable):
-    """A token that other processes have in memory, and this one has not: one of them may do the job in a while."""
+    """Other processes hold the token in memory and this one does not; one of them can execute the job later."""
 
     def __init__(self, variable: str, source: str) -> None:
         super().__init__(
@@ -41,16 +41,16 @@ class SecretElsewhere(Unavailable):
 
 
 class Borrowed(msgspec.Struct, frozen=True):
-    """The token that this process was given, and the row that remembers what is known of it."""
+    """The token of the environment of this process, and the row that describes it."""
 
     token: str
     stored: Stored
 
     def known_as(self, present: Stored) -> Stored:
-        """The row of this token, given the one that is there now for its account.
+        """The row of this token, given the current row of its account.
 
-        Any process may have written that one anew. Where it is for another token of the account, this token may be
-        used too, and what is found out about it does not concern that row.
+        Other processes may have rewritten that row for another token of the account. This token may be used then too,
+        but the result of its calls does not concern that row.
         """
         return present if present.fingerprint == self.stored.fingerprint else self.stored
 
@@ -59,7 +59,7 @@ class Borrowed(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """A secret at hand, or whatever issues it."""
+    """A cached secret, or the object that issues tokens."""
 
     stored: Stored
     secret: str | RenewedToken
@@ -80,7 +80,7 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class Wallet:
-    """The secrets of one process."""
+    """The secrets of one process, by allowance."""
 
     def __init__(self, database: Database, vault: Vault, authority: Authority) -> None:
         self._database, self._vault, self._authority = database, vault, authority
@@ -89,7 +89,7 @@ class Wallet:
         self.borrowed: Borrowed | None = None
 
     async def secret_of(self, allowance: str) -> str:
-        """The secret to be sent, and forgotten; raise `NoCredential` where no valid one is known."""
+        """The secret to send, which callers do not keep; raises `NoCredential` if no valid one is known."""
         while True:
             held = self._held.get(allowance)
             if held is None or held.is_old:
@@ -98,18 +98,18 @@ class Wallet:
                 raise await self._lack_of(allowance)
             try:
                 return await held.get()
-            except SecretRefused as refused:  # the key of an app: each time round there is one less
+            except SecretRefused as refused:  # the key of an app; each iteration marks one as invalid
                 await self.condemn(held.stored, refused.reason)
 
     async def rejected(self, allowance: str, secret: str, reason: str) -> bool:
-        """The upstream refused `secret`. True if there is another one to try, here or in another process.
+        """Handle a rejected secret. True if another one can be tried, here or in another process.
 
-        Asked many times for one secret, which calls in flight do, it condemns that one once, and no other.
+        Concurrent calls may report the same secret; it is marked as invalid once, and no other secret is.
         """
         held = await self._read(allowance)
         if held is None:
             return bool(await self._in_memory(allowance))
-        if not held.is_in_use(secret):  # replaced or condemned meanwhile
+        if not held.is_in_use(secret):  # replaced or marked as invalid in the meantime
             return True
         if isinstance(held.secret, RenewedToken) and held.secret.refuse(secret):
             return True
@@ -117,7 +117,7 @@ class Wallet:
         return await self._read(allowance) is not None or bool(await self._in_memory(allowance))
 
     async def condemn(self, stored: Stored, reason: str) -> None:
-        """Use this secret no more, here and anywhere, until somebody says that it is good."""
+        """Stop using this secret in all processes until a test succeeds or it is replaced."""
         reason = redact_text(reason)
         if await self._database.transaction(records.condemn, stored, reason):
             metrics.CREDENTIALS_REFUSED.inc()
@@ -127,28 +127,28 @@ class Wallet:
         self.forget(stored.credential.allowance)
 
     def forget(self, allowance: str) -> None:
-        """Read it again when it is next needed."""
+        """Drop the cached secret; it is read again when it is next needed."""
         held = self._held.pop(allowance, None)
         task = held.secret.renewing if held is not None and isinstance(held.secret, RenewedToken) else None
-        if task is not None:  # somebody may wait for it
+        if task is not None:  # a caller may be waiting for it
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Forget all secrets and end renewals."""
         self.borrowed = None
         for allowance in list(self._held):
             self.forget(allowance)
         await end(*self._leaving)
 
     async def _lack_of(self, allowance: str) -> TidegateError:
-        """Why there is no secret."""
+        """The error for an allowance without a secret."""
         for stored in await self._in_memory(allowance):
             return SecretElsewhere(stored.credential.name, stored.credential.source)
         return NoCredential(f"there is no valid secret for {allowance}")
 
     async def _read(self, allowance: str) -> _Held | None:
-        """What SQL has now; the token of this process comes after what is stored."""
+        """Read the secret from SQL; the token of this process is used only if none is stored."""
         found = await self._database.read(records.usable_of, allowance, self._authority.audience)
         if found:
             return await self._hold(allowance, found[0])
@@ -161,11 +161,11 @@ class Wallet:
         return None
 
     async def _in_memory(self, allowance: str) -> list[Stored]:
-        """The row of a token that processes have in memory for an allowance, if there is one that is valid."""
+        """The valid row of a token that processes hold in memory for an allowance, if any."""
         return await self._database.read(records.borrowed_of, allowance)
 
     async def _hold(self, allowance: str, stored: Stored) -> _Held:
-        """What is at hand already, if it is the same; many may come here at once, and must leave with one."""
+        """Keep the cached secret if its row is unchanged. Concurrent callers share one secret."""
         secret = self._at_hand(allowance, stored)
         if secret is None:
             opened = await self._open(stored)
@@ -191,5 +191,5 @@ class Wallet:
 
 
 def installation_of(credential: Credential) -> Installation:
-    """Which installation of which app."""
+    """The installation that a stored credential describes."""
     return msgspec.convert({name: credential.details[name] for name in ("app_id", "installation_id")}, Installation)
