@@ -7,7 +7,7 @@ from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
 from tests.processes.at_work import at_work
 from tests.waiting import look_again, patience
-from tidegate.engine.sqs.forwarder import Forwarder, Lookout
+from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets
 from tidegate.engine.sqs.intake import QueueIntake
 from tidegate.engine.sqs.queue import Queue
 from tidegate.primitives.stream import Passage
@@ -32,7 +32,7 @@ class SqsLibrary(Library):
         self.passage = Passage(parts.valkey, parts.jobs)
         self.intake = QueueIntake(queue, self.passage, parts.owner)
         self.forwarder = Forwarder(queue, self.passage, parts.owner)
-        self.lookout = Lookout(queue, self.passage)
+        self.overdue_tickets = OverdueTickets(queue, self.passage)
         super().__init__(parts, upstream, intake=self.intake)
 
     @asynccontextmanager
@@ -43,7 +43,7 @@ class SqsLibrary(Library):
             self.parts,
             handlers=collector.handlers,
             services={**(collector.services if works else {}), **({"forwarder": self.forwarder} if forwards else {})},
-            sources=[self.lookout],
+            sources=[self.overdue_tickets],
             duties={"recovery": collector.duty},
             on_death=[collector.duty.notify],
         )

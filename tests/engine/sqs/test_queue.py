@@ -82,7 +82,7 @@ async def test_a_server_that_is_away_is_told_from_one_that_refuses_us(
 
     async with open_queues(settings_for(sqs, f"{url}-gone")) as (_, gone):
         assert gone is not None
-        with pytest.raises(ServerRefused, match=r"does not exist.*Look at the address"):
+        with pytest.raises(ServerRefused, match=r"does not exist.*Check the address"):
             await gone.receive(10, 0)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -126,10 +126,10 @@ async def test_tickets_that_cannot_be_sent_again_are_reported_once(
     with capture_logs() as lines:
         for _ in range(5):
             await library.grow_old(embedded, minutes=6)
-            await library.lookout.fire()
+            await library.overdue_tickets.fire()
         server.refusal = None
         await library.grow_old(embedded, minutes=6)
-        await library.lookout.fire()
+        await library.overdue_tickets.fire()
 
     assert sqs.held(url) == (1, 0)
     assert lines_of_outage(lines) == ["server.refused", "server.back"]

@@ -141,11 +141,11 @@ async def test_tickets_that_are_lost_are_sent_again(library: SqsLibrary, embedde
         run_id = await library.begin()
         await library.until_names(onward=1)
     sqs.purge(url)
-    assert await library.lookout.fire() == pytest.approx(150_000, abs=10_000)
+    assert await library.overdue_tickets.fire() == pytest.approx(150_000, abs=10_000)
     assert sqs.held(url) == (0, 0)
 
     await library.grow_old(embedded, minutes=2.6)
-    assert await library.lookout.fire() == 150_000
+    assert await library.overdue_tickets.fire() == 150_000
     assert sqs.held(url) == (1, 0)
     async with library.running():
         await assert_each_job_was_done_once(library, run_id, sqs, url)
@@ -159,7 +159,7 @@ async def test_a_long_queue_makes_no_ticket_void(library: SqsLibrary, embedded: 
         [ticket] = await library.grow_old(embedded, minutes=0)
         for _ in range(24):
             assert await library.grow_old(embedded, minutes=2.6) == [ticket]
-            await library.lookout.fire()
+            await library.overdue_tickets.fire()
             await library.parts.jobs.sweep_idle()
         assert sqs.held(url) == (1 + 5, 0)  # sent again at the 1st, 2nd, 4th, 8th and 16th look
     async with library.running():
@@ -225,13 +225,13 @@ async def test_what_the_lookout_cannot_send_is_sent_the_next_time(
     await wire.refuse()
     for _ in range(2):
         await library.grow_old(embedded, minutes=6)
-        await library.lookout.fire()
+        await library.overdue_tickets.fire()
         await library.parts.jobs.sweep_idle()
         assert await library.names() == {"onward": 1}
     await wire.listen()
 
     await library.grow_old(embedded, minutes=2.6)
-    await library.lookout.fire()
+    await library.overdue_tickets.fire()
     assert sqs.held(url) == (1, 0)
 
 

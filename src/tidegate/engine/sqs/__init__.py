@@ -1,4 +1,4 @@
-"""Adapters for AWS (extra `aws`): triggers from SQS, and SQS as the way of jobs to their workers."""
+"""Adapters for AWS (extra `aws`): triggers from SQS, and SQS as the transport of jobs to workers."""
 
 from typing import TYPE_CHECKING
 

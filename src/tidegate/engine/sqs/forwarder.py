@@ -1,30 +1,31 @@
-"""Sends jobs that have their permit to workers by SQS.
+"""Sends dispatched jobs to workers through SQS.
 
-The gate stays the one place of permits, and its stream the one place of jobs: what SQS carries are tickets, which say
-where a job's message is. `flow.stream.passage` tells in whose name a message stands on its way.
+The gate alone assigns permits, and its stream alone holds jobs: SQS carries tickets, which name a job's message in the
+stream. `primitives.stream.passage` documents who owns a message on its way.
 
-The invariant: **a permit that is out has one message in the stream; it stands in one name; and somebody living sees to
-whatever stands in that name.** A worker calls the upstream only for a message that it has moved to its own name, so at
-most one at a time does, however often SQS delivers a ticket; and what is committed is decided by the fence in SQL, as
-everywhere. Where we can die, and what becomes of it:
+The invariant: **a permit in use has one message in the stream; the message has one owner; and a live process is
+responsible for each owner.** A worker calls the upstream only for a message that it has taken over as its owner, so at
+most one worker does, however often SQS delivers a ticket; and the fencing token in SQL decides what is committed. Each
+point at which a process can die, and what repairs it:
 
-- a forwarder, after it read a message and before its ticket was sent: the message stands in its name; when its lease
-  ends, the message becomes a new entry, which another forwarder reads. Nobody had it in hand, so that counts nothing.
-- a forwarder, after it sent the ticket and before the message passed to the queue's name: the same; but if a worker
-  used the ticket meanwhile, the message is with that one. The ticket of an entry that is gone is void.
-- a forwarder, after that: nothing happens. No ticket is worth less without the one that sent it.
-- SQS loses a ticket, or somebody purges the queue: the message is overdue in the queue's name, and the leader sends a
-  new ticket (`Lookout`).
-- a worker, after it received a ticket and before it took the message: SQS shows the ticket to another.
-- a worker, after it took the message: when its lease ends the message becomes a new entry, with one delivery more, and
-  goes to a forwarder again; whoever takes it claims the job with a higher fence. The old ticket, shown again, is void.
-- a worker that was only frozen finds its message gone and its fence passed: what it brings is late, as everywhere.
+- a forwarder, after it read a message and before it sent the ticket: the forwarder owns the message. When its lease
+  ends, the message becomes a new entry, which another forwarder reads. It was not executed, so no delivery is counted.
+- a forwarder, after it sent the ticket and before it passed the message to the queue's name: the same. If a worker used
+  the ticket in the meantime, that worker owns the message. A ticket for an entry that no longer exists is void.
+- a forwarder, after that: nothing. The ticket is valid without its sender.
+- SQS loses a ticket, or the queue is purged: the message is overdue under the queue's name, and the leader sends a new
+  ticket (`OverdueTickets`).
+- a worker, after it received a ticket and before it took the message: SQS delivers the ticket to another worker.
+- a worker, after it took the message: when its lease ends the message becomes a new entry with one delivery more, and
+  goes to a forwarder again; the next worker claims the job with a higher fencing token. The old ticket is void.
+- a worker that was only frozen: its message is gone and its fencing token outdated, so its results are rejected.
 - a worker, after it ended the job and before it deleted the ticket: the ticket is void.
-- Valkey loses its data: permits, messages and names are gone together. Everything unfinished is offered anew, and old
-  tickets are void.
-- SQS is away: forwarders keep what they have read, and tell so; nothing is counted against it, and nothing is lost.
-- the task queue is taken out of the settings: what stands in the queue's name is idle and becomes new entries, which
-  workers read from the stream itself.
+- Valkey loses its data: permits, messages and owners are lost together. Everything unfinished is enqueued again, and
+  old tickets are void.
+- SQS is unavailable: forwarders keep the messages that they have read and renew their ownership; nothing is counted or
+  lost.
+- the task queue is removed from the settings: messages under the queue's name become idle and are turned into new
+  entries, which workers read from the stream itself.
 """
 
 import asyncio
@@ -49,20 +50,23 @@ _LONGEST_PAUSE = timedelta(seconds=5)
 
 
 class Forwarder:
-    """A service. Any number of processes may have one, those without workers too: somebody has to fill the queue."""
+    """Service that reads dispatched jobs and sends their tickets.
+
+    Any number of processes can run one, without workers too.
+    """
 
     def __init__(self, queue: Queue, passage: Passage, owner: str) -> None:
         self._queue, self._passage, self._sender = queue, passage, passage.sender(owner)
-        # What waits for the queue must be told to be ours before it counts as left behind.
+        # A message that waits for SQS must be renewed before it counts as left behind.
         longest = min(_LONGEST_PAUSE, passage.stream.settings.idle_limit / 3)
         self._pauses = Backoff(first=min(_FIRST_PAUSE, longest), most=longest)
         self._read: list[str] = []
-        """What was read and is not in the queue's name yet."""
+        """Ids of messages that were read and are not under the queue's name yet."""
         self._unsent: list[str] = []
         self._outage, self._unsendable = Outage("sqs.read"), Outage("sqs.send", pauses=self._pauses)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Send tickets until told to stop; give back what is not sent by then."""
+        """Send tickets until told to stop, then give back the messages that are not sent."""
         try:
             await unless(stopping, self._forward_all())
         finally:
@@ -74,7 +78,7 @@ class Forwarder:
             await self._outage.retry(self._forward_some)
 
     async def _forward_some(self) -> None:
-        """Done again after a failure, it goes on where it was."""
+        """Send one batch. After a failure, the next call continues with the same batch."""
         if not self._read:
             messages = await self._sender.read(_MOST_READ, within_s=_WAIT_S)
             self._read = self._unsent = [message.id for message in messages]
@@ -83,7 +87,7 @@ class Forwarder:
         self._read = []
 
     async def _send_all(self) -> None:
-        """However long it takes."""
+        """Send all tickets of the batch, with growing pauses, however long it takes."""
         tries = 0
         while self._unsent:
             unsent = await send_tickets(self._queue, self._passage, self._unsent)
@@ -97,17 +101,18 @@ class Forwarder:
         self._unsendable.over()
 
 
-class Lookout:
-    """A source of due things for the leader: sends a new ticket for what nobody has taken for long."""
+class OverdueTickets:
+    """Source of due times for the leader: sends a new ticket for messages that no worker has taken for a long time."""
 
     def __init__(self, queue: Queue, passage: Passage) -> None:
         self._queue, self._passage = queue, passage
         self._after = passage.stream.settings.idle_limit / 2
-        """Soon enough for it not to count as left behind, which would make all tickets void that wait in the queue."""
+        """Shorter than the time after which a message counts as left behind, which would void all tickets in the
+        queue."""
         self._outage = Outage("sqs.send_again")
 
     async def fire(self) -> int | None:
-        """Look after what is overdue; in how many ms something else can be."""
+        """Send tickets for overdue messages; returns the ms until the next one can be overdue."""
         overdue = await self._passage.overdue(self._after)
         await self._passage.looked_after(overdue.waiting, counts=True)
         if overdue.lost:
@@ -127,6 +132,6 @@ class Lookout:
 
 
 async def send_tickets(queue: Queue, passage: Passage, ids: Iterable[str]) -> Unsent | None:
-    """Send the tickets of these messages; tells which of them may not have been sent."""
+    """Send the tickets of these messages; returns those that may not have been sent, if any."""
     stream = str(passage.stream.keys.stream)
     return await queue.send({message: write_ticket(stream, message) for message in ids})

@@ -1,15 +1,15 @@
-"""Begins runs of schedules at messages from SQS.
+"""Fires schedules on messages from SQS.
 
-A message is deleted only after the firing is committed. SQS may deliver it again, before that or after: then the same
-firing key finds the same firing, and nothing begins twice. What can happen to one message:
+A message is deleted only after its firing is committed. SQS may deliver it again before or after that; the same firing
+key then finds the same firing, so nothing starts twice. The outcomes of a message:
 
-    fired        committed (or it was before, by the same key), then deleted
-    refused      the schedule is unknown or paused: another try would not help, so it is deleted, told and counted
-    malformed    it asks for nothing that we know: likewise
-    in hand      a server is away: it is hidden anew, at half time, until the server is back; so an outage costs it none
-                 of the receives that a redrive policy allows
-    failed       by a defect: it is left to be shown again, until it was received `trigger_attempts` times
-    we die       it is shown to another when its time is over
+    fired        committed (now, or earlier with the same key), then deleted
+    refused      the schedule is unknown or paused: a retry would not help, so it is deleted, logged and counted
+    malformed    the content is not understood: likewise
+    held         a server is unavailable: it is hidden again at half time until the server is back, so an outage uses
+                 none of the receives that a redrive policy allows
+    failed       by a defect: it is left to be delivered again, up to `trigger_attempts` times
+    process died SQS delivers it again when its visibility timeout ends
 """
 
 import asyncio
@@ -32,12 +32,12 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 Fire = Callable[[int, str], Awaitable[object]]
-"""Fires a schedule, given its number and a firing key, at most once for each key; raises a `TidegateError` for one that
-cannot be fired, and `Unavailable` or `ServerRefused` where only a server keeps it from being."""
+"""Fires a schedule, given its number and a firing key, at most once per key. Raises a `TidegateError` for a schedule
+that cannot be fired, and `Unavailable` or `ServerRefused` if a server prevents it."""
 
 
 class TriggerInbox:
-    """A service. Any number of processes may have one."""
+    """Service that receives triggers and fires schedules. Any number of processes can run one."""
 
     def __init__(self, queue: Queue, fire: Fire, *, attempts: int = 10) -> None:
         require_positive("attempts", attempts)
@@ -45,20 +45,20 @@ class TriggerInbox:
         self._outage = Outage("sqs.triggers")
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Fire what is asked for until told to stop. What is in hand then is shown to another in due time."""
+        """Fire requested schedules until told to stop. SQS delivers unfinished messages again later."""
         await unless(stopping, self._fire_all())
 
     async def _fire_all(self) -> None:
         while True:
             received = await self._outage.retry(partial(self._queue.receive, LARGEST_BATCH, LONGEST_WAIT_S))
-            async with self._kept(received) as in_hand:
+            async with self._kept(received) as held:
                 for message in received:
                     if await self._is_done(message):
                         await self._queue.delete([message.receipt])
-                    del in_hand[message.id]
+                    del held[message.id]
 
     async def _is_done(self, message: Received) -> bool:
-        """Whether this message needs nobody any more."""
+        """Whether this message is finished and can be deleted."""
         try:
             trigger = read_trigger(message)
         except InvalidArgument as error:
@@ -67,16 +67,16 @@ class TriggerInbox:
         try:
             await self._outage.retry(partial(self._fire, trigger.schedule_id, trigger.firing_key))
         except ContractBroken:
-            return self._has_failed(message, trigger)
+            return self._count_failure(message, trigger)
         except TidegateError as error:
             log.warning("sqs.trigger_refused", **_facts(message, trigger), error=str(error))
             return _counted("refused")
         except Exception:
-            return self._has_failed(message, trigger)
+            return self._count_failure(message, trigger)
         return _counted("fired")
 
-    def _has_failed(self, message: Received, trigger: Trigger) -> bool:
-        """Whether a trigger that met a defect of ours is given up."""
+    def _count_failure(self, message: Received, trigger: Trigger) -> bool:
+        """Count a trigger that failed by a defect; True once its attempts are used up."""
         if message.receives >= self._attempts:
             log.exception("sqs.trigger_given_up", **_facts(message, trigger))
             return _counted("given_up")
@@ -86,18 +86,18 @@ class TriggerInbox:
 
     @asynccontextmanager
     async def _kept(self, received: list[Received]) -> AsyncGenerator[dict[str, str]]:
-        """Hide what is in hand from others for as long as it takes: the receipts of messages, by their ids."""
-        in_hand = {message.id: message.receipt for message in received}
-        hiding = asyncio.create_task(self._hide(in_hand), name="hide triggers")
+        """Keep received messages hidden while they are processed; yields their receipts by message id."""
+        held = {message.id: message.receipt for message in received}
+        hiding = asyncio.create_task(self._hide(held), name="hide triggers")
         try:
-            yield in_hand
+            yield held
         finally:
             await end(hiding)
 
-    async def _hide(self, in_hand: dict[str, str]) -> None:
-        while in_hand:
+    async def _hide(self, held: dict[str, str]) -> None:
+        while held:
             await asyncio.sleep(self._queue.visibility.total_seconds() / 2)
-            await self._queue.hide(list(in_hand.values()))
+            await self._queue.hide(list(held.values()))
 
 
 def _facts(message: Received, trigger: Trigger) -> dict[str, object]:

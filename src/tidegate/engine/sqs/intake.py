@@ -1,9 +1,8 @@
-"""Where a worker gets its jobs if they come by SQS; to the worker it is what a consumer of the stream is.
+"""Reads a worker's jobs from SQS, with the interface of a stream consumer.
 
-A ticket is deleted as soon as the message it tells of is with this worker, or turns out to be with another, or gone.
-From then on the message itself stands in the worker's name, and with it everything that a dead worker's messages are
-taken over by. To keep the ticket hidden until the job has ended would add nothing but requests, and a second clock that
-may run out. See `forwarder` for what becomes of what.
+A ticket is deleted as soon as its message is owned by this worker, or turns out to be owned by another, or gone. From
+then on the worker owns the message itself, and the usual take-over applies if the worker dies. Keeping the ticket
+hidden until the job ends would only add requests, and a second clock that can expire. See `forwarder` for all failures.
 """
 
 import asyncio
@@ -21,12 +20,12 @@ from tidegate.runtime.waiting import end
 log = get_logger(__name__)
 
 _MOST_AT_ONCE = 10
-"""Requests under way together, where there is plenty."""
+"""Number of concurrent receive requests when the queue is full."""
 _LAST_DELETES_WITHIN_S = 2.0
 
 
 class QueueIntake:
-    """Takes jobs by their tickets. At any time there is one per process, and one `read` under way on it."""
+    """Takes jobs by their tickets. A process has one, with one `read` in progress at a time."""
 
     def __init__(self, queue: Queue, passage: Passage, owner: str) -> None:
         self._queue, self._passage, self._owner = queue, passage, owner
@@ -36,13 +35,13 @@ class QueueIntake:
 
     @property
     def held(self) -> frozenset[str]:
-        """The ids of the messages that were read and not yet settled or given back."""
+        """The ids of messages that were read and not yet settled or given back."""
         return frozenset(self._held)
 
     async def read(self, count: int, within_s: float) -> list[Message]:
-        """At most `count` messages as soon as there are some; none when `within_s` seconds passed without any.
+        """Return at most `count` messages as soon as there are some; none when `within_s` seconds passed without any.
 
-        Raises `Unavailable` where SQS or Valkey is away: simply call it again.
+        Raises `Unavailable` if SQS or Valkey is unavailable; the call can be repeated.
         """
         require_positive("count", count)
         require_not_negative("within_s", within_s)
@@ -57,11 +56,11 @@ class QueueIntake:
                 return []
 
     def settled(self, ids: Iterable[str]) -> None:
-        """These were acknowledged, or somebody else will see to them; forget them."""
+        """Forget messages that were acknowledged, or that other code is responsible for now."""
         self._held.difference_update(ids)
 
     async def leave(self, *, counts: bool = False) -> int:
-        """Give back what was read and not settled, at once, uncounted or not; how many messages that were."""
+        """Give back what was read and not settled, counting a delivery or not; returns the number of messages."""
         if self._deleting:
             await asyncio.wait(self._deleting, timeout=_LAST_DELETES_WITHIN_S)
             await end(*self._deleting)
@@ -70,7 +69,7 @@ class QueueIntake:
         return released
 
     async def _receive(self, count: int, wait_s: float) -> list[Received]:
-        """One request that waits; and where it brings all it can, some more that do not."""
+        """Make one request that waits; if it returns a full batch, more requests that do not wait."""
         first = await self._queue.receive(min(count, LARGEST_BATCH), wait_s)
         more = min((count - len(first)) // LARGEST_BATCH, _MOST_AT_ONCE)
         if len(first) < LARGEST_BATCH or more == 0:
@@ -81,7 +80,7 @@ class QueueIntake:
         for found in others:
             if isinstance(found, list):
                 first += found
-            elif not isinstance(found, TidegateError):  # a server that is away now is told of by the next request
+            elif not isinstance(found, TidegateError):  # an unavailable server is reported by the next request
                 raise found
         return first
 
@@ -103,7 +102,7 @@ class QueueIntake:
             return None
 
     def _delete(self, receipts: list[str]) -> None:
-        """Meanwhile the jobs can begin."""
+        """Delete tickets in the background, so that the jobs can start."""
         if receipts:
             task = asyncio.create_task(self._queue.delete(receipts), name="delete tickets")
             self._deleting.add(task)

@@ -1,4 +1,4 @@
-"""What a process has on AWS, by the settings."""
+"""Opens the queues on AWS that the settings name."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 _CONNECT_WITHIN_S = 5
 _ANSWER_WITHIN_S = 30
-"""Longer than SQS lets anybody wait for a message."""
+"""Longer than the longest wait for a message that SQS allows."""
 _CONNECTIONS = 50
 
 
 @dataclass(frozen=True)
 class Aws:
-    """A process's hold on AWS: nothing of it where the settings name no queue."""
+    """The AWS parts of a process; empty if the settings name no queue."""
 
     intake: Intake | None = None
-    """Where workers get their jobs; None: from the stream itself."""
+    """Where workers read jobs; None to read the stream itself."""
     services: Mapping[str, Service] = field(default_factory=dict[str, Service])
-    """Of every process, whether it works or not."""
+    """Services for every process, with or without a worker."""
     sources: Sequence[DueSource] = ()
-    """Of the leader."""
+    """Sources of due times for the leader."""
     triggers: "Queue | None" = None
     attempts: int = 1
 
     def inbox(self, fire: "Fire") -> Mapping[str, Service]:
-        """The service that fires schedules at messages, if there is a queue of them."""
+        """The service that fires schedules on messages, if a trigger queue is set."""
         if self.triggers is None:
             return {}
         from tidegate.engine.sqs.inbox import TriggerInbox
@@ -46,9 +46,9 @@ class Aws:
 
 @asynccontextmanager
 async def open_aws(settings: AwsSettings, passage: Passage, owner: str) -> AsyncGenerator[Aws]:
-    """Everything that the settings name, for the length of a block.
+    """Open everything that the settings name, for the duration of a block.
 
-    Raises `InvalidSettings` when the SDK is not installed, or finds no region.
+    Raises `InvalidSettings` if the SDK is not installed or finds no region.
     """
     if settings.trigger_queue_url is None and settings.task_queue_url is None:
         yield Aws()
@@ -58,27 +58,27 @@ async def open_aws(settings: AwsSettings, passage: Passage, owner: str) -> Async
         if tasks is None:
             yield Aws(triggers=triggers, attempts=settings.trigger_attempts)
             return
-        from tidegate.engine.sqs.forwarder import Forwarder, Lookout
+        from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets
         from tidegate.engine.sqs.intake import QueueIntake
 
         yield Aws(
             intake=QueueIntake(tasks, passage, owner),
             services={"forwarder": Forwarder(tasks, passage, owner)},
-            sources=[Lookout(tasks, passage)],
+            sources=[OverdueTickets(tasks, passage)],
             triggers=triggers,
             attempts=settings.trigger_attempts,
         )
 
 
 def require_library(settings: AwsSettings) -> None:
-    """Raise `InvalidSettings` where a queue is named and the SDK is not installed."""
+    """Raise `InvalidSettings` if a queue is set and the SDK is not installed."""
     named = settings.trigger_queue_url is not None or settings.task_queue_url is not None
     if named and find_spec("aiobotocore") is None:
         raise InvalidSettings('queues on SQS need the library aiobotocore: pip install "tidegate[aws]"')
 
 
 async def check_queues(settings: AwsSettings) -> list[str]:
-    """See that every queue of the settings is there and lets us in; returns their addresses."""
+    """Check that every queue of the settings exists and can be accessed; returns their addresses."""
     require_library(settings)
     async with open_queues(settings) as queues:
         for queue in queues:
@@ -89,7 +89,7 @@ async def check_queues(settings: AwsSettings) -> list[str]:
 
 @asynccontextmanager
 async def open_queues(settings: AwsSettings) -> "AsyncGenerator[tuple[Queue | None, Queue | None]]":
-    """The queue of triggers and the queue of tasks, as far as the settings name them."""
+    """Open the trigger queue and the task queue, as far as the settings name them."""
     from aiobotocore.config import AioConfig
     from aiobotocore.session import get_session
     from botocore.exceptions import NoRegionError
@@ -100,7 +100,7 @@ async def open_queues(settings: AwsSettings) -> "AsyncGenerator[tuple[Queue | No
         connect_timeout=_CONNECT_WITHIN_S,
         read_timeout=_ANSWER_WITHIN_S,
         max_pool_connections=_CONNECTIONS,
-        retries={"total_max_attempts": 1},  # whoever asks waits in his own way, and tells of it
+        retries={"total_max_attempts": 1},  # callers retry with their own pauses and log it
     )
     opening = get_session().create_client(
         "sqs", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config

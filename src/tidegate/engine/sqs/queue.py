@@ -1,4 +1,4 @@
-"""One queue on SQS: typed, in batches, and with errors that say whether waiting helps."""
+"""One SQS queue: typed, batched, with errors that say whether a retry helps."""
 
 import asyncio
 import math
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
-from botocore import exceptions as told
+from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
 from tidegate.core.arguments import require_at_most, require_not_negative, require_positive
@@ -23,18 +23,23 @@ T = TypeVar("T")
 
 LARGEST_BATCH = 10
 LONGEST_WAIT_S = 20
-"""What SQS allows."""
-_AT_ONCE = 8
-"""Requests of one call that are under way together."""
-_PASSING = frozenset(
+"""The limit of SQS."""
+_CONCURRENCY = 8
+"""Number of concurrent requests of one call."""
+_TRANSIENT_CODES = frozenset(
     {"OverLimit", "RequestThrottled", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"}
 )
-_AWAY = (
-    *(told.ConnectionError, told.HTTPClientError, told.CredentialRetrievalError, told.MetadataRetrievalError),
+_UNAVAILABLE_ERRORS = (
+    *(
+        exceptions.ConnectionError,
+        exceptions.HTTPClientError,
+        exceptions.CredentialRetrievalError,
+        exceptions.MetadataRetrievalError,
+    ),
     *(ResponseParserError, aiohttp.ClientError, OSError),
 )
 _LONGEST_REASON = 300
-_REMEDY = "Look at the address of the queue, the region, and what our role may do"
+_REMEDY = "Check the address of the queue, the region and the permissions of the role"
 
 
 class QueueUnavailable(Unavailable):
@@ -42,25 +47,25 @@ class QueueUnavailable(Unavailable):
 
 
 class Received(NamedTuple):
-    """A message that is hidden from others for a while."""
+    """A received message, hidden from other receivers for a while."""
 
     id: str
-    """The same however often it is received."""
+    """The same at each delivery."""
     body: str
     receipt: str
     receives: int
-    """How often it was received, this time included."""
+    """How often it was received, including this time."""
 
 
 class Unsent(NamedTuple):
-    """What could not be sent, and why."""
+    """The names of messages that could not be sent, and the reason."""
 
     names: list[str]
     error: Unavailable
 
 
 class Queue:
-    """A queue on SQS. Every method may be called by many at once."""
+    """A queue on SQS. All methods may be called concurrently."""
 
     def __init__(self, client: Any, url: str, *, visibility: timedelta) -> None:
         self._client, self._url, self._server = client, url, f"SQS ({url.rpartition('/')[2]})"
@@ -68,12 +73,12 @@ class Queue:
         self._outages = {what: Outage(f"sqs.{what}") for what in ("delete", "hide")}
 
     async def check(self) -> None:
-        """See that the queue is there and lets us in. Raises `QueueUnavailable` or `ServerRefused`."""
+        """Check that the queue exists and can be accessed. Raises `QueueUnavailable` or `ServerRefused`."""
         with self._errors():
             await self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
 
     async def receive(self, count: int, wait_s: float) -> list[Received]:
-        """At most `count` (at most 10) messages, as soon as there are some; none when `wait_s` seconds passed."""
+        """Return at most `count` (up to 10) messages as soon as there are some; none when `wait_s` seconds passed."""
         require_positive("count", count)
         require_at_most("count", count, LARGEST_BATCH)
         require_not_negative("wait_s", wait_s)
@@ -88,7 +93,7 @@ class Queue:
         return [_received(message) for message in reply.get("Messages", ())]
 
     async def send(self, bodies: Mapping[str, str]) -> Unsent | None:
-        """Send messages, each of which has a name here; tells which of them may not have been sent."""
+        """Send messages by name; returns those that may not have been sent, or None."""
         results = await self._in_batches(self._send_some, list(bodies.items()))
         failed = [result for result in results if result is not None]
         if not failed:
@@ -96,11 +101,11 @@ class Queue:
         return Unsent([name for unsent in failed for name in unsent.names], failed[0].error)
 
     async def delete(self, receipts: Sequence[str]) -> None:
-        """Have them shown to nobody any more. What cannot be deleted is shown again, which every receiver must bear."""
+        """Delete messages. One that cannot be deleted is delivered again, which receivers must tolerate."""
         await self._in_batches(self._delete_some, receipts)
 
     async def hide(self, receipts: Sequence[str]) -> None:
-        """Hide these for as long again; those for which that fails may be shown to another."""
+        """Hide messages for the visibility timeout again; those for which it fails may be delivered again."""
         await self._in_batches(self._hide_some, receipts)
 
     async def _send_some(self, messages: Sequence[tuple[str, str]]) -> Unsent | None:
@@ -127,7 +132,7 @@ class Queue:
         await self._try_to("hide", self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries))
 
     async def _try_to(self, what: str, request: Any) -> None:
-        """Send a request that is not repeated: a message that it was about is shown again."""
+        """Send a request that is not repeated; if it fails, its messages are delivered again."""
         try:
             with self._errors():
                 failed = (await request).get("Failed") or []
@@ -139,7 +144,7 @@ class Queue:
             log.warning("sqs.request_failed", what=what, error=str(self._failure(failed[0])))
 
     async def _in_batches(self, work: Any, items: Sequence[T]) -> list[Any]:
-        room = asyncio.Semaphore(_AT_ONCE)
+        room = asyncio.Semaphore(_CONCURRENCY)
 
         async def one(batch: Sequence[T]) -> Any:
             async with room:
@@ -148,24 +153,24 @@ class Queue:
         return await asyncio.gather(*(one(batch) for batch in _batches(items)))
 
     def _failure(self, entry: Mapping[str, Any]) -> Unavailable:
-        said = fit_to_keep(f"{entry.get('Code')}: {entry.get('Message', '')}", most=_LONGEST_REASON)
+        failure = fit_to_keep(f"{entry.get('Code')}: {entry.get('Message', '')}", most=_LONGEST_REASON)
         if entry.get("SenderFault"):
-            return ServerRefused(self._server, said, remedy=_REMEDY)
-        return QueueUnavailable(f"{self._server}: {said}", server=self._server)
+            return ServerRefused(self._server, failure, remedy=_REMEDY)
+        return QueueUnavailable(f"{self._server}: {failure}", server=self._server)
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Say in our own words what went wrong."""
+        """Map errors of the SDK to `QueueUnavailable` and `ServerRefused`."""
         try:
             yield
-        except told.ClientError as error:
-            said: dict[str, Any] = dict(error.response.get("Error", {}))
+        except exceptions.ClientError as error:
+            failure: dict[str, Any] = dict(error.response.get("Error", {}))
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            said["SenderFault"] = status < 500 and said.get("Code") not in _PASSING
-            raise self._failure(said) from None
-        except _AWAY as error:
+            failure["SenderFault"] = status < 500 and failure.get("Code") not in _TRANSIENT_CODES
+            raise self._failure(failure) from None
+        except _UNAVAILABLE_ERRORS as error:
             raise QueueUnavailable(f"{self._server}: {error}", server=self._server) from None
-        except told.BotoCoreError as error:
+        except exceptions.BotoCoreError as error:
             raise ServerRefused(self._server, str(error), remedy=_REMEDY) from None
 
 

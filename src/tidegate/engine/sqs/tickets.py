@@ -1,4 +1,4 @@
-"""What the task queue carries: where a job's message is. That tells nothing of the job, and gives nobody a right."""
+"""Tickets: what the task queue carries. A ticket names a job's message; it contains no job and grants no permission."""
 
 import msgspec
 
@@ -8,21 +8,21 @@ _LARGEST_PART = 2**64
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a message of a stream is."""
+    """The place of a message: its stream and id."""
 
     stream: str
-    """The key of the stream: other deployments have others."""
+    """The key of the stream, which differs between deployments."""
     message: str
-    """The message's id there."""
+    """The message's id in the stream."""
 
 
 def write_ticket(stream: str, message: str) -> str:
-    """The ticket as it is sent."""
+    """Encode a ticket for the queue."""
     return msgspec.json.encode(Ticket(stream, message)).decode()
 
 
 def read_ticket(body: str, *, stream: str) -> str:
-    """The id of a message of `stream`; raises `InvalidArgument` for anything else."""
+    """Decode a ticket and return the message id; raises `InvalidArgument` unless it names a message of `stream`."""
     try:
         ticket = msgspec.json.decode(body, type=Ticket)
     except UNDECODABLE:

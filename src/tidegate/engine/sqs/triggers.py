@@ -1,8 +1,8 @@
-"""What a message of the trigger queue asks for.
+"""Decodes messages of the trigger queue.
 
-It may be an event of EventBridge, `{"id": "…", "detail": {"schedule": 7}, …}`, or an object of its own,
-`{"schedule": 7, "key": "…"}`, as EventBridge Scheduler and people send it; and either may come through SNS. The firing
-key is the event's id, else `key`, else the id that SNS or SQS gave the message: the same however often it is delivered.
+A message is an event of EventBridge, `{"id": "…", "detail": {"schedule": 7}, …}`, or a plain object,
+`{"schedule": 7, "key": "…"}`, as EventBridge Scheduler and users send it; both may arrive through SNS. The firing key
+is the event's id, else `key`, else the id that SNS or SQS gave the message: it is the same at each delivery.
 """
 
 from typing import Any
@@ -17,20 +17,20 @@ _LARGEST_ID = 2**63 - 1
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """A schedule that is to fire, once for each key."""
+    """A request to fire a schedule, once per firing key."""
 
     schedule_id: int
     firing_key: str
 
 
 def read_trigger(message: Received) -> Trigger:
-    """What `message` asks for; raises `InvalidArgument` for what asks for nothing that we know."""
-    said, key = _object(message.body), message.id
-    if said.get("Type") == "Notification" and isinstance(said.get("Message"), str):
-        said, key = _object(said["Message"]), said.get("MessageId", key)
-    if isinstance(said.get("detail"), dict):
-        return Trigger(_schedule(said["detail"]), _key(said.get("id", key)))
-    return Trigger(_schedule(said), _key(said.get("key", key)))
+    """Decode a message; raises `InvalidArgument` if it requests nothing known."""
+    fields, key = _object(message.body), message.id
+    if fields.get("Type") == "Notification" and isinstance(fields.get("Message"), str):
+        fields, key = _object(fields["Message"]), fields.get("MessageId", key)
+    if isinstance(fields.get("detail"), dict):
+        return Trigger(_schedule(fields["detail"]), _key(fields.get("id", key)))
+    return Trigger(_schedule(fields), _key(fields.get("key", key)))
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -43,9 +43,9 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-def _schedule(said: dict[str, Any]) -> int:
-    """Its number; as a text too, since templates make nothing else."""
-    value = said.get("schedule")
+def _schedule(fields: dict[str, Any]) -> int:
+    """The schedule's number, also written as text, since templates of EventBridge only produce text."""
+    value = fields.get("schedule")
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST_ID:
@@ -60,5 +60,5 @@ def _key(value: Any) -> str:
 
 
 def _size(text: str) -> str:
-    """Of what nobody knows, no more is told than this: it may be a secret that went astray."""
+    """Describe an unknown text by its size only, because it may be a secret that was sent by mistake."""
     return f"{len(text)} characters"
