@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPECTED = ("worker.died", "worker.lease_ended", "worker.unregistered", "stream.taken_over")
-"""Of those who stay, these are for the log; whoever goes on after a Ctrl-C or a crash knows that somebody ended."""
+"""Log events that short commands suppress, since the user knows that an earlier process was interrupted."""
 
 
 def load_settings() -> Settings:

@@ -48,13 +48,13 @@ class _Stopping:
                 loop.remove_signal_handler(one)
 
     def because_it_is_over(self) -> None:
-        """Not where somebody asked before: twice would mean at once."""
+        """Stop because the work is done, unless a stop was requested: a second request would cancel at once."""
         if not self.was_asked:
             self._process.stop()
 
     def _ask(self) -> None:
         if self.was_asked:
-            mute_log()  # who wants to leave at once need not read of everything that is cut short
+            mute_log()  # a user who cancels at once does not need a message for each cancelled task
         self._say(_AT_ONCE if self.was_asked else _STOPPING)
         self.was_asked = True
         self._process.stop()

@@ -164,8 +164,8 @@ allowance_notes = Table(
     Column("learned_until", UtcDateTime),
     **TABLE_OPTIONS,
 )
-"""Credentials that must rest, that were refused lately, or of whose window little is left. The gate knows better, until
-its server is lost."""
+"""Credentials that are blocked, were rejected lately, or have little left in their window. Only used to restore the
+gate after its server lost its data."""
 
 collection_places = Table(
     "collection_places",

@@ -1,14 +1,14 @@
-"""What a trace says of runs and jobs. A run's row holds the trace it belongs to, so it goes on wherever the run does.
+"""Spans of runs and jobs. A run's row holds its trace context, so the trace continues in every process.
 
     POST /v1/runs | tidegate collect | schedule 7
-      begin run                     whose place in the trace the row of the run holds
-        job commits_list            by whichever process claims it; as often as it is claimed
+      begin run                     its context is stored in the row of the run
+        job commits_list            one span per claim, in the process that claims it
           claim, call, commit
         event collection.run_ended  from its commit to its delivery
           complete run
             statistics
 
-Nothing here is called where no trace is wanted, or where the run is none of the sample.
+Nothing here is called if tracing is off or the run is not sampled.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -102,7 +102,7 @@ async def work_on(
 
 
 def end_jobs(finished: Iterable[JobResult], late: Sequence[JobResult], began_ns: int) -> None:
-    """The spans of jobs whose results are written, or came too late to be."""
+    """End the spans of jobs with committed or late results."""
     for one in finished:
         if one.span is not None:
             _end_job(one, one.span, outcome_of(one), began_ns)

@@ -87,9 +87,9 @@ class Settings(BaseSettings):
     documents: DocumentSettings = DocumentSettings()
     """Where collected items go."""
     http: HttpSettings = HttpSettings()
-    """Where to listen, and whom to answer."""
+    """The addresses to listen on, and the callers to accept."""
     log: LogSettings = LogSettings()
-    """What is logged, and in which form."""
+    """Level and format of the log."""
     breaker: CircuitBreakerSettings = CircuitBreakerSettings()
     """When calls to a failing server are refused."""
     coalescer: CoalescerSettings = CoalescerSettings()
@@ -99,15 +99,15 @@ class Settings(BaseSettings):
     limiter: LimiterSettings = LimiterSettings()
     """How many calls all processes together may make."""
     membership: MembershipSettings = MembershipSettings()
-    """How soon a silent process counts as dead."""
+    """How soon a process without heartbeat counts as dead."""
     retention: RetentionSettings = RetentionSettings()
-    """How long things are kept that would grow for ever otherwise."""
+    """How long rows and keys are kept that would otherwise accumulate."""
     stream: StreamSettings = StreamSettings()
     """How a stream treats its messages."""
     timers: TimerSettings = TimerSettings()
     """How timers are promoted."""
     traces: TraceSettings = TraceSettings()
-    """Where traces go, for those who want some."""
+    """Whether and where traces are exported."""
 
     @classmethod
     def load(cls) -> "Settings":

@@ -44,7 +44,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "crawl.raw_refused": "The database does not take what an answer says; it is tried again, then a dead letter.",
         "crawl.raws_dead": "Alert: kept answers failed for good; see their reasons, and replay them.",
         "crawl.robots_read": "The robots.txt of a host was read; its calls go by it until it is too old.",
-        "crawl.robots_unreadable": "The robots.txt of a host could not be read; nobody calls it for a while.",
+        "crawl.robots_unreadable": "The robots.txt of a host could not be read; the host is not called for a while.",
         "credentials.added": "A credential was stored or given a new secret; it is used from now on.",
         "credentials.environment_ignored": "GITHUB_TOKEN is not used: stored credentials serve all users.",
         "credentials.environment_refused": "GITHUB_TOKEN is not used: GitHub, unavailable at the start, refused it.",

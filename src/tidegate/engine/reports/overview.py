@@ -59,7 +59,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed, whose it is, and why."""
+    """A failed job with its run, subject and reason."""
 
     job_id: int
     run_id: int

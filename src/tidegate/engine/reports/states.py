@@ -1,7 +1,7 @@
-"""What operators ask of what is under way: runs by state, jobs by state, jobs that run too long, jobs that wait.
+"""Reports on active work: runs by state, jobs by state, jobs that run too long, waiting jobs.
 
-Each question is one function, served by indexes: none looks at all jobs there are. The same questions as SQL, for those
-who have only that, are in docs/guides/operators-questions.md; a test compares the two.
+Each report is one function that uses indexes; none reads all jobs. The same reports as plain SQL are in
+docs/guides/operators-questions.md; a test compares the two.
 """
 
 from collections.abc import Mapping, Sequence

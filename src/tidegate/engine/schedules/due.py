@@ -37,7 +37,7 @@ from tidegate.storage.sql.faults import Kind, classify
 log = get_logger(__name__)
 
 _AT_ONCE = 50
-"""So few that a worker who wants to commit meanwhile waits for a moment only."""
+"""Schedules per transaction; few, so that commits of workers wait for a moment only."""
 _c = collection_schedules.c
 _NONE: Mapping[int, str | None] = {}
 
@@ -137,12 +137,12 @@ def fire_some(
     *,
     traced: Mapping[int, str | None] = _NONE,
 ) -> list[Fired]:
-    """Begin the runs of those of these schedules that are due, and plan them anew. `pools` tells who serves a user.
+    """Start the runs of due schedules and set their next due times. `pools` has the pool of each user.
 
-    `traced` are the traces of those schedules that have one.
+    `traced` has the trace contexts of schedules, by id.
     """
     due = select(collection_schedules).where(_c.id.in_(ids), _c.next_at <= tx.now).order_by(_c.id)
-    # Locked: of two who believe to lead, the second waits, and then finds them moved.
+    # Locked: if two processes believe that they lead, the second one waits and finds the due times changed.
     schedules = [to_schedule(row) for row in tx.execute(due.with_for_update()).all()]
     keys = {each.id: due_key(each.next_at) for each in schedules if each.next_at is not None}
     before = firings.find(tx, keys)

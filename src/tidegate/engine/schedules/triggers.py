@@ -87,7 +87,7 @@ def fire_one(
     Raises `NotFound`, `ScheduleInactive`, and whatever keeps the source from beginning: then nothing is recorded.
     """
     schedule_id, firing_key = wanted.schedule_id, wanted.firing_key
-    # Locked: of two who have the same key, the second waits, and then finds it.
+    # Locked: of two requests with the same key, the second one waits and finds the firing.
     row = tx.execute(select(collection_schedules).where(_c.id == schedule_id).with_for_update()).one_or_none()
     if row is None:
         raise NotFound("schedule", schedule_id)

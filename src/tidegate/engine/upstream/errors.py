@@ -45,7 +45,7 @@ class UpstreamFailed(TidegateError):
         super().__init__(f"{request.purpose}: {request.method} {shown(request.url)}: {reason}")
         self.purpose, self.reason = request.purpose, reason
         self.summary = f"{request.purpose}: {reason}"
-        """What happened, without the address of the upstream: for those who read what is collected from it."""
+        """The error without the address of the upstream, which readers of collected documents need not know."""
         self.was_sent = was_sent
         self.head = head
 

@@ -143,7 +143,7 @@ def pending_page(
 
     Keys with an event that waits for its next try are left out, since nothing may overtake it; `without_keys` are left
     out too. Always begin at 0: an id is given before its commit, so a lower one may appear after a higher one was read.
-    Who reads several pages gives the same `now` for all, since a key that comes due in between would lack its first.
+    Pass the same `now` for all pages of one read, since a key that comes due in between would lack its first event.
     """
     require_not_negative("after", after)
     require_positive("limit", limit)

@@ -1,9 +1,9 @@
 """The bundled server: nothing to install, shared by all processes of one data folder, gone when the last one is.
 
 Start-up takes `start.lock`, so two processes that come at once start one server. Each user then holds a shared lock on
-`users.lock` for its whole life; see `guardian` for what happens when the last one lets go. A newcomer who arrives while
-the server is being stopped waits for that lock, and then starts it anew: the append-only file has everything. So does
-`revive`, where the guardian was killed and the server ended with it.
+`users.lock` for its whole life; see `guardian` for what happens when the last lock is released. A process that starts
+while the server is being stopped waits for that lock and then starts the server again, with the data of its append-only
+file. So does `revive` if the guardian was killed and the server ended with it.
 """
 
 import asyncio

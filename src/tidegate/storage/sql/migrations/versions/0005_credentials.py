@@ -1,4 +1,4 @@
-"""Whose credentials we may use."""
+"""Credentials and their allowances."""
 
 import sqlalchemy as sa
 

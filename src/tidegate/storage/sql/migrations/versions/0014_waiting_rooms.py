@@ -1,4 +1,4 @@
-"""Waiting rooms, and who was let in."""
+"""Waiting rooms and their sessions."""
 
 import sqlalchemy as sa
 

@@ -1,4 +1,4 @@
-"""What people see of a waiting room: its title, where it leads, and whether anybody may come."""
+"""Page settings of a waiting room: its title, its destination and whether anonymous visitors may join."""
 
 import sqlalchemy as sa
 

@@ -1,4 +1,4 @@
-"""Answers of crawled sites, the products that are made of them, and who lists these."""
+"""Stored answers of crawled sites, products assembled from them, and their listings."""
 
 import sqlalchemy as sa
 

@@ -9,7 +9,7 @@ revision = "0030"
 down_revision = "0029"
 
 _FIRST = "github"
-"""The source of rows whose run is not known any more: until now only it and sources of a program's own wrote any."""
+"""The source of rows that have no run any more: only this source and those of embedding programs wrote any."""
 
 
 def upgrade() -> None:

@@ -1,4 +1,4 @@
-"""Repositories that several subjects reach: who owns their documents, and which run collects them at present."""
+"""Repositories that several subjects reach: the owner of their documents, and the run that collects them now."""
 
 import sqlalchemy as sa
 
