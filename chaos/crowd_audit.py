@@ -68,6 +68,31 @@ class Verdict(msgspec.Struct, kw_only=True):
         return not self.breaches
 
 
+class Presence:
+    """Since when each visitor is present, as a part of the log says.
+
+    Times of the log are too coarse: a visitor who joins is not overtaken by an admission earlier in the same ms.
+    """
+
+    def __init__(self, *, is_last: bool) -> None:
+        self._is_last, self._last_admission = is_last, 0
+        self.since: dict[str, int] = {}
+        """The highest admission number before the visitor joined: the first time, or the last (`is_last`)."""
+
+    def read(self, at_ms: int, what: str, users: list[list[str]]) -> None:
+        """Take one step of the log. The number of an admission is at least a hundred times the server's ms."""
+        for user, *rest in users:
+            if what == "entering":
+                self._last_admission = max(self._last_admission, int(rest[1]))
+            elif what == "joined" and (self._is_last or user not in self.since):
+                self.since[user] = max(self._last_admission, at_ms * 100 - 1)
+
+    def joined_with(self, other: "Presence") -> dict[str, int]:
+        """For each visitor the later of what both say."""
+        users = self.since.keys() | other.since.keys()
+        return {user: max(self.since.get(user, 0), other.since.get(user, 0)) for user in users}
+
+
 class Replay:
     """The room as its log tells it. What the server forgot, its log does not tell: of that the rows are asked."""
 
@@ -76,8 +101,10 @@ class Replay:
         self._places: dict[str, int] = {}
         self._front: list[tuple[int, str]] = []
         self._joined: set[str] = set()
-        self.present_since_ms: dict[str, int] = {}
-        """When each visitor joined, by the server's clock: the first time, or the last where Valkey may forget."""
+        self._presence = Presence(is_last=verdict.valkey_forgets)
+        self._lost_presence = Presence(is_last=True)
+        self.last_read = b""
+        """The last entry that `read_presence` has read."""
 
     def read(self, entries: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
         """Take the steps of a part of the log."""
@@ -85,6 +112,17 @@ class Replay:
             self._now_ms = int(entry.partition(b"-")[0])
             users: list[list[str]] = msgspec.msgpack.decode(fields[b"users"])
             self.step(fields[b"what"].decode(), users, int(fields[b"inside"]), int(fields[b"capacity"]))
+
+    def read_presence(self, entries: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> None:
+        """Note who joined when, from a part of the log that the server may be about to lose."""
+        for entry, fields in entries:
+            self.last_read = entry
+            users: list[list[str]] = msgspec.msgpack.decode(fields[b"users"])
+            self._lost_presence.read(int(entry.partition(b"-")[0]), fields[b"what"].decode(), users)
+
+    def present_since(self) -> dict[str, int]:
+        """For each visitor the highest admission number before the visitor joined."""
+        return self._presence.joined_with(self._lost_presence)
 
     def lost(self) -> None:
         """The server lost everything: there is no line any more, and everybody may come again."""
@@ -99,6 +137,7 @@ class Replay:
         verdict.most_inside, verdict.capacity = max(verdict.most_inside, inside), capacity
         if inside > capacity:
             self._breach(f"{inside} inside after {what}, with room for {capacity}")
+        self._presence.read(self._now_ms, what, users)
         for user, *rest in users:
             match what:
                 case "joined" | "rolled_back":
@@ -124,8 +163,6 @@ class Replay:
             if user in self._joined:
                 self._breach(f"{user} joined twice")
             self._joined.add(user)
-            if self._verdict.valkey_forgets or user not in self.present_since_ms:
-                self.present_since_ms[user] = self._now_ms
         else:
             self._verdict.rolled_back += 1
         self._places[user] = place
@@ -150,19 +187,19 @@ async def audit(verdict: Verdict, replay: Replay, room: WaitingRoom, valkey: Val
         replay.read(page)
     replay.end()
     rows = await database.read(_rows, room.name)
-    verdict.breaches.extend([*examine(rows, verdict), *judge_order(rows, replay.present_since_ms, verdict)])
+    verdict.breaches.extend([*examine(rows, verdict), *judge_order(rows, replay.present_since(), verdict)])
 
 
-def judge_order(rows: Sequence[Token], present_since_ms: Mapping[str, int], verdict: Verdict) -> Iterator[str]:
+def judge_order(rows: Sequence[Token], present_since: Mapping[str, int], verdict: Verdict) -> Iterator[str]:
     """Compare the sequence of all admissions with the places: who was overtaken, whatever became of them later.
 
-    A visitor is overtaken by everyone with a higher place who was admitted earlier, and while the visitor was present.
-    The number of an admission is at least a hundred times the server's ms in which it was given.
+    A visitor is overtaken by each visitor with a higher place who was admitted earlier, while the visitor was present.
+    `present_since` has the highest admission number before each visitor joined.
     """
     higher: list[int] = []
     worst: Token | None = None
     for row in sorted(rows, key=lambda each: each.place, reverse=True):
-        since = present_since_ms.get(row.user, 0) * 100
+        since = present_since.get(row.user, 0)
         passed = bisect_left(higher, row.admission) - bisect_right(higher, since)
         if passed > 0:
             verdict.overtaken += 1

@@ -13,6 +13,8 @@ from tests.servers.valkey import free_ports
 from tidegate.storage.valkey.embedded import server_binary
 
 _READY = "eady to accept connections"
+_PAUSE_MS = 60_000
+"""Until the server is killed: at once."""
 _LOG = ("--appendonly", "yes", "--appendfsync", "everysec")
 
 
@@ -77,6 +79,13 @@ class LosableValkey:
             together.script_flush()
             told: list[Any] = together.execute()
         return told[0]
+
+    def last_entries(self, log: str, after: bytes) -> list[tuple[bytes, Mapping[bytes, bytes]]]:
+        """Return the entries of a stream after this one, and accept no write any more: nothing comes after them."""
+        with self._client() as client:
+            client.client_pause(_PAUSE_MS, all=False)
+            entries: Any = client.xrange(log, b"(" + after if after else b"-")
+        return entries
 
     def snapshot(self) -> None:
         """Write everything to the file that the next start reads."""
