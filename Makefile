@@ -15,7 +15,7 @@ command -v $(PYTHON) >/dev/null 2>&1 || { echo "There is no '$(PYTHON)'. Name yo
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer, and '$(PYTHON)' is older. Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
 endef
 
-.PHONY: help install demo dashboard ticketing test test-all check format lint prose types contract package bench chaos soak scenarios docs reference pictures grafana services pins clean
+.PHONY: help install demo dashboard ticketing test test-all check format lint prose types contract package bench profile chaos soak scenarios docs reference pictures grafana services pins clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -73,6 +73,9 @@ package: install ## Build both packages into dist/ and check what a package inde
 bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, and not kept: make bench ONLY='gate idle').
 	@$(ENVIRONMENT) install .peers requirements/peers.txt
 	@$(BIN)/python -m bench $(ONLY)
+
+profile: install ## Draw flame graphs of the engine, the read path and `tidegate collect` into profiles/ (some: ONLY='engine-sqlite reads').
+	@$(BIN)/python -m bench.profiles $(ONLY)
 
 CAMPAIGNS = collection crowd sale rush crawl
 

@@ -5,22 +5,24 @@ has been handled. The servers are set as they come installed, so what is committ
 jobs are in the queue before their clock starts, and what becomes of a job is written nowhere.
 """
 
+import argparse
 import asyncio
 import gc
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import uvloop
 from multidict import CIMultiDict, CIMultiDictProxy
-from tests.servers.sql import SqlName, durable_server
+from tests.servers.sql import SqlName, SqlServer, durable_server
 
+from bench.costs import Costs, Meters
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
 from tidegate.connections import open_context
+from tidegate.core.telemetry.logs import configure
 from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
@@ -83,21 +85,12 @@ class NoNetwork:
         return credential
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One run of the engine."""
-
-    rate: float
-    cpu_us: float
-    """Of this process for each job, without the servers'."""
-
-
 async def measure() -> Section:
     with tcp_server() as url:
         peers = await peer_rates(url)
     best = max(peers, key=lambda name: peers[name])
-    measured: dict[SqlName, list[Measured | None]] = {
-        name: [await _measure_on(name, JOBS) for _ in range(3)] for name in NAMES
+    measured: dict[SqlName, list[Costs | None]] = {
+        name: [await measure_on(name, JOBS) for _ in range(3)] for name in NAMES
     }
     ours = max(run.rate for run in measured["sqlite"] if run)
     ratio = ours / peers[best]
@@ -112,29 +105,29 @@ async def measure() -> Section:
     )
 
 
-def _figure(name: SqlName, runs: Sequence[Measured]) -> Figure:
+def _figure(name: SqlName, runs: Sequence[Costs]) -> Figure:
     what = f"{JOBS:,} jobs, {NAMES[name]}"
     if not runs:
         return Figure(what, "not on this machine")
     fastest, target = max(runs, key=lambda run: run.rate), TARGETS.get(name)
-    told = f"{fastest.rate:,.0f} jobs/s, {fastest.cpu_us:.0f} µs of our CPU each"
+    told = f"{fastest.rate:,.0f} jobs/s, for each {fastest.each()}"
     return Figure(what, told) if target is None else Figure(what, told, f"≥ {target:,}", fastest.rate >= target)
 
 
-async def _measure_on(name: SqlName, jobs: int) -> Measured | None:
+async def measure_on(name: SqlName, jobs: int) -> Costs | None:
     """One run on an empty database; None if this machine has no such server."""
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         if name == "sqlite":
-            return await _measure(jobs, Settings(data_dir=Path(folder)))
+            return await _measure(jobs, Settings(data_dir=Path(folder)), None)
         server = durable_server(name)
         if server is None:
             return None
         async with server.database() as database:
             url = server.url(database)
-            return await _measure(jobs, Settings(data_dir=Path(folder), database_url=url, auto_migrate=True))
+            return await _measure(jobs, Settings(data_dir=Path(folder), database_url=url, auto_migrate=True), server)
 
 
-async def _measure(jobs: int, settings: Settings) -> Measured:
+async def _measure(jobs: int, settings: Settings, server: SqlServer | None) -> Costs:
     async with open_context(settings) as parts:
         source, ended = NoNetwork(jobs), asyncio.Event()
         ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
@@ -154,10 +147,27 @@ async def _measure(jobs: int, settings: Settings) -> Measured:
         )
         running = asyncio.create_task(process.run())
         gc.collect()
-        cpu, began = time.process_time(), time.perf_counter()
+        meters = await Meters.start(parts.valkey, parts.database, None if server is None else server.pid)
         await collector.orchestrator.begin("bench", Subject(user_id="u", login="u"), pool="pool")
         await ended.wait()
-        took, spent = time.perf_counter() - began, time.process_time() - cpu
+        costs = await meters.read(source.total)
         process.stop()
         await running
-        return Measured(source.total / took, spent / source.total * 1e6)
+        return costs
+
+
+async def _main() -> None:
+    """Measure some servers without the peers, in turns, and print what each job costs."""
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=_main.__doc__)
+    parser.add_argument("servers", nargs="*", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--turns", type=int, default=1)
+    given = parser.parse_args()
+    for name in given.servers * given.turns:
+        costs = await measure_on(name, given.jobs)
+        print(f"{name}: {'not on this machine' if costs is None else costs}", flush=True)
+
+
+if __name__ == "__main__":
+    configure(level="warning")
+    uvloop.run(_main())

@@ -99,25 +99,35 @@ async def measure() -> Section:
     return _section(best, half, calm)
 
 
+@asynccontextmanager
+async def serving(folder: Path, valkey_url: str) -> AsyncGenerator[Rival]:
+    """Run our server on stored snapshots. None of them was read yet."""
+    settings = {"TIDEGATE_DATA_DIR": str(folder), "TIDEGATE_VALKEY_URL": valkey_url, "TIDEGATE_LOG__LEVEL": "warning"}
+    settings["TIDEGATE_SNAPSHOTS__GAME__URL"] = "http://127.0.0.1:9"  # a closed port: no refresh is due
+    async with open_database(Settings(data_dir=folder)) as database:
+        await database.transaction(_fill, _bodies())
+    async with running(TIDEGATE, "serve", "--port", "0", "--json", settings=settings) as server:
+        yield Rival("tidegate", int(server.said["url"].rpartition(":")[2]), OURS, server.pid)
+
+
+async def read_continuously(rival: Rival, for_s: float) -> None:
+    """Read at full speed, for so long."""
+    await _load(rival, for_s=for_s)
+
+
 async def _start(stack: AsyncExitStack, folder: Path, valkey_url: str) -> list[Rival]:
     """All of them, on the same data, with everything read once."""
-    settings = {"TIDEGATE_DATA_DIR": str(folder), "TIDEGATE_VALKEY_URL": valkey_url, "TIDEGATE_LOG__LEVEL": "warning"}
-    settings["TIDEGATE_SNAPSHOTS__GAME__URL"] = "http://127.0.0.1:9"  # nobody is there, and nobody is called
-    bodies = _bodies()
-    async with open_database(Settings(data_dir=folder)) as database:
-        await database.transaction(_fill, bodies)
-    _fill_peer(folder / "peer.db", bodies)
-    server = await stack.enter_async_context(running(TIDEGATE, "serve", "--port", "0", "--json", settings=settings))
+    ours = await stack.enter_async_context(serving(folder, valkey_url))
+    _fill_peer(folder / "peer.db", _bodies())
     command = (str(_PEER_PYTHON), str(_PEER), valkey_url, str(folder / "peer.db"))
     peer = await stack.enter_async_context(running(*command))
-    port = int(server.said["url"].rpartition(":")[2])
     rivals = [
-        Rival("tidegate", port, OURS, server.pid),
+        ours,
         Rival("FastAPI, plain", peer.said["port"], "/plain/character/", peer.pid),
         Rival("FastAPI, careful", peer.said["port"], "/careful/character/", peer.pid),
     ]
     if (nginx := shutil.which("nginx", path=_PATHS)) is not None:
-        rivals.append(await stack.enter_async_context(_nginx(nginx, folder / "nginx", port)))
+        rivals.append(await stack.enter_async_context(_nginx(nginx, folder / "nginx", ours.port)))
     for rival in rivals:
         await _load(rival, for_s=1.0)
     return rivals

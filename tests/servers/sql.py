@@ -38,6 +38,11 @@ class SqlServer(ABC):
     def __init__(self, scheme: str, port: int) -> None:
         self._scheme, self.port = scheme, port
 
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """The process whose descendants are the server."""
+
     def url(self, database: str, *, port: int | None = None, password: str = PASSWORD_IN_URL) -> str:
         """The address of one of its databases, as a user would write it."""
         return f"{self._scheme}://tidegate:{password}@127.0.0.1:{port or self.port}/{database}"
@@ -95,6 +100,11 @@ class Postgres(SqlServer):
             command += ["-c", "fsync=off", "-c", "deadlock_timeout=100ms"]
         self._server = GuardedServer(folder, command, ready="ready to accept connections", signal="QUIT", user=user)
 
+    @property
+    def pid(self) -> int:
+        """See `SqlServer.pid`."""
+        return self._server.pid
+
     def _drop(self, name: str) -> str:
         return f"DROP DATABASE {name} WITH (FORCE)"
 
@@ -147,6 +157,11 @@ class MariaDb(SqlServer):
             # Making and dropping tables is most of what a test waits for: no files of their own, and none flushed.
             command += ["--skip-innodb-file-per-table", "--skip-sync-frm"]
         self._server = GuardedServer(folder, command, ready="ready for connections", signal="KILL", user=None)
+
+    @property
+    def pid(self) -> int:
+        """See `SqlServer.pid`."""
+        return self._server.pid
 
     def _drop(self, name: str) -> str:
         return f"DROP DATABASE {name}"

@@ -1,0 +1,100 @@
+"""`make profile`: flame graphs of the engine, the read path and `tidegate collect`, into `profiles/`.
+
+    .venv/bin/python -m bench.profiles                        # all of them
+    .venv/bin/python -m bench.profiles engine-postgres reads  # some
+
+A flame graph shows where the Python processes spend their CPU time: the wider a frame, the more samples it was in. The
+servers are other programs: `bench.engine` prints what each job costs them. See docs/guides/profiling.md.
+"""
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from bench.collecting import OneCollection, open_github
+from bench.server import tcp_server
+from bench.snapshot_reads import read_continuously, serving
+
+FOLDER = Path(__file__).parent.parent / "profiles"
+ENGINE_TURNS, READ_S = 3, 10.0
+_RATE = 200
+"""Samples in a second."""
+
+
+async def profile(names: Sequence[str]) -> None:
+    """Make these profiles, one after the other, since each needs the machine for itself."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in names:
+        path = FOLDER / f"{name}.svg"
+        await PROFILES[name](path)
+        print(path)
+
+
+async def _engine(server: str, path: Path) -> None:
+    """The whole path of a job, without network: see `bench.engine`."""
+    command = (sys.executable, "-m", "bench.engine", server, "--turns", str(ENGINE_TURNS))
+    await _run(*_recorded(path), "--", *command)
+
+
+async def _reads(path: Path) -> None:
+    """A server that answers reads of snapshots."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, tcp_server() as valkey_url:
+        async with serving(Path(folder), valkey_url) as server, _attached(path, server.pid):
+            await read_continuously(server, READ_S)
+
+
+async def _collect(path: Path) -> None:
+    """`tidegate collect` of new repositories, from its start to its end."""
+    async with open_github() as github:
+        with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+            collection = OneCollection(github, Path(folder))
+            await _run(*_recorded(path), "--", *collection.command, environment=collection.environment)
+
+
+PROFILES: dict[str, Callable[[Path], Awaitable[None]]] = {
+    "engine-sqlite": partial(_engine, "sqlite"),
+    "engine-postgres": partial(_engine, "postgres"),
+    "engine-mariadb": partial(_engine, "mariadb"),
+    "reads": _reads,
+    "collect": _collect,
+}
+
+
+def _recorded(path: Path) -> tuple[str, ...]:
+    """The beginning of a command that records what follows, or the process that is named."""
+    recorder = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    if recorder is None:
+        raise SystemExit("py-spy is not installed: make install")
+    return (recorder, "record", "--rate", str(_RATE), "--threads", "--output", str(path))
+
+
+async def _run(*command: str, environment: dict[str, str] | None = None) -> None:
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.DEVNULL)
+    if await process.wait() not in (0, 1):  # 1: a collection that some repositories refused
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+
+
+@asynccontextmanager
+async def _attached(path: Path, pid: int) -> AsyncGenerator[None]:
+    """Record a process that runs already, during a block."""
+    recorder = await asyncio.create_subprocess_exec(*_recorded(path), "--pid", str(pid))
+    try:
+        yield
+    finally:
+        recorder.send_signal(signal.SIGINT)
+        await recorder.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.profiles", description="Write flame graphs into profiles/.")
+    parser.add_argument("names", nargs="*", choices=PROFILES, default=list(PROFILES))
+    uvloop.run(profile(parser.parse_args().names))
