@@ -1,4 +1,4 @@
-"""`/v1/rankings`: who is ahead by day, week and month, and who is around whom."""
+"""`/v1/rankings`: the first members by day, week and month, and the neighbours of a member."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -24,35 +24,35 @@ Day = date
 
 
 class RankingQuery(Given, frozen=True, kw_only=True):
-    """Of which window, and how much."""
+    """The window and the number of members."""
 
     period: Period = Period.DAILY
     date: Day | None = None
-    """A day of the window, by the calendar of the board; today, where it is left out."""
+    """A day of the window, in the calendar of the board. Default: today."""
     limit: Annotated[int, Meta(ge=1, le=LARGEST_TOP)] = 10
 
 
 class PlaceQuery(Given, frozen=True, kw_only=True):
-    """Of which window, and how much around the member."""
+    """The window and the number of neighbours."""
 
     period: Period = Period.DAILY
     date: Day | None = None
-    """A day of the window, by the calendar of the board; today, where it is left out."""
+    """A day of the window, in the calendar of the board. Default: today."""
     neighbours: Annotated[int, Meta(ge=0, le=MOST_NEIGHBOURS)] = 2
-    """So many before the member, and so many behind it."""
+    """Number of members before the member, and number after it."""
 
 
-class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A member in the order of a ranking."""
+class RankedMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member with its rank."""
 
     rank: int
-    """From 1; no two have the same: of equal scores, the one that was reached first is ahead."""
+    """The rank, starting at 1 and unique: of equal scores, the one that was reached first is ahead."""
     member: str
     score: int
 
 
 class InWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What every answer says of its window."""
+    """The window of an answer."""
 
     board: str
     period: Period
@@ -61,28 +61,28 @@ class InWindow(msgspec.Struct, frozen=True, kw_only=True):
     starts_at: datetime
     ends_at: datetime
     kept_until: datetime
-    """From then on the window is empty."""
+    """The window's scores are deleted at this time."""
     total: int
     """Members with a score in this window."""
     degraded: bool
-    """Nobody can say at present, so the answer is empty: the server is away, or its copy is being made anew."""
+    """Whether the answer is empty because the server is unavailable, or its copy is being rebuilt."""
 
 
 class RankingPage(InWindow, frozen=True, kw_only=True):
     """The first members of a window."""
 
-    members: list[Ranked]
+    members: list[RankedMember]
 
 
 class PlaceView(InWindow, frozen=True, kw_only=True):
-    """Where a member is in a window."""
+    """The place of a member in a window."""
 
     member: str
     rank: int | None
-    """Null where the member has no score in this window, or nobody can say."""
+    """Null if the member has no score in this window, or the answer is degraded."""
     score: int | None
-    around: list[Ranked]
-    """The member with those before and behind it, in order."""
+    around: list[RankedMember]
+    """The member with its neighbours, in order."""
 
 
 class RankingRoutes:
@@ -92,7 +92,7 @@ class RankingRoutes:
         self._ranking = ranking
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be asked."""
+        """The routes of rankings."""
         place = "/v1/rankings/{board}"
         return [
             route("GET", place, self.show_ranking, TAG, is_chatter=True),
@@ -100,14 +100,14 @@ class RankingRoutes:
         ]
 
     async def show_ranking(self, board: BoardName, query: RankingQuery) -> RankingPage:
-        """Tell who is ahead on a board, in a day, an ISO week or a month."""
+        """Show the first members of a board for a day, an ISO week or a month."""
         top = await self._ranking.top(board, query.period, on=query.date, limit=query.limit)
         return RankingPage(
             **_window(board, top.window), total=top.total, degraded=top.degraded, members=_ranked(top.entries)
         )
 
     async def show_ranked_member(self, board: BoardName, member: Member, query: PlaceQuery) -> PlaceView:
-        """Tell where a member is on a board, and who is around it."""
+        """Show the place of a member on a board, with its neighbours."""
         place = await self._ranking.around(board, member, query.period, on=query.date, neighbours=query.neighbours)
         return PlaceView(
             **_window(board, place.window),
@@ -131,5 +131,5 @@ def _window(board: str, window: Window) -> dict[str, Any]:
     }
 
 
-def _ranked(entries: Sequence[Entry]) -> list[Ranked]:
-    return [Ranked(rank=entry.rank, member=entry.member, score=entry.score) for entry in entries]
+def _ranked(entries: Sequence[Entry]) -> list[RankedMember]:
+    return [RankedMember(rank=entry.rank, member=entry.member, score=entry.score) for entry in entries]

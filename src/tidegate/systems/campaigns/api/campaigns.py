@@ -1,4 +1,4 @@
-"""`/v1/campaigns`: make, open, change, look at and stop campaigns. Entries are in `entries`."""
+"""`/v1/campaigns`: create, open, change, show and stop campaigns. Entries are in `entries`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -43,94 +43,94 @@ Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
 
 
 class NewCampaign(Given, frozen=True, kw_only=True):
-    """What a campaign is made of."""
+    """The settings of a new campaign."""
 
     id: CampaignId
-    """It stands in addresses."""
+    """The id, which is part of URLs."""
     kind: KindName
-    """FIRST_COME, POINTS, or one of this installation's own."""
+    """FIRST_COME, POINTS, or a kind that this deployment adds."""
     total_count: Total
-    """How many entries are expected; for FIRST_COME also the stock, where none is given."""
+    """Expected number of entries; for FIRST_COME also the stock, unless `stock` is set."""
     stock: Stock | None = None
-    """How many are issued at most; null: `total_count` for FIRST_COME, else any number."""
+    """Maximum number of issued entries; null: `total_count` for FIRST_COME, no limit otherwise."""
     points: Points = 0
-    """What each user gets of a POINTS campaign: at least one."""
+    """Points per user of a POINTS campaign: at least one."""
     title: Title = ""
     starts_at: datetime | None = None
-    """Nobody may enter before; null: as soon as it is started."""
+    """Entries before this time are refused; null: the campaign opens when it is started."""
     ends_at: datetime | None = None
-    """Nobody may enter from then on; null: when it is stopped."""
+    """Entries from this time on are refused; null: the campaign ends when it is stopped."""
 
     def read(self) -> CampaignPlan:
-        """As campaigns understand it; raise `InvalidArgument`."""
+        """Convert to a `CampaignPlan`; raises `InvalidArgument`."""
         return CampaignPlan(**msgspec.structs.asdict(self))
 
 
 class ChangedCampaign(Given, frozen=True, kw_only=True):
-    """What is to be different; what is left out stays as it is."""
+    """Changes of a campaign; omitted fields stay as they are."""
 
     title: Title | UnsetType = UNSET
     total_count: Total | UnsetType = UNSET
     stock: Stock | UnsetType | None = UNSET
-    """Not less than is issued already. Entries in line beyond it get nothing."""
+    """Not less than the number issued already. Waiting entries beyond it are sold out."""
     points: Points | UnsetType = UNSET
     starts_at: datetime | UnsetType | None = UNSET
     ends_at: datetime | UnsetType | None = UNSET
 
     def read(self) -> CampaignChange:
-        """As campaigns understand it; raise `InvalidArgument`."""
+        """Convert to a `CampaignChange`; raises `InvalidArgument`."""
         return CampaignChange(**msgspec.structs.asdict(self))
 
 
 class CampaignTimes(Given, frozen=True, kw_only=True):
-    """From when until when; what is left out stays as it is."""
+    """New start and end; omitted fields stay as they are."""
 
     starts_at: datetime | None = None
     ends_at: datetime | None = None
 
 
 class CampaignFilter(Given, frozen=True, kw_only=True):
-    """Which campaigns, and how many."""
+    """Filter and page size of the list."""
 
     after: CampaignId | None = None
-    """Only campaigns with a greater id: the last one of the page before."""
+    """Only campaigns with a greater id: the last id of the previous page."""
     limit: Limit = 100
 
 
 class ListedCampaign(Campaign, frozen=True, kw_only=True):
-    """A campaign, and how much of it waits."""
+    """A campaign with the state of its line."""
 
     depth: int | None
-    """Entries that are not decided; null where that cannot be found out now."""
+    """Number of undecided entries; null while the server is unavailable."""
     dead: int | None
-    """Dead letters; likewise."""
+    """Number of dead letters; null while the server is unavailable."""
     entered: int | None
-    """The last number that the door gave; likewise."""
+    """The last assigned entry number; null while the server is unavailable."""
 
 
 class CampaignDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a campaign."""
+    """The result of a deletion."""
 
     deleted: str
-    """Its id."""
+    """The id of the deleted campaign."""
 
 
 class CampaignPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some campaigns, by id."""
+    """One page of campaigns, by id."""
 
     campaigns: list[ListedCampaign]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """The URL of the next page; null on the last one."""
 
 
 class CampaignRoutes:
-    """The handlers."""
+    """Routes that create, change, show and stop campaigns."""
 
     def __init__(self, campaigns: Campaigns) -> None:
         self._campaigns = campaigns
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with campaigns."""
+        """The routes of campaigns."""
         place = "/v1/campaigns/{campaign}"
         return [
             route("GET", "/v1/campaigns", self.list_campaigns, TAG),
@@ -151,7 +151,7 @@ class CampaignRoutes:
         ]
 
     async def list_campaigns(self, query: CampaignFilter) -> CampaignPage:
-        """List campaigns, and how many entries of each wait."""
+        """List campaigns, with the number of undecided entries of each."""
         found = await self._campaigns.page(after=query.after, limit=query.limit)
         lines = await self._lines([each.id for each in found])
         more = urlencode({"after": found[-1].id, "limit": query.limit}) if len(found) == query.limit else None
@@ -159,33 +159,33 @@ class CampaignRoutes:
         return CampaignPage(campaigns=rows, next=None if more is None else f"/v1/campaigns?{more}")
 
     async def create_campaign(self, body: NewCampaign) -> Response[Campaign]:
-        """Make a campaign. Nobody may enter until it is started."""
+        """Create a campaign. Entries are refused until it is started."""
         made = await self._campaigns.create(body.read())
         return Response(made, headers={"Location": f"/v1/campaigns/{made.id}"})
 
     async def delete_campaign(self, campaign: CampaignId) -> CampaignDeleted:
-        """Delete a campaign that is over, with its entries and dead letters. Points stay. It cannot be undone."""
+        """Delete an ended campaign with its entries and dead letters. Points stay. This cannot be undone."""
         await self._campaigns.delete(campaign)
         return CampaignDeleted(deleted=campaign)
 
     async def show_campaign(self, campaign: CampaignId) -> CampaignStatus:
-        """Show one campaign: what it is, how many are in line, and who works on it."""
+        """Show one campaign: its settings, the state of its line, and the processes that decide its entries."""
         return await self._campaigns.status(campaign)
 
     async def alter_campaign(self, campaign: CampaignId, body: ChangedCampaign) -> Campaign:
-        """Change some of a campaign, also while it runs. What is left out stays as it is."""
+        """Change a campaign, also while it runs. Omitted fields stay as they are."""
         return await self._campaigns.alter(campaign, body.read())
 
     async def start_campaign(self, campaign: CampaignId, body: CampaignTimes = CampaignTimes()) -> Campaign:  # noqa: B008 - it is frozen
-        """Let people enter, from the start until the end. Twice is harmless."""
+        """Open the campaign from its start to its end. Repeating it is harmless."""
         return await self._campaigns.start(campaign, body.starts_at, body.ends_at)
 
     async def stop_campaign(self, campaign: CampaignId) -> Campaign:
-        """Let nobody enter any more. What was accepted is still decided. Twice is harmless."""
+        """Refuse further entries. Accepted entries are still decided. Repeating it is harmless."""
         return await self._campaigns.stop(campaign)
 
     async def _lines(self, idents: Sequence[str]) -> Sequence[CampaignLine | None]:
-        """A server that is away, or hangs, costs the figures and not the list."""
+        """Read the lines; without counts if the server is unavailable or too slow, so that the list is still shown."""
         try:
             async with asyncio.timeout(_LINES_WITHIN_S):
                 return await self._campaigns.lines(idents)

@@ -1,4 +1,4 @@
-"""`/v1/campaigns/{campaign}/dead`: entries that nobody could decide, until somebody replays or discards them."""
+"""`/v1/campaigns/{campaign}/dead`: entries that could not be decided; kept until they are replayed or discarded."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -19,42 +19,42 @@ LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 
 
 class DeadEntryFilter(Given, frozen=True, kw_only=True):
-    """Which letters, and how many."""
+    """Filter and page size of the list."""
 
     after: LetterId | None = None
-    """Only letters behind this one."""
+    """Only letters after this one."""
     limit: Limit = 50
 
 
 class DeadEntryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some letters, the oldest first."""
+    """One page of dead letters, oldest first."""
 
     letters: list[Letter]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """The URL of the next page; null on the last one."""
 
 
 class DeadEntrySettled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a letter."""
+    """The result of replaying or discarding a dead letter."""
 
     id: str
     outcome: Literal["replayed", "discarded"]
 
 
 class DeadEntriesReplayed(msgspec.Struct, frozen=True, kw_only=True):
-    """How many entries are decided after all."""
+    """The result of replaying all dead letters."""
 
     replayed: int
 
 
 class DeadEntryRoutes:
-    """The handlers."""
+    """Routes of dead letters."""
 
     def __init__(self, campaigns: Campaigns) -> None:
         self._campaigns = campaigns
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with them."""
+        """The routes of dead letters."""
         place = "/v1/campaigns/{campaign}/dead"
         return [
             route("GET", place, self.list_dead_entries, TAG),
@@ -64,25 +64,25 @@ class DeadEntryRoutes:
         ]
 
     async def list_dead_entries(self, campaign: CampaignId, query: DeadEntryFilter) -> DeadEntryPage:
-        """List entries that nobody could decide, and why."""
+        """List entries that could not be decided, with the reason."""
         page = await self._campaigns.dead(campaign, after=query.after, limit=query.limit)
         more = None if page.next_after is None else urlencode({"after": page.next_after, "limit": query.limit})
         link = None if more is None else f"/v1/campaigns/{campaign}/dead?{more}"
         return DeadEntryPage(letters=page.letters, next=link)
 
     async def replay_dead_entries(self, campaign: CampaignId) -> DeadEntriesReplayed:
-        """Have all that are dead letters now decided after all, under their old numbers."""
+        """Replay all present dead letters; the entries keep their numbers."""
         letters = await self._campaigns.dead_ids(campaign)
         return DeadEntriesReplayed(replayed=await self._campaigns.replay(campaign, letters) if letters else 0)
 
     async def replay_dead_entry(self, campaign: CampaignId, letter_id: LetterId) -> DeadEntrySettled:
-        """Have an entry decided after all, under its old number."""
+        """Replay one dead letter; the entry keeps its number."""
         if not await self._campaigns.replay(campaign, [letter_id]):
             raise NotFound("dead letter", letter_id)
         return DeadEntrySettled(id=letter_id, outcome="replayed")
 
     async def discard_dead_entry(self, campaign: CampaignId, letter_id: LetterId) -> DeadEntrySettled:
-        """Give an entry up for good. Its place is free, and its user may enter again."""
+        """Discard an entry permanently. Its place becomes free, and its user may enter again."""
         if not await self._campaigns.discard(campaign, [letter_id]):
             raise NotFound("dead letter", letter_id)
         return DeadEntrySettled(id=letter_id, outcome="discarded")

@@ -1,4 +1,4 @@
-"""`/v1/campaigns/{campaign}/entries`: enter, and what came of it."""
+"""`/v1/campaigns/{campaign}/entries`: enter a campaign, and read results."""
 
 import asyncio
 import math
@@ -23,8 +23,7 @@ from tidegate.http.routes import Also, route
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.change_feed import Watch
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
-from tidegate.systems.campaigns.model import DecidedEntry as Decided
-from tidegate.systems.campaigns.model import EntryAnswer
+from tidegate.systems.campaigns.model import DecidedEntry, EntryAnswer
 from tidegate.systems.campaigns.model import EntryReceipt as Entered
 from tidegate.systems.campaigns.model import EntryResult as Result
 from tidegate.systems.campaigns.service import Campaigns
@@ -44,27 +43,27 @@ STATUS = {
 
 
 class NewEntry(Given, frozen=True, kw_only=True):
-    """Who enters."""
+    """A request to enter a campaign."""
 
     user: User
     key: Key | None = None
-    """The idempotency key; the same as the header `Idempotency-Key`."""
+    """The idempotency key; alternatively sent as header `Idempotency-Key`."""
     data: Any = None
-    """What the processor of the campaign's kind is to know: at most 4 kB of JSON."""
+    """Data for the processor of the campaign's kind: at most 4 kB of JSON."""
 
 
 class EntryFilter(Given, frozen=True, kw_only=True):
-    """Which entries, and how many."""
+    """Filter and page size of the list."""
 
     after_number: Annotated[int, Meta(ge=0, le=2**53)] | None = None
-    """Only entries behind this number."""
+    """Only entries after this number."""
     after_user: User | None = None
-    """And, among those of the same number, behind this user."""
+    """With `after_number`: only entries after this number and user."""
     limit: Limit = 100
 
 
-class DecidedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an entry."""
+class DecidedEntryView(msgspec.Struct, frozen=True, kw_only=True):
+    """A decided entry, as it is listed."""
 
     user: str
     number: int
@@ -76,15 +75,15 @@ class DecidedEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some entries that are decided, by number."""
+    """One page of decided entries, by number."""
 
-    entries: list[DecidedEntry]
+    entries: list[DecidedEntryView]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """The URL of the next page; null on the last one."""
 
 
 class EntryRoutes:
-    """The handlers."""
+    """Routes that enter campaigns and read results."""
 
     def __init__(self, campaigns: Campaigns, settings: HttpSettings) -> None:
         self._campaigns = campaigns
@@ -92,7 +91,7 @@ class EntryRoutes:
         self._closing = asyncio.Event()
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with entries."""
+        """The routes of entries."""
         place = "/v1/campaigns/{campaign}"
         entry = f"{place}/entries/{{user:path}}"
         return [
@@ -110,8 +109,8 @@ class EntryRoutes:
                 },
                 problems=(ProblemType.TOO_MANY,),
                 is_chatter=True,
-                headers={"Location": "Where the result is told."},
-                sent={KEY_HEADER: "The same key again is answered alike, and enters once."},
+                headers={"Location": "The URL of the result."},
+                sent={KEY_HEADER: "Repeating a key returns the same answer and enters once."},
             ),
             route("GET", f"{place}/entries", self.list_entries, TAG),
             route(
@@ -120,7 +119,7 @@ class EntryRoutes:
                 self.follow_entry,
                 TAG,
                 media_types=(EVENTS,),
-                also={204: Also("The client has seen the last event, and need not ask again.")},
+                also={204: Also("The client has received the last event and need not reconnect.")},
                 event=Result,
                 event_name="result",
             ),
@@ -128,15 +127,15 @@ class EntryRoutes:
         ]
 
     def close(self) -> None:
-        """Send everybody home who listens."""
+        """End all event streams."""
         self._closing.set()
 
     async def enter_campaign(self, campaign: CampaignId, body: NewEntry, request: HttpRequest) -> Response[Entered]:
-        """Enter a user, who is told at once: ACCEPTED with a number, DUPLICATE, SOLD_OUT or NOT_OPEN.
+        """Enter a user; the answer is ACCEPTED with a number, DUPLICATE, SOLD_OUT or NOT_OPEN.
 
-        ACCEPTED means in line; what comes of it is told at `Location`. The same user with the same idempotency key is
-        ACCEPTED again under the same number; without a key, a second time is a DUPLICATE. Where too many are in line,
-        it is refused with 503 and `Retry-After`: nothing was done, so ask again.
+        ACCEPTED means waiting for a decision, whose result is at `Location`. Repeating a request with the same
+        idempotency key is ACCEPTED again with the same number; without a key, it is a DUPLICATE. If too many entries
+        wait, the response is 503 with `Retry-After`: nothing was done, so repeat the request.
         """
         entered = await self._campaigns.enter(campaign, body.user, _key_of(body, request), body.data)
         if entered.answer is EntryAnswer.BUSY:
@@ -144,29 +143,29 @@ class EntryRoutes:
         return Response(entered, headers=headers_of(campaign, body.user, entered), status_code=STATUS[entered.answer])
 
     async def list_entries(self, campaign: CampaignId, query: EntryFilter) -> EntryPage:
-        """List entries that are decided, by number."""
+        """List decided entries, by number."""
         after = None
         if query.after_number is not None:
-            # Nobody's id is empty: before everybody who has the next number.
+            # User ids are not empty, so this is before all users with the next number.
             after = (query.after_number + 1, "") if query.after_user is None else (query.after_number, query.after_user)
         found = await self._campaigns.entries(campaign, after=after, limit=query.limit)
         link = None
         if len(found) == query.limit:
             last = {"after_number": found[-1].number, "after_user": found[-1].user, "limit": query.limit}
             link = f"/v1/campaigns/{campaign}/entries?{urlencode(last)}"
-        return EntryPage(entries=[_told(one) for one in found], next=link)
+        return EntryPage(entries=[_decided_view(one) for one in found], next=link)
 
     async def show_entry(self, campaign: CampaignId, user: User) -> Result:
-        """Tell what became of a user's entry: pending, issued, refused, sold_out, failed, or unknown."""
+        """Show the result of a user's entry: pending, issued, refused, sold_out, failed, or unknown."""
         return await self._campaigns.result(campaign, user)
 
     async def follow_entry(self, campaign: CampaignId, user: User, request: HttpRequest) -> HttpResponse:
-        """Tell how far a user's entry is, and again when that changes, as server-sent events until it is decided."""
+        """Send the state of a user's entry, and each change, as server-sent events until it is decided."""
         if request.headers.get("last-event-id") == ENDED:
             return Response(b"", status_code=204)
         if self._listeners >= self._most_listeners:
             raise TooManyWaiting("events", most=self._most_listeners)
-        await self._campaigns.result(campaign, user)  # or there is nothing of this name
+        await self._campaigns.result(campaign, user)  # raises if the campaign does not exist
         return EntryEvents(self._campaigns, (campaign, user), self._closing, self._count)
 
     def _count(self, change: int) -> None:
@@ -174,23 +173,23 @@ class EntryRoutes:
 
 
 def _key_of(body: NewEntry, request: HttpRequest) -> str | None:
-    """From the header or the body; both may be given if they agree."""
+    """The idempotency key from the header or the body; if both are sent, they must agree."""
     sent = request.headers.get(KEY_HEADER)
     if sent is not None and body.key is not None and sent != body.key:
-        raise Trouble(ProblemType.INVALID, f"key: it is not that of the header {KEY_HEADER}", field="key")
+        raise Trouble(ProblemType.INVALID, f"key: it differs from the header {KEY_HEADER}", field="key")
     return body.key if sent is None else sent
 
 
 def headers_of(campaign: str, user: str, entered: Entered) -> dict[str, str]:
-    """Where the result is told, and when to come back."""
+    """Response headers: the URL of the result, and when to retry."""
     headers = {"Location": f"/v1/campaigns/{campaign}/entries/{quote(user)}"}
     if entered.opens_in_ms is not None:
         headers["Retry-After"] = str(math.ceil(entered.opens_in_ms / 1000))
     return headers
 
 
-def _told(one: Decided) -> DecidedEntry:
-    return DecidedEntry(
+def _decided_view(one: DecidedEntry) -> DecidedEntryView:
+    return DecidedEntryView(
         user=one.user,
         number=one.number,
         outcome=one.outcome.verdict.value,
@@ -202,7 +201,7 @@ def _told(one: Decided) -> DecidedEntry:
 
 
 class EntryEvents(WatchedEvents):
-    """The answer; it lasts until the entry is decided, the client leaves, or `closing` is set."""
+    """The event response of one entry; ends when it is decided, the client disconnects, or `closing` is set."""
 
     def __init__(
         self,

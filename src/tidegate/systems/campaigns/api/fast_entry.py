@@ -1,7 +1,6 @@
 """Raw handler of campaign entries; see `tidegate.http.raw`.
 
-Entries that arrive at the same time are sent to the server together. An answer that is a problem is left to the
-application.
+Concurrent entries are sent to the server together. A request whose answer is a problem is passed to the application.
 """
 
 import time
@@ -37,13 +36,13 @@ _JSON = (b"application/json", b"application/json; charset=utf-8")
 _HEADERS = b"content-type: application/json\r\ncache-control: no-store\r\n"
 _KEY = KEY_HEADER.lower().encode()
 VARYING = frozenset({b"content-length", _KEY})
-"""Headers that differ from entry to entry."""
+"""Headers that differ between requests."""
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder(NewEntry).decode
 
 
-class Attempt(NamedTuple):
-    """An entry of a request."""
+class EntryAttempt(NamedTuple):
+    """An entry as it was requested."""
 
     campaign: str
     user: str
@@ -79,13 +78,13 @@ class FastEntry:
         status = STATUS[entered.answer]
         self._counts[status].inc()
         self._seconds.observe(time.monotonic() - began)
-        told = headers_of(attempt.campaign, attempt.user, entered).items()
-        lines = lines_of((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in told)
+        headers_sent = headers_of(attempt.campaign, attempt.user, entered).items()
+        lines = lines_of((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers_sent)
         body = msgspec.json.encode(entered)
         await self._respond(scope, send, status, lines + _HEADERS, body, is_secure=admitted.is_secure)
 
     def _admitted(self, scope: Scope) -> tuple[Admitted | None, Mapping[bytes, bytes]]:
-        """Whether the application can be spared, and all headers."""
+        """Whether the raw handler can answer, and all headers."""
         if scope["method"] != "POST" or scope["query_string"] or not scope["path"].endswith(_END):
             return None, {}
         headers = dict(scope["headers"])
@@ -93,8 +92,8 @@ class FastEntry:
             return None, headers
         return self._admission(scope), headers
 
-    def read(self, scope: Scope, headers: Mapping[bytes, bytes], message: Message) -> Attempt | None:
-        """The entry of a request whose body is in the `message`; None when the application has to answer."""
+    def read(self, scope: Scope, headers: Mapping[bytes, bytes], message: Message) -> EntryAttempt | None:
+        """The entry of a request with its body in `message`; None if the application has to answer."""
         campaign = scope["path"][len(PREFIX) : -len(_END)]
         if message.get("more_body", False) or not campaign or "/" in campaign:
             return None
@@ -105,17 +104,17 @@ class FastEntry:
             return None
         if entry.key is not None and key != entry.key:
             return None
-        return Attempt(campaign, entry.user, key, entry.data)
+        return EntryAttempt(campaign, entry.user, key, entry.data)
 
-    async def _enter(self, attempt: Attempt) -> Entered | None:
-        """The answer of the campaign; None when it is a problem, which the application reports."""
+    async def _enter(self, attempt: EntryAttempt) -> Entered | None:
+        """The answer of the campaign; None for a problem, which the application reports."""
         try:
             return await self._campaigns.ask(attempt.campaign, attempt.user, attempt.key, attempt.data)
         except (TidegateError, TimeoutError):
             return None
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the request has a small JSON body of known length, which the client sends without being asked."""
+        """Whether the request has a small JSON body of known length that is sent without a prior response."""
         length = headers.get(b"content-length", b"")
         is_small = length.isdigit() and int(length) <= self._largest
         is_json = headers.get(b"content-type", b"").lower() in _JSON

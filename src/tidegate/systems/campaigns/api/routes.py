@@ -1,4 +1,4 @@
-"""All routes of campaigns."""
+"""Builds all routes of campaigns."""
 
 from tidegate.http.authentication import Door
 from tidegate.http.callers import Role

@@ -30,63 +30,63 @@ LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){1,2}$")]
 
 
 class DeadFilter(Given, frozen=True, kw_only=True):
-    """Which letters, and how many."""
+    """Filter and page size of the list."""
 
     after: LetterId | None = None
-    """Only letters behind this one."""
+    """Only letters after this one."""
     limit: Limit = 50
 
 
 class DeadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A refresh that failed for good, and why."""
+    """A refresh that failed permanently, with the reason."""
 
     id: str
     subject: str
-    """Kind and key, with a slash between them."""
+    """Kind and key, separated by a slash."""
     reason: FailureReason
     message: str
     trace: str | None
     retries: int
-    """How often it was tried after the first time."""
+    """Number of attempts after the first one."""
     failed_at: datetime
     worker: str
     """The process that gave it up."""
     event: Any
-    """The event as it came."""
+    """The event as it was received."""
 
 
 class DeadPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some letters, the oldest first."""
+    """One page of dead letters, oldest first."""
 
     letters: list[DeadSnapshot]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """The URL of the next page; null on the last one."""
 
 
 class DeadRest(Given, frozen=True, kw_only=True):
-    """Which letters, and how many."""
+    """The dead letters to replay."""
 
     after: LetterId | None = None
-    """Only letters behind this one: `next_after` of the answer before."""
+    """Only letters after this one: `next_after` of the previous response."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 100
 
 
 class DeadReplayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of some letters."""
+    """The result of replaying dead letters."""
 
     replayed: int
     stayed: int
-    """Those at whose subject somebody is already, or that this version cannot read."""
+    """Letters whose subject is being refreshed already, or that this version cannot read."""
     next_after: str | None
-    """Where to go on; null where there are no more."""
+    """Where to continue; null if there are no more."""
 
 
 class DeadSettled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a letter."""
+    """The result of replaying or dropping a dead letter."""
 
     id: str
     outcome: Literal["replayed", "already_processing", "dropped"]
-    """`already_processing`: somebody is at this subject, so nothing was published, and the letter stays."""
+    """`already_processing`: the subject is being refreshed, so nothing was published, and the letter stays."""
 
 
 class DeadSnapshotRoutes:
@@ -108,18 +108,18 @@ class DeadSnapshotRoutes:
         ]
 
     async def list_dead_snapshots(self, query: DeadFilter) -> DeadPage:
-        """List refreshes that failed for good."""
+        """List refreshes that failed permanently."""
         letters = await self._dead.list(after=query.after, limit=query.limit + 1)
         shown, more = letters[: query.limit], letters[query.limit :]
         link = f"/v1/snapshots/dead?{urlencode({'after': shown[-1].id, 'limit': query.limit})}" if more else None
         return DeadPage(letters=[view(letter) for letter in shown], next=link)
 
     async def show_dead_snapshot(self, letter_id: LetterId) -> DeadSnapshot:
-        """Tell all about one of them."""
+        """Show one dead letter."""
         return view(await _there(letter_id, self._dead.get(letter_id)))
 
     async def replay_dead_snapshots(self, body: DeadRest = DeadRest()) -> DeadReplayed:  # noqa: B008 - it is frozen
-        """Ask for the oldest refreshes again, 100 of them or `limit`; where there are more, ask with `next_after`."""
+        """Request the oldest failed refreshes again, 100 or `limit` of them; continue with `next_after`."""
         letters = await self._dead.list(after=body.after, limit=body.limit + 1)
         some = letters[: body.limit]
         replayed = 0
@@ -130,13 +130,13 @@ class DeadSnapshotRoutes:
         return DeadReplayed(replayed=replayed, stayed=len(some) - replayed, next_after=behind)
 
     async def replay_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
-        """Ask for the refresh again, under a new version; the letter is gone then, unless somebody is at it already."""
+        """Request a refresh again, under a new version; the letter stays if the subject is being refreshed already."""
         outcome = await _there(letter_id, self._dead.replay(letter_id))
         is_ours = not isinstance(outcome, AlreadyProcessing)
         return DeadSettled(id=letter_id, outcome="replayed" if is_ours else "already_processing")
 
     async def drop_dead_snapshot(self, letter_id: LetterId) -> DeadSettled:
-        """Give one up for good."""
+        """Drop a dead letter permanently."""
         if not await _there(letter_id, self._dead.drop(letter_id)):
             raise NotFound("dead letter", letter_id)
         return DeadSettled(id=letter_id, outcome="dropped")

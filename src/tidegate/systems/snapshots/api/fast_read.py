@@ -1,8 +1,8 @@
 """Raw handler of snapshot reads; see `tidegate.http.raw`.
 
-A snapshot in the memory of this process is answered at once. Otherwise, and when the caller waits for a refresh, the
+A snapshot in the memory of this process is returned at once. Otherwise, and if the caller waits for a refresh, the
 request joins the others for the same subject; see `request_coalescing`. A request with a body, or with a query other
-than `wait`, is left to the application.
+than `wait`, is passed to the application.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class ClientLeft(Exception):
     """The client closed the connection while its request waited."""
 
 
-class Call(NamedTuple):
-    """A request that the raw handler answers."""
+class SnapshotCall(NamedTuple):
+    """A read that the raw handler can answer."""
 
     place: CacheKey
     wait_s: float
@@ -79,8 +79,8 @@ class FastRead:
         self._seconds.observe(time.monotonic() - began)
         await self._respond(scope, send, status, headers % tag, *body, is_secure=call.admitted.is_secure)
 
-    def read(self, scope: Scope) -> Call | None:
-        """What is asked for; None when the application has to answer."""
+    def read(self, scope: Scope) -> SnapshotCall | None:
+        """The requested snapshot; None if the application has to answer."""
         if scope["method"] != "GET":
             return None
         path, query = scope["path"], scope["query_string"]
@@ -89,12 +89,12 @@ class FastRead:
         if place is None or admitted is None or admitted.has_body:
             return None
         if not query:
-            return Call(place, 0.0, admitted)
+            return SnapshotCall(place, 0.0, admitted)
         wait = _WAIT.fullmatch(query)
-        return None if wait is None else Call(place, min(float(wait[1]), self._longest_wait_s), admitted)
+        return None if wait is None else SnapshotCall(place, min(float(wait[1]), self._longest_wait_s), admitted)
 
     def _place(self, path: str) -> CacheKey | None:
-        """The kind and the key of an address, which are remembered; None: the application has to answer."""
+        """The cached kind and key of a path; None if the application has to answer."""
         kind, _, key = path[len(PREFIX) :].partition("/")
         if not key or "/" in key or kind in _RESERVED or kind not in self._reader.kinds:
             return None
@@ -105,8 +105,8 @@ class FastRead:
             self._places[path] = place
         return place
 
-    async def _wait(self, call: Call, began: float, scope: Scope) -> SnapshotAnswer | None:
-        """The answer after a read from the server, or after a refresh; None: the read has failed.
+    async def _wait(self, call: SnapshotCall, began: float, scope: Scope) -> SnapshotAnswer | None:
+        """The answer after a read from the server, or after a refresh; None if the read failed.
 
         Raises `ClientLeft`.
         """

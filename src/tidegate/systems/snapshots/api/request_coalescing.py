@@ -40,11 +40,11 @@ class _Group:
                 request.set_result(answer)
 
     def until_deadline_s(self) -> float:
-        """How long until the first deadline."""
+        """Seconds until the first deadline."""
         return max(_SHORTEST_WAIT_S, min(self.requests.values()) - time.monotonic())
 
     def remove(self, request: Waiting) -> None:
-        """A request is answered, or its client has left; without requests, waiting ends."""
+        """Remove an answered or cancelled request; without requests, waiting ends."""
         self.requests.pop(request, None)
         if not self.requests and self.watch is not None:
             self.watch.wake()

@@ -43,31 +43,31 @@ class SnapshotQuery(Given, frozen=True, kw_only=True):
     """How long the answer may wait for a refresh."""
 
     wait: Annotated[float, Meta(ge=0, le=300)] = 0
-    """Where a refresh is queued: answer when it is done, or after so many seconds as things stand."""
+    """If a refresh is queued: respond when it is done, or after this many seconds with the current state."""
 
 
 class SnapshotView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is known of a subject, and how good it is."""
+    """The stored copy of a subject, with its age and pending refresh."""
 
     snapshot: Any
-    """What the upstream has, reduced to what is kept; null where nothing is known yet, or there is no such subject."""
+    """The stored part of the upstream's data; null if nothing is known yet, or the subject does not exist."""
     freshness: Freshness
     last_updated_at: datetime | None
-    """When it last changed."""
+    """When the content last changed."""
     last_checked_at: datetime | None
-    """When the upstream was last asked."""
+    """When the upstream was last called."""
     failure: RefreshFailure | None
-    """Why the last refresh failed for good; null where it did not, or is still being tried."""
+    """Why the last refresh failed permanently; null if it succeeded or is still being retried."""
     update_queued: bool
     estimated_wait_ms: int | None
-    """How long the refresh takes, about; null where none is queued, or nobody knows."""
+    """Estimated time until the refresh is done; null if none is queued, or the time is unknown."""
 
 
 class RefreshAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A refresh is queued."""
+    """The result of requesting a refresh."""
 
     outcome: Literal["queued", "already_processing"]
-    """Whether this request queued it, or one before."""
+    """Whether this request or an earlier one queued the refresh."""
     version: int
     """The version of the refreshed snapshot will be this or higher; versions of a subject only grow."""
 
@@ -75,7 +75,7 @@ class RefreshAsked(msgspec.Struct, frozen=True, kw_only=True):
 class SnapshotEvents(WatchedEvents):
     """Server-sent events of one subject: its snapshot, and again after each refresh.
 
-    They last until the client leaves, or `closing` is set.
+    They end when the client disconnects, or `closing` is set.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class SnapshotRoutes:
                 place,
                 self.read_snapshot,
                 TAG,
-                also={304: Also("Nothing changed since the answer whose ETag was sent as If-None-Match.")},
+                also={304: Also("Nothing changed since the response with the ETag that was sent as If-None-Match.")},
                 problems=problems,
                 is_chatter=True,
                 headers={"ETag": "Changes with the snapshot and its freshness."},
@@ -153,9 +153,9 @@ class SnapshotRoutes:
     async def read_snapshot(
         self, kind: KindName, key: SubjectKey, query: SnapshotQuery, request: HttpRequest
     ) -> SnapshotView | HttpResponse:
-        """Tell what is known of a subject, at once. Where that is too old, a refresh is queued in the background.
+        """Show the snapshot of a subject at once. If it is too old, a refresh is queued in the background.
 
-        The upstream is never asked while you wait, unless you ask for it with `wait`.
+        The request waits for the upstream only if `wait` is set.
         """
         if query.wait:
             answer = await self._wait(kind, key, min(query.wait, self.longest_wait_s))
@@ -164,24 +164,24 @@ class SnapshotRoutes:
         return respond(answer, request.headers.get("if-none-match"))
 
     async def follow_snapshot(self, kind: KindName, key: SubjectKey) -> HttpResponse:
-        """Tell what is known of a subject, and again whenever it was refreshed, as server-sent events."""
+        """Send the snapshot of a subject, and again after each refresh, as server-sent events."""
         if self._listeners >= self._most_listeners:
             raise TooManyWaiting("events", most=self._most_listeners)
         self._reader.subject(kind, key)
         return SnapshotEvents(self._reader, self._snapshots.feed, (kind, key), self._closing, self._count)
 
     async def refresh_snapshot(self, kind: KindName, key: SubjectKey) -> Response[RefreshAsked]:
-        """Have a subject refreshed now, however fresh it is. Follow its events, or read it with `wait`."""
+        """Request a refresh, whatever the age of the snapshot. Follow its events, or read it with `wait`."""
         outcome = await self._snapshots.refresh(kind, key)
         state = "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
         return Response(RefreshAsked(outcome=state, version=outcome.version))
 
     async def show_snapshots_overview(self) -> SnapshotsOverview:
-        """Show snapshots at a glance: calls against their limits, how fresh things are, and what waits."""
+        """Show an overview of snapshots: calls against their limits, ages, and waiting refreshes."""
         return await self._overview.read()
 
     async def show_prefetch(self) -> PrefetchStatus:
-        """Tell what is asked for by the clock: how many subjects are due, and what of the day's budget is spent."""
+        """Show the state of prefetching: the number of due subjects, and the budget spent today."""
         return await self._snapshots.parts.database.read(prefetch_status, self._settings.prefetch)
 
     async def _wait(self, kind: str, key: str, within_s: float) -> SnapshotAnswer:

@@ -1,8 +1,8 @@
-"""Server-sent events of places in line: each visitor is shown where he stands, whenever that changes.
+"""Server-sent events of places in line: each visitor receives every change of their place.
 
-Each event is the whole state, so none has to be sent twice: a client that lost the connection is shown how things
-stand, and one that is slow is shown the latest, and not what came before. The stream ends with the event that says
-`inside` or `nowhere`. However many there are, none has a task that runs for its events: the one that looks writes them.
+Each event has the whole state, so no event has to be repeated: a client that reconnects receives the current state, and
+a slow client receives the latest one. The stream ends with the event `inside` or `nowhere`. A stream needs no task for
+its events, however many streams there are: the task that reads the line writes them.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from tidegate.systems.waiting_room.api.places import place_of
 from tidegate.systems.waiting_room.watching import WatcherRegistry as Watching
 
 _RECONNECT_MS = (1000, 5000)
-"""After so long a client comes back, each after another time: when a process ends, thousands do."""
+"""Range of reconnect delays; random, because thousands of clients reconnect when a process ends."""
 _LEAST_S = 1.0
 _COMMENT = b": nothing new\n\n"
 _PATIENCE_S = 60.0
-"""A client that reads nothing for so long is given up: it must not count as a sign of life."""
+"""A client that reads nothing for this long is disconnected, so that it does not count as a sign of life."""
 _LATER_MS = 1000
-"""A start that moved by less is not told again."""
+"""Changes of the start time below this are not sent."""
 
 
 class PlaceStream:
-    """What one visitor is shown, and what he has not been sent yet; a `Watcher`."""
+    """The events of one visitor, with the one that is not sent yet; a `Watcher`."""
 
     def __init__(self, room: WaitingRoom, shown: Pass) -> None:
         self.user = shown.user
@@ -55,7 +55,7 @@ class PlaceStream:
         self._is_over = False
         self._offer: Callable[[], None] = _not_yet
         self.sent_at = time.monotonic()
-        """When something was last sent, or there was nothing to send."""
+        """When something was last sent, or when there was last nothing to send."""
 
     def show(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> None:
         """See `Watcher`."""
@@ -67,7 +67,7 @@ class PlaceStream:
             return
         self._seen, self._number = seen, self._number + 1
         self._is_over = isinstance(standing, (Inside, Nowhere))
-        # A pass that could not be sent yet is kept for the event that takes the place of its own.
+        # A pass that was not sent yet is kept for the event that replaces the unsent one.
         place = place_of(self._room, Answer(self.user, standing, self._token, crowd.waiting), pace)
         name = ENDED if self._is_over else str(self._number)
         self._latest = b"id: %b\nevent: place\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(place))
@@ -75,17 +75,17 @@ class PlaceStream:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is somebody to send to."""
+        """Whether a client is connected."""
         return self._offer is not _not_yet
 
     def begin(self, offer: Callable[[], None]) -> None:
-        """From now on there is somebody to send to; `offer` is called when there is something to `take`."""
+        """Connect the client; `offer` is called when there is something to `take`."""
         self._offer = offer
         if self._latest is not None:
             offer()
 
     def take(self) -> bytes | None:
-        """What is to be sent now, which is sent once; None where that is nothing."""
+        """The event to send now, once; None if there is none."""
         latest, self._latest, self._token = self._latest, None, None
         self.sent_at = time.monotonic()
         if self._is_over:
@@ -93,19 +93,19 @@ class PlaceStream:
         return latest
 
     def beat(self) -> None:
-        """Nothing has been sent for long."""
+        """Send a comment, because nothing was sent for a long time."""
         if self._latest is None:
             self._latest = _COMMENT
             self._offer()
 
     def end(self) -> None:
-        """Nothing more is sent."""
+        """End the stream; nothing more is sent."""
         self._is_over = True
         if not self.ended.done():
             self.ended.set_result(None)
 
     def _digest(self, standing: Standing, crowd: Crowd, pace: Pace | None) -> object:
-        """What an event would say, as far as it is worth one."""
+        """The part of the state that is worth an event when it changes."""
         if not isinstance(standing, Waiting):
             return type(standing)
         if standing.ahead is not None:
@@ -116,7 +116,7 @@ class PlaceStream:
         return self._starts_ms, crowd.waiting
 
     def _new_pass(self, standing: Standing) -> str | None:
-        """Where it is of another kind than the last one, or half of that one's time is over."""
+        """A new pass if the kind changed, or half of the previous pass's time is over; None otherwise."""
         kind = "inside" if isinstance(standing, Inside) else "waiting"
         if isinstance(standing, Nowhere) or (kind == self._kind and self._room.now_ms() < self._renew_ms):
             return None
@@ -134,16 +134,16 @@ class PlaceStream:
 
 
 class PlaceStreams:
-    """All of them in this process."""
+    """All place streams of this process."""
 
     def __init__(self, valkey: Valkey, *, most: int) -> None:
-        """`most` may be open at once, as far as there are files for their connections."""
+        """Allow `most` open streams at once, or fewer if file descriptors for their connections are limited."""
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if allowed != resource.RLIM_INFINITY:
             most = max(1, min(most, allowed - SPARE_FILES))
         self._watching = Watching(valkey, most=most)
         self.streams: dict[PlaceStream, Connection | None] = {}
-        """Those that are open, each with the short way to its client where there is one."""
+        """Open streams, each with its direct connection if there is one."""
         self._ticking: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -151,7 +151,7 @@ class PlaceStreams:
     async def opened(
         self, room: WaitingRoom, shown: Pass, connection: Connection | None
     ) -> AsyncGenerator[PlaceStream]:
-        """A stream, for the length of a block; raise `TooManyWaiting`."""
+        """Open a stream for the duration of a block; raises `TooManyWaiting`."""
         stream = PlaceStream(room, shown)
         self._watching.join(room, stream)
         self.streams[stream] = connection
@@ -168,7 +168,7 @@ class PlaceStreams:
             await self._rest()
 
     def close(self) -> None:
-        """Everybody is sent home, and comes back to another process."""
+        """End all streams; their clients reconnect to another process."""
         self._is_closing = True
         for stream in self.streams:
             stream.end()
@@ -179,7 +179,7 @@ class PlaceStreams:
             await end(ticking)
 
     async def _tick(self) -> None:
-        """Write to those who have heard nothing for long, and give those up who do not listen."""
+        """Write to clients that received nothing for a long time, and disconnect those that do not read."""
         while True:
             longest_silent = min((stream.sent_at for stream in self.streams), default=time.monotonic())
             await asyncio.sleep(max(_LEAST_S, longest_silent + HEARTBEAT_S - time.monotonic()))
@@ -192,14 +192,14 @@ class PlaceStreams:
 
 
 class PlaceEvents(EventResponse):
-    """The answer. Raises `TooManyWaiting` before it begins, where too many watch."""
+    """The event response of one place. Raises `TooManyWaiting` before it starts if too many streams are open."""
 
     def __init__(self, streams: PlaceStreams, room: WaitingRoom, shown: Pass) -> None:
         super().__init__()
         self._streams, self._room, self._shown = streams, room, shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until he is inside or nowhere, the client is gone, or the server stops."""
+        """Send until the visitor is inside or nowhere, the client disconnects, or the server stops."""
         start = self.start()
         if is_for_head(scope):
             await send(start)
@@ -209,15 +209,13 @@ class PlaceEvents(EventResponse):
                 await send(start)
                 await send(chunk(b"retry: %d\n\n" % random.randint(*_RECONNECT_MS)))  # noqa: S311 - no secret
                 await (
-                    _send_the_usual_way(stream, send, receive)
-                    if connection is None
-                    else _write(stream, connection, receive)
+                    _send_events(stream, send, receive) if connection is None else _write(stream, connection, receive)
                 )
         await send(chunk(b"", more=False))
 
 
 async def _write(stream: PlaceStream, connection: Connection, receive: Receive) -> None:
-    """Whoever shows something to the stream writes it to the connection."""
+    """Write each event directly to the connection, from the task that produced it."""
 
     def offer() -> None:
         if not connection.is_clogged and (latest := stream.take()) is not None:
@@ -232,7 +230,7 @@ async def _write(stream: PlaceStream, connection: Connection, receive: Receive) 
         await end(leaving)
 
 
-async def _send_the_usual_way(stream: PlaceStream, send: Send, receive: Receive) -> None:
+async def _send_events(stream: PlaceStream, send: Send, receive: Receive) -> None:
     something = asyncio.Event()
     stream.begin(something.set)
     stream.ended.add_done_callback(lambda _: something.set())
@@ -248,4 +246,4 @@ async def _send_the_usual_way(stream: PlaceStream, send: Send, receive: Receive)
 
 
 def _not_yet() -> None:
-    """Nobody is there to send to; what is the latest then is sent when he is."""
+    """Placeholder until a client is connected; the latest event is sent then."""

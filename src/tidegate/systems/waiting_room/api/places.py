@@ -1,6 +1,6 @@
-"""`/v1/rooms/{room}/place`: where a visitor stands. His pass is his right; no API key is needed.
+"""`/v1/rooms/{room}/place`: the place of a visitor. The pass authorizes the visitor; no API key is needed.
 
-A pass is a secret: it comes in a header or a cookie, never in an address, and is told to its owner alone.
+A pass is a secret: it is sent in a header or a cookie, never in a URL, and only to its owner.
 """
 
 import time
@@ -27,6 +27,7 @@ from tidegate.systems.waiting_room import (
     PassRefused,
     Standing,
     WaitingRoom,
+    WaitingRooms,
     number_of,
 )
 from tidegate.systems.waiting_room import (
@@ -36,16 +37,13 @@ from tidegate.systems.waiting_room import (
     VisitorPass as Pass,
 )
 from tidegate.systems.waiting_room import VisitorStatus as Standpoint
-from tidegate.systems.waiting_room import (
-    WaitingRooms as Reception,
-)
 from tidegate.systems.waiting_room.model import LONGEST_ROOM, ROOM_NAME
 from tidegate.systems.waiting_room.passes import PassExpired
 
 TAG = "places"
 HEADER = "Tidegate-Pass"
 COOKIE = "tidegate_pass_{room}"
-SENT = {HEADER: "The pass that was last given; a cookie named `tidegate_pass_` and the room's name does as well."}
+SENT = {HEADER: "The pass that was last issued; a cookie named `tidegate_pass_` and the room's name works as well."}
 _FRESH_S = 1.0
 
 RoomName = Annotated[str, Meta(min_length=1, max_length=LONGEST_ROOM, pattern=f"^{ROOM_NAME}$")]
@@ -53,80 +51,80 @@ State = Literal["drawing", "waiting", "entering", "inside", "nowhere"]
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """How long somebody probably waits."""
+    """The estimated range of a waiting time."""
 
     soonest_s: float
     latest_s: float
 
 
 class RoomPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where somebody stands."""
+    """The place of one visitor."""
 
     room: str
     user: str
     state: State
-    """`drawing`: before the start, when places are drawn and nobody has a position; `entering`: out of the line, and in
-    a moment inside; `nowhere`: neither in line nor inside, or no longer."""
+    """`drawing`: before the start, when places are drawn and no visitor has a position; `entering`: out of the line,
+    inside in a moment; `nowhere`: neither in line nor inside, or no longer."""
     position: int | None = None
-    """1 is next."""
+    """Position in line, starting at 1."""
     waiting: int | None = None
-    """The length of the line, where it was looked at."""
+    """The length of the line, if it was read."""
     opens_in_ms: int = 0
-    """Until the start; 0 when it has come."""
+    """Milliseconds until the start; 0 after it."""
     left_ms: int | None = None
-    """How long the session lasts if nothing prolongs it."""
+    """Remaining time of the session unless it is renewed."""
     estimate: Interval | None = None
-    """Null while it is not known, and while the line is paused."""
+    """Null while it is unknown, and while the line is paused."""
     is_paused: bool = False
-    """Whether no one is admitted at the moment: the room is closed, or its capacity is 0."""
+    """Whether admission is paused: the room is closed, or its capacity is 0."""
     shown: str | None = msgspec.field(default=None, name="pass")
-    """To be shown from now on, in place of the one before; null where that is still good, or there is none."""
+    """The new pass, which replaces the previous one; null if that is still valid, or there is none."""
 
     def __repr__(self) -> str:
         return f"RoomPlace({self.room!r}, {self.user!r}, {self.state!r}, {self.position!r})"
 
 
 class DrawView(msgspec.Struct, frozen=True, kw_only=True):
-    """What anybody needs to check the draw of a room; the guide shows how."""
+    """The published values that verify the draw of a room; the guide shows how."""
 
     room: str
     opens_at: datetime | None
-    """The start; null where none is known yet."""
+    """The start; null if it is not known yet."""
     commitment: str
-    """The SHA-256 of the seed, public since the room was made."""
+    """The SHA-256 of the seed, public since the room was created."""
     seed: str | None
-    """Null until the start has come: nobody may choose a place by it."""
+    """Null until the start, so that it cannot be used to choose a place."""
     number: int | None
-    """The arrival number of whoever shows a pass for the line, once the start has come."""
+    """The arrival number of the visitor with the pass, after the start."""
     place: int | None
-    """The place that follows from seed and number; of those who came after the start it is the number."""
+    """The place computed from seed and number; visitors that came after the start have their number as the place."""
 
 
 class Browser(Protocol):
-    """A request, of this framework or of another one."""
+    """The headers and cookies of a request, of this framework or another one."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers."""
+        """The headers of the request."""
         ...
 
     @property
     def cookies(self) -> Mapping[str, str]:
-        """Its cookies."""
+        """The cookies of the request."""
         ...
 
 
 class Paces:
-    """How fast lines move, measured at most once a second for each."""
+    """The admission rate of each line, measured at most once a second."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, Pace | None]] = {}
 
     async def of(self, room: WaitingRoom) -> Pace | None:
-        """How fast this one moves; None while nobody knows."""
+        """The rate of one line; None if it is unknown."""
         until, pace = self._known.get(room.name, (0.0, None))
         if time.monotonic() >= until:
-            # Whoever asks meanwhile is told what was known before: one measures, however many ask.
+            # Concurrent callers get the previous value: only one of them measures.
             self._known[room.name] = time.monotonic() + _FRESH_S, pace
             pace = await room.pace()
             self._known[room.name] = time.monotonic() + _FRESH_S, pace
@@ -134,14 +132,16 @@ class Paces:
 
 
 class PlaceRoutes:
-    """Routes for visitors, who show their pass."""
+    """Routes for visitors, authorized by their pass."""
 
-    def __init__(self, reception: Reception, paces: Paces, watch: Callable[[WaitingRoom, Pass], HttpResponse]) -> None:
-        """`watch` answers with the events of one place."""
-        self._reception, self._paces, self._watch = reception, paces, watch
+    def __init__(
+        self, waiting_rooms: WaitingRooms, paces: Paces, watch: Callable[[WaitingRoom, Pass], HttpResponse]
+    ) -> None:
+        """`watch` builds the event response of one place."""
+        self._waiting_rooms, self._paces, self._watch = waiting_rooms, paces, watch
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What a visitor can do."""
+        """The routes of places and draws."""
         place, refused = "/v1/rooms/{room}/place", (ProblemType.PASS_REFUSED,)
         inside = (ProblemType.PASS_REFUSED, ProblemType.NOT_ACTIVE)
         return [
@@ -152,7 +152,7 @@ class PlaceRoutes:
                 self.watch_place,
                 TAG,
                 media_types=(EVENTS,),
-                also={204: Also("The client has seen the last event already: there is nothing more to come.")},
+                also={204: Also("The client has received the last event; there is nothing more to come.")},
                 problems=(ProblemType.PASS_REFUSED, ProblemType.TOO_MANY),
                 is_open=True,
                 is_chatter=True,
@@ -174,22 +174,22 @@ class PlaceRoutes:
         ]
 
     async def show_place(self, room: RoomName, request: HttpRequest) -> RoomPlace:
-        """Tell where the owner of a pass stands, with a new pass. To ask is a sign of life."""
-        waiting_room = await self._reception.room(room)
+        """Show the place of a pass's owner, with a new pass if it is due. Each request is a sign of life."""
+        waiting_room = await self._waiting_rooms.room(room)
         answer = await waiting_room.look(shown_pass(request, room))
         return place_of(waiting_room, answer, await self._paces.of(waiting_room))
 
     async def watch_place(self, room: RoomName, request: HttpRequest) -> HttpResponse:
         """Watch a place by server-sent events.
 
-        Each `place` event has what `GET /v1/rooms/{room}/place` answers, and comes when that changes: at once, and up
-        to twice a second. `pass` is there when it is to replace the one before: so whoever watches always holds a good
-        one. To watch is a sign of life. The event with `inside` or `nowhere` is the last, and closes the stream; a
-        browser that comes back from there is answered 204, at which it stops asking. While the server of the line is
-        away the stream stays, and goes on when it is back. Where a client is slow, it gets the latest and not what came
-        before. Comments come when nothing else does.
+        Each `place` event has what `GET /v1/rooms/{room}/place` returns. It is sent when that changes, at most twice a
+        second. `pass` is set when it replaces the previous pass, so a watching client always has a valid one. Watching
+        is a sign of life. The event with `inside` or `nowhere` is the last one and closes the stream; a browser that
+        reconnects after it receives 204, which stops its attempts. While the server of the line is unavailable, the
+        stream stays open and continues afterwards. A slow client receives only the latest state. Comments are sent when
+        nothing else is.
         """
-        waiting_room = await self._reception.room(room)
+        waiting_room = await self._waiting_rooms.room(room)
         token = shown_pass(request, room)
         shown = waiting_room.read(token)
         if request.headers.get("last-event-id") == ENDED:
@@ -199,23 +199,23 @@ class PlaceRoutes:
         return self._watch(waiting_room, shown)
 
     async def leave_place(self, room: RoomName, request: HttpRequest) -> RoomPlace:
-        """Give up the place in line, or inside; the next one moves up. Who is nowhere stays there."""
-        waiting_room, token = await self._reception.room(room), shown_pass(request, room)
+        """Give up the place in line or inside; the next visitor moves up. Without a place, nothing happens."""
+        waiting_room, token = await self._waiting_rooms.room(room), shown_pass(request, room)
         await waiting_room.leave(token)
         return place_of(waiting_room, Standpoint(waiting_room.read(token).user, Nowhere(), None), None)
 
     async def renew_session(self, room: RoomName, request: HttpRequest) -> RoomPlace:
-        """Say that something was done inside: where less than half of the session is left, it is prolonged."""
-        waiting_room = await self._reception.room(room)
+        """Report activity inside: if less than half of the session is left, it is renewed."""
+        waiting_room = await self._waiting_rooms.room(room)
         return place_of(waiting_room, await waiting_room.renew(shown_pass(request, room)), None)
 
     async def show_draw(self, room: RoomName, request: HttpRequest) -> DrawView:
-        """Tell what is needed to check the draw; with a pass for the line also one's own number and place."""
+        """Show the values that verify the draw; with a pass for the line, also the visitor's number and place."""
         token, shown = find_pass(request, room), None
         if token is not None:
-            with suppress(PassExpired):  # a browser keeps its cookie for longer, and this is for everybody
-                shown = (await self._reception.room(room)).read(token)
-        status = await self._reception.status(room)
+            with suppress(PassExpired):  # a browser keeps its cookie longer, and these values are public
+                shown = (await self._waiting_rooms.room(room)).read(token)
+        status = await self._waiting_rooms.status(room)
         place = None if shown is None or status.seed is None else shown.place
         return DrawView(
             room=room,
@@ -228,12 +228,12 @@ class PlaceRoutes:
 
 
 def find_pass(request: Browser, room: str) -> str | None:
-    """The pass that a request shows; None where it shows none."""
+    """The pass of a request; None if it has none."""
     return request.headers.get(HEADER) or request.cookies.get(COOKIE.format(room=room)) or None
 
 
 def shown_pass(request: HttpRequest, room: str) -> str:
-    """The same; raise `PassRefused` where it shows none."""
+    """The pass of a request; raises `PassRefused` if it has none."""
     token = find_pass(request, room)
     if token is None:
         raise PassRefused("no pass was shown")
@@ -241,7 +241,7 @@ def shown_pass(request: HttpRequest, room: str) -> str:
 
 
 def place_of(room: WaitingRoom, found: Standpoint, pace: Pace | None) -> RoomPlace:
-    """As it is told."""
+    """The response for one place."""
     standing = found.standing
     ahead = standing.ahead if isinstance(standing, Waiting) else None
     return RoomPlace(
@@ -259,7 +259,7 @@ def place_of(room: WaitingRoom, found: Standpoint, pace: Pace | None) -> RoomPla
 
 
 def interval_of(pace: Pace, ahead: int) -> Interval:
-    """In seconds, to the tenth."""
+    """The estimated wait in seconds, rounded to tenths."""
     estimate = pace.wait(ahead)
     return Interval(
         soonest_s=round(estimate.soonest.total_seconds(), 1), latest_s=round(estimate.latest.total_seconds(), 1)
@@ -267,7 +267,7 @@ def interval_of(pace: Pace, ahead: int) -> Interval:
 
 
 def state_of(standing: Standing) -> State:
-    """In one word."""
+    """The name of a standing in the API."""
     match standing:
         case Waiting(ahead=None):
             return "drawing"

@@ -1,4 +1,4 @@
-"""`/v1/rooms`: waiting rooms, for operators and for the server of the shop. Routes of visitors are in `places`."""
+"""`/v1/rooms`: waiting rooms, for operators and for the shop's server. Routes of visitors are in `places`."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,9 +14,8 @@ from tidegate.http.callers import Role
 from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
-from tidegate.systems.waiting_room import Inside, Room, RoomPlan, RoomState, RoomStatus
+from tidegate.systems.waiting_room import Inside, Room, RoomPlan, RoomState, RoomStatus, WaitingRooms
 from tidegate.systems.waiting_room import RoomCensus as Census
-from tidegate.systems.waiting_room import WaitingRooms as Reception
 from tidegate.systems.waiting_room.api.places import SENT, Paces, RoomName, RoomPlace, place_of, shown_pass
 from tidegate.systems.waiting_room.model import (
     LONGEST_ROOM,
@@ -31,7 +30,7 @@ from tidegate.systems.waiting_room.tables import LONGEST_ENTRANCE, LONGEST_TITLE
 TAG = "rooms"
 _MOST_INVITED = 100
 _MOST_COUNTED = 200
-"""In the list: each room is one more question to the server."""
+"""Maximum number of rooms with counts in the list: each one is a request to the server."""
 
 NewName = Annotated[str, Meta(min_length=1, max_length=LONGEST_ROOM, pattern=f"^{ROOM_NAME}$")]
 User = Annotated[str, Meta(min_length=1, max_length=LONGEST_USER, extra_json_schema={"format": "user-name"})]
@@ -44,32 +43,32 @@ Title = Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format
 Address = Annotated[str, Meta(max_length=LONGEST_ENTRANCE, extra_json_schema={"format": "entrance"})]
 
 
-class Plan(Given, frozen=True, kw_only=True):
-    """What a room is made of."""
+class RoomPlanBody(Given, frozen=True, kw_only=True):
+    """The settings of a room."""
 
     capacity: Capacity
-    """How many may be inside at once."""
+    """Maximum number of visitors inside at once."""
     admit_per_second: Rate | None = None
-    """How many may come in per second, over any span of time; null: any number."""
+    """Maximum admissions per second, over any period; null: no limit."""
     session_s: Span = 600.0
-    """How long one may stay inside without doing anything."""
+    """How long a visitor may stay inside without activity."""
     longest_session_s: Span = 1800.0
-    """How long one may stay inside in all; not shorter than `session_s`."""
+    """How long a visitor may stay inside in total; at least `session_s`."""
     abandon_after_s: Span = 120.0
-    """Who waits and gives no sign of life for so long is dropped from the line."""
+    """A waiting visitor without a sign of life for this long is removed from the line."""
     log_length: LogLength = 0
-    """About how many steps the room's log keeps; 0: it keeps none."""
+    """Approximate number of steps that the room's log keeps; 0: no log."""
     title: Title = ""
-    """What people see; the room's name where it is empty."""
+    """The name that visitors see; by default the name of the room."""
     entrance: Address | None = None
-    """Where those go who were let in: an absolute http(s) address, or a path that begins with one slash."""
+    """Destination of admitted visitors: an absolute http(s) URL, or a path that begins with one slash."""
     anonymous: bool = False
-    """Whether the page takes in visitors nobody vouches for; else only those whom the shop's server brought."""
+    """Whether the page accepts anonymous visitors; otherwise only those that the shop's server adds."""
     puzzle_bits: PuzzleBits = 0
-    """Difficulty of the hash puzzle that the page's script solves before such a visitor may join; 0: none."""
+    """Difficulty of the hash puzzle that the page's script solves before an anonymous visitor may join; 0: none."""
 
     def read(self) -> RoomPlan:
-        """As the room understands it; raise `InvalidArgument`."""
+        """Convert to a `RoomPlan`; raises `InvalidArgument`."""
         return RoomPlan(
             capacity=self.capacity,
             admit_per_second=self.admit_per_second,
@@ -84,8 +83,8 @@ class Plan(Given, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def of(cls, plan: RoomPlan) -> "Plan":
-        """As it is told."""
+    def of(cls, plan: RoomPlan) -> "RoomPlanBody":
+        """The request body that corresponds to a `RoomPlan`."""
         return cls(
             capacity=plan.capacity,
             admit_per_second=plan.admit_per_second,
@@ -101,23 +100,23 @@ class Plan(Given, frozen=True, kw_only=True):
 
 
 class PlanChange(Given, frozen=True, kw_only=True):
-    """What is to be different; what is left out stays as it is."""
+    """Changes of a room's settings; omitted fields stay as they are."""
 
     capacity: Capacity | UnsetType = UNSET
     admit_per_second: Rate | UnsetType | None = UNSET
-    """Null takes the bound off."""
+    """Null removes the limit."""
     session_s: Span | UnsetType = UNSET
     longest_session_s: Span | UnsetType = UNSET
     abandon_after_s: Span | UnsetType = UNSET
     log_length: LogLength | UnsetType = UNSET
     title: Title | UnsetType = UNSET
     entrance: Address | UnsetType | None = UNSET
-    """Null takes it away."""
+    """Null removes the destination."""
     anonymous: bool | UnsetType = UNSET
     puzzle_bits: PuzzleBits | UnsetType = UNSET
 
     def read(self) -> dict[str, Any]:
-        """The fields of a `RoomPlan` that are named."""
+        """The named fields, as arguments of a `RoomPlan`."""
         named = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
         return {
             name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
@@ -126,86 +125,86 @@ class PlanChange(Given, frozen=True, kw_only=True):
 
 
 class NewRoom(Given, frozen=True, kw_only=True):
-    """A name, and what the room is made of."""
+    """The name and settings of a new room."""
 
     name: NewName
-    """It stands in addresses."""
-    plan: Plan
+    """The name, which is part of URLs."""
+    plan: RoomPlanBody
 
 
 class Opening(Given, frozen=True, kw_only=True):
-    """When people are let in."""
+    """When visitors are admitted."""
 
     opens_at: datetime | None = None
-    """The start: whoever comes before takes part in a draw. Now, where it is left out."""
+    """The start; visitors that join before it take part in a draw. Default: now."""
 
 
 class Deletion(Given, frozen=True, kw_only=True):
-    """How a room is deleted."""
+    """Options of a deletion."""
 
     force: bool = False
-    """Whether it is deleted while visitors are inside: they cannot buy any more."""
+    """Delete the room even if visitors are inside; they cannot buy any more."""
 
 
 class RoomDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a room."""
+    """The result of a deletion."""
 
     deleted: str
-    """Its name."""
+    """The name of the deleted room."""
 
 
 class Invited(Given, frozen=True, kw_only=True):
-    """Who need not wait."""
+    """Users that are admitted without waiting."""
 
     users: Annotated[list[User], Meta(min_length=1, max_length=_MOST_INVITED)]
 
 
 class Arrival(Given, frozen=True, kw_only=True):
-    """Whom the shop vouches for."""
+    """A user that the shop's server adds to the line."""
 
     user: User
     shown: str | None = msgspec.field(default=None, name="pass")
-    """The pass that the user was last given, where he has one: it brings an old place back."""
+    """The pass that was last issued to the user, if any: it restores the previous place."""
 
     def __repr__(self) -> str:
         return f"Arrival(user={self.user!r})"
 
 
 class RoomRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A room."""
+    """A room without counts."""
 
     name: str
     state: RoomState
     opens_at: datetime | None
-    """The start; null before the first opening."""
-    plan: Plan
+    """The start; null before the room was opened for the first time."""
+    plan: RoomPlanBody
     commitment: str
     """The SHA-256 of the seed of its draw."""
 
 
 class RoomView(RoomRow, frozen=True, kw_only=True):
-    """A room, and how many are where."""
+    """A room with the number of visitors in each state."""
 
     seed: str | None
-    """That of its draw, once the start has come."""
+    """The seed of its draw, after the start."""
     census: Census
 
 
 class Headcount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many are where; as a census, without what changes while nobody moves."""
+    """Number of visitors in each state, without values that change while no visitor moves."""
 
     waiting: int
     entering: int
     active: int
     guests: int
-    """Of those on the way or inside, how many do not count against the capacity."""
+    """Visitors entering or inside that do not count against the capacity."""
 
 
 class ListedRoom(RoomRow, frozen=True, kw_only=True):
     """A room in the list."""
 
     census: Headcount | None
-    """How many are where; null where that cannot be found out now, and beyond the first 200 rooms that are open."""
+    """Number of visitors; null while the server is unavailable, and after the first 200 open rooms."""
 
 
 class RoomList(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,30 +213,30 @@ class RoomList(msgspec.Struct, frozen=True, kw_only=True):
     rooms: list[ListedRoom]
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of named users."""
+class AdmittedUsers(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of admitting users."""
 
     admitted: int
-    """How many of them were not inside before."""
+    """Number of users that were not inside before."""
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody is inside."""
+class PassChecked(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a successful pass check: the user is inside."""
 
     room: str
     user: str
     left_ms: int
-    """How long the session lasts if nothing prolongs it."""
+    """Remaining time of the session unless it is renewed."""
 
 
 class RoomRoutes:
-    """Routes for operators and for the server of the shop."""
+    """Routes for operators and for the shop's server."""
 
-    def __init__(self, reception: Reception, paces: Paces) -> None:
-        self._reception, self._paces = reception, paces
+    def __init__(self, waiting_rooms: WaitingRooms, paces: Paces) -> None:
+        self._waiting_rooms, self._paces = waiting_rooms, paces
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with rooms."""
+        """The routes of rooms."""
         place, conflict = "/v1/rooms/{room}", (ProblemType.CONFLICT,)
         return [
             route("GET", "/v1/rooms", self.list_rooms, TAG),
@@ -266,92 +265,94 @@ class RoomRoutes:
                 self.check_pass,
                 TAG,
                 problems=(ProblemType.NOT_ACTIVE, ProblemType.PASS_REFUSED),
-                role=Role.READ,  # it only asks; it is a POST because a pass has no business in an address
+                role=Role.READ,  # it only reads; it is a POST because a pass must not be part of a URL
                 is_chatter=True,
                 sent=SENT,
             ),
         ]
 
     async def list_rooms(self) -> RoomList:
-        """List all rooms, and how many wait and are inside."""
-        rooms = await self._reception.everything()
+        """List all rooms, with the number of visitors waiting and inside."""
+        rooms = await self._waiting_rooms.everything()
         counted = [room.name for room in sorted(rooms, key=_is_closed)[:_MOST_COUNTED]]
-        found = dict(zip(counted, await self._reception.censuses(counted), strict=True))
-        return RoomList(rooms=[ListedRoom(**_row_of(room), census=_heads(found.get(room.name))) for room in rooms])
+        found = dict(zip(counted, await self._waiting_rooms.censuses(counted), strict=True))
+        return RoomList(
+            rooms=[ListedRoom(**_row_of(room), census=_headcount_of(found.get(room.name))) for room in rooms]
+        )
 
     async def create_room(self, body: NewRoom) -> Response[RoomView]:
-        """Make a room. It is closed until it is opened; the hash of its seed is public from now on."""
-        await self._reception.create(body.name, body.plan.read())
+        """Create a room. It is closed until it is opened; the hash of its seed is public from now on."""
+        await self._waiting_rooms.create(body.name, body.plan.read())
         return Response(await self._view(body.name), headers={"Location": f"/v1/rooms/{body.name}"})
 
     async def show_room(self, room: RoomName) -> RoomView:
-        """Show one room: its rules, and how many wait and are inside."""
+        """Show one room: its settings, and the number of visitors waiting and inside."""
         return await self._view(room)
 
     async def amend_room(self, room: RoomName, body: PlanChange) -> RoomView:
-        """Change what is named of a room's plan, also during a sale; the rest stays as it is.
+        """Change the named settings of a room, also during a sale; the others stay as they are.
 
-        A smaller capacity sends nobody out. Sessions that have begun end when they would have.
+        A smaller capacity removes no visitor. Sessions keep their end.
         """
-        await self._reception.amend(room, body.read())
+        await self._waiting_rooms.amend(room, body.read())
         return await self._view(room)
 
-    async def alter_room(self, room: RoomName, body: Plan) -> RoomView:
-        """Give a room another plan as a whole: what is not named goes back to its default.
+    async def alter_room(self, room: RoomName, body: RoomPlanBody) -> RoomView:
+        """Replace all settings of a room; omitted fields get their defaults.
 
-        To change one thing only, use PATCH.
+        Use PATCH to change single settings.
         """
-        await self._reception.alter(room, body.read())
+        await self._waiting_rooms.alter(room, body.read())
         return await self._view(room)
 
     async def delete_room(self, room: RoomName, query: Deletion) -> RoomDeleted:
         """Delete a closed room with its line and the records of its admissions. It cannot be undone."""
-        await self._reception.delete(room, force=query.force)
+        await self._waiting_rooms.delete(room, force=query.force)
         return RoomDeleted(deleted=room)
 
     async def open_room(self, room: RoomName, body: Opening = Opening()) -> RoomView:  # noqa: B008 - it is frozen
-        """Let people come; and in, from the start on. A start that has come stays."""
+        """Let visitors join, and admit them from the start on. A start that has passed is not changed."""
         if body.opens_at is not None and body.opens_at.tzinfo is None:
             raise Trouble(ProblemType.INVALID, "opens_at: it must have a time zone", field="opens_at")
-        await self._reception.open(room, body.opens_at)
+        await self._waiting_rooms.open(room, body.opens_at)
         return await self._view(room)
 
     async def close_room(self, room: RoomName) -> RoomView:
-        """Let nobody come, and nobody in. Who waits keeps his place, who is inside stays."""
-        await self._reception.close(room)
+        """Stop joining and admission. Waiting visitors keep their places, and visitors inside stay."""
+        await self._waiting_rooms.close(room)
         return await self._view(room)
 
-    async def admit_users(self, room: RoomName, body: Invited) -> Admitted:
-        """Let named users in at once, beside the capacity, whether they wait or not."""
-        return Admitted(admitted=await (await self._reception.room(room)).invite(body.users))
+    async def admit_users(self, room: RoomName, body: Invited) -> AdmittedUsers:
+        """Admit the named users at once, regardless of the capacity, whether they wait or not."""
+        return AdmittedUsers(admitted=await (await self._waiting_rooms.room(room)).invite(body.users))
 
     async def bring_user(self, room: RoomName, body: Arrival) -> RoomPlace:
-        """Bring a user whom the shop vouches for: he joins the line, or is told where he stands already.
+        """Add a user to the line, or show the place that the user has already.
 
-        The answer has a pass, which belongs to the user alone: hand it to him, and to nobody else. While the server of
-        the line is away this is refused with 503; nobody loses a place by that.
+        The response has a pass, which belongs to this user: send it only to them. While the server of the line is
+        unavailable, the response is 503 and no place is lost.
         """
-        waiting_room = await self._reception.room(room)
+        waiting_room = await self._waiting_rooms.room(room)
         answer = await waiting_room.join(body.user, body.shown)
         return place_of(waiting_room, answer, await self._paces.of(waiting_room))
 
-    async def check_pass(self, room: RoomName, request: HttpRequest) -> Checked:
-        """Check a pass at the door: quick, and not binding.
+    async def check_pass(self, room: RoomName, request: HttpRequest) -> PassChecked:
+        """Check the pass of an arriving user: quick, and not binding.
 
-        Only who is inside by just this pass is let through. While the server of the line is away the database is
-        asked. Before something is sold, check again in the transaction that sells it; the guide shows how.
+        Only the pass with which the user is inside is accepted. While the server of the line is unavailable, the
+        database is read. Check again in the transaction that sells something; the guide shows how.
         """
-        waiting_room = await self._reception.room(room)
+        waiting_room = await self._waiting_rooms.room(room)
         answer = await waiting_room.check(shown_pass(request, room))
         left_ms = answer.standing.left_ms if isinstance(answer.standing, Inside) else 0
-        return Checked(room=room, user=answer.user, left_ms=left_ms)
+        return PassChecked(room=room, user=answer.user, left_ms=left_ms)
 
     async def _view(self, name: str) -> RoomView:
-        status = await self._reception.status(name)
+        status = await self._waiting_rooms.status(name)
         return RoomView(**_row_of(status), seed=status.seed, census=status.census)
 
 
-def _heads(census: Census | None) -> Headcount | None:
+def _headcount_of(census: Census | None) -> Headcount | None:
     return None if census is None else msgspec.convert(census, Headcount, from_attributes=True)
 
 
@@ -364,6 +365,6 @@ def _row_of(room: Room | RoomStatus) -> dict[str, Any]:
         "name": room.name,
         "state": room.state,
         "opens_at": room.opens_at,
-        "plan": Plan.of(room.plan),
+        "plan": RoomPlanBody.of(room.plan),
         "commitment": room.commitment,
     }

@@ -1,4 +1,4 @@
-"""The files of the page: named after their contents, so that a browser asks for each only once."""
+"""Static files of the page, named after their contents, so that browsers cache them permanently."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ _FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
 
 
 class Assets:
-    """All of them, read once."""
+    """All files, read once."""
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[bytes, str]] = {}
@@ -28,12 +28,12 @@ class Assets:
                 self._answers[name] = content, _KINDS[path.suffix]
 
     def address(self, file: str) -> str:
-        """Where a file is, as seen from the page of a room."""
+        """The URL of a file, relative to the page of a room."""
         return f"{FOLDER}/{self._names[file]}"
 
     def answer(self, name: str) -> HttpResponse:
-        """A file by the name that it has outside."""
+        """Serve a file by its versioned name."""
         found = self._answers.get(name)
         if found is None:
-            raise Trouble(ProblemType.NOT_FOUND, "there is no such file; the page knows the names")
+            raise Trouble(ProblemType.NOT_FOUND, "there is no such file; the page has the current names")
         return Response(found[0], media_type=found[1], headers=_FOR_EVER)

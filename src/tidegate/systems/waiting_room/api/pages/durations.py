@@ -1,4 +1,4 @@
-"""Spans of time, in words that people use."""
+"""Durations in words."""
 
 import math
 from datetime import timedelta
@@ -9,12 +9,12 @@ from tidegate.systems.waiting_room.api.pages.texts import Language, say
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _IN_HOURS_FROM_S = 90 * _MINUTE
 _FINE_MINUTES = 20
-"""Above it minutes are told by fives: more would promise what nobody knows."""
+"""Above this, minutes are rounded to multiples of five, because estimates are not more exact."""
 _LONGEST_HOURS = 12
 
 
 def span(language: Language, length: timedelta) -> str:
-    """A length of time in one unit, never longer than it is."""
+    """A duration in one unit, rounded down."""
     seconds = max(0, math.floor(length.total_seconds()))
     for unit, size, least in (("days", _DAY, 2 * _DAY), ("hours", _HOUR, 2 * _HOUR), ("minutes", _MINUTE, 2 * _MINUTE)):
         if seconds >= least or (seconds == size and unit != "days"):
@@ -23,7 +23,7 @@ def span(language: Language, length: timedelta) -> str:
 
 
 def wait(language: Language, estimate: Estimate | None, *, is_paused: bool = False) -> str:
-    """How long it will take, as an interval that is no more exact than what is known.
+    """The estimated wait as an interval, no more exact than the estimate.
 
     `wait` in waiting.js does the same; a test compares them.
     """
@@ -46,7 +46,7 @@ def wait(language: Language, estimate: Estimate | None, *, is_paused: bool = Fal
 
 
 def _rounded(shortest: float, longest: float, step: int) -> tuple[int, int]:
-    """Outwards, to whole steps."""
+    """Round an interval outwards to whole steps."""
     return math.floor(shortest / step) * step, math.ceil(longest / step) * step
 
 

@@ -1,4 +1,4 @@
-"""What the waiting page shows: one of a few states, which follow from the room, the pass and the place in line."""
+"""State of the waiting page, derived from the room, the pass and the place in line."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -11,62 +11,62 @@ from tidegate.systems.waiting_room.passes import VisitorPass as Pass
 
 _SOON_S, _LATER_S, _MOST_S = 5, 15, 30
 _NEAR = 100
-"""Whoever has fewer before him is told sooner that they became fewer."""
+"""Visitors with a position up to this are refreshed more often."""
 
 
 class PageState(StrEnum):
-    """Everything that the page can show."""
+    """All states of the page."""
 
-    JOIN = "join"  # has no place, and may have one
-    DRAWING = "drawing"  # has come before the start
+    JOIN = "join"  # has no place, and may join
+    DRAWING = "drawing"  # joined before the start
     WAITING = "waiting"  # has a place
-    ENTERING = "entering"  # on the way in
-    INSIDE = "inside"  # let in; is sent to the entrance where there is one
+    ENTERING = "entering"  # is being admitted
+    INSIDE = "inside"  # admitted; redirected to the entrance if there is one
     OVER = "over"  # was inside
-    LAPSED = "lapsed"  # had a place, and was away for too long
-    LEFT = "left"  # has given the place up
-    CLOSED = "closed"  # nobody may join
-    UNINVITED = "uninvited"  # only the shop brings people here
-    UNAVAILABLE = "unavailable"  # nobody can say
-    ABSENT = "absent"  # there is no such room
-    THROTTLED = "throttled"  # too many have joined from this address
+    LAPSED = "lapsed"  # lost the place after being away too long
+    LEFT = "left"  # gave the place up
+    CLOSED = "closed"  # joining is not possible
+    UNINVITED = "uninvited"  # only the shop adds visitors
+    UNAVAILABLE = "unavailable"  # the server of the line is unavailable
+    ABSENT = "absent"  # the room does not exist
+    THROTTLED = "throttled"  # too many visitors joined from this address
 
 
 LIVE = (PageState.DRAWING, PageState.WAITING, PageState.ENTERING)
-"""These follow one another while somebody looks on."""
+"""States that change while the page is open."""
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request found."""
+    """The facts that one request found."""
 
     room: Room
     shown: Pass | None
-    """The pass that was shown, also one whose time is over; None for one that was not ours."""
+    """The pass of the request, also an expired one; None if it was not issued by this room."""
     is_good: bool
-    """Whether the pass can be used."""
+    """Whether the pass is valid."""
     standing: Standing
     waiting: int
     """The length of the line."""
     opens_in_ms: int
     estimate: Estimate | None = None
     token: str | None = None
-    """The pass to show from now on."""
+    """The new pass."""
     has_left: bool = False
-    """Just now, by his own will."""
+    """Whether the visitor has just given up the place."""
 
     @property
     def can_join(self) -> bool:
-        """Whether a place can be had: by anybody, or by somebody whom the shop has brought."""
+        """Whether a place can be taken: by any visitor, or by a visitor that the shop added."""
         return self.room.state is RoomState.OPEN and (self.room.plan.anonymous or self.is_good)
 
     @property
     def joins_as_visitor(self) -> bool:
-        """Whether a place is given to an anonymous visitor."""
+        """Whether joining creates an anonymous visitor."""
         return self.can_join and not self.is_good
 
     @property
     def state(self) -> PageState:
-        """What is to be shown."""
+        """The state to show."""
         match self.standing:
             case Waiting(ahead=None):
                 return PageState.DRAWING
@@ -94,20 +94,20 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> int | None:
-        """In the line; the first is next."""
+        """Position in line, starting at 1."""
         ahead = self.standing.ahead if isinstance(self.standing, Waiting) else None
         return None if ahead is None else ahead + 1
 
 
 def title_of(room: Room) -> str:
-    """What people know the room by."""
+    """The name of the room that visitors see."""
     return room.plan.title or room.name
 
 
 def again_s(state: PageState, view: PageView | None) -> int | None:
-    """After how many seconds the page is to be asked for again, where nothing tells a browser what is new.
+    """Seconds until the page reloads itself, if the browser receives no events; None for no reload.
 
-    Soon enough to be a sign of life, and to be let in without a delay.
+    Short enough to be a sign of life, and to enter without delay.
     """
     match state:
         case PageState.ENTERING:
@@ -128,5 +128,5 @@ def again_s(state: PageState, view: PageView | None) -> int | None:
 
 
 def progress(first: int, position: int) -> float:
-    """How much of the way is done by somebody who began at the place `first`, in per cent."""
+    """Progress in per cent from the place `first` to admission."""
     return round(100 * (1 - position / (first + 1)), 1)

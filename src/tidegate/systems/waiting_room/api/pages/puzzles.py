@@ -1,8 +1,8 @@
 """A hash puzzle that a browser solves before it may join a line: proof of work against scripts that join in masses.
 
-The challenge follows from the signed cookie of one visitor, so nothing is stored, and a solution is worth one place:
+The challenge is derived from the signed cookie of one visitor, so nothing is stored, and a solution is worth one place:
 
-    sha256(f"{challenge}:{solution}") begins with so many zero bits
+    sha256(f"{challenge}:{solution}") starts with the required number of zero bits
 
 `solve` in puzzle.js does the same; a test compares them.
 """
@@ -18,12 +18,12 @@ LONGEST_SOLUTION = 16
 
 
 def challenge_of(visitor: str) -> str:
-    """The challenge for a visitor, from the text of the visitor's cookie. Short: all is hashed in one block."""
+    """The challenge for a visitor, from the value of the visitor's cookie. Short, so that one hash block suffices."""
     return hashlib.sha256(b"tidegate/puzzle/" + visitor.encode()).hexdigest()[:_CHALLENGE_DIGITS]
 
 
 def is_solved(challenge: str, solution: str, bits: int) -> bool:
-    """Whether a solution is right."""
+    """Whether a solution is correct."""
     if bits == 0:
         return True
     if not solution.isascii() or not solution.isdigit() or len(solution) > LONGEST_SOLUTION:

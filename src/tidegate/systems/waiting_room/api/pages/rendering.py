@@ -24,13 +24,13 @@ _POLICY = (
 )
 _SITE = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?(?=[/?#]|$)")
 _HEADERS = {
-    # With none at all a browser would not tell us that a form is from our own page.
+    # With no-referrer, a browser would not show that a form was sent from this page.
     "referrer-policy": "same-origin",
     "vary": "Accept-Language, Cookie",
 }
 _STATUSES = {PageState.ABSENT: 404, PageState.UNAVAILABLE: 503, PageState.THROTTLED: 429}
 _SPOKEN = ("wait.", "waiting.", "entering.title", "drawing.title")
-"""What the script of the page has to say."""
+"""Prefixes of the texts that the script of the page uses."""
 
 
 class PageRenderer:
@@ -51,7 +51,7 @@ class PageRenderer:
         self._texts = {language: _spoken(language) for language in LANGUAGES}
 
     def page(self, view: PageView, language: Language, start: int | None, challenge: str = "") -> HttpResponse:
-        """What was seen; `start` is where its progress begins, `challenge` what is to be solved before one may join."""
+        """Render a view; `start` is the place of 0 % progress, `challenge` the puzzle to solve before joining."""
         plan, state = view.room.plan, view.state
         values = {
             "title": title_of(view.room),
@@ -70,7 +70,7 @@ class PageRenderer:
         return self._render(state, view.room.name, language, values, view=view, start=start, challenge=challenge)
 
     def throttled(self, room: str, language: Language, title: str, wait_s: int) -> HttpResponse:
-        """Too many have joined from this address."""
+        """Render the page for an address from which too many visitors joined."""
         response = self.without_view(PageState.THROTTLED, room, language, title, span=timedelta(seconds=wait_s))
         response.headers["retry-after"] = str(wait_s)
         return response
@@ -78,7 +78,7 @@ class PageRenderer:
     def without_view(
         self, state: PageState, room: str, language: Language, title: str = "", *, span: timedelta = timedelta()
     ) -> HttpResponse:
-        """What can be said where nothing was seen."""
+        """Render a state that needs no view."""
         values = {
             "title": title,
             "heading": f"{state}.title",
@@ -101,14 +101,14 @@ class PageRenderer:
         start: int | None = None,
         challenge: str = "",
     ) -> HttpResponse:
-        def told(key: str, number: int | None = None, **filled: object) -> str:
+        def text_of(key: str, number: int | None = None, **filled: object) -> str:
             return say(language, key, number, **filled)
 
         room, again = quote(room), again_s(state, view)
         here = f"./{room}?lang={language}"
-        heading = told(values["heading"] if state not in (*LIVE, PageState.INSIDE) else f"{state}.title")
+        heading = text_of(values["heading"] if state not in (*LIVE, PageState.INSIDE) else f"{state}.title")
         if view is not None and view.position is not None:
-            heading = told("waiting.tab", view.position)
+            heading = text_of("waiting.tab", view.position)
         given = {
             "language": language,
             "title": values["title"],
@@ -130,7 +130,7 @@ class PageRenderer:
         }
         html = self._template.render(
             **values,
-            say=told,
+            say=text_of,
             page_state=state.value,
             room=room,
             language=language,
@@ -150,8 +150,8 @@ class PageRenderer:
 
 
 def _policy(entrance: str | None) -> str:
-    """What the page may do. Who is let in while he presses the button is sent to the shop by what follows the form,
-    which a browser allows only where the page did."""
+    """The content security policy. It allows forms to redirect to the shop, because a visitor admitted while
+    sending the form is redirected there, and browsers check `form-action` for redirects too."""
     site = _SITE.match(entrance or "")
     return _POLICY.format(shop=f" {site[0]}" if site else "")
 
@@ -169,7 +169,7 @@ def _waiting(view: PageView, language: Language, start: int | None) -> dict[str,
         "position": f"{position:,}",
         "progress": progress(start or position, position),
         "estimate": durations.wait(language, view.estimate, is_paused=view.room.is_paused),
-        "behind": say(language, "waiting.people", behind) if behind > 0 else say(language, "waiting.nobody"),
+        "behind": say(language, "waiting.people", behind) if behind > 0 else say(language, "waiting.none"),
     }
 
 
@@ -179,7 +179,7 @@ def _inside(view: PageView, language: Language) -> dict[str, Any]:
 
 
 def _outside(view: PageView, language: Language) -> dict[str, Any]:
-    """For those who are neither in line nor inside."""
+    """Values for visitors that are neither in line nor inside."""
     state = view.state
     heading, lead, join = f"{state}.title", f"{state}.lead", "join.again"
     if state is PageState.JOIN:
@@ -195,5 +195,5 @@ def _outside(view: PageView, language: Language) -> dict[str, Any]:
         "lead": say(language, lead, span=span) if lead in TEXTS[language] else "",
         "join": join,
         "can_join": view.can_join,
-        "count": say(language, "join.count", view.waiting) if view.waiting else say(language, "join.nobody"),
+        "count": say(language, "join.count", view.waiting) if view.waiting else say(language, "join.none"),
     }

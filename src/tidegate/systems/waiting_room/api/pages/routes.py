@@ -1,7 +1,7 @@
-"""`/rooms/{room}`: the waiting page, and the two things that can be done there without a script.
+"""`/rooms/{room}`: the waiting page, and its two actions without a script.
 
-Addresses in it are relative, so that it works wherever it is mounted. Nothing that decides where somebody goes comes
-from the request: the entrance stands in the room's plan.
+Links are relative, so that the page works wherever it is mounted. No redirect destination comes from the request: the
+entrance is part of the room's settings.
 """
 
 import asyncio
@@ -42,9 +42,7 @@ from tidegate.systems.waiting_room import (
     RoomClosed,
     Standing,
     WaitingRoom,
-)
-from tidegate.systems.waiting_room import (
-    WaitingRooms as Reception,
+    WaitingRooms,
 )
 from tidegate.systems.waiting_room.api.pages import cookies
 from tidegate.systems.waiting_room.api.pages.assets import FOLDER, Assets
@@ -60,40 +58,40 @@ from tidegate.systems.waiting_room.passes import VisitorPass as Pass
 TAG = "waiting page"
 _HTML = "text/html; charset=utf-8"
 _WITHIN_S = 5.0
-"""Who waits for the page is rather told that nobody can say than shown nothing."""
-_AWAY = (Unavailable, TimeoutError)
+"""Time limit for reading the line; then the page says that the line is unavailable."""
+_UNAVAILABLE_ERRORS = (Unavailable, TimeoutError)
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How the page is to be shown. Whoever follows a link to it is let through with whatever was hung on the link."""
+    """Query parameters of the page. Unknown parameters are ignored, because links may have additional ones."""
 
     lang: str | None = None
-    """`en` or `ko`; else what the browser asks for."""
+    """`en` or `ko`; by default the browser's language."""
     shown: str | None = msgspec.field(default=None, name="pass")
-    """A pass that the shop got for this visitor."""
+    """A pass that the shop received for this visitor."""
     left: str | None = None
-    """He has just left."""
+    """Set after the visitor has left."""
 
 
 class PageForm(Given, frozen=True, kw_only=True):
-    """What the buttons send."""
+    """The form fields of the page."""
 
     do: Literal["join", "leave"]
     proof: Annotated[str, msgspec.Meta(max_length=LONGEST_SOLUTION)] = ""
-    """The solution of the puzzle, where the room has one."""
+    """The solution of the puzzle, if the room has one."""
 
 
 class PageRoutes:
     """Routes of the waiting page."""
 
-    def __init__(self, reception: Reception, paces: Paces, settings: HttpSettings | None = None) -> None:
-        self._reception, self._paces, self._assets = reception, paces, Assets()
+    def __init__(self, waiting_rooms: WaitingRooms, paces: Paces, settings: HttpSettings | None = None) -> None:
+        self._waiting_rooms, self._paces, self._assets = waiting_rooms, paces, Assets()
         self._renderer = PageRenderer(self._assets)
         settings = settings or HttpSettings()
-        self._addresses, self._throttle = ClientAddresses(settings), _throttle(reception.valkey, settings)
+        self._addresses, self._throttle = ClientAddresses(settings), _throttle(waiting_rooms.valkey, settings)
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What a browser asks for."""
+        """The routes of the page and its files."""
         page = "/rooms/{room}"
         return [
             route("GET", page, self.show_page, TAG, media_types=(_HTML,), is_open=True, is_page=True, is_chatter=True),
@@ -104,31 +102,31 @@ class PageRoutes:
         ]
 
     async def show_asset(self, file: str) -> HttpResponse:
-        """A file of the page."""
+        """Serve a file of the page."""
         return self._assets.answer(file)
 
     async def show_page(self, room: str, query: PageQuery, request: HttpRequest) -> HttpResponse:
-        """Show somebody where he stands; to ask is a sign of life."""
+        """Show a visitor their place; each request is a sign of life."""
         language, found = language_of(query.lang, request.headers.get("accept-language", "")), None
         try:
             async with asyncio.timeout(_WITHIN_S):
-                found = await self._reception.room(require_room(room))
+                found = await self._waiting_rooms.room(require_room(room))
                 if query.shown is not None:
                     return _take_pass(found, query.shown, request)
                 view = await self._read_view(found, find_pass(request, room), may_join=not is_for_head(request.scope))
         except (NotFound, InvalidArgument):
             return self._renderer.without_view(PageState.ABSENT, room, language)
-        except _AWAY:
+        except _UNAVAILABLE_ERRORS:
             return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
         return self._shown(found, msgspec.structs.replace(view, has_left=query.left is not None), language, request)
 
     async def act_on_page(self, room: str, query: PageQuery, body: PageForm, request: HttpRequest) -> HttpResponse:
-        """Join the line, or leave it; then show the page."""
+        """Join or leave the line, then redirect to the page."""
         token, found = find_pass(request, room), None
         language = language_of(query.lang, request.headers.get("accept-language", ""))
         try:
             async with asyncio.timeout(_WITHIN_S):
-                found = await self._reception.room(require_room(room))
+                found = await self._waiting_rooms.room(require_room(room))
                 if body.do == "join":
                     return await self._join(found, token, body.proof, request)
                 return await self._leave(found, token, request)
@@ -136,7 +134,7 @@ class PageRoutes:
             return _see(room, request)
         except _Throttled as error:
             return self._renderer.throttled(room, language, _title(found), error.wait_s)
-        except _AWAY:
+        except _UNAVAILABLE_ERRORS:
             return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
 
     def _shown(self, room: WaitingRoom, view: PageView, language: Language, request: HttpRequest) -> HttpResponse:
@@ -182,9 +180,9 @@ class PageRoutes:
         return response
 
     async def _arrive(self, user: str, request: HttpRequest) -> None:
-        """Count an anonymous visitor; raise `_Throttled` where the address has brought too many.
+        """Count an anonymous visitor; raises `_Throttled` if too many joined from the same address.
 
-        The count is kept in Valkey, like the line: while Valkey is away, joining fails.
+        The count is kept in Valkey, like the line: while Valkey is unavailable, joining fails.
         """
         if self._throttle is None:
             return
@@ -198,13 +196,13 @@ class PageRoutes:
             if token is not None:
                 await room.leave(token)
         except PassRefused:
-            pass  # nowhere is where he wants to be
+            pass  # without a valid pass the visitor has no place to leave
         response = _see(room.name, request, left="1")
         cookies.forget(response, request, room.name)
         return response
 
     async def _crowd(self, room: WaitingRoom, token: str | None, shown: Pass | None) -> Crowd:
-        """The line, and whoever looks at it. Who is inside gets in also while the line cannot be looked at."""
+        """Read the line and the visitor's standing. Visitors inside are found in SQL while the line is unavailable."""
         try:
             return await room.look_at([] if shown is None else [shown.user])
         except ValkeyUnavailable:
@@ -250,7 +248,7 @@ def _throttle(valkey: Valkey, settings: HttpSettings) -> Throttle | None:
 
 
 def _visitor(room: WaitingRoom, request: HttpRequest) -> str | None:
-    """The visitor's text that a browser keeps; None where it has none that is good."""
+    """The visitor cookie of a browser; None if it is missing or invalid."""
     text = request.cookies.get(cookies.visitor_cookie(room.name))
     try:
         if text is not None:
@@ -265,7 +263,7 @@ def _has_solved(visitor: str | None, proof: str, bits: int) -> bool:
 
 
 async def _regained(room: WaitingRoom, user: str, token: str | None) -> Standing:
-    """Who is not in line, although he was a moment ago, was forgotten by the server: he has his place again."""
+    """Restore the place of a visitor with a valid pass that the server has lost."""
     try:
         return (await room.join(user, token)).standing
     except RoomClosed:
@@ -273,9 +271,9 @@ async def _regained(room: WaitingRoom, user: str, token: str | None) -> Standing
 
 
 def _take_pass(room: WaitingRoom, token: str, request: HttpRequest) -> HttpResponse:
-    """A pass from the shop is kept, and taken out of the address: it is nobody else's business.
+    """Move a pass that the shop sent from the URL to the cookie, so that it is not exposed.
 
-    Nobody is asked for this, so it is kept also while the server of the line is away.
+    This reads no server, so the pass is kept while the server of the line is unavailable too.
     """
     response = _see(room.name, request)
     with suppress(PassRefused):
@@ -289,7 +287,7 @@ def _title(room: WaitingRoom | None) -> str:
 
 
 def _read(room: WaitingRoom, token: str | None) -> tuple[Pass | None, bool]:
-    """What a pass says, and whether it can be used."""
+    """The contents of a pass, and whether it is valid."""
     try:
         return (None, False) if token is None else (room.read(token), True)
     except PassExpired as late:
@@ -299,7 +297,7 @@ def _read(room: WaitingRoom, token: str | None) -> tuple[Pass | None, bool]:
 
 
 def _see(room: str, request: HttpRequest, **query: str) -> HttpResponse:
-    """Show the page next, in the same language."""
+    """Redirect to the page, in the same language."""
     wanted = request.query_params.get("lang")
     language = {} if wanted is None else {"lang": language_of(wanted, "")}
     given = "&".join(f"{name}={value}" for name, value in {**language, **query}.items())

@@ -1,7 +1,7 @@
-// Solves the puzzle of a line in a thread of its own: find a number so that
+// Web worker that solves the puzzle of a line: it finds a number so that
 //   sha256(`${challenge}:${number}`)
-// begins with so many zero bits. The browser's own SHA-256 exists on secure pages only, and answers one question at a
-// time; the text fits into one block, so it is computed here (FIPS 180-4).
+// starts with the required number of zero bits. The browser's SHA-256 exists on secure pages only and is asynchronous
+// per hash; the text fits into one block, so the hash is computed here (FIPS 180-4).
 
 const CONSTANTS = new Uint32Array(64);
 const INITIAL = new Uint32Array(8);

@@ -1,8 +1,7 @@
-// Keeps the waiting page up to date: one stream of events while it can be had, else a question now and then.
+// Keeps the waiting page up to date through a stream of events, or by polling while the stream is unavailable.
 //
-// The server has rendered everything; without this file the page reloads itself instead. What happens here:
-// the numbers of somebody who waits are replaced where they stand, and whatever changes more than numbers is
-// rendered by the server again.
+// The server renders the page; without this script the page reloads itself. This script replaces numbers in place;
+// any other change makes the server render the page again.
 
 const AGAIN_LEAST_S = 4;
 const AGAIN_MOST_S = 30;
@@ -17,7 +16,7 @@ const LONGEST_HOURS = 12;
 
 const grouped = new Intl.NumberFormat("en");
 
-/** A text of the table that the server sent. */
+/** Formats a text of the table that the server sent. */
 export function say(texts, language, key, n = null, values = {}) {
   let text = texts[key];
   if (typeof text !== "string") text = text[new Intl.PluralRules(language).select(n)] ?? text.other;
@@ -25,25 +24,25 @@ export function say(texts, language, key, n = null, values = {}) {
   return text.replace(/\{(\w+)\}/g, (_, name) => filled[name]);
 }
 
-/** How long it will take, in words: the same as `wait` in words.py, which a test compares with this. */
+/** The estimated wait in words: the same as `wait` in durations.py; a test compares the two. */
 export function wait(texts, language, estimate, isPaused = false) {
-  const told = (key, n, values) => say(texts, language, key, n, values);
-  if (isPaused) return told("wait.paused");
-  if (!estimate) return told("wait.unknown");
+  const text = (key, n, values) => say(texts, language, key, n, values);
+  if (isPaused) return text("wait.paused");
+  if (!estimate) return text("wait.unknown");
   const { soonest_s, latest_s } = estimate;
-  if (latest_s < 60) return told("wait.moment");
+  if (latest_s < 60) return text("wait.moment");
   const rounded = (unit, step) => [Math.floor(soonest_s / unit / step) * step, Math.ceil(latest_s / unit / step) * step];
   const interval = (unit, from, to) => {
-    if (from === 0) return told(`wait.within.${unit}`, to);
-    return from === to ? told(`wait.about.${unit}`, to) : told(`wait.between.${unit}`, to, { from: grouped.format(from) });
+    if (from === 0) return text(`wait.within.${unit}`, to);
+    return from === to ? text(`wait.about.${unit}`, to) : text(`wait.between.${unit}`, to, { from: grouped.format(from) });
   };
   if (latest_s <= IN_HOURS_FROM_S) return interval("minutes", ...rounded(60, latest_s > FINE_S ? 5 : 1));
   const [from, to] = rounded(3600, 1);
   if (to <= LONGEST_HOURS) return interval("hours", from, to);
-  return from === 0 ? told("wait.unknown") : told("wait.long", Math.min(from, LONGEST_HOURS));
+  return from === 0 ? text("wait.unknown") : text("wait.long", Math.min(from, LONGEST_HOURS));
 }
 
-/** What is left, as a clock shows it; null for more than a day, which words tell better. */
+/** The remaining time as h:mm:ss; null for more than a day, which is shown in words. */
 export function clock(ms) {
   const seconds = Math.max(0, Math.ceil(ms / 1000));
   if (seconds >= 86_400) return null;
@@ -58,40 +57,40 @@ if (block) begin(JSON.parse(block.textContent));
 function begin(given) {
   const at = (id) => document.getElementById(id);
   const main = at("main");
-  const told = (key, n, values) => say(given.texts, given.language, key, n, values);
-  let shown = null; // the place that was last told
+  const text = (key, n, values) => say(given.texts, given.language, key, n, values);
+  let shown = null; // the place that was last shown
   let spokenAt = -Infinity;
   let source = null;
   let tries = 0;
   let pause = null;
   let silence = null;
-  let heardAt = performance.now();
-  let isAsking = false;
+  let lastEventAt = performance.now();
+  let isPolling = false;
 
-  // Counting down, by the clock that only goes forward.
+  // Counts down on the monotonic clock.
   function countDown(element) {
     clearInterval(element.ticking);
     const end = performance.now() + Number(element.dataset.untilMs);
     const tick = () => {
-      const text = clock(end - performance.now());
-      if (text === null) return;
-      element.textContent = text;
-      element.dataset.is = text.length > 5 ? "long" : "";
+      const left = clock(end - performance.now());
+      if (left === null) return;
+      element.textContent = left;
+      element.dataset.is = left.length > 5 ? "long" : "";
       if (end > performance.now()) return;
       clearInterval(element.ticking);
-      comeToAnEnd();
+      onCountdownEnd();
     };
     element.ticking = setInterval(tick, 1000);
     tick();
   }
 
-  // The start has come, or the time is over. Who watches is told so; if not, the connection has died unheard.
-  function comeToAnEnd() {
+  // The start has come, or the session is over. An event should say so; if none arrives, the connection is broken.
+  function onCountdownEnd() {
     if (given.is_live) {
-      pause = setTimeout(() => { if (main.dataset.state === "drawing") ask(); }, 3000 + 5000 * Math.random());
+      pause = setTimeout(() => { if (main.dataset.state === "drawing") poll(); }, 3000 + 5000 * Math.random());
     } else {
       given.again_s = 2;
-      lookAgain();
+      reloadLater();
     }
   }
 
@@ -106,7 +105,7 @@ function begin(given) {
     for (const part of main.querySelectorAll("[data-for]")) part.hidden = !part.dataset.for.split(" ").includes(state);
   }
 
-  // Whether there is more to come.
+  // Shows a place; returns whether further events can follow.
   function show(place) {
     if (place.pass) setCookie(given.cookie, place.pass, given.cookie_s, "/");
     if (!given.live_states.includes(place.state)) {
@@ -117,8 +116,8 @@ function begin(given) {
     if (isNew) render(place.state);
     if (place.state === "drawing") showDrawing(place);
     if (place.state === "waiting") showWaiting(place);
-    if (place.state === "entering") document.title = `${told("entering.title")} · ${given.title}`;
-    speak(place, isNew);
+    if (place.state === "entering") document.title = `${text("entering.title")} · ${given.title}`;
+    announce(place, isNew);
     shown = place;
     return true;
   }
@@ -127,7 +126,7 @@ function begin(given) {
     const start = at("start");
     start.dataset.untilMs = place.opens_in_ms;
     countDown(start);
-    document.title = `${told("drawing.title")} · ${given.title}`;
+    document.title = `${text("drawing.title")} · ${given.title}`;
   }
 
   function showWaiting({ position, waiting, estimate, is_paused }) {
@@ -143,28 +142,28 @@ function begin(given) {
     at("progress").value = 100 * (1 - position / (given.start + 1));
     at("estimate").textContent = wait(given.texts, given.language, estimate, is_paused);
     const behind = waiting - position;
-    at("behind").textContent = behind > 0 ? told("waiting.people", behind) : told("waiting.nobody");
-    document.title = `${told("waiting.tab", position)} · ${given.title}`;
+    at("behind").textContent = behind > 0 ? text("waiting.people", behind) : text("waiting.none");
+    document.title = `${text("waiting.tab", position)} · ${given.title}`;
   }
 
-  // For those who hear the page: what is new, but not every step of it.
-  function speak(place, isNew) {
+  // Announces changes to screen readers, but not each step in line.
+  function announce(place, isNew) {
     const isOld = shown && shown.position === place.position && shown.is_paused === place.is_paused && !isNew;
     const isSoon = performance.now() - spokenAt < SPOKEN_EVERY_MS;
-    if (!shown && !isNew) { spokenAt = performance.now(); return; } // it was read with the page
+    if (!shown && !isNew) { spokenAt = performance.now(); return; } // screen readers have read it with the page
     if (isOld || (isSoon && !isNew && place.position !== 1)) return;
     spokenAt = performance.now();
     at("said").textContent = {
-      drawing: () => told("drawing.title"),
+      drawing: () => text("drawing.title"),
       waiting: () => [
-        told("waiting.said", place.position),
-        place.is_paused ? told("waiting.paused") : `${told("waiting.estimate")}: ${wait(given.texts, given.language, place.estimate)}`,
+        text("waiting.said", place.position),
+        place.is_paused ? text("waiting.paused") : `${text("waiting.estimate")}: ${wait(given.texts, given.language, place.estimate)}`,
       ].join(" "),
-      entering: () => told("entering.title"),
+      entering: () => text("entering.title"),
     }[place.state]();
   }
 
-  // Inside, or nowhere: the server knows where to go.
+  // Admitted, or no longer in line: the server redirects or renders the final state.
   function leave() {
     stop();
     location.replace(given.here);
@@ -177,56 +176,56 @@ function begin(given) {
     source = null;
   }
 
-  function later() {
+  function retryLater() {
     stop();
     const most = Math.min(AGAIN_MOST_S, AGAIN_LEAST_S * 2 ** tries);
     tries += 1;
-    // Not all at once, when a server comes back before which a hundred thousand wait.
-    pause = setTimeout(ask, most * (500 + 500 * Math.random()));
+    // Random delay, so that not all waiting browsers reconnect at once when a server is available again.
+    pause = setTimeout(poll, most * (500 + 500 * Math.random()));
   }
 
-  // Something that stands between may hold the events back, and a connection can die unheard.
+  // Restarts the stream without news in time: a proxy may buffer events, and a connection can break unnoticed.
   function expectNews(withinMs) {
     clearTimeout(silence);
-    silence = setTimeout(later, withinMs);
+    silence = setTimeout(retryLater, withinMs);
   }
 
   function listen() {
     stop();
-    const mine = new EventSource(given.events);
-    source = mine;
+    const stream = new EventSource(given.events);
+    source = stream;
     expectNews(FIRST_WITHIN_MS);
-    mine.addEventListener("place", (event) => {
+    stream.addEventListener("place", (event) => {
       expectNews(SILENT_MS);
-      heardAt = performance.now();
+      lastEventAt = performance.now();
       tries = 0;
       at("lost").hidden = true;
       show(JSON.parse(event.data));
     });
-    mine.onerror = () => { if (source === mine) later(); };
+    stream.onerror = () => { if (source === stream) retryLater(); };
   }
 
-  // Asked when the stream broke: tells whether the server is there, and is the way for those whom no stream reaches.
-  async function ask() {
-    if (isAsking) return;
-    isAsking = true;
+  // Polls the place after the stream broke; also the fallback where event streams do not get through.
+  async function poll() {
+    if (isPolling) return;
+    isPolling = true;
     stop();
     try {
       const answer = await fetch(given.place, { cache: "no-store", signal: AbortSignal.timeout(10_000) });
-      if (answer.status >= 400 && answer.status < 500) return leave(); // the pass is worth nothing any more
+      if (answer.status >= 400 && answer.status < 500) return leave(); // the pass is not valid any more
       if (!answer.ok) throw new Error(answer.statusText);
       at("lost").hidden = true;
       if (show(await answer.json())) listen();
     } catch {
       at("lost").hidden = false;
-      later();
+      retryLater();
     } finally {
-      isAsking = false;
+      isPolling = false;
     }
   }
 
-  // Pages on which nothing is live look again after a while, and are rendered anew when the server answers.
-  function lookAgain() {
+  // Reloads pages without events after a while, as soon as the server answers.
+  function reloadLater() {
     const most = given.again_s * 2 ** Math.min(tries, 2);
     tries += 1;
     pause = setTimeout(async () => {
@@ -234,13 +233,13 @@ function begin(given) {
         const answer = await fetch(given.here, { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(10_000) });
         if (answer.status < 500) return location.replace(given.here);
       } catch {
-        // As good as an answer that says so: it is tried again.
+        // Handled like a server error: tried again.
       }
-      lookAgain();
+      reloadLater();
     }, most * (500 + 500 * Math.random()));
   }
 
-  // Solved while the visitor reads: mostly it is done before the button is pressed.
+  // Solves the puzzle while the visitor reads, mostly before the button is pressed.
   function solvePuzzle(form) {
     const button = form.querySelector("button");
     const label = button.textContent;
@@ -268,16 +267,16 @@ function begin(given) {
   for (const timer of document.querySelectorAll("[data-until-ms]")) countDown(timer);
   if (given.is_live) {
     listen();
-    addEventListener("online", () => ask());
-    addEventListener("pageshow", (event) => { if (event.persisted) ask(); });
+    addEventListener("online", () => poll());
+    addEventListener("pageshow", (event) => { if (event.persisted) poll(); });
     addEventListener("pagehide", stop);
-    // Who leaves is shown what came of it: news of the same must not lead elsewhere first.
+    // A submitted form shows its own result; an event must not redirect the page before that.
     document.addEventListener("submit", stop);
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) {
-        // A last sign of life and the newest pass, should this be the end of the tab: the place is kept from now on.
-        if (!isAsking) fetch(given.here, { method: "HEAD", keepalive: true, cache: "no-store" }).catch(() => {});
-      } else if (source === null || performance.now() - heardAt > STALE_MS) ask();
+        // A last sign of life in case the tab is closed: the place is kept for the full time from now on.
+        if (!isPolling) fetch(given.here, { method: "HEAD", keepalive: true, cache: "no-store" }).catch(() => {});
+      } else if (source === null || performance.now() - lastEventAt > STALE_MS) poll();
     });
-  } else if (given.again_s) lookAgain();
+  } else if (given.again_s) reloadLater();
 }
