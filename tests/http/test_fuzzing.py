@@ -47,7 +47,7 @@ async def log_in(url: str) -> dict[str, str]:
         return {"Cookie": cookie, "X-Tidegate-CSRF": (await opened.json())["csrf"]}
 
 
-async def fuzz(url: str, folder: Path, good: Mapping[str, object], *, examples: int, within_s: float) -> None:
+async def fuzz(url: str, folder: Path, good: Mapping[str, object], *, examples: int) -> None:
     """Ask everything that the document of a server describes, but what lasts as long as somebody listens."""
     fuzzer = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("schemathesis")),
@@ -67,7 +67,7 @@ async def fuzz(url: str, folder: Path, good: Mapping[str, object], *, examples: 
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        told, _ = await asyncio.wait_for(fuzzer.communicate(), within_s)
+        told, _ = await fuzzer.communicate()
     finally:
         if fuzzer.returncode is None:
             fuzzer.kill()
@@ -75,7 +75,7 @@ async def fuzz(url: str, folder: Path, good: Mapping[str, object], *, examples: 
     assert fuzzer.returncode == 0, told.decode()
 
 
-async def fuzz_everything(folder: Path, *, examples: int, within_s: float) -> None:
+async def fuzz_everything(folder: Path, *, examples: int) -> None:
     """A server with every part that there is, and what it needs around it."""
     world = WorldShape(users=1, repositories=1, quirks=False)
     async with GithubSimulator(SimulatorConfig(world=world)) as sim, game() as players:
@@ -96,11 +96,11 @@ async def fuzz_everything(folder: Path, *, examples: int, within_s: float) -> No
             await make_campaign(server.url, "fuzzed")
             page = await log_in(server.url)
             good = {"token": sim.token_of(sim.world.logins()[0]), "app": app, "key": KEY, "page": page}
-            await fuzz(server.url, folder, good, examples=examples, within_s=within_s)
+            await fuzz(server.url, folder, good, examples=examples)
             assert (await server.stop())["is_clean"]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(1200)  # three minutes on a machine with a load of 15
 async def test_the_server_does_what_its_document_says(tmp_path: Path):
     """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
-    await fuzz_everything(tmp_path, examples=3, within_s=180)
+    await fuzz_everything(tmp_path, examples=3)
