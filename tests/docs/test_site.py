@@ -20,7 +20,6 @@ DRAWN_WITH_A_FOREIGN_PROGRAM = ".mermaid, [data-md-component=source]"
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120)
 def test_the_site_is_built_without_a_warning_and_leads_nowhere_wrong(tmp_path: Path):
     """A page that the navigation leaves out is a warning, too. One test, since the site is built once for it."""
     built = subprocess.run(

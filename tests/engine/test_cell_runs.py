@@ -42,8 +42,6 @@ from tidegate.storage.sql.outbox import Event
 BOOKSHOP = "bookshop"
 LAST_PAGE = "/shelves/ada-shelf/1"
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @dataclass(frozen=True)
 class Bookshop:

@@ -23,7 +23,7 @@ from tidegate.settings import Settings
 LEASE_MS = "1000"
 BOOKSHOP = "bookshop"
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.crash
 
 
 async def start_knowing(source: str, data_dir: Path, url: str) -> WarmProcess:

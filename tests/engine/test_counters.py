@@ -156,7 +156,6 @@ def _states(tx: Transaction) -> Counter[str]:
 
 @pytest.mark.every_server
 @pytest.mark.race
-@pytest.mark.timeout(60)
 async def test_of_many_who_write_at_once_each_job_is_ended_once_and_the_run_too(database: Database):
     run_id, _ = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(12)])
 
@@ -170,7 +169,6 @@ async def test_of_many_who_write_at_once_each_job_is_ended_once_and_the_run_too(
 
 @pytest.mark.every_server
 @pytest.mark.race
-@pytest.mark.timeout(60)
 async def test_a_run_that_is_canceled_while_many_write_has_no_job_left(database: Database):
     run_id, _ = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(12)])
 

@@ -30,7 +30,7 @@ from tidegate.storage.sql import Database, Transaction, outbox
 ROOT = Path(__file__).parents[2]
 USERS, SHELVES, ITEMS, LEASE_MS = 3, 4, 60, 2000
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.crash
 
 
 async def start(data_dir: Path, url: str) -> WarmProcess:

@@ -63,7 +63,6 @@ async def until_parked(library: Library, at_least: int) -> None:
             await look_again()
 
 
-@pytest.mark.timeout(60)
 async def test_an_answer_that_cannot_be_written_is_kept_and_not_asked_for_again(
     shelved: Library, upstream: ShelfUpstream, wire: Proxy
 ):
@@ -86,7 +85,6 @@ async def test_an_answer_that_cannot_be_written_is_kept_and_not_asked_for_again(
     assert (bucket.held, bucket.lost) == (0, 0), "permits of tries without a call are given back"
 
 
-@pytest.mark.timeout(60)
 async def test_a_silent_store_does_not_hold_up_who_does_not_need_it(
     shelved: Library, upstream: ShelfUpstream, wire: Proxy
 ):

@@ -46,7 +46,6 @@ async def until(it_is_so: Callable[[], bool]) -> None:
             await look_again()
 
 
-@pytest.mark.timeout(60)
 async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_again(
     embedded: Valkey, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
@@ -89,7 +88,6 @@ async def at_work(library: Library) -> AsyncGenerator[list["asyncio.Task[None]"]
         await end(*services)
 
 
-@pytest.mark.timeout(60)
 async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again(
     tmp_path: Path, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):

@@ -25,8 +25,6 @@ ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "write-a-source.md"
 BOOKSHOP = "examples.own_source:BookshopSource"
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Shell:
     """Runs commands of an installation that knows the bookshop."""

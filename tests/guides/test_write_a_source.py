@@ -34,7 +34,6 @@ def test_the_guide_shows_the_whole_source_and_it_takes_about_fifty_lines():
 
 
 @pytest.mark.full
-@pytest.mark.timeout(60)
 def test_the_example_prints_what_the_guide_says(tmp_path: Path):
     [expected] = [block.text for block in blocks_of(GUIDE) if block.language == "text"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}

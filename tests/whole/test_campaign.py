@@ -25,7 +25,7 @@ from tidegate.system import Context
 ROOT = Path(__file__).parents[2]
 JOBS, LIMIT, WINDOW_S = 300, 60, 4.0
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.crash
 
 
 async def start(data_dir: Path, port: int) -> WarmProcess:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -147,7 +146,6 @@ class Scheduling(RuleBasedStateMachine):
         }
 
 
-@pytest.mark.timeout(120)
 def test_schedules_do_what_the_model_does(embedded_url: str):
     machine = type("Machine", (Scheduling,), {"valkey_url": embedded_url})
     run_state_machine_as_test(

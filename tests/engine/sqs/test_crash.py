@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 LEASE_MS = 1000
 ITEMS, JOBS = 10, 6
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.crash
 
 
 class Deployment:

@@ -19,7 +19,7 @@ from tidegate.storage.documents.sql import SqlDocumentStore
 from tidegate.storage.sql import Database
 from tidegate.systems.github.kinds import COLUMNS
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.crash
 
 DOCUMENTS = 4000
 

@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
@@ -44,7 +43,6 @@ async def exported(shelf: Shelf, folder: Path, found: dict[str, dict[str, Any]])
         await export(shelf.store, folder / form, ExportRequest(format=form, kinds={"item": FIELDS}))
 
 
-@pytest.mark.timeout(120)
 def test_what_was_exported_is_what_was_stored(tmp_path: Path):
     with asyncio.Runner() as runner:
         opening = open_shelf("sqlite", tmp_path)

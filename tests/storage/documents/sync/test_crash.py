@@ -17,7 +17,7 @@ from tidegate.storage.documents.sync import SyncFailed
 from tidegate.storage.sql import Database
 from tidegate.systems.github.kinds import COLUMNS
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.crash
 
 DOCUMENTS, EACH = 4000, 100
 KINDS = {"issue": COLUMNS["issue"]}

@@ -20,7 +20,7 @@ from tidegate.systems.crawl.stages import STAGES
 ROOT = Path(__file__).parents[3]
 PRODUCTS, TOGETHER, KILLS = 200, 10, 4
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.crash
 
 
 @pytest.mark.every_server
