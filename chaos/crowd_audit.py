@@ -49,8 +49,6 @@ class Verdict(msgspec.Struct, kw_only=True):
     frozen: int = 0
     leaders_hit: int = 0
     """How many of those killed or frozen were leading."""
-    valkey_forgets: bool = False
-    """Whether Valkey may lose something: then a visitor may lose the place and come back with a pass."""
     failures: int = 0
     """How often the database was away."""
     valkey_killed: int = 0
@@ -74,17 +72,20 @@ class Presence:
     Times of the log are too coarse: a visitor who joins is not overtaken by an admission earlier in the same ms.
     """
 
-    def __init__(self, *, is_last: bool) -> None:
-        self._is_last, self._last_admission = is_last, 0
+    def __init__(self) -> None:
+        self._last_admission = 0
         self.since: dict[str, int] = {}
-        """The highest admission number before the visitor joined: the first time, or the last (`is_last`)."""
+        """The highest admission number before the visitor joined the last time.
+
+        A visitor joins again where the server has lost the place: then the pass restores it.
+        """
 
     def read(self, at_ms: int, what: str, users: list[list[str]]) -> None:
         """Take one step of the log. The number of an admission is at least a hundred times the server's ms."""
         for user, *rest in users:
             if what == "entering":
                 self._last_admission = max(self._last_admission, int(rest[1]))
-            elif what == "joined" and (self._is_last or user not in self.since):
+            elif what == "joined":
                 self.since[user] = max(self._last_admission, at_ms * 100 - 1)
 
     def joined_with(self, other: "Presence") -> dict[str, int]:
@@ -101,8 +102,7 @@ class Replay:
         self._places: dict[str, int] = {}
         self._front: list[tuple[int, str]] = []
         self._joined: set[str] = set()
-        self._presence = Presence(is_last=verdict.valkey_forgets)
-        self._lost_presence = Presence(is_last=True)
+        self._presence, self._lost_presence = Presence(), Presence()
         self.last_read = b""
         """The last entry that `read_presence` has read."""
 

@@ -59,7 +59,7 @@ def test_a_join_after_an_admission_in_the_same_millisecond_is_not_overtaken_by_i
 
 def test_a_visitor_whose_join_was_lost_with_the_log_is_not_overtaken_by_earlier_admissions():
     """The first log was lost as a whole; of the second, the join of `a` was lost, but not the row of the admission."""
-    replay = Replay(Verdict(valkey_forgets=True))
+    replay = Replay(Verdict())
     replay.read([entry("1-0", "joined", ["a", 1])])
     replay.lost()
     joined, entered = entry("7-0", "joined", ["b", 2]), entry("8-0", "entering", ["b", 2, 801])
