@@ -109,7 +109,9 @@ async def test_a_run_that_is_given_up_releases_what_waits_for_it(database: Datab
         assert released.run_id == second
     else:
         failed = await database.transaction(runs.fail_pool, "gone", "no valid credential")
-        assert list(failed) == [first, second]
+        assert list(failed) == [first]
+        [released] = await database.transaction(claims.release_late, [first])
+        assert released.run_id == second
     assert len(await offered(database, second)) == 1
 
 
@@ -125,9 +127,10 @@ async def test_recovery_releases_what_waits_in_vain(database: Database):
 
 
 async def test_a_failed_job_that_waited_is_done_again_without_waiting(database: Database):
-    await begin(database, "ada")
+    first, _ = await begin(database, "ada")
     second, _ = await begin(database, "eve", pool="gone")
     await database.transaction(runs.fail_pool, "gone", "no valid credential")
+    await database.transaction(runs.cancel, first)
     [again] = await database.transaction(runs.retry_failed, second)
     assert await offered(database, second) == [again.id]
 
@@ -243,3 +246,83 @@ async def test_cancelling_a_run_releases_a_job_that_begins_to_wait_meanwhile(
 
     [(second, job_id)] = waiting
     assert await offered(database, second) == [job_id]
+
+
+async def failed_resource(database: Database, user: str) -> tuple[int, int]:
+    """A run of which the only job failed, and that is over: its id, and that of the job."""
+    run_id, [job] = await begin(database, user)
+    [claim] = await claimed(database, job.id)
+    await write(database, [finished(claim, JobState.FAILED, reason="no luck")])
+    assert await database.transaction(runs.complete, run_id)
+    return run_id, job.id
+
+
+@pytest.mark.every_server
+async def test_a_retried_job_waits_for_the_run_that_collects_its_resource(database: Database):
+    first, failed = await failed_resource(database, "ada")
+    second, [job] = await begin(database, "eve")
+
+    assert await database.transaction(runs.retry_failed, first) == []
+    assert await reasons(database, first) == [f"waits for run {second}, which is collecting it"]
+    assert await claimed_of(database, failed) == [], "a message of its last try is left"
+
+    [claim] = await claimed(database, job.id)
+    [released] = (await write(database, [finished(claim)])).offers
+    assert (released.run_id, released.id) == (first, failed)
+    [claim] = await claimed(database, failed)
+    await write(database, [finished(claim)])
+    await assert_counted(database, first)
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("retry", ["run", "job"])
+async def test_other_runs_wait_for_a_retried_job(database: Database, retry: str):
+    first, failed = await failed_resource(database, "ada")
+    second, [job] = await begin(database, "eve")
+    [claim] = await claimed(database, job.id)
+    await write(database, [finished(claim)])
+    if retry == "run":
+        [again] = await database.transaction(runs.retry_failed, first)
+    else:
+        [again] = await database.transaction(runs.retry_job, failed)
+
+    third, waiting = await begin(database, "ben")
+    assert waiting == []
+    assert await reasons(database, third) == [f"waits for run {first}, which is collecting it"]
+    assert again.id == failed
+    assert second < third
+
+
+@pytest.mark.every_server
+async def test_a_retried_page_waits_like_the_first_job_of_its_resource(database: Database):
+    first, [job] = await begin(database, "ada")
+    page = JobSpec(kind=LIST, resource="shelf:poems", owner="library", page="page 2")
+    [claim] = await claimed(database, job.id)
+    [following] = (await write(database, [finished(claim, follow_ups=[page])])).offers
+    [claim] = await claimed(database, following.id)
+    await write(database, [finished(claim, JobState.FAILED, reason="no luck")])
+
+    second, _ = await begin(database, "eve")
+    assert await database.transaction(runs.retry_job, following.id) == []
+    assert (await reasons(database, first))[1] == f"waits for run {second}, which is collecting it"
+
+
+async def test_of_runs_that_waited_for_different_runs_one_is_released(database: Database):
+    """Both runs are over, and what waited for them waits for the same resource."""
+    gone = [(await begin(database, user))[0] for user in ("ada", "eve")]
+    for run_id in gone:
+        await database.transaction(runs.cancel, run_id)
+    third, [job] = await begin(database, "ben")
+    fourth, _ = await begin(database, "dan")
+    [other] = [job.id for job in await database.read(jobs_of, fourth)]
+    await database.transaction(wait_for, job.id, gone[0])
+    await database.transaction(wait_for, other, gone[1])
+
+    await database.transaction(claims.release_all)
+
+    assert [await offered(database, run_id) for run_id in (third, fourth)] == [[job.id], []]
+    assert await reasons(database, fourth) == [f"waits for run {third}, which is collecting it"]
+
+
+async def claimed_of(database: Database, job_id: int) -> list[int]:
+    return list((await write(database, wanted=[job_id])).claimed)

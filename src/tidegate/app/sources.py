@@ -93,7 +93,7 @@ class _Lent:
             failed = await self._parts.database.transaction(runs.fail_pool, self._tokens.pool, why)
             self._on_moved(failed)
             recovery = Recovery(self._parts.database, self._parts.gate)
-            await recovery.forget_jobs([job_id for ids in failed.values() for job_id in ids])
+            await recovery.forget_failed(failed)
         return False
 
 

@@ -1,7 +1,7 @@
 """Runs of a source whose pool has no valid credential: they fail with the reason, instead of waiting for ever."""
 
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine import claims, runs
+from tidegate.engine import runs
 from tidegate.engine.committer import Moved
 from tidegate.engine.credentials import how_to_get_one, records
 from tidegate.engine.credentials.pools import has_credentials
@@ -35,10 +35,8 @@ class UnservedRuns:
         failed = await self._database.transaction(self._fail, pool)
         if failed:
             self._on_moved(failed)
-            released = await self._database.transaction(claims.release_late, list(failed))
-            jobs = [job_id for ids in failed.values() for job_id in ids] + [job.id for job in released]
-            await self._recovery.forget_jobs(jobs)
-            log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=len(jobs))
+            await self._recovery.forget_failed(failed)
+            log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=sum(map(len, failed.values())))
 
     def _is_served(self, tx: Transaction, pool: str) -> bool:
         """By a credential for the address from which the runs collect, whatever address this process was given."""

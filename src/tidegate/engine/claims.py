@@ -1,18 +1,23 @@
 """Which of several runs collects a resource that all of them reach, like a repository of a user and an organization.
 
 The transaction that adds the first job of a resource also claims the resource for its run. While that run is open and
-has unfinished jobs of the resource, the first jobs that other runs add *wait*: they are stored, counted and shown, and
-not offered to the gate. The transaction that ends the last job of the resource releases one waiting run, which then
-asks with the cursors that the first run left. What did not change is free, and each page was paid for once.
+has unfinished jobs of the resource, the first jobs that other runs add *wait*, and so do failed jobs that other runs
+retry: they are stored, counted and shown, and not offered to the gate. The transaction that ends the last job of the
+resource releases one waiting run, which then asks with the cursors that the first run left. What did not change is
+free, and each page was paid for once.
 
 A claim without an unfinished job counts for nothing, so a crash leaves none behind. A run that is canceled or failed
 releases what waits for it; recovery looks for jobs that wait in vain.
+
+Every transaction takes its locks in one order, so none deadlocks: jobs by their ids, runs by their ids, then all claims
+at once, by their keys. A job that waits is changed only by a transaction that holds the claim on its resource. Claims
+have no foreign key: on MySQL, passing a claim to a run would lock the run after the claim.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, exists, select, tuple_, update
 
 from tidegate.engine.job_store import StoredJob, stored_jobs
 from tidegate.engine.lifecycle import OPEN_RUNS, UNFINISHED_JOBS, JobState
@@ -20,61 +25,47 @@ from tidegate.engine.tables import collection_runs, page_jobs, resource_claims
 from tidegate.storage.sql import Transaction
 
 _AT_ONCE = 400
+_ENQUEUED = JobState.ENQUEUED
 _claim, _run, _job = resource_claims.c, collection_runs.c, page_jobs.c
 
+Key = tuple[str, str]
+"""A resource: its source, and how the source names it."""
+_NONE: Mapping[Key, int] = {}
 
-def claim_resources(tx: Transaction, added: Sequence[StoredJob]) -> list[StoredJob]:
-    """Claim the resources of new jobs for their runs; return the jobs that do not wait for another run."""
+
+def claim_resources(
+    tx: Transaction, added: Sequence[StoredJob], sources: Mapping[int, str], *, ended: Mapping[Key, int] = _NONE
+) -> list[StoredJob]:
+    """Claim the resources of new jobs for their runs, and release what waited for resources of which jobs ended.
+
+    `sources` has the source of each run; the runs must be locked, or new. `ended` has the run of each job that ended.
+    Returns the jobs to be enqueued: the new ones that do not wait for another run, and those that waited.
+    """
     wanted = [job for job in added if job.spec.claims]
-    if not wanted:
-        return list(added)
-    sources = _sources_of(tx, {job.run_id for job in wanted})
-    holders = _claimed(tx, [(sources[job.run_id], job.spec.resource, job.run_id) for job in wanted])
-    waiting: dict[int, int] = {}
-    for job in wanted:
-        key = (sources[job.run_id], job.spec.resource)
-        if holders[key] == job.run_id:
-            continue
-        if _is_at_work(tx, holders[key], job.spec.resource):
-            waiting[job.id] = holders[key]
-        else:
-            holders[key] = job.run_id
-            tx.execute(update(resource_claims).where(*_is(key)).values(run_id=job.run_id))
-    for job_id, holder in waiting.items():
-        _wait_for(tx, [job_id], holder)
-    return [job for job in added if job.id not in waiting]
+    holders = _lock(tx, wanted, sources, ended)
+    waiting = _wait_or_claim(tx, wanted, sources, holders)
+    offers = [job for job in added if job.id not in waiting]
+    return offers + _release(tx, sources, ended, holders) if ended else offers
 
 
-def release(tx: Transaction, run_ids: Collection[int], resources: Collection[str] | None = None) -> list[StoredJob]:
+def claim_again(tx: Transaction, retried: Sequence[StoredJob], source: str) -> list[StoredJob]:
+    """Claim the resources of jobs of one run that are retried; return those that do not wait for another run.
+
+    Any job of a shared resource may have failed, not only the first one. The run must be locked.
+    """
+    shared = [job for job in retried if job.spec.owner]
+    sources = {job.run_id: source for job in shared}
+    waiting = _wait_or_claim(tx, shared, sources, _lock(tx, shared, sources))
+    return [job for job in retried if job.id not in waiting]
+
+
+def release(tx: Transaction, run_ids: Collection[int]) -> list[StoredJob]:
     """Release jobs that wait for these runs and are waited for in vain; return them, to be offered to the gate.
 
-    With `resources` only those are looked at: of them a job has just ended.
+    The transaction must hold no claim yet.
     """
-    those: list[ColumnElement[bool]] = [_job.awaits_run.in_(sorted(run_ids)), _job.status == JobState.ENQUEUED]
-    if resources is not None:
-        those.append(_job.resource_key.in_(sorted(resources)))
-    keys = {(row.source, row.resource_key) for row in _waiting(tx, those)}
-    if not keys:
-        return []
-    holders = _rows(tx, sorted(keys))
-    found: dict[tuple[int, str], list[Any]] = {}
-    for row in _waiting(tx, those):  # again: until the claims were locked, others could release the same jobs
-        if (row.source, row.resource_key) in keys:
-            found.setdefault((row.awaits_run, row.resource_key), []).append(row)
-    released: list[int] = []
-    for (holder, resource), rows in found.items():
-        if _is_at_work(tx, holder, resource):
-            continue
-        key = (rows[0].source, resource)
-        current = holders.get(key, holder)
-        following = current if current != holder and _is_at_work(tx, current, resource) else rows[0].run_id
-        tx.execute(update(resource_claims).where(*_is(key)).values(run_id=following))
-        released += [row.id for row in rows if row.run_id == following]
-        _wait_for(tx, [row.id for row in rows if row.run_id != following], following)
-    if not released:
-        return []
-    tx.execute(update(page_jobs).where(_job.id.in_(released)).values(awaits_run=None, last_error=None))
-    return stored_jobs(tx, _job.id.in_(released))
+    keys = sorted({_key(row) for row in _waiting(tx, run_ids)})
+    return _release(tx, run_ids, keys, _rows(tx, keys)) if keys else []
 
 
 def release_late(tx: Transaction, run_ids: Collection[int]) -> list[StoredJob]:
@@ -85,8 +76,8 @@ def release_late(tx: Transaction, run_ids: Collection[int]) -> list[StoredJob]:
     """
     reached = select(_run.source, _job.resource_key).join_from(page_jobs, collection_runs, _run.id == _job.run_id)
     reached = reached.where(_job.run_id.in_(sorted(run_ids)), _job.owner.is_not(None)).distinct()
-    lock_claims(tx, [(row.source, row.resource_key) for row in tx.execute(reached)])
-    return release(tx, run_ids)
+    keys = sorted({_key(row) for row in tx.execute(reached)})
+    return _release(tx, run_ids, keys, _rows(tx, keys)) if keys else []
 
 
 def release_all(tx: Transaction) -> None:
@@ -105,48 +96,122 @@ def affected_runs(tx: Transaction, job_ids: Collection[int]) -> list[int]:
     )
     rows = tx.execute(ours.where(_job.id.in_(sorted(job_ids)))).all()
     found, keys = {row.id for row in rows}, sorted({(row.source, row.resource_key) for row in rows if row.owner})
-    for start in range(0, len(keys), _AT_ONCE):
-        those = tuple_(_claim.source, _claim.resource_key).in_(keys[start : start + _AT_ONCE])
+    for part in _in_parts(keys):
+        those = tuple_(_claim.source, _claim.resource_key).in_(part)
         found.update(tx.execute(select(_claim.run_id).where(those)).scalars())
     return sorted(found)
 
 
-def lock_claims(tx: Transaction, ended: Iterable[tuple[str, str]]) -> None:
-    """Lock the claims on resources of which jobs end, so that no other run begins to wait for them unnoticed.
+def forget(tx: Transaction, run_ids: Collection[int]) -> None:
+    """Delete the claims of runs that are deleted."""
+    held = select(_claim.source, _claim.resource_key).where(_claim.run_id.in_(sorted(run_ids)))
+    for part in _in_parts(sorted({_key(row) for row in tx.execute(held)})):
+        holders = _rows(tx, part)
+        ours = [key for key in part if holders.get(key) in run_ids]
+        tx.execute(delete(resource_claims).where(tuple_(_claim.source, _claim.resource_key).in_(ours)))
 
-    SQLite has one writer at a time.
-    """
-    if tx.dialect != "sqlite":
-        _rows(tx, sorted(set(ended)))
+
+def lock_waited(tx: Transaction, run_ids: Collection[int]) -> None:
+    """Lock the claims on resources for which jobs of these runs wait, so that the jobs may be changed."""
+    waiting = select(_run.source, _job.resource_key).join_from(page_jobs, collection_runs, _run.id == _job.run_id)
+    waiting = waiting.where(_job.run_id.in_(sorted(run_ids)), _job.awaits_run.is_not(None), _job.status == _ENQUEUED)
+    _rows(tx, sorted({_key(row) for row in tx.execute(waiting)}))
 
 
-def _waiting(tx: Transaction, those: Sequence[ColumnElement[bool]]) -> Sequence[Any]:
+def _release(
+    tx: Transaction, run_ids: Collection[int], keys: Collection[Key], holders: dict[Key, int]
+) -> list[StoredJob]:
+    """Release jobs that wait for these runs at these resources; `holders` are the claims on them, locked."""
+    found: dict[tuple[int, Key], list[Any]] = {}
+    for row in _waiting(tx, run_ids, {resource for _, resource in keys}):
+        if _key(row) in keys:
+            found.setdefault((row.awaits_run, _key(row)), []).append(row)
+    holders |= _rows(tx, sorted({key for _, key in found} - holders.keys()))
+    released: list[int] = []
+    passed = dict[Key, int]()
+    for (holder, key), rows in found.items():
+        if _is_at_work(tx, holder, key[1]):
+            continue
+        following = passed.get(key)
+        if following is None:
+            current = holders.get(key, holder)
+            following = current if current != holder and _is_at_work(tx, current, key[1]) else rows[0].run_id
+            passed[key] = following
+            tx.execute(update(resource_claims).where(*_is(key)).values(run_id=following))
+        released += [row.id for row in rows if row.run_id == following]
+        _wait_for(tx, [row.id for row in rows if row.run_id != following], following)
+    if not released:
+        return []
+    tx.execute(update(page_jobs).where(_job.id.in_(released)).values(awaits_run=None, last_error=None))
+    return stored_jobs(tx, _job.id.in_(released))
+
+
+def _waiting(tx: Transaction, run_ids: Collection[int], resources: Collection[str] = ()) -> Sequence[Any]:
+    """The jobs that wait for these runs, at these resources or at any."""
     columns = (_job.awaits_run, _job.resource_key, _job.id, _job.run_id, _run.source)
     waiting = select(*columns).join_from(page_jobs, collection_runs, _run.id == _job.run_id)
-    return tx.execute(waiting.where(*those).order_by(_job.resource_key, _job.id)).all()
+    waiting = waiting.where(_job.awaits_run.in_(sorted(run_ids)), _job.status == _ENQUEUED)
+    if resources:
+        waiting = waiting.where(_job.resource_key.in_(sorted(resources)))
+    return tx.execute(waiting.order_by(_job.resource_key, _job.id)).all()
 
 
-def _claimed(tx: Transaction, wanted: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
-    """The run that holds each resource, after those that are free were claimed; locked until the commit."""
-    first: dict[tuple[str, str], int] = {}
-    for source, resource, run_id in wanted:
-        first.setdefault((source, resource), run_id)
-    rows = [{"source": key[0], "resource_key": key[1], "run_id": first[key]} for key in sorted(first)]
-    tx.insert_many(resource_claims, rows, skip_existing=True)
-    return _rows(tx, sorted(first))
+def _lock(
+    tx: Transaction, wanted: Sequence[StoredJob], sources: Mapping[int, str], ended: Mapping[Key, int] = _NONE
+) -> dict[Key, int]:
+    """Claim resources that no run has, and lock the claims on all of them; return the run that has each.
+
+    Of resources of which jobs `ended`, no run begins to wait unnoticed until the commit.
+    """
+    first = dict[Key, int]()
+    for job in wanted:
+        first.setdefault((sources[job.run_id], job.spec.resource), job.run_id)
+    if first:  # with those of ended jobs: on MySQL the insertion locks what is there
+        first = {**ended, **first}
+        rows = [{"source": key[0], "resource_key": key[1], "run_id": first[key]} for key in sorted(first)]
+        tx.insert_many(resource_claims, rows, skip_existing=True)
+    elif tx.dialect == "sqlite":  # one writer at a time
+        return {}
+    return _rows(tx, sorted({*first, *ended}))
 
 
-def _rows(tx: Transaction, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for start in range(0, len(keys), _AT_ONCE):
-        those = tuple_(_claim.source, _claim.resource_key).in_(keys[start : start + _AT_ONCE])
+def _wait_or_claim(
+    tx: Transaction, wanted: Sequence[StoredJob], sources: Mapping[int, str], holders: dict[Key, int]
+) -> set[int]:
+    """Let jobs wait for runs that collect their resources, and claim the other resources. Returns what waits."""
+    waiting = set[int]()
+    for job in wanted:
+        key = (sources[job.run_id], job.spec.resource)
+        if holders[key] == job.run_id:
+            continue
+        if _is_at_work(tx, holders[key], job.spec.resource):
+            waiting.add(job.id)
+            _wait_for(tx, [job.id], holders[key])
+        else:
+            holders[key] = job.run_id
+            tx.execute(update(resource_claims).where(*_is(key)).values(run_id=job.run_id))
+    return waiting
+
+
+def _rows(tx: Transaction, keys: Sequence[Key]) -> dict[Key, int]:
+    found = dict[Key, int]()
+    for part in _in_parts(keys):
+        those = tuple_(_claim.source, _claim.resource_key).in_(part)
         claims = select(_claim.source, _claim.resource_key, _claim.run_id).where(those)
         ordered = claims.order_by(_claim.source, _claim.resource_key).with_for_update()
         found |= {(row.source, row.resource_key): row.run_id for row in tx.execute(ordered)}
     return found
 
 
-def _is(key: tuple[str, str]) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _in_parts(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
+
+
+def _key(row: Any) -> Key:
+    return row.source, row.resource_key
+
+
+def _is(key: Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return _claim.source == key[0], _claim.resource_key == key[1]
 
 
@@ -166,8 +231,3 @@ def _wait_for(tx: Transaction, job_ids: Sequence[int], holder: int) -> None:
     if job_ids:
         reason = f"waits for run {holder}, which is collecting it"
         tx.execute(update(page_jobs).where(_job.id.in_(job_ids)).values(awaits_run=holder, last_error=reason))
-
-
-def _sources_of(tx: Transaction, run_ids: Collection[int]) -> Mapping[int, str]:
-    found = select(_run.id, _run.source).where(_run.id.in_(sorted(run_ids)))
-    return {row.id: row.source for row in tx.execute(found)}

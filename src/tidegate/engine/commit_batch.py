@@ -95,12 +95,12 @@ def take(waiting: deque[JobResult]) -> list[JobResult]:
 def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
     """Write a batch, unless some of its results were overtaken: then write nothing and return which.
 
-    Jobs are locked before runs, and each in the order of their ids, as by everything else that locks them.
+    Jobs are locked before runs, and both in the order of their ids, as by everything else that locks them (`claims`).
     """
     finished = this.finished
     claims = [one.claim for one in finished] + [claim for claim, _ in this.kept]
     if claims:
-        ours = job_store.still_ours(tx, claims)
+        ours = job_store.still_ours(tx, claims, this.wanted)
         if not all(ours[: len(finished)]):
             return CommitOutcome(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
         is_kept = zip(this.kept, ours[len(finished) :], strict=True)

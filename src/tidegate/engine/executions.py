@@ -122,7 +122,8 @@ _END = Statement(
         "sqlite": _FROM_ENDED,
         "postgresql": _FROM_ENDED,
         "mysql": f"""
-UPDATE job_executions JOIN {_TABLE} ON {_SAME} SET ended_at = :now, outcome = ended.came, reason = ended.why""",  # noqa: S608
+UPDATE {_TABLE} STRAIGHT_JOIN job_executions FORCE INDEX (PRIMARY) ON {_SAME}
+SET ended_at = :now, outcome = ended.came, reason = ended.why""",  # noqa: S608
     }
 )
 _LOSE = Statement(

@@ -7,7 +7,7 @@ out to belong to a job that has ended.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from tidegate.core.clock import Clock, milliseconds
@@ -94,6 +94,12 @@ class Recovery:
         """
         await self._gate.forget([str(job_id) for job_id in job_ids])
         await self.offer_jobs(job_ids)
+
+    async def forget_failed(self, failed: Mapping[int, Sequence[int]]) -> None:
+        """Remove the jobs of runs that `runs.fail_pool` failed, and enqueue jobs of other runs that waited for them."""
+        released = await self._database.transaction(claims.release_late, list(failed))
+        await self.forget_jobs([job_id for ids in failed.values() for job_id in ids])
+        await self.offer_jobs([job.id for job in released])
 
     async def remind_gate(self) -> None:
         """Restore the limits that SQL knows to the gate. A gate that still has them is not changed.

@@ -6,7 +6,7 @@ ids, so two workers cannot deadlock.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 LONGEST_REASON = 2000
 """Characters that are kept of the reason why a job, or its run, failed."""
 
+_AT_ONCE = 500
+_BY_ID = "FORCE INDEX (PRIMARY)"
+"""For statements of MySQL that lock jobs: in a small table it may scan another index, and locks what it reads."""
 Key = tuple[int, str, str, str]
 """Run, kind, resource and page: unique for each job."""
 
@@ -163,7 +166,10 @@ def _add(tx: Transaction, given: Sequence[tuple[Any, ...]], tries: int) -> Rows:
 
 
 def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
-    """Claim the jobs that may run, raising their fencing tokens. The others ended, were canceled, or are unknown."""
+    """Claim the jobs that may run, raising their fencing tokens.
+
+    The others ended, were canceled, wait for another run, or are unknown.
+    """
     ids = sorted(set(job_ids))
     if not ids:
         return {}
@@ -177,17 +183,21 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
     return {row[0]: _claim(row, parked.get(row[0])) for row in rows}
 
 
-def still_ours(tx: Transaction, claims: Sequence[Claim]) -> list[bool]:
+def still_ours(tx: Transaction, claims: Sequence[Claim], wanted: Sequence[int] = ()) -> list[bool]:
     """Return for each claim whether it is the last one of its job. The rows stay locked until the commit.
 
-    Of two equal claims the first is valid and the second is not: a job ends once.
+    Of two equal claims the first is valid and the second is not: a job ends once. Of the jobs that the transaction is
+    to claim, `wanted`, those with lower ids are locked as well, since all locks are taken in the order of the ids.
     """
-    last = {row[0]: row[1] for row in _HELD.rows(tx, ids=sorted({claim.job.id for claim in claims}))}
+    ids = {claim.job.id for claim in claims}
+    last = max(ids)
+    rows = _HELD.rows(tx, ids=sorted(ids.union(job_id for job_id in wanted if job_id < last)))
+    fences = {job_id: fence for job_id, fence, state in rows if state == JobState.RUNNING}
     ours: list[bool] = []
     for claim in claims:
-        ours.append(last.get(claim.job.id) == claim.fence)
+        ours.append(fences.get(claim.job.id) == claim.fence)
         if ours[-1]:
-            del last[claim.job.id]
+            del fences[claim.job.id]
     return ours
 
 
@@ -240,6 +250,25 @@ def runs_of(tx: Transaction, job_ids: Sequence[int]) -> list[int]:
     """Return the runs that these jobs belong to."""
     found = select(page_jobs.c.run_id).where(page_jobs.c.id.in_(sorted(job_ids))).distinct()
     return [row.run_id for row in tx.execute(found)]
+
+
+def lock_jobs(tx: Transaction, job_ids: Sequence[int], states: Collection[JobState]) -> list[int]:
+    """Lock those of these jobs that are in one of the states, and return them, in the order of their ids.
+
+    They are found by their ids: in the order of another index, two transactions could wait for each other.
+    """
+    job, locked = page_jobs.c, list[int]()
+    for ids in in_parts(sorted(job_ids)):
+        those = select(job.id).where(job.id.in_(ids), job.status.in_(states)).order_by(job.id).with_for_update()
+        locked += tx.execute(
+            those.with_hint(page_jobs, _BY_ID, "mysql").with_hint(page_jobs, _BY_ID, "mariadb")
+        ).scalars()
+    return locked
+
+
+def in_parts(job_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Split a list of any length into lists that one statement can take."""
+    return (job_ids[start : start + _AT_ONCE] for start in range(0, len(job_ids), _AT_ONCE))
 
 
 def stored_jobs(tx: Transaction, *those: ColumnElement[bool], limit: int | None = None) -> list[StoredJob]:
@@ -313,15 +342,17 @@ _STORED = (
     )
 )
 
-_CLAIMABLE = ", ".join(f"'{state}'" for state in sorted(sources_of(JOB_MOVES, JobState.RUNNING)))
+_STATES = ", ".join(f"'{state}'" for state in sorted(sources_of(JOB_MOVES, JobState.RUNNING)))
+# Not IS NULL: the index of waiting jobs would find nearly all jobs, in another order than that of the ids.
+_CLAIMABLE = f"status IN ({_STATES}) AND coalesce(awaits_run, 0) = 0"
 _RAISE = f"""
 UPDATE page_jobs
 SET status = '{JobState.RUNNING}', fence = fence + 1, attempt_count = attempt_count + 1, started_at = :now
 WHERE id"""  # noqa: S608
 _CLAIM = Statement(
     {
-        "sqlite": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
-        "mysql": f"{_RAISE} IN :ids[] AND status IN ({_CLAIMABLE})",
+        "sqlite": f"{_RAISE} IN :ids[] AND {_CLAIMABLE}",
+        "mysql": f"{_RAISE} IN :ids[] AND {_CLAIMABLE}",
     }
 )
 _CLAIM_COLUMNS = """
@@ -349,21 +380,21 @@ _CLAIM_AND_RETURN = Statement(
     {
         "postgresql": f"""
 WITH j AS (
-  {_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND status IN ({_CLAIMABLE}) ORDER BY id FOR UPDATE)
+  {_RAISE} IN (SELECT id FROM page_jobs WHERE id IN :ids[] AND {_CLAIMABLE} ORDER BY id FOR UPDATE)
   RETURNING id, run_id, job_type, resource_key, page_key, owner, spec, fence, attempt_count, max_attempts
 )
 {_CLAIM_COLUMNS} FROM j {_CLAIM_JOINS}"""  # noqa: S608
     },
     returns=_CLAIM_NAMES,
 )
-_HOLD = f"SELECT id, fence FROM page_jobs WHERE id IN :ids[] AND status = '{JobState.RUNNING}'"  # noqa: S608
+_HOLD = f"WHERE id IN :ids[] AND status IN ({_STATES}) ORDER BY id"
 _HELD = Statement(
     {
-        "sqlite": _HOLD,
-        "postgresql": f"{_HOLD} ORDER BY id FOR UPDATE",
-        "mysql": f"{_HOLD} ORDER BY id FOR UPDATE",
+        "sqlite": f"SELECT id, fence, status FROM page_jobs {_HOLD}",  # noqa: S608
+        "postgresql": f"SELECT id, fence, status FROM page_jobs {_HOLD} FOR UPDATE",  # noqa: S608
+        "mysql": f"SELECT id, fence, status FROM page_jobs {_BY_ID} {_HOLD} FOR UPDATE",  # noqa: S608
     },
-    returns=("id", "fence"),
+    returns=("id", "fence", "status"),
 )
 _END = Statement(
     """

@@ -88,12 +88,12 @@ class Orchestrator:
     async def cancel(self, run_id: int) -> bool:
         """End a run at once; results of its running calls are rejected. Returns False where it was over already."""
         async with self.enqueue_intent():
-            canceled, released = await self._database.transaction(_cancel, run_id)
+            canceled = await self._database.transaction(runs.cancel, run_id)
             if canceled is None:
                 return False
             self._on_moved([run_id])
             await self._gate.forget([str(job_id) for job_id in canceled])
-            released += await self._database.transaction(claims.release_late, [run_id])
+            released = await self._database.transaction(claims.release_late, [run_id])
             if released:
                 await self.offer(released)
         return True
@@ -147,12 +147,6 @@ class Orchestrator:
     async def _keep(self, promise: str) -> None:
         with suppress(Unavailable):  # the intent expires, and recovery finds nothing to do
             await self._gate.intents.confirm(promise)
-
-
-def _cancel(tx: Transaction, run_id: int) -> tuple[list[int] | None, list[StoredJob]]:
-    """Return the jobs that the gate should forget, and those of other runs that waited for this one."""
-    canceled = runs.cancel(tx, run_id)
-    return canceled, claims.release(tx, [run_id])
 
 
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:

@@ -5,14 +5,17 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, exists, func, or_, select
 
-from tidegate.engine import parked_answer_store
-from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
+from tidegate.engine import claims, parked_answer_store
+from tidegate.engine.job_store import in_parts, lock_jobs
+from tidegate.engine.lifecycle import ACTIVE_RUNS, UNFINISHED_JOBS, JobState, RunState
+from tidegate.engine.run_counters import lock_runs
 from tidegate.engine.schedules.tables import schedule_firings
 from tidegate.engine.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database, Transaction
 
 ENDED_RUNS = tuple(sorted(state for state in RunState if state not in ACTIVE_RUNS))
+ENDED_JOBS = tuple(sorted(state for state in JobState if state not in UNFINISHED_JOBS))
 _RUNS_AT_ONCE = 100
 _run, _job, _cursor, _note = collection_runs.c, page_jobs.c, collection_cursors.c, allowance_notes.c
 
@@ -46,13 +49,21 @@ def _ended_before(tx: Transaction, before: datetime) -> list[int]:
 
 def delete_ended(tx: Transaction, found: list[int], before: datetime, most: int) -> int:
     """Delete up to `most` jobs of those of these runs that ended before a moment, and the runs that have none left."""
-    still = select(_run.id).where(_run.id.in_(found), _run.status.in_(ENDED_RUNS), _run.completed_at < before)
-    runs = list(tx.execute(still.order_by(_run.id).with_for_update()).scalars())
-    jobs = list(tx.execute(select(_job.id).where(_job.run_id.in_(runs)).order_by(_job.id).limit(most)).scalars())
-    if jobs:
-        tx.execute(delete(page_jobs).where(_job.id.in_(jobs)))
-    empty = delete(collection_runs).where(_run.id.in_(runs), ~exists().where(_job.run_id == _run.id))
-    return len(jobs) + (tx.execute(empty).rowcount if len(jobs) < most else 0)
+    is_over = (_run.id.in_(found), _run.status.in_(ENDED_RUNS), _run.completed_at < before)
+    oldest = select(_job.id).join(collection_runs, _run.id == _job.run_id).where(*is_over).order_by(_job.id)
+    locked = lock_jobs(tx, list(tx.execute(oldest.limit(most)).scalars()), ENDED_JOBS)
+    lock_runs(tx, sorted(found))
+    runs = list(tx.execute(select(_run.id).where(*is_over).order_by(_run.id)).scalars())
+    jobs = sum(
+        tx.execute(delete(page_jobs).where(_job.id.in_(ids), _job.run_id.in_(runs))).rowcount
+        for ids in in_parts(locked)
+    )
+    empty = select(_run.id).where(_run.id.in_(runs), ~exists().where(_job.run_id == _run.id))
+    over = list(tx.execute(empty).scalars()) if jobs < most else []
+    if over:
+        claims.forget(tx, over)
+        tx.execute(delete(collection_runs).where(_run.id.in_(over)))
+    return jobs + len(over)
 
 
 def rules(database: Database, *, runs: timedelta, cursors: timedelta, firings: timedelta) -> list[RetentionRule]:

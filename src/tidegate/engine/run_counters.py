@@ -97,19 +97,17 @@ def update_runs(
     run_ids = sorted(changes)
     found = [(one.claim.job.run_id, spec) for one in results for spec in _found_by(one)]
     shared = {
-        (one.source, one.claim.job.spec.resource)
+        (one.source, one.claim.job.spec.resource): one.claim.job.run_id
         for one in results
         if one.claim.job.spec.owner and one.state is not JobState.READY
     }
     if found or shared or tx.dialect != "postgresql":  # otherwise `_add` locks them
         lock_runs(tx, run_ids)
-    claims.lock_claims(tx, shared)
     added = add_jobs(tx, found, max_attempts=max_attempts)
     for job in added:
         changes[job.run_id].total += 1
-    offers = claims.claim_resources(tx, added)
-    if shared:
-        offers += claims.release(tx, run_ids, {resource for _, resource in shared})
+    sources = {one.claim.job.run_id: one.source for one in results}
+    offers = claims.claim_resources(tx, added, sources, ended=shared)
     done = _add(tx, changes)
     _note_planned(tx, results, planning)
     _end(tx, done)
@@ -150,7 +148,7 @@ def _end(tx: Transaction, done: Mapping[int, str]) -> None:
 
 
 def lock_runs(tx: Transaction, run_ids: Sequence[int]) -> None:
-    """Lock runs until the commit, so that one transaction at a time changes their counters. SQLite has one writer."""
+    """Lock runs until the commit, so that one transaction at a time changes or deletes them. SQLite has one writer."""
     if tx.dialect != "sqlite":
         _LOCK.rows(tx, ids=run_ids)
 
@@ -168,11 +166,11 @@ def _note_planned(tx: Transaction, results: Iterable[JobResult], planning: Plann
         tx.execute(planned.values(status=RunState.RUNNING))
 
 
-# On PostgreSQL not FOR UPDATE: a claim that passes to a run checks its foreign key, and must not wait for this lock.
+# On PostgreSQL not FOR UPDATE: what checks a foreign key to a run need not wait.
 _LOCK = Statement(
     {
         "postgresql": "SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR NO KEY UPDATE",
-        "mysql": "SELECT id FROM collection_runs WHERE id IN :ids[] ORDER BY id FOR UPDATE",
+        "mysql": "SELECT id FROM collection_runs FORCE INDEX (PRIMARY) WHERE id IN :ids[] ORDER BY id FOR UPDATE",
     }
 )
 _OPEN = ", ".join(f"'{state}'" for state in OPEN_RUNS)
@@ -199,7 +197,8 @@ SET total_jobs = total_jobs + moved.total,
 _COUNT = Statement(
     {
         "sqlite": f"UPDATE collection_runs {_CHANGES} FROM {_MOVED} WHERE id = moved.run_id",
-        "mysql": f"UPDATE collection_runs JOIN {_MOVED} ON id = moved.run_id {_CHANGES}",
+        # In this order: in a small table the server would read, and lock, all runs.
+        "mysql": f"UPDATE {_MOVED} STRAIGHT_JOIN collection_runs FORCE INDEX (PRIMARY) ON id = moved.run_id {_CHANGES}",
     }
 )
 _COUNT_AND_RETURN = Statement(

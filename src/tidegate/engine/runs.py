@@ -1,6 +1,6 @@
 """Runs as rows: begin, complete, cancel, retry, and fail those of a pool without credentials."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,12 +13,10 @@ from tidegate.core.arguments import require_name
 from tidegate.core.errors import Conflict, NotFound, TidegateError
 from tidegate.core.telemetry.logs import is_enabled
 from tidegate.core.transitions import sources_of
-from tidegate.engine import parked_answer_store
-from tidegate.engine.claims import claim_resources
-from tidegate.engine.claims import release as release_claims
+from tidegate.engine import claims, parked_answer_store
 from tidegate.engine.executions import ExecutionOutcome, abandon_run
 from tidegate.engine.job_log import log_ended, log_resumed, log_started
-from tidegate.engine.job_store import StoredJob, add_jobs, key_of, stored_jobs
+from tidegate.engine.job_store import StoredJob, add_jobs, in_parts, key_of, lock_jobs, stored_jobs
 from tidegate.engine.lifecycle import (
     ACTIVE_RUNS,
     JOB_MOVES,
@@ -169,7 +167,8 @@ def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
         raise
     first = [(run_id, spec) for spec in beginning.specs]
     tx.after_commit(partial(log_started, run_id, beginning))
-    return run_id, claim_resources(tx, add_jobs(tx, first, max_attempts=beginning.max_attempts))
+    added = add_jobs(tx, first, max_attempts=beginning.max_attempts)
+    return run_id, claims.claim_resources(tx, added, {run_id: source})
 
 
 def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = frozenset()) -> bool:
@@ -203,16 +202,14 @@ def release(tx: Transaction, run_id: int) -> None:
 
 
 def cancel(tx: Transaction, run_id: int) -> list[int] | None:
-    """End a run at once. Returns its unfinished jobs, which the gate should forget; None where it was over."""
+    """End a run at once. Returns its unfinished jobs, which the gate should forget; None where it was over.
+
+    Jobs of other runs may wait for it: release them with `claims.release_late` after the commit.
+    """
     job, run = page_jobs.c, collection_runs.c
-    # Jobs are locked before their run, in the order of `write_batch`. Jobs claimed meanwhile are updated below.
-    running = select(job.id).where(job.run_id == run_id, job.status == JobState.RUNNING)
-    tx.execute(running.order_by(job.id).with_for_update()).all()
-    lock_runs(tx, [run_id])
+    ids = [job_id for _, job_id in _lock_unfinished(tx, [run_id])]
     if get(tx, run_id).status not in OPEN_RUNS:
         return None
-    waiting = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS))
-    ids = [row.id for row in tx.execute(waiting.order_by(job.id))]
     abandon_run(tx, run_id, ExecutionOutcome.CANCELED)
     canceled = tx.execute(
         update(page_jobs)
@@ -250,16 +247,22 @@ def fail_pool(tx: Transaction, pool: str, reason: str) -> dict[int, list[int]]:
     """Fail the open runs of a pool that has no credential left, including jobs that workers are executing.
 
     Results of those jobs are rejected, so they add no follow-ups. A failed run can be retried; it continues where it
-    stopped. Returns by run the jobs that the gate should forget and enqueue again: unfinished ones, and jobs of
-    other runs that waited for one of these.
+    stopped. Returns by run the unfinished jobs, which the gate should forget. Jobs of other runs may wait for these
+    runs: release them with `claims.release_late` after the commit.
     """
     require_name("pool", pool)
     run = collection_runs.c
-    # Locked as by every transaction that changes counters: it sees what was committed before.
-    found = select(run.id).where(run.pool == pool, run.status.in_(OPEN_RUNS)).order_by(run.id).with_for_update()
-    failed = {row.id: _fail_run(tx, row.id, reason) for row in tx.execute(found).all()}
-    for job in release_claims(tx, failed):
-        failed.setdefault(job.run_id, []).append(job.id)
+    those = select(run.id).where(run.pool == pool, run.status.in_(OPEN_RUNS)).order_by(run.id)
+    found = list(tx.execute(those).scalars())
+    if not found:
+        return {}
+    unfinished = _lock_unfinished(tx, found)
+    failed: dict[int, list[int]] = {run_id: [] for run_id in tx.execute(those.where(run.id.in_(found))).scalars()}
+    for run_id, job_id in unfinished:
+        if run_id in failed:
+            failed[run_id].append(job_id)
+    for run_id, job_ids in failed.items():
+        _fail_run(tx, run_id, reason, len(job_ids))
     return failed
 
 
@@ -290,10 +293,23 @@ def from_row(row: Any) -> Run:
     return Run(status=RunState(row.status), **values)
 
 
-def _fail_run(tx: Transaction, run_id: int, reason: str) -> list[int]:
+def _lock_unfinished(tx: Transaction, run_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Lock the unfinished jobs of some runs, the runs, and the claims for which jobs of them wait.
+
+    Returns the run and the id of each job. Jobs that were added meanwhile may be locked by a transaction that waits for
+    one of the runs. They are not waited for: the whole transaction is repeated.
+    """
+    job = page_jobs.c
+    unfinished = select(job.run_id, job.id).where(job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS))
+    found = tx.execute(unfinished.where(job.awaits_run.is_(None)).order_by(job.id)).all()
+    lock_jobs(tx, [row.id for row in found], UNFINISHED_JOBS)
+    lock_runs(tx, run_ids)
+    claims.lock_waited(tx, run_ids)
+    return [(row.run_id, row.id) for row in tx.execute(unfinished.order_by(job.id).with_for_update(nowait=True))]
+
+
+def _fail_run(tx: Transaction, run_id: int, reason: str, unfinished: int) -> None:
     run, job = collection_runs.c, page_jobs.c
-    unfinished = select(job.id).where(job.run_id == run_id, job.status.in_(UNFINISHED_JOBS)).order_by(job.id)
-    ids = [row.id for row in tx.execute(unfinished.with_for_update())]
     abandon_run(tx, run_id, ExecutionOutcome.FAILED, reason)
     tx.execute(
         update(page_jobs)
@@ -307,12 +323,11 @@ def _fail_run(tx: Transaction, run_id: int, reason: str) -> list[int]:
             status=RunState.FAILED,
             completed_at=tx.now,
             active_key=None,
-            failed_jobs=run.failed_jobs + len(ids),
+            failed_jobs=run.failed_jobs + unfinished,
             last_error=reason,
         )
     )
     tell_end(tx, run_id)
-    return ids
 
 
 def _active_key(source: str, user_id: str) -> str:
@@ -326,28 +341,24 @@ def _refuse_second(tx: Transaction, user_id: str, active_key: str) -> None:
 
 
 def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[StoredJob]:
+    """Reset failed jobs; return those that do not wait for another run, which collects the same resource."""
+    failed = (those, page_jobs.c.status == JobState.FAILED)
+    found = [job.id for job in stored_jobs(tx, *failed)]
+    ours = set(lock_jobs(tx, found, (JobState.FAILED,)))
     lock_runs(tx, [run_id])
-    run, failed = get(tx, run_id), (those, page_jobs.c.status == JobState.FAILED)
+    run = get(tx, run_id)
     if run.status is RunState.CANCELED:
         raise RunCanceled(run_id)
-    jobs = stored_jobs(tx, *failed)
+    jobs = [job for job in stored_jobs(tx, *failed) if job.id in ours]
     if not jobs:
         return []
     _take_up_again(tx, run, fewer=len(jobs))
     tx.after_commit(partial(log_resumed, run, len(jobs)))
-    tx.execute(
-        update(page_jobs)
-        .where(*failed)
-        .values(
-            status=JobState.ENQUEUED,
-            attempt_count=0,
-            not_before=None,
-            completed_at=None,
-            last_error=None,
-            awaits_run=None,
-        )
-    )
-    return jobs
+    first = {"status": JobState.ENQUEUED, "attempt_count": 0, "not_before": None, "completed_at": None}
+    for ids in in_parts(sorted(ours)):
+        again = update(page_jobs).where(page_jobs.c.id.in_(ids))
+        tx.execute(again.values(last_error=None, awaits_run=None, **first))
+    return claims.claim_again(tx, jobs, run.source)
 
 
 def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:

@@ -123,7 +123,8 @@ resource_claims = Table(
     metadata,
     Column("source", exact_text(40), primary_key=True),
     Column("resource_key", exact_text(200), primary_key=True),
-    Column("run_id", BigInteger, ForeignKey("collection_runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    # No foreign key: a claim passes to a run that another transaction may have locked.
+    Column("run_id", BigInteger, nullable=False, index=True),
     **TABLE_OPTIONS,
 )
 """Which run collects a resource that several runs can reach; see `claims.py`."""

@@ -111,7 +111,7 @@ _SETTLE = Statement(
     {
         "sqlite": _FROM.format(set=_SET, given=_OUTCOMES),
         "postgresql": _FROM.format(set=_SET.replace(":now", ":now::timestamptz"), given=_OUTCOMES),
-        "mysql": f"UPDATE crawl_raws JOIN {_OUTCOMES} ON id = given.raw {_SET}",
+        "mysql": f"UPDATE {_OUTCOMES} STRAIGHT_JOIN crawl_raws FORCE INDEX (PRIMARY) ON id = given.raw {_SET}",
     }
 )
 _CONTENTS = tuple(f"{stage}_content" for stage in STAGES)

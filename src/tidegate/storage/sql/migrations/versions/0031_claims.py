@@ -19,9 +19,6 @@ def upgrade() -> None:
         sa.Column("resource_key", exact_text(200), nullable=False),
         sa.Column("run_id", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("source", "resource_key", name="pk_resource_claims"),
-        sa.ForeignKeyConstraint(
-            ["run_id"], ["collection_runs.id"], name="fk_resource_claims_run_id_collection_runs", ondelete="CASCADE"
-        ),
         options=TABLE_OPTIONS,
     )
     steps.create_index("resource_claims", ["run_id"])

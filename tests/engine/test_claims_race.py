@@ -1,0 +1,71 @@
+"""Processes begin, end, cancel, retry and delete runs of the same resources."""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from tests.engine.claims_process import shared_resources
+from tests.engine.rounds import assert_counted
+from tests.processes import WarmProcess, start_warm
+from tests.servers.migrated import migrated_database
+from tests.servers.sql import SqlName
+from tidegate.engine import runs
+from tidegate.engine.tables import page_jobs
+from tidegate.storage.sql import Database, Transaction
+
+ROOT = Path(__file__).parents[2]
+PROCESSES, ROUNDS = 3, 80
+
+
+def deadlocks(tx: Transaction) -> int:
+    """How many deadlocks the server has ended so far."""
+    if tx.dialect == "postgresql":
+        tx.execute_sql("SELECT pg_stat_force_next_flush()")
+        counted = tx.execute_sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        return counted.scalar_one()
+    return int(tx.execute_sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").one()[1])
+
+
+async def start(url: str, seed: int) -> WarmProcess:
+    command = (sys.executable, "-m", "tests.engine.claims_process", url, str(seed), str(ROUNDS))
+    process = await start_warm(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+    assert await next_line(process) == b"ready\n"
+    return process
+
+
+async def next_line(process: WarmProcess) -> bytes:
+    assert process.stdout is not None
+    return await process.stdout.readline()
+
+
+async def play(process: WarmProcess) -> bytes:
+    assert process.stdin is not None
+    process.stdin.write(b"go\n")
+    return await next_line(process)
+
+
+def waiting(tx: Transaction) -> int:
+    job = page_jobs.c
+    return tx.execute(select(func.count()).where(job.awaits_run.is_not(None), job.status == "enqueued")).scalar_one()
+
+
+@pytest.mark.every_server
+@pytest.mark.race
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+async def test_processes_share_no_resource_and_no_transaction_deadlocks(server: SqlName, tmp_path: Path):
+    async with migrated_database(server, tmp_path) as url, await Database.open(url) as database:
+        before = await database.read(deadlocks)
+        processes = [await start(url, seed) for seed in range(PROCESSES)]
+
+        assert await asyncio.gather(*map(play, processes)) == [b"done\n"] * PROCESSES
+
+        assert await asyncio.gather(*(process.wait() for process in processes)) == [0] * PROCESSES
+        assert await database.read(deadlocks) == before
+        assert await database.read(shared_resources) == []
+        assert await database.read(waiting) == 0
+        for run in await database.read(runs.active):
+            await assert_counted(database, run.id)
