@@ -131,7 +131,7 @@ async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, fo
         f"{run} -k a --site nosuch": (1, "there is no site 'nosuch'; there is marketplace"),
         run: (2, "name at least one --keyword"),
         f"{run} -k ''": (1, "keyword is ''"),
-        f"{run}/page -k a": (1, "must name a host, and no page of it"),
+        f"{run}/page -k a": (1, "must name a host, without a path"),
         "crawl run x --url shop.example -k a": (1, "must begin with http:// or https://"),
         f"crawl run 'x|y' --url {forbidding} -k a": (1, "name is 'x|y': must be 1 to 100 of"),
         f"crawl schedules add x --url {forbidding} -k a --cron '61 3 * * *'": (1, "bad minute"),

@@ -11,7 +11,7 @@ from tidegate.engine.credentials.vault import Sealed
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts, identity_records
 from tidegate.systems.crawl.commands.waits import wait_of
-from tidegate.systems.crawl.manner_tables import crawl_identity_health
+from tidegate.systems.crawl.host_tables import crawl_identity_health
 
 HOST = "shop.example"
 
@@ -36,7 +36,7 @@ def does_not_answer(tx: Transaction) -> None:
 async def test_a_host_that_rests_is_told_of_and_one_that_does_not_answer_in_other_words(tmp_path: Path):
     async with installation(tmp_path) as database:
         assert await database.read(wait_of, HOST) is None, "nobody has met it"
-        await database.transaction(hosts.meet, HOST)
+        await database.transaction(hosts.register, HOST)
         assert await database.read(wait_of, HOST) is None
 
         await database.transaction(is_left_alone, -1)

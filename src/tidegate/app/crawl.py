@@ -12,8 +12,8 @@ from tidegate.settings import Settings
 from tidegate.system import Context
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
+from tidegate.systems.crawl.health_records import note
 from tidegate.systems.crawl.identities import IdentityBook
-from tidegate.systems.crawl.manners_records import note
 from tidegate.systems.crawl.marketplace import MarketplaceSite
 from tidegate.systems.crawl.politeness import PoliteCaller
 from tidegate.systems.crawl.processing import RawProcessor

@@ -1,4 +1,4 @@
-"""Product pages of marketplaces: schedules, identities, raw answers, products, and no orphan."""
+"""Crawls product pages of marketplaces: targets, identities, politeness, stored answers and products."""
 
 SOURCE = "crawl"
 """The name of the source in runs, jobs and schedules."""

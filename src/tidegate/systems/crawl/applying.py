@@ -1,4 +1,4 @@
-"""One transaction that applies answers to their products: the rules of `processing.py`, and nothing else."""
+"""Applies stored answers to their products in one transaction, by the rules of `processing`."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,34 @@ from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.job_store import LONGEST_REASON
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.live import WAITS_AT_MOST, Key, Live, Parts, known_parts, let_go, live_raws
-from tidegate.systems.crawl.outcomes import Outcome, ProductRow, jobs_before, lock_raws, write_outcomes, write_products
+from tidegate.systems.crawl.outcomes import (
+    AnswerOutcome,
+    ProductRow,
+    jobs_before,
+    lock_raws,
+    write_outcomes,
+    write_products,
+)
+from tidegate.systems.crawl.processing_lock import lock_processing
+from tidegate.systems.crawl.product_state import (
+    WAITS_AT_MOST,
+    AppliedParts,
+    Key,
+    StoredAnswerState,
+    known_parts,
+    live_raws,
+    release_waiting,
+)
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES, Stage, earlier, place_of
-from tidegate.systems.crawl.turns import take_turn
 
 _UNFINISHED = frozenset(UNFINISHED_JOBS)
 SUPERSEDED, UNCHANGED = "superseded", "unchanged"
-"""Why an answer that is PROCESSED was not applied."""
+"""Reasons why a PROCESSED answer changed nothing."""
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An answer that was read, or could not be."""
+    """A stored answer that was read, or the error of reading it."""
 
     id: int
     run_id: int
@@ -34,15 +49,15 @@ class Prepared(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     error: str | None = None
 
 
-class Patience(msgspec.Struct, frozen=True):
-    """How often an answer is tried, and how far apart."""
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How often applying an answer is attempted, and the pauses in between."""
 
     attempts: int
     pauses: Backoff
 
 
-class Tally(msgspec.Struct):
-    """What became of a batch."""
+class BatchTally(msgspec.Struct):
+    """The number of answers of a batch per outcome."""
 
     applied: int = 0
     unchanged: int = 0
@@ -52,51 +67,51 @@ class Tally(msgspec.Struct):
     dead: int = 0
 
 
-def apply(tx: Transaction, batch: Sequence[Prepared], patience: Patience) -> Tally:
-    """Apply what may be applied of a batch, each answer once; say of each of the others why not."""
-    take_turn(tx)
+def apply(tx: Transaction, batch: Sequence[Prepared], patience: RetryPolicy) -> BatchTally:
+    """Apply the answers of a batch that can be applied, each once, and record why the others cannot."""
+    lock_processing(tx)
     return _Batch(tx, batch, patience).work()
 
 
 class _Product:
-    """A product as this transaction changes it."""
+    """A product with the changes of this transaction."""
 
-    def __init__(self, known: Parts | None) -> None:
+    def __init__(self, known: AppliedParts | None) -> None:
         self.raws: dict[Stage, int | None] = dict(known.raws) if known else dict.fromkeys(STAGES)
         self.hashes: dict[Stage, str | None] = dict(known.hashes) if known else dict.fromkeys(STAGES)
         self.missing = dict(known.missing) if known else {}
         self.applied = known.applied if known else 0
         self.contents: dict[Stage, str] = {}
-        """What is new."""
+        """The new contents by stage."""
         self.last: Prepared | None = None
-        """Whoever touched it last."""
+        """The last answer that changed it."""
 
     def row(self, one: Prepared) -> ProductRow:
-        """As it is to be written."""
+        """The row to write."""
         return ProductRow(
             one.key, one.shop_id, one.site, self.contents, self.hashes, self.raws, self.missing, self.applied
         )
 
 
 class _Batch:
-    """Answers, and everything that decides what becomes of them."""
+    """The answers of a batch, with the rows that decide their outcome."""
 
-    def __init__(self, tx: Transaction, batch: Sequence[Prepared], patience: Patience) -> None:
-        self._tx, self._patience, self._tally = tx, patience, Tally()
-        # Locked first: who wants to let one of them go waits for us, and finds out that it waits.
+    def __init__(self, tx: Transaction, batch: Sequence[Prepared], patience: RetryPolicy) -> None:
+        self._tx, self._patience, self._tally = tx, patience, BatchTally()
+        # Locked first: a transaction that releases one of them waits for this one, and then sees that it waits.
         self._attempts = lock_raws(tx, [one.id for one in batch])
         ours = [one for one in batch if one.id in self._attempts]
-        # By run, then by stage: what has to come first in this batch does.
+        # By run, then by stage, so that earlier stages of this batch are applied first.
         self._batch = sorted(ours, key=lambda one: (one.key, one.run_id, place_of(one.stage), one.id))
         keys = sorted({one.key for one in ours})
         self._live = live_raws(tx, keys)
         self._jobs = jobs_before(tx, [(one.run_id, one.stage, one.key) for one in ours])
         known = known_parts(tx, keys)
         self._products = {key: _Product(known.get(key)) for key in keys}
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[AnswerOutcome] = []
 
-    def work(self) -> Tally:
-        """Decide on each, and write it all."""
+    def work(self) -> BatchTally:
+        """Decide the outcome of each answer and write all changes."""
         for one in self._batch:
             self._decide(one)
         touched = [(product.last, product) for product in self._products.values()]
@@ -112,7 +127,9 @@ class _Batch:
             self._tally.superseded += 1
         elif (first := self._has_to_wait(one)) is not None:
             again_at = self._tx.now + WAITS_AT_MOST
-            self._outcomes.append(Outcome(one.id, RawState.PENDING, self._attempts[one.id], again_at, waits_for=first))
+            self._outcomes.append(
+                AnswerOutcome(one.id, RawState.PENDING, self._attempts[one.id], again_at, waits_for=first)
+            )
             self._tally.waiting += 1
         elif one.error is not None:
             self._fail(one, one.error)
@@ -120,7 +137,7 @@ class _Batch:
             self._apply(one, product)
 
     def _has_to_wait(self, one: Prepared) -> Stage | None:
-        """The earlier stage that is under way in this run, or of which an answer of this or an older run is."""
+        """The earlier stage with an unfinished job of this run, or a pending answer of this run or an older one."""
         for stage in earlier(one.stage):
             if any(status in _UNFINISHED for status, _ in self._jobs.get((one.run_id, stage, one.key), ())):
                 return stage
@@ -142,7 +159,7 @@ class _Batch:
         self._tally.applied += 1
 
     def _missing(self, one: Prepared, product: _Product) -> dict[str, str]:
-        """What this run could not get of the stages before it; of those after it, what was known."""
+        """Stages before this one that this run could not fetch, with reasons; later stages keep their reasons."""
         missing = {stage: why for stage, why in product.missing.items() if stage != one.stage}
         for stage in earlier(one.stage):
             missing.pop(stage, None)
@@ -167,34 +184,36 @@ class _Batch:
             self._settle(one, RawState.FAILED, reason=reason)
             self._tally.dead += 1
             product = self._products[one.key]
-            if any(product.raws.values()):  # its run may be over, and nobody else would say so
+            if any(product.raws.values()):  # the run may have ended, so its finalizer does not record this
                 product.missing[one.stage.value] = reason
                 product.last = product.last or one
             return
         again_at = self._tx.now + self._patience.pauses.delay(attempts)
-        self._outcomes.append(Outcome(one.id, RawState.PENDING, attempts, again_at, reason=reason))
+        self._outcomes.append(AnswerOutcome(one.id, RawState.PENDING, attempts, again_at, reason=reason))
         self._tally.retried += 1
 
     def _settle(
         self, one: Prepared, state: RawState, *, reason: str | None = None, applied_as: int | None = None
     ) -> None:
-        """It is over with this answer: nobody has to wait for it any more."""
+        """Record the final outcome of an answer, so that no other answer waits for it."""
         attempts = self._attempts[one.id]
-        self._outcomes.append(Outcome(one.id, state, attempts, self._tx.now, reason=reason, applied_as=applied_as))
+        self._outcomes.append(
+            AnswerOutcome(one.id, state, attempts, self._tx.now, reason=reason, applied_as=applied_as)
+        )
         others = [raw for raw in self._live[one.key] if raw.id != one.id]
         if state is RawState.FAILED:
-            others.append(Live(one.id, one.run_id, one.stage, one.hash, state, waits=False, reason=reason))
+            others.append(StoredAnswerState(one.id, one.run_id, one.stage, one.hash, state, waits=False, reason=reason))
         self._live[one.key] = others
 
     def _free_others(self) -> None:
-        """Let go what waits for answers of which some are over now, and is not in this batch itself."""
+        """Release answers outside this batch that wait for an answer whose outcome is final now."""
         ours = {one.id for one in self._batch}
         pending = {raw.id for live in self._live.values() for raw in live if raw.state is RawState.PENDING}
         over = {one.key for one in self._batch if one.id not in pending}
         freed = [raw.id for key in over for raw in self._live[key] if raw.waits and raw.id in pending - ours]
         if freed:
-            let_go(self._tx, freed)
+            release_waiting(self._tx, freed)
 
 
-def _is_pending(raw: Live, stage: Stage) -> bool:
+def _is_pending(raw: StoredAnswerState, stage: Stage) -> bool:
     return raw.state is RawState.PENDING and raw.stage is stage

@@ -1,4 +1,4 @@
-"""How answers are kept: compressed where that pays, and known by a hash of what they say."""
+"""Encodes stored answers: compressed if that pays, and identified by a hash of their content."""
 
 import threading
 from typing import Any
@@ -12,24 +12,24 @@ from tidegate.core.errors import InvalidArgument
 HASH_LENGTH = 16
 LARGEST_BODY = 64 * 1024 * 1024
 _PAYS_FROM = 1024
-"""Bytes; what is smaller saves less room than it takes time."""
+"""Minimum size in bytes; compressing smaller bodies takes more time than it saves space."""
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _per_thread = threading.local()
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def digest(body: bytes) -> str:
-    """A name for some bytes; nobody gains by forging it, so it need only be fast."""
+    """A fast hash that identifies bytes; not cryptographic, since a forged one has no use."""
     return xxhash.xxh3_64_hexdigest(body)
 
 
 def as_text(content: Any) -> str:
-    """What was extracted, as JSON: the same content is always the same text."""
+    """Extracted content as canonical JSON: equal content gives equal text."""
     return _encoder.encode(content).decode()
 
 
 def pack(body: bytes) -> bytes:
-    """As it is kept."""
+    """Compress a body for storage."""
     if len(body) > LARGEST_BODY:
         raise InvalidArgument("body", f"{len(body)} bytes", f"must have at most {LARGEST_BODY}")
     if len(body) < _PAYS_FROM and not body.startswith(_MAGIC):
@@ -40,7 +40,7 @@ def pack(body: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """As it came."""
+    """Restore a stored body."""
     if not packed.startswith(_MAGIC):
         return packed
     if not hasattr(_per_thread, "decompressor"):

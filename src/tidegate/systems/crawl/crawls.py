@@ -1,5 +1,7 @@
-"""Begins crawls, by hand or by the clock, and has their dead letters read again. The host is met first: nobody runs
-ahead of it."""
+"""Starts crawls, manages their schedules and replays their dead letters.
+
+A crawl registers its host before it starts.
+"""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -18,17 +20,17 @@ from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.targets import CrawlOptions
 
 
-class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a replay."""
+class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a replay."""
 
     replayed: int
-    """Dead letters that are tried again."""
+    """Number of dead letters that are tried again."""
     refused: list[str] = []
     """Dead letters that could not be replayed now, each with the reason."""
 
 
 class Crawls:
-    """Begins runs, and keeps the schedules that do. A crawl has a name, and one run at a time."""
+    """Starts and schedules crawls. A crawl has a name, and one active run at most."""
 
     def __init__(
         self,
@@ -42,36 +44,36 @@ class Crawls:
         self._private_hosts = private_hosts
 
     async def begin(self, name: str, options: CrawlOptions) -> int:
-        """Begin a run; returns its number. Raises `RunActive` where this crawl has one that is not over.
+        """Start a run and return its id. Raises `RunActive` if the crawl has an active run.
 
-        Raises `NoCredential` where nobody could make its calls: every identity is disabled.
+        Raises `NoCredential` if every identity is disabled.
         """
         self._require_public(options)
         subject = options.subject(name)
         pool = await self._identities.pool_for(name)
-        await self._identities.hosts.meet(host_of(options.url))
+        await self._identities.hosts.register(host_of(options.url))
         return await self._orchestrator.begin(CrawlSource.name, subject, pool=pool)
 
     async def schedule(self, name: str, options: CrawlOptions, *, cron: str, timezone: str = "UTC") -> Schedule:
-        """Begin a run whenever `cron` says so. The same again changes the options, and nothing else."""
+        """Start a run at each time that `cron` names. Repeating the call changes only the options."""
         self._require_public(options)
         subject = options.subject(name)
-        await self._identities.hosts.meet(host_of(options.url))
+        await self._identities.hosts.register(host_of(options.url))
         [schedule] = await self._schedules.add(CrawlSource.name, [subject], cron=cron, timezone=timezone)
         return schedule
 
     def _require_public(self, options: CrawlOptions) -> None:
-        """Refuse at once what is known to be private by its name. What a name resolves to is checked at each call."""
+        """Refuse hosts that are private by name. The addresses that a name resolves to are checked at each call."""
         host = urlsplit(options.url).hostname or ""
         if self._private_hosts.refuses(host):
             example = f"TIDEGATE_UPSTREAM__PRIVATE_HOSTS='[\"{host}\"]'"
             raise InvalidArgument("url", host, f"is not a public host; to crawl it all the same, set {example}")
 
-    async def replay(self, raw_ids: Sequence[int] | None = None) -> Replayed:
-        """Let dead letters be tried again as if they were new, without a call: these, or all.
+    async def replay(self, raw_ids: Sequence[int] | None = None) -> ReplayResult:
+        """Process dead letters again without a call: the given ones, or all.
 
-        A part of a product goes back to the processor. A page of a search is read again by its job, and what it leads
-        to becomes part of its run, which goes on; that is refused while the crawl has another active run.
+        A part of a product goes back to the processor. A search page is read again by its job, and the jobs that it
+        leads to become part of its run; that is refused while the crawl has another active run.
         """
         replayed, refused = await self._raws.replay(raw_ids), list[str]()
         for raw_id, job_id in (await self._raws.dead_searches(raw_ids)).items():
@@ -79,10 +81,10 @@ class Crawls:
                 replayed += await self._read_again(raw_id, job_id)
             except (RunActive, RunCanceled, NotFound) as error:
                 refused.append(f"{raw_id}: {error}")
-        return Replayed(replayed=replayed, refused=refused)
+        return ReplayResult(replayed=replayed, refused=refused)
 
     async def replay_one(self, raw_id: int) -> bool:
-        """Replay one dead letter; False where it is none. Raises `RunActive`, `RunCanceled` and `NotFound`."""
+        """Replay one dead letter; False if it is none. Raises `RunActive`, `RunCanceled` and `NotFound`."""
         for search, job_id in (await self._raws.dead_searches([raw_id])).items():
             return await self._read_again(search, job_id)
         return bool(await self._raws.replay([raw_id]))

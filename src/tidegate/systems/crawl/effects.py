@@ -1,34 +1,34 @@
-"""What a page brings beside further jobs: written by `CrawlWriter`, in the transaction that ends the job."""
+"""Effects of a page beside follow-up jobs: written by `CrawlWriter` in the transaction that ends the job."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.systems.crawl.site import Found
+from tidegate.systems.crawl.site import ListedProduct
 from tidegate.systems.crawl.stages import PageKind, Stage
 
 
 class RawStored(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An answer that is kept: as a part of a product to be applied, as the page of a search, or as a dead letter.
+    """An answer to store: a part of a product, a search page, or a dead letter.
 
-    One that is to be applied is not kept where it says what is known already.
+    A part of a product whose content is known already is not stored.
     """
 
     site: str
     host: str
     product_id: str
-    """Of a search: its keyword and page."""
+    """The id of the product; for a search page, its keyword and page."""
     shop_id: str = ""
     stage: PageKind
     hash: str
     body: bytes
-    """As `bodies.pack` made it."""
+    """The body, encoded by `bodies.pack`."""
     error: str | None = None
-    """Why it could not be read, where that makes it a dead letter at once."""
+    """Why it could not be read, which makes it a dead letter at once."""
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The upstream says that nothing changed since it said what has this hash."""
+    """The upstream confirmed that the content with this hash is unchanged."""
 
     host: str
     product_id: str
@@ -37,7 +37,7 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Sighted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """These products are on a page of a listing."""
+    """Products that a search page lists."""
 
     host: str
-    products: Sequence[Found]
+    products: Sequence[ListedProduct]

@@ -1,9 +1,9 @@
-"""Which identities may fetch a page, decided before one is assigned to it.
+"""Decides which identities may fetch a page, before one is assigned to it.
 
-robots.txt may forbid a path to one User-Agent and allow it to another. A job that is offered to the gate names the
-identities that are barred from it, by what this process last knew of the host. Where it knows nothing, or that is out
-of date, the caller finds out and gives the job back (`PoliteCaller`). Both decide by the same rules, so a job that was
-given back is not assigned to the same identity again.
+robots.txt can forbid a path to one User-Agent and allow it to another. A job that is enqueued names the identities that
+are barred from it, by the rules that this process last knew. If it knows none, or outdated ones, the caller reads
+robots.txt and gives the job back (`PoliteCaller`). Both use the same rules, so a returned job is not assigned to the
+same identity again.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from tidegate.systems.crawl.identities import IdentityBook
 
 
 class Addressed(Protocol):
-    """A source that knows the address of each of its jobs."""
+    """A source that knows the URL of each of its jobs."""
 
     def robots_url(self, spec: JobSpec) -> str | None:
-        """The address that a job calls; None where robots.txt is not asked."""
+        """The URL that a job calls; None if robots.txt does not apply."""
         ...
 
 
 class Eligibility:
-    """Tells the gate which identities must not make a call."""
+    """Computes the identities that must not make the call of a job."""
 
     def __init__(self, source: Addressed, identities: IdentityBook) -> None:
         self._source, self._identities = source, identities
 
     def barred(self, job: StoredJob) -> Sequence[str]:
-        """The identities that robots.txt forbids the page of a job; none where it forbids it to all of them."""
+        """The identities for which robots.txt forbids the page of a job; none if it forbids it to all of them."""
         if job.pool != POOL:
             return ()
         known, agents = self._identities.hosts.last_known(job.spec.bucket), self._identities.agents

@@ -1,10 +1,10 @@
-"""What happens when a run of a crawl has no job left: its answers are applied, and what it did not find is noticed.
+"""Completes a run of a crawl: applies its answers, and records missing parts and vanished products.
 
-May be done again for the same run, after a failure or a crash, and does the same again.
+It can be repeated for the same run after a failure or a crash.
 
-A product is gone when no crawl lists it any more. Only a run of which every search succeeded, ended before the last
-page that it may read, and had no unreadable product can tell; one that found half of a listing knows nothing about the
-other half. A product that is listed again is back.
+A product is gone when no crawl lists it any more. Only a run whose searches all succeeded, ended before the last page
+that they may read, and skipped no product can tell; a run with half a listing knows nothing about the other half. A
+product that is listed again is not gone any more.
 """
 
 from collections import defaultdict
@@ -19,14 +19,14 @@ from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.statements import Statement
 from tidegate.systems.crawl import SOURCE
-from tidegate.systems.crawl.live import Key, Parts, known_parts
 from tidegate.systems.crawl.outcomes import missing_text
 from tidegate.systems.crawl.processing import RawProcessor
+from tidegate.systems.crawl.processing_lock import lock_processing
+from tidegate.systems.crawl.product_state import AppliedParts, Key, known_parts
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.tables import crawl_products, crawl_raws, crawl_sightings
 from tidegate.systems.crawl.targets import CrawlOptions
-from tidegate.systems.crawl.turns import take_turn
 
 _AT_ONCE = 1_000
 _LACKING = (JobState.FAILED, JobState.UNAVAILABLE, JobState.CANCELED)
@@ -35,23 +35,23 @@ _run = collection_runs.c
 
 
 class CrawlFinalizer:
-    """A `Finalizer` for runs of crawls; of other sources it does nothing."""
+    """A `Finalizer` for runs of crawls; ignores other sources."""
 
     def __init__(self, database: Database, processor: RawProcessor) -> None:
         self._database, self._processor = database, processor
 
     async def finalize(self, run: Run) -> None:
-        """Apply what the run brought, and say of products what it could not get and what it did not find."""
+        """Apply the stored answers of the run, then record missing parts and vanished products."""
         if run.source != SOURCE:
             return
         await self._processor.settle(run.id)
-        if await self._database.read(_has_newer_run, run):  # this end comes late: what is missing now, that run knows
+        if await self._database.read(_has_newer_run, run):  # the newer run records what is missing now
             return
         await self._note_missing(run)
         await self._database.transaction(_notice_gone, run)
 
     async def _note_missing(self, run: Run) -> None:
-        """Of products of which something could not be got, or could not before; some at a time."""
+        """Update the missing stages of products that lack something, in batches."""
         for find in (_with_failed_jobs, _with_dead_raws, _with_lacks):
             after: Any = None
             while True:
@@ -67,11 +67,11 @@ def _has_newer_run(tx: Transaction, run: Run) -> bool:
 
 
 _Some = Sequence[tuple[Any, str]]
-"""Products, each with the mark from which the next ones are looked for."""
+"""Products, each with the key after which the next batch starts."""
 
 
 def _note_some_missing(tx: Transaction, run: Run, find: Callable[[Transaction, Run, Any], _Some], after: Any) -> _Some:
-    take_turn(tx)
+    lock_processing(tx)
     some = find(tx, run, after)
     products = sorted({product_id for _, product_id in some})
     keys = [(run.login, product_id) for product_id in products]
@@ -88,20 +88,20 @@ def _note_some_missing(tx: Transaction, run: Run, find: Callable[[Transaction, R
 
 
 def _with_failed_jobs(tx: Transaction, run: Run, after: int | None) -> _Some:
-    """Products of which this run could not get something."""
+    """Products of which this run failed to fetch a part."""
     those = (_job.run_id == run.id, _job.status.in_(_LACKING), _job.job_type.in_(STAGES), _job.id > (after or 0))
     found = tx.execute(select(_job.id, _job.resource_key).where(*those).order_by(_job.id).limit(_AT_ONCE))
     return [(job_id, resource[len(run.login) + 1 :]) for job_id, resource in found]
 
 
 def _with_dead_raws(tx: Transaction, run: Run, after: int | None) -> _Some:
-    """Products to which something of this run could not be applied."""
+    """Products with a dead letter of this run."""
     those = (_raw.run_id == run.id, _raw.state == RawState.FAILED, _raw.stage != SEARCH, _raw.id > (after or 0))
     return list(tx.execute(select(_raw.id, _raw.product_id).where(*those).order_by(_raw.id).limit(_AT_ONCE)))
 
 
 def _with_lacks(tx: Transaction, run: Run, after: str | None) -> _Some:
-    """Products that this run saw, and that lack something."""
+    """Products that this run saw and that have missing stages recorded."""
     seen = exists().where(
         *(_sighting.host == _product.host, _sighting.product_id == _product.product_id),
         *(_sighting.crawl == run.user_id, _sighting.last_run_id == run.id),
@@ -112,9 +112,9 @@ def _with_lacks(tx: Transaction, run: Run, after: str | None) -> _Some:
 
 
 def _reasons(
-    tx: Transaction, run: Run, products: Sequence[str], known: Mapping[Key, Parts]
+    tx: Transaction, run: Run, products: Sequence[str], known: Mapping[Key, AppliedParts]
 ) -> dict[Key, dict[str, str]]:
-    """Which stages this run lacks, and why; a dead letter is a lack until something newer is applied."""
+    """Stages that this run could not fetch, with reasons; a dead letter counts until something newer is applied."""
     host, reasons = run.login, defaultdict[Key, dict[str, str]](dict)
     dead = select(_raw.product_id, _raw.stage, _raw.reason, _raw.id).where(
         _raw.host == host, _raw.product_id.in_(products), _raw.state == RawState.FAILED, _raw.stage != SEARCH
@@ -133,7 +133,7 @@ def _reasons(
 
 
 def _notice_gone(tx: Transaction, run: Run) -> None:
-    take_turn(tx)
+    lock_processing(tx)
     listed = exists().where(_sighting.host == _product.host, _sighting.product_id == _product.product_id)
     here = _product.host == run.login
     back = update(crawl_products).where(here, _product.gone_at.is_not(None), listed)
@@ -146,7 +146,7 @@ def _notice_gone(tx: Transaction, run: Run) -> None:
 
 
 def _has_seen_everything(tx: Transaction, run: Run) -> bool:
-    """Whether no search failed, and none came to the last page that it may read: there may be more behind it."""
+    """Whether no search failed and none reached its last allowed page, after which there may be more products."""
     last_page = _job.resource_key.like(f"%&{CrawlOptions.of(run.options).pages}")
     unsure = (_job.run_id == run.id, _job.job_type == SEARCH, (_job.status != JobState.SUCCEEDED) | last_page)
     return tx.execute(select(_job.id).where(*unsure).limit(1)).first() is None

@@ -8,13 +8,13 @@ from tidegate.systems.crawl.raws import Raws
 
 
 class CrawlGauges:
-    """Kept answers that wait, and dead letters."""
+    """Gauges of pending answers and dead letters of crawls."""
 
     def __init__(self, database: Database) -> None:
         self._raws = Raws(database)
 
     async def refresh(self) -> None:
-        """Find out; what cannot be found out is shown as not a number."""
+        """Read the counts; values that cannot be read become NaN."""
         await compute_gauges("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
 
     async def _look(self) -> None:

@@ -1,8 +1,8 @@
-"""What is known of hosts: in memory, else in SQL; and the gate is told how fast each may be called.
+"""Hosts of crawls: caches what is known about them, and tells the gate how fast each may be called.
 
-The gate is told first and SQL is written second. Whoever dies in between leaves a gate that is too slow for what SQL
-says, never one that is too fast; and the next one reads robots.txt again. After that the gate is told once more, and
-whoever tells it what SQL says looks there again afterwards: so of two who do at once, the newer word is the last.
+The gate is updated first, SQL second. A process that dies in between leaves a gate that is slower than SQL says, never
+a faster one, and the next process reads robots.txt again. After writing SQL the gate is updated once more, and SQL is
+read again after each update of the gate; so the newer value wins if two processes update at the same time.
 """
 
 import asyncio
@@ -22,46 +22,46 @@ from tidegate.storage.sql import Database
 from tidegate.systems.crawl import hosts
 from tidegate.systems.crawl.hosts import Host, require_host
 from tidegate.systems.crawl.refusals import retry_after
-from tidegate.systems.crawl.robots import Found, RobotsState, Rules, meaning_of, moved_to, text_of
+from tidegate.systems.crawl.robots import RobotsAnswer, RobotsState, Rules, meaning_of, moved_to, text_of
 from tidegate.systems.crawl.settings import CrawlSettings
 
 log = get_logger(__name__)
 
 POOL = "crawl"
-"""All identities; a bucket of it is a host."""
+"""The pool of all identities; each host is a bucket of it."""
 _AT_ONCE = 50
 _MOST_KEPT = 1000
-_BELIEVED = timedelta(minutes=1)
-"""For how long a process goes by its memory, before it looks in SQL whether that still counts."""
+_TRUST_CACHE_FOR = timedelta(minutes=1)
+"""How long cached rules are used before SQL is read again."""
 _NONE = timedelta(0)
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What a host's robots.txt says, as long as that counts."""
+class KnownRobots(msgspec.Struct, frozen=True):
+    """The robots.txt rules of a host, while they are valid."""
 
     state: RobotsState
     rules: Rules | None
     until: datetime
-    """When SQL is asked again."""
+    """When SQL is read again."""
     read_at: datetime
     reason: str | None = None
-    """Why nothing is allowed, where that is not in the rules."""
+    """Why nothing is allowed, if that does not follow from the rules."""
 
     def allows(self, url: str, user_agent: str) -> bool:
-        """Whether somebody who calls himself so may call this address."""
+        """Whether a User-Agent may fetch a URL."""
         if self.state is RobotsState.ELSEWHERE:
             return False
         return self.rules is None or self.rules.allows(url, user_agent)
 
     def forbidden(self, url: str, user_agents: Collection[str]) -> frozenset[str]:
-        """Those of these User-Agents that may not call this address."""
+        """The User-Agents that may not fetch a URL."""
         if self.state is RobotsState.ELSEWHERE:
             return frozenset(user_agents)
         return frozenset() if self.rules is None else self.rules.forbidden(url, user_agents)
 
 
 class HostBook:
-    """The hosts of an installation. `user_agents` tells how all identities that are in use call themselves."""
+    """The hosts of a deployment. `user_agents` returns the User-Agents of all identities in use."""
 
     def __init__(
         self,
@@ -72,27 +72,27 @@ class HostBook:
         user_agents: Callable[[], Awaitable[Collection[str]]],
     ) -> None:
         self._database, self._gate, self.settings, self._user_agents = database, gate, settings, user_agents
-        self._known: OrderedDict[str, Known] = OrderedDict()
-        self._met: set[str] = set()
+        self._known: OrderedDict[str, KnownRobots] = OrderedDict()
+        self._registered: set[str] = set()
 
-    async def meet(self, host: str) -> Host:
-        """Make a host known, and tell the gate its pace; to be done before a job for it is offered."""
-        await self._database.transaction(hosts.meet, require_host(host))
+    async def register(self, host: str) -> Host:
+        """Register a host and set its pace in the gate; required before a job for it is enqueued."""
+        await self._database.transaction(hosts.register, require_host(host))
         told, found = None, await self.get(host)
         while told is None or _pace_of(found) != _pace_of(told):
-            await self._tell_gate(found)
+            await self._update_gate(found)
             told, found = found, await self.get(host)
-        self._met.add(host)
+        self._registered.add(host)
         return found
 
-    async def is_met(self, host: str) -> bool:
-        """Whether a host was met, by whomever; if so, the gate knows its pace."""
-        if host not in self._met and await self._database.read(hosts.find, host) is not None:
-            self._met.add(host)
-        return host in self._met
+    async def is_registered(self, host: str) -> bool:
+        """Whether any process has registered the host; if so, the gate knows its pace."""
+        if host not in self._registered and await self._database.read(hosts.find, host) is not None:
+            self._registered.add(host)
+        return host in self._registered
 
     async def get(self, host: str) -> Host:
-        """One host; raise `NotFound`."""
+        """Return one host; raises `NotFound`."""
         return await self._database.read(hosts.get, host)
 
     async def list(self) -> Sequence[Host]:
@@ -100,86 +100,86 @@ class HostBook:
         return await self._database.read(hosts.everything)
 
     async def forget(self, host: str) -> None:
-        """Let robots.txt of a host be read anew by the next call; until then the Crawl-delay that it asked for counts.
+        """Have the next call read robots.txt of a host again; until then its known Crawl-delay applies.
 
-        Other processes go by what they have in memory for a minute.
+        Other processes use their cached rules for up to a minute.
         """
         found = await self.get(host)
-        values = {"robots_state": RobotsState.UNKNOWN, "robots": None, "read_at": None, **_ANEW}
+        values = {"robots_state": RobotsState.UNKNOWN, "robots": None, "read_at": None, **_RESET}
         await self._database.transaction(hosts.write, host, values)
         self._known.pop(host, None)
-        await self._tell_gate(msgspec.structs.replace(found, robots_state=RobotsState.UNKNOWN))
+        await self._update_gate(msgspec.structs.replace(found, robots_state=RobotsState.UNKNOWN))
 
     async def restore(self) -> None:
-        """Tell the gate the pace of every host, and how long it has to rest; always right, at any moment."""
+        """Set the pace and the rest of every host in the gate. Can be repeated at any time."""
         told = dict[str, tuple[bool, int]]()
         while news := [host for host in await self.list() if told.get(host.host) != _pace_of(host)]:
             for start in range(0, len(news), _AT_ONCE):
-                await asyncio.gather(*(self._tell_gate(host) for host in news[start : start + _AT_ONCE]))
+                await asyncio.gather(*(self._update_gate(host) for host in news[start : start + _AT_ONCE]))
             told |= {host.host: _pace_of(host) for host in news}
 
-    async def repace(self) -> None:
-        """Somebody with another User-Agent is about to call: see whether a robots.txt asks that one for more time."""
+    async def update_delays(self) -> None:
+        """Recompute Crawl-delays before an identity with another User-Agent is used."""
         agents = await self._user_agents()
         for host in await self.list():
             if host.robots is not None:
                 delay_ms = milliseconds(Rules(host.robots).crawl_delay(agents))
                 if delay_ms != host.crawl_delay_ms:
                     new = msgspec.structs.replace(host, crawl_delay_ms=delay_ms)
-                    await self._tell_gate(new)
+                    await self._update_gate(new)
                     await self._database.transaction(hosts.write, host.host, {"crawl_delay_ms": delay_ms})
-                    await self._tell_gate(new)
+                    await self._update_gate(new)
 
-    def at_hand(self, host: str) -> Known | None:
-        """What robots.txt of a host says, if this process knows it; asked for every call."""
+    def cached(self, host: str) -> KnownRobots | None:
+        """The rules of a host, if this process has valid ones; used for every call."""
         known = self._known.get(host)
         return known if known is not None and known.until > self._database.clock.now() else None
 
-    def last_known(self, host: str) -> Known | None:
-        """The rules of a host as this process knew them last, also where they have expired."""
+    def last_known(self, host: str) -> KnownRobots | None:
+        """The rules of a host as this process last knew them, even if they have expired."""
         return self._known.get(host)
 
     async def user_agents(self) -> Collection[str]:
         """The User-Agents of all identities in use."""
         return await self._user_agents()
 
-    async def known(self, host: str) -> Known | None:
-        """What robots.txt of a host says, if any process knows it; None where somebody has to read it first."""
-        if self.at_hand(host) is None:
+    async def known(self, host: str) -> KnownRobots | None:
+        """The rules of a host, from the cache or SQL; None if robots.txt has to be read."""
+        if self.cached(host) is None:
             stored = await self._database.read(hosts.find, host)
             if stored is not None:
                 self._remember(stored)
-        return self.at_hand(host)
+        return self.cached(host)
 
-    async def learn(self, host: Host, answer: Answer) -> Found:
-        """Go by an answer to a call for robots.txt from now on."""
+    async def apply_answer(self, host: Host, answer: Answer) -> RobotsAnswer:
+        """Apply the answer to a request for robots.txt."""
         found = meaning_of(answer, refusals=host.refusals, redirects=host.redirects)
         match found:
-            case Found.TEXT:
+            case RobotsAnswer.TEXT:
                 await self._keep(host, RobotsState.READ, text_of(answer))
-            case Found.NONE if answer.status in (401, 403) and host.robots is not None:
-                await self._keep(host, RobotsState.READ, host.robots)  # what it said when it last spoke to us
-            case Found.NONE:
+            case RobotsAnswer.NONE if answer.status in (401, 403) and host.robots is not None:
+                await self._keep(host, RobotsState.READ, host.robots)  # keep the rules that were last readable
+            case RobotsAnswer.NONE:
                 await self._keep(host, RobotsState.NONE, None)
-            case Found.ELSEWHERE:
+            case RobotsAnswer.ELSEWHERE:
                 await self._keep(host, RobotsState.ELSEWHERE, None, f"it is at {shown(moved_to(answer))}")
-            case Found.MOVED:
+            case RobotsAnswer.MOVED:
                 values = {"robots_url": moved_to(answer), "redirects": host.redirects + 1}
                 await self._database.transaction(hosts.write, host.host, values)
-            case Found.REFUSED:
+            case RobotsAnswer.REFUSED:
                 await self._database.transaction(hosts.write, host.host, {"refusals": host.refusals + 1})
-            case Found.UNREADABLE:
+            case RobotsAnswer.UNREADABLE:
                 pass
         return found
 
-    async def despair(self, host: Host, reason: str, answer: Answer | None = None) -> timedelta:
-        """robots.txt could not be read: for how long the host is left alone now, which grows with each time."""
+    async def record_unreadable(self, host: Host, reason: str, answer: Answer | None = None) -> timedelta:
+        """Record that robots.txt could not be read; returns the growing pause before the next attempt."""
         pause = self.settings.robots_pauses.delay(host.failures + 1)
         if answer is not None:
             pause = max(pause, retry_after(answer, self.settings) or _NONE)
         until = self._database.clock.now() + pause
         values: dict[str, Any] = {"failures": host.failures + 1, "rests_until": until, "reason": reason}
-        values |= {"robots_url": None, "redirects": 0}  # where we were sent may be a place for today only
+        values |= {"robots_url": None, "redirects": 0}  # a redirect may have been temporary
         await self._database.transaction(hosts.write, host.host, values)
         log.warning("crawl.robots_unreadable", host=host.host, failures=host.failures + 1, reason=reason)
         return pause
@@ -190,41 +190,41 @@ class HostBook:
             agents = await self._user_agents()
             delay_ms = 0 if rules is None else milliseconds(rules.crawl_delay(agents))
             new = msgspec.structs.replace(host, robots_state=state, crawl_delay_ms=delay_ms)
-            await self._tell_gate(new)
+            await self._update_gate(new)
             now = self._database.clock.now()
             values: dict[str, Any] = {
                 "robots_state": state,
                 "robots": text,
                 "read_at": now,
                 "crawl_delay_ms": delay_ms,
-                **_ANEW,
+                **_RESET,
                 "reason": reason,
             }
             await self._database.transaction(hosts.write, host.host, values)
-            await self._tell_gate(new)
-            if await self._user_agents() == agents:  # else somebody joined, and could not see what we wrote
+            await self._update_gate(new)
+            if await self._user_agents() == agents:  # otherwise an identity was added that missed these rules
                 break
         self._remember(msgspec.structs.replace(new, robots=text, read_at=now, reason=reason))
         log.info("crawl.robots_read", host=host.host, state=str(state), crawl_delay_ms=delay_ms)
 
     def _remember(self, host: Host) -> None:
-        self._met.add(host.host)
+        self._registered.add(host.host)
         if host.read_at is None or host.robots_state == RobotsState.UNKNOWN:
             return
-        until = min(host.read_at + self.settings.robots_max_age, self._database.clock.now() + _BELIEVED)
+        until = min(host.read_at + self.settings.robots_max_age, self._database.clock.now() + _TRUST_CACHE_FOR)
         before = self._known.get(host.host)
-        if before is not None and before.read_at == host.read_at:  # a long one takes its time to be parsed
+        if before is not None and before.read_at == host.read_at:  # parsing a long robots.txt takes time
             rules = before.rules
         else:
             rules = None if host.robots is None else Rules(host.robots)
-        known = Known(RobotsState(host.robots_state), rules, until, host.read_at, host.reason)
+        known = KnownRobots(RobotsState(host.robots_state), rules, until, host.read_at, host.reason)
         self._known[host.host] = known
         self._known.move_to_end(host.host)
         while len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)
 
-    async def _tell_gate(self, host: Host) -> None:
-        """One whose robots.txt nobody knows is called once at a time, so that nobody runs ahead of what it will say."""
+    async def _update_gate(self, host: Host) -> None:
+        """Update the gate. Before robots.txt is known, calls are sequential, so that none precedes its rules."""
         rests = _NONE if host.rests_until is None else max(_NONE, host.rests_until - self._database.clock.now())
         await self._gate.pace(
             POOL,
@@ -236,8 +236,8 @@ class HostBook:
 
 
 def _pace_of(host: Host) -> tuple[bool, int]:
-    """What the gate is told of it; rests only grow there."""
+    """The part of a host that the gate is told; rests only grow there."""
     return host.robots_state == RobotsState.UNKNOWN, host.crawl_delay_ms
 
 
-_ANEW: dict[str, Any] = {"robots_url": None, "redirects": 0, "failures": 0, "refusals": 0, "reason": None}
+_RESET: dict[str, Any] = {"robots_url": None, "redirects": 0, "failures": 0, "refusals": 0, "reason": None}

@@ -1,4 +1,4 @@
-"""Hosts that are crawled; every function but the first works in the caller's transaction."""
+"""Rows of hosts that are crawled. Every function except the first ones works in the caller's transaction."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.upstream.messages import shown
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.manner_tables import LONGEST_HOST, LONGEST_REASON, crawl_hosts
+from tidegate.systems.crawl.host_tables import LONGEST_HOST, LONGEST_REASON, crawl_hosts
 
 _AFTER_SCHEME = len("https://")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -22,7 +22,7 @@ _c = crawl_hosts.c
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """One host, and what is known of its robots.txt."""
+    """A host and the state of its robots.txt."""
 
     host: str
     robots_state: str
@@ -39,12 +39,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def crawl_delay(self) -> timedelta:
-        """The longest that robots.txt asks any of our User-Agents for."""
+        """The longest delay that robots.txt asks any User-Agent in use for."""
         return timedelta(milliseconds=self.crawl_delay_ms)
 
 
 def host_of(url: str) -> str:
-    """What an address's host is called everywhere here: in small letters, without the port that is usual."""
+    """The name of a URL's host in this system: lower case, without the default port."""
     end = url.find("/", _AFTER_SCHEME)
     return _host_at(url if end < 0 else url[:end])
 
@@ -63,15 +63,15 @@ def _host_at(url: str) -> str:
 
 
 def require_host(host: str) -> str:
-    """A name that can be kept."""
+    """Return a host name; raises `InvalidArgument` if it is too long."""
     require_name("host", host)
     if len(host) > LONGEST_HOST:
         raise InvalidArgument("host", host[:32] + "…", f"must have at most {LONGEST_HOST} characters")
     return host
 
 
-def meet(tx: Transaction, host: str) -> None:
-    """Make sure that a host is known."""
+def register(tx: Transaction, host: str) -> None:
+    """Insert the row of a host unless it exists."""
     row: dict[str, Any] = {
         "host": host,
         "robots_state": "unknown",
@@ -85,13 +85,13 @@ def meet(tx: Transaction, host: str) -> None:
 
 
 def find(tx: Transaction, host: str) -> Host | None:
-    """One host; None where it was never met."""
+    """Return one host, or None."""
     row = tx.execute(select(crawl_hosts).where(_c.host == host)).first()
     return None if row is None else msgspec.convert(row, Host, from_attributes=True)
 
 
 def get(tx: Transaction, host: str) -> Host:
-    """One host; raise `NotFound`."""
+    """Return one host; raises `NotFound`."""
     found = find(tx, host)
     if found is None:
         raise NotFound("host", host)
@@ -99,20 +99,20 @@ def get(tx: Transaction, host: str) -> Host:
 
 
 def everything(tx: Transaction) -> Sequence[Host]:
-    """All of them, by name."""
+    """All hosts, by name."""
     rows = tx.execute(select(crawl_hosts).order_by(_c.host))
     return [msgspec.convert(row, Host, from_attributes=True) for row in rows]
 
 
 def write(tx: Transaction, host: str, values: dict[str, Any]) -> None:
-    """Change what is known of a host."""
+    """Update the row of a host."""
     if values.get("reason") is not None:
         values = values | {"reason": fit_to_keep(values["reason"], most=LONGEST_REASON)}
     tx.execute(update(crawl_hosts).where(_c.host == host).values(values | {"changed_at": tx.now}))
 
 
 def rest(tx: Transaction, host: str, until: datetime, reason: str) -> None:
-    """Nobody calls a host before a moment; one that it rests beyond already stays."""
+    """Block calls to a host until a time; a later end of the rest is kept."""
     is_longer = or_(_c.rests_until.is_(None), _c.rests_until < until)
     values = {"rests_until": until, "reason": fit_to_keep(reason, most=LONGEST_REASON), "changed_at": tx.now}
     tx.execute(update(crawl_hosts).where(_c.host == host, is_longer).values(values))

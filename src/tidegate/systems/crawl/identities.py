@@ -1,7 +1,7 @@
-"""The identities of an installation: added and removed by people, lent to workers, known to the gate.
+"""Identities of a deployment: adds, removes and lists them, provides their headers, and registers them with the gate.
 
-SQL is the truth, and is written first. Whoever changes it tells the gate right after; if he dies in between, the next
-leader does. Where none is stored, calls are made by the built-in one, which says honestly who we are.
+SQL is the source of truth and is written first; the gate is updated right afterwards. If the process dies in between,
+the next leader updates the gate. If no identity is stored, calls use the built-in one, which names this crawler.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.credentials.vault import Vault
 from tidegate.primitives.gate import Gate, Memory, Note
 from tidegate.storage.sql import Database, Transaction
+from tidegate.systems.crawl import health_records
 from tidegate.systems.crawl import identity_records as records
-from tidegate.systems.crawl import manners_records
+from tidegate.systems.crawl.health_records import HostHealth
 from tidegate.systems.crawl.host_book import POOL, HostBook
 from tidegate.systems.crawl.identity_records import StoredIdentity, credential_of, name_of
-from tidegate.systems.crawl.manners_records import HostHealth
 from tidegate.systems.crawl.settings import CrawlSettings
 
 log = get_logger(__name__)
 
 BUILT_IN = "tidegate"
-"""The identity that serves where none is stored."""
+"""The identity that is used if none is stored."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\r\n\0]*")
 _LARGEST = 16 * 1024
-_OURS = frozenset(
+_RESERVED_HEADERS = frozenset(
     {
         "accept-encoding",
         "connection",
@@ -47,14 +47,14 @@ _OURS = frozenset(
         "upgrade",
     }
 )
-"""Headers that are about a call or a connection, not about who calls."""
+"""Headers that belong to a call or a connection, not to an identity."""
 _AT_ONCE = 50
 _KEPT_S = 30.0
-"""For how long headers are used before SQL is asked whether they are still the same."""
+"""How long headers are used before SQL is read again."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity as everybody may see it: without its headers."""
+    """An identity without its headers, as it is shown to users."""
 
     name: str
     enabled: bool = True
@@ -62,34 +62,34 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     changed_at: datetime | None = None
     health: Sequence[HostHealth] = ()
-    """With the hosts that have refused it."""
+    """Its health at hosts that have refused it."""
 
 
 class IdentityBook:
-    """The identities, and with them the manners towards hosts, since how long a host waits may depend on who calls."""
+    """Manages identities, and the hosts' pace, because a host's delay may depend on the User-Agent."""
 
     def __init__(self, database: Database, gate: Gate, vault: Vault, settings: CrawlSettings) -> None:
         self._database, self._gate, self._vault, self._settings = database, gate, vault, settings
         self.hosts = HostBook(database, gate, settings, user_agents=self.user_agents)
         self._opened: dict[str, str] = {}
-        """What was encrypted, by how it stands in SQL."""
+        """Decrypted headers, by their encrypted form in SQL."""
         self._held: dict[str, tuple[str, float]] = {}
         self.agents: Mapping[str, str] = {}
-        """The User-Agent of each identity that is used, by its name at the gate, as this process last saw them."""
+        """The User-Agent of each identity in use, by its name in the gate, as last read by this process."""
 
     async def add(self, name: str, headers: Mapping[str, str]) -> Identity:
-        """Store an identity, or give the one of this name other headers; it is used from now on."""
+        """Store an identity, or replace the headers of the one with this name; it is used from now on."""
         require_identity_name(name)
         plain = msgspec.json.encode(_require_headers(headers)).decode()
         sealed = await self._vault.seal(records.label_of(name), plain)
         await self._database.transaction(records.put, name, sealed)
         self._held.pop(name, None)
         log.info("crawl.identity_added", identity=name)
-        await self._join()
+        await self._register()
         return await self.get(name)
 
     async def remove(self, name: str) -> None:
-        """Delete an identity; a call under way ends as it will. Raises `NotFound`."""
+        """Delete an identity; calls in progress finish normally. Raises `NotFound`."""
         await self._database.transaction(_remove, name)
         self._held.pop(name, None)
         log.info("crawl.identity_removed", identity=name)
@@ -98,27 +98,27 @@ class IdentityBook:
     async def enable(self, name: str) -> None:
         """Use an identity again. Raises `NotFound`."""
         await self._database.transaction(_enable, name, True)
-        await self._join()
+        await self._register()
 
     async def disable(self, name: str) -> None:
-        """Use an identity no more, and keep it. Raises `NotFound`."""
+        """Stop using an identity, and keep it. Raises `NotFound`."""
         await self._database.transaction(_enable, name, False)
         self._held.pop(name, None)
         await self.enrol()
 
     async def get(self, name: str) -> Identity:
-        """One identity; raise `NotFound`."""
+        """Return one identity; raises `NotFound`."""
         every = {one.name: one for one in await self.list()}
         if name not in every:
             raise NotFound("identity", name)
         return every[name]
 
     async def list(self) -> Sequence[Identity]:
-        """All identities, by name, and how they stand with hosts; from SQL alone, so also while the server is away."""
+        """All identities, by name, with their health at hosts; read from SQL only, so it works without Valkey."""
         return await self._database.read(listed)
 
     async def secret_of(self, credential: str) -> str:
-        """The headers of an identity, as JSON, to be sent and forgotten; raise `NoCredential` where it is not used."""
+        """The headers of an identity as JSON, which callers do not keep; raises `NoCredential` if it is not in use."""
         name = name_of(credential)
         held = self._held.get(name)
         if held is not None and monotonic() - held[1] < _KEPT_S:
@@ -132,7 +132,7 @@ class IdentityBook:
         return plain
 
     async def user_agents(self) -> Collection[str]:
-        """How all identities that are used call themselves."""
+        """The User-Agents of all identities in use."""
         used = await self._database.read(_used)
         opened = {name: msgspec.json.decode(await self._open(one), type=dict[str, str]) for name, one in used.items()}
         known = {one.headers for one in used.values() if one is not None}
@@ -146,27 +146,27 @@ class IdentityBook:
         return set(self.agents.values())
 
     async def pool_for(self, user_id: str) -> str:
-        """One pool serves all crawls; raise `NoCredential` where every identity is disabled."""
+        """The pool of all crawls; raises `NoCredential` if every identity is disabled."""
         if not await self._database.read(_used):
             raise NoCredential(
-                f"nobody can call for {user_id!r}: all identities are disabled. Enable or add one: "
+                f"there is no identity for {user_id!r}: all identities are disabled. Enable or add one: "
                 "tidegate crawl identities enable NAME"
             )
         return POOL
 
     async def enrol(self) -> None:
-        """Make the gate agree with SQL; always right, at any moment.
+        """Synchronize the gate with SQL. Can be repeated at any time.
 
-        Paces and rests come first: a gate that lost its data lets an identity work as soon as it knows it.
+        Paces and rests come first, because a gate that lost its data uses an identity as soon as it knows it.
         """
         await self.hosts.restore()
-        used, health = await self._database.read(_used), await self._database.read(manners_records.health_of)
+        used, health = await self._database.read(_used), await self._database.read(health_records.health_of)
         await self._gate.remind(self._memory({name: health.get(name, []) for name in used}))
         names, limits = list(used), self._settings.identity_limits
         for start in range(0, len(names), _AT_ONCE):
             some = [credential_of(name) for name in names[start : start + _AT_ONCE]]
             await asyncio.gather(*(self._gate.enrol(one, pool=POOL, limits=limits) for one in some))
-        # Whoever stores an identity writes SQL before he tells the gate; so the gate is looked at first.
+        # A new identity is written to SQL before the gate; so the gate must be read before SQL.
         present = [member.name for member in (await self._gate.status(POOL)).credentials]
         known = {credential_of(name) for name in await self._database.read(_used)}
         for credential in present:
@@ -174,14 +174,14 @@ class IdentityBook:
                 await self._gate.dismiss(credential)
 
     async def key_ids(self) -> set[str]:
-        """The keys that stored identities need; raises `CannotOpen` where one of them is not here."""
+        """The keys that stored identities need; raises `CannotOpen` if one of them is missing."""
         stored = await self._database.read(records.everything)
         for one in stored:
             await self._open(one)
         return {one.key_id for one in stored}
 
     async def reseal(self, key_id: str) -> int:
-        """Encrypt with the present key what was encrypted with another one; return how many there were."""
+        """Re-encrypt with the current key what another key encrypted; return the number of identities."""
         done = 0
         for one in await self._database.read(records.everything):
             if one.key_id != key_id:
@@ -189,9 +189,9 @@ class IdentityBook:
                 done += await self._database.transaction(records.reseal, one, sealed)
         return done
 
-    async def _join(self) -> None:
-        """Somebody with another User-Agent joins: whether a host asks that one for more time is seen first."""
-        await self.hosts.repace()
+    async def _register(self) -> None:
+        """Register a new User-Agent: Crawl-delays for it are computed first."""
+        await self.hosts.update_delays()
         await self.enrol()
 
     async def _open(self, stored: StoredIdentity | None) -> str:
@@ -221,7 +221,7 @@ class IdentityBook:
 
 
 def require_identity_name(name: str) -> str:
-    """A name that an identity can have."""
+    """Return a valid name of an identity; raises `InvalidArgument` otherwise."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument("name", name[:100], "must be 1 to 80 of A-Z a-z 0-9 _ . -")
     if name == BUILT_IN:
@@ -230,31 +230,31 @@ def require_identity_name(name: str) -> str:
 
 
 def _require_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The same; nothing of them is told where they cannot be used, except the name of one that is ours."""
+    """Return valid headers. Error messages name a reserved header, but never show values."""
     if not all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers.items()):
         raise InvalidArgument("headers", "…", "each must have the name of a header, and a value of one line")
     lower = [name.lower() for name in headers]
     for name in lower:
-        if name in _OURS:
-            raise InvalidArgument("headers", name, "is set for each call, and belongs to no identity")
+        if name in _RESERVED_HEADERS:
+            raise InvalidArgument("headers", name, "is set for each call, and cannot be part of an identity")
     if len(set(lower)) < len(lower):
         raise InvalidArgument("headers", "…", "one of them is there twice")
     if not any(name.lower() == "user-agent" and value.strip() for name, value in headers.items()):
-        raise InvalidArgument("headers", sorted(lower), "must say who calls: a User-Agent is missing")
+        raise InvalidArgument("headers", sorted(lower), "must name the crawler: a User-Agent is missing")
     if sum(len(name) + len(value) for name, value in headers.items()) > _LARGEST:
         raise InvalidArgument("headers", "…", f"must have at most {_LARGEST} characters together")
     return dict(headers)
 
 
 def _used(tx: Transaction) -> dict[str, StoredIdentity | None]:
-    """Those that may make calls, by name; the built-in one, which has no row, where none is stored."""
+    """Identities that may make calls, by name; the built-in one, which has no row, if none is stored."""
     stored = records.everything(tx)
     return {one.name: one for one in stored if one.enabled} if stored else {BUILT_IN: None}
 
 
 def listed(tx: Transaction) -> Sequence[Identity]:
-    """All identities, by name, and how they stand with hosts."""
-    health = manners_records.health_of(tx)
+    """All identities, by name, with their health at hosts."""
+    health = health_records.health_of(tx)
     stored = records.everything(tx)
     if not stored:
         return [Identity(name=BUILT_IN, built_in=True, health=health.get(BUILT_IN, []))]
@@ -272,7 +272,7 @@ def listed(tx: Transaction) -> Sequence[Identity]:
 
 def _remove(tx: Transaction, name: str) -> None:
     records.remove(tx, name)
-    manners_records.forget_health(tx, name)
+    health_records.forget_health(tx, name)
 
 
 def _enable(tx: Transaction, name: str, is_enabled: bool) -> None:

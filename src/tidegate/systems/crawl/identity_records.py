@@ -1,5 +1,5 @@
-"""What is written about identities; every function but the first works in the caller's transaction. No header leaves
-from here but encrypted.
+"""Rows of identities. Every function except the first ones works in the caller's transaction; headers are only handled
+encrypted.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from sqlalchemy import delete, func, select, update
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.credentials.vault import Label, Sealed
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.manner_tables import crawl_identities
+from tidegate.systems.crawl.host_tables import crawl_identities
 
 _PREFIX = "crawl:"
 _c = crawl_identities.c
 
 
 class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity with its headers, encrypted."""
+    """An identity with its encrypted headers."""
 
     name: str
     headers: str
@@ -29,73 +29,73 @@ class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> Label:
-        """What its headers are bound to."""
+        """The identity that its headers are bound to."""
         return label_of(self.name)
 
     @property
     def sealed(self) -> Sealed:
-        """Its headers."""
+        """Its encrypted headers, with the key."""
         return Sealed(self.headers, self.key_id)
 
 
 def label_of(name: str) -> Label:
-    """What the headers of an identity are bound to."""
+    """The label that the headers of an identity are bound to."""
     return Label(name, "identity", "crawl")
 
 
 def credential_of(name: str) -> str:
-    """What the gate calls an identity."""
+    """The name of an identity in the gate."""
     return _PREFIX + name
 
 
 def name_of(credential: str) -> str:
-    """Which identity a credential of the gate is."""
+    """The identity behind a credential of the gate."""
     if not credential.startswith(_PREFIX):
-        raise InvalidArgument("credential", credential, "is no identity")
+        raise InvalidArgument("credential", credential, "is not an identity")
     return credential.removeprefix(_PREFIX)
 
 
 def put(tx: Transaction, name: str, sealed: Sealed) -> None:
-    """Store an identity, or give the one of this name other headers; it is in use from now on."""
+    """Store an identity, or replace the headers of the one with this name; it is used from now on."""
     values = {"headers": sealed.text, "key_id": sealed.key_id, "enabled": True, "changed_at": tx.now}
     tx.insert_many(crawl_identities, [values | {"name": name, "created_at": tx.now}], skip_existing=True)
     tx.execute(update(crawl_identities).where(_c.name == name).values(values))
 
 
 def find(tx: Transaction, name: str) -> StoredIdentity | None:
-    """One identity; None where it is not stored."""
+    """Return one stored identity, or None."""
     row = tx.execute(select(crawl_identities).where(_c.name == name)).first()
     return None if row is None else msgspec.convert(row, StoredIdentity, from_attributes=True)
 
 
 def everything(tx: Transaction) -> Sequence[StoredIdentity]:
-    """All of them, by name."""
+    """All stored identities, by name."""
     rows = tx.execute(select(crawl_identities).order_by(_c.name))
     return [msgspec.convert(row, StoredIdentity, from_attributes=True) for row in rows]
 
 
 def enable(tx: Transaction, name: str, *, enabled: bool) -> None:
-    """Let an identity be used, or not; raise `NotFound`."""
+    """Enable or disable an identity; raises `NotFound`."""
     values = {"enabled": enabled, "changed_at": tx.now}
     if not tx.execute(update(crawl_identities).where(_c.name == name).values(values)).rowcount:
         raise _unknown(tx, name)
 
 
 def remove(tx: Transaction, name: str) -> None:
-    """Delete an identity; raise `NotFound`."""
+    """Delete an identity; raises `NotFound`."""
     if not tx.execute(delete(crawl_identities).where(_c.name == name)).rowcount:
         raise _unknown(tx, name)
 
 
 def reseal(tx: Transaction, before: StoredIdentity, sealed: Sealed) -> bool:
-    """Write the same headers as another key encrypts them, unless they were changed meanwhile."""
+    """Store the same headers encrypted with another key, unless they were replaced in the meantime."""
     values = {"headers": sealed.text, "key_id": sealed.key_id}
     is_same = (_c.name == before.name, _c.headers == before.headers)
     return tx.execute(update(crawl_identities).where(*is_same).values(values)).rowcount > 0
 
 
 def has_identities(tx: Transaction) -> bool:
-    """Whether any is stored, and so a key is needed."""
+    """Whether an identity is stored, so that a key is needed."""
     return bool(tx.execute(select(func.count()).select_from(crawl_identities)).scalar_one())
 
 

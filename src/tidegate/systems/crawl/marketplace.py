@@ -14,7 +14,7 @@ from tidegate.systems.crawl.stages import Stage
 
 _END = b"</html>"
 _AFTER_END = 400
-"""Bytes in which a whole page ends; some servers write a comment behind the end."""
+"""Number of last bytes that contain the end of a complete page; some servers append a comment."""
 _CHALLENGE = b'id="challenge-form"'
 
 
@@ -90,7 +90,7 @@ _DECODERS: Mapping[Stage, msgspec.json.Decoder[_MiniShop | _Detail | _Options]] 
 
 
 class MarketplaceSite:
-    """The layout that `tidegate_simulators.marketplace` has too."""
+    """The layout of the marketplace in `tidegate_simulators.marketplace`."""
 
     name = "marketplace"
 
@@ -99,14 +99,14 @@ class MarketplaceSite:
         return f"/search?{urlencode({'q': keyword, 'page': page})}"
 
     def read_listing(self, body: bytes) -> Listing:
-        """See `Site.read_listing`. A page that does not end as pages do is broken off: links may be missing."""
+        """See `Site.read_listing`. A page without its end is incomplete: links may be missing."""
         if _END not in body[-_AFTER_END:]:
-            raise Unreadable("the listing is broken off")
+            raise Unreadable("the listing is incomplete")
         page = LexborHTMLParser(body)
         if page.css_first("ul.search-list") is None or page.css_first("nav.paging .current") is None:
             if page.css_first("#challenge-form") is not None:
-                raise Challenged("asked whether we are human")
-            raise Unreadable("the page is no listing")
+                raise Challenged("the page is a captcha")
+            raise Unreadable("the page is not a listing")
         cards = page.css("li.product-card[data-product-id]")
         products = ((_attribute(card, "data-product-id"), _attribute(card, "data-shop-id")) for card in cards)
         return Listing.of(products, _next_page(page))
@@ -123,22 +123,22 @@ class MarketplaceSite:
                 return f"/api/products/{product}/options"
 
     def extract(self, stage: Stage, product_id: str, body: bytes) -> Mapping[str, Any]:
-        """See `Site.extract`. Fields that are not known are left out: some differ with each answer."""
+        """See `Site.extract`. Unknown fields are dropped, since some differ with each answer."""
         try:
-            said = _DECODERS[stage].decode(body)
+            decoded = _DECODERS[stage].decode(body)
         except UNDECODABLE as error:
             if _CHALLENGE in body:
-                raise Challenged("asked whether we are human") from None
+                raise Challenged("the page is a captcha") from None
             raise Unreadable(f"no {stage}: {error}") from None
-        if str(said.about) != product_id:
-            raise Unreadable(f"it is about product {said.about}")
-        return _with_readable_options(said) if isinstance(said, _Options) else msgspec.to_builtins(said)
+        if str(decoded.about) != product_id:
+            raise Unreadable(f"it is about product {decoded.about}")
+        return _with_readable_options(decoded) if isinstance(decoded, _Options) else msgspec.to_builtins(decoded)
 
 
-def _with_readable_options(said: _Options) -> dict[str, Any]:
-    """An option that cannot be read is left out; how many were is part of the content."""
-    options = read_items(said.options, _Option)
-    content = {"product_id": said.product_id, "options": msgspec.to_builtins(options.read)}
+def _with_readable_options(decoded: _Options) -> dict[str, Any]:
+    """Drop options that cannot be read; their number is part of the content."""
+    options = read_items(decoded.options, _Option)
+    content = {"product_id": decoded.product_id, "options": msgspec.to_builtins(options.read)}
     return {**content, "skipped_options": len(options.skipped)} if options.skipped else content
 
 
@@ -152,5 +152,5 @@ def _next_page(page: LexborHTMLParser) -> int | None:
         return None
     number = parse_qs(urlsplit(_attribute(link, "href")).query).get("page", [""])[0]
     if not (number.isascii() and number.isdigit() and len(number) < 10):
-        raise Unreadable(f"the link to the next page leads nowhere: {number[:20]!r}")
+        raise Unreadable(f"the link to the next page has no valid number: {number[:20]!r}")
     return int(number)

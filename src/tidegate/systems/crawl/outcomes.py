@@ -1,4 +1,4 @@
-"""What becomes of answers and products, in bulk: one statement each, however many they are."""
+"""Bulk statements for the outcomes of answers and products: one statement each for any number of rows."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,17 +10,17 @@ import msgspec
 
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement, parts
-from tidegate.systems.crawl.live import Key, by_id, looked_up
+from tidegate.systems.crawl.product_state import Key, by_id, looked_up
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES, Stage, earlier
 from tidegate.systems.crawl.targets import product_resource
 
 Jobs = Mapping[tuple[int, Stage, Key], Sequence[tuple[str, str]]]
-"""By run, stage and product: the state of each job, and why it is in it."""
+"""By run, stage and product: the state of each job, with its reason."""
 
 
-class Outcome(NamedTuple):
-    """What becomes of an answer."""
+class AnswerOutcome(NamedTuple):
+    """The outcome of an answer."""
 
     id: int
     state: RawState
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class ProductRow(NamedTuple):
-    """What a product is to be; of contents only those that are new."""
+    """A product to write; `contents` has only the new ones."""
 
     key: Key
     shop_id: str
@@ -44,28 +44,28 @@ class ProductRow(NamedTuple):
     applied: int
 
     def values(self) -> tuple[Any, ...]:
-        """In the order of the statement."""
+        """The values in the order of the statement."""
         by_stage = [each.get(stage) for each in (self.contents, self.hashes, self.raws) for stage in STAGES]
         return (*self.key, self.shop_id, self.site, *by_stage, missing_text(self.missing), self.applied)
 
     @property
     def size(self) -> int:
-        """In characters, about."""
+        """Approximate size in characters."""
         return sum(map(len, self.contents.values()))
 
 
 def missing_text(missing: Mapping[str, str]) -> str | None:
-    """As the column has it."""
+    """The value of the column `missing`."""
     return msgspec.json.encode(missing).decode() if missing else None
 
 
 def lock_raws(tx: Transaction, raw_ids: Sequence[int]) -> dict[int, int]:
-    """Those of these that are PENDING, with their attempts; they stay so until the commit."""
+    """Lock the pending ones of these answers until the commit; returns their attempts by id."""
     return {row[0]: row[1] for row in _LOCK.rows(tx, ids=sorted(raw_ids))} if raw_ids else {}
 
 
 def jobs_before(tx: Transaction, raws: Iterable[tuple[int, Stage, Key]]) -> Jobs:
-    """The jobs that fetch the earlier stages of these answers' products, in the same runs."""
+    """The jobs that fetch earlier stages of these answers' products, in the same runs."""
     wanted = {(run_id, stage.value, product_resource(*key)): key for run_id, own, key in raws for stage in earlier(own)}
     found: defaultdict[tuple[int, Stage, Key], list[tuple[str, str]]] = defaultdict(list)
     if wanted:
@@ -75,14 +75,14 @@ def jobs_before(tx: Transaction, raws: Iterable[tuple[int, Stage, Key]]) -> Jobs
     return found
 
 
-def write_outcomes(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
-    """Write what became of answers."""
+def write_outcomes(tx: Transaction, outcomes: Sequence[AnswerOutcome]) -> None:
+    """Write the outcomes of answers."""
     for part in parts(outcomes, lambda outcome: len(outcome.reason or "")):
         _SETTLE.run(tx, given=part, now=tx.now)
 
 
 def write_products(tx: Transaction, rows: Sequence[ProductRow]) -> None:
-    """Write products: those with something new change, of the others only is noted what was looked at."""
+    """Write products: new contents change a product; without new contents, only its bookkeeping is updated."""
     changed, kept = [row for row in rows if row.contents], [row for row in rows if not row.contents]
     for some, statement in ((changed, _CHANGE), (kept, _KEEP)):
         for part in parts(some, lambda row: row.size):
@@ -127,7 +127,7 @@ SELECT {", ".join(f"given.{name}" for name in _COLUMNS)}"""
 
 
 def _upsert(*, changes: bool) -> Statement:
-    # A content that is not given stays.
+    # A stored content stays unless a new one is given.
     kept = [f"{name} = coalesce({{new}}, crawl_products.{name})" for name in _CONTENTS]
     plain = [f"{name} = {{new}}" for name in (*_COLUMNS[2:4], *_HASHES, *_RAWS, "missing", "applied")]
     names = [*_CONTENTS, *_COLUMNS[2:4], *_HASHES, *_RAWS, "missing", "applied"]

@@ -1,12 +1,12 @@
-"""Whoever calls hosts politely: nothing is called that robots.txt forbids, or before it was read.
+"""Calls hosts politely: fetches nothing that robots.txt forbids, and nothing before robots.txt was read.
 
 A page that robots.txt forbids to one identity and allows to another is fetched by the other: the gate is told when the
-job is offered (`Eligibility`); where that was not known yet, the job goes back. Only a page that no identity
-may fetch is withheld.
+job is enqueued (`Eligibility`); if that was unknown, the job is given back. Only a page that no identity may fetch is
+withheld.
 
-robots.txt is read with the permit of the call that needed it, and that call is made with another one: a permit is one
-call, whatever it is for. How fast a host is called is the gate's business; what it has to know for that it is told
-here, before the permit ends.
+robots.txt is read with the permit of the call that needed it, and that call waits for another permit, because a permit
+is one call. The gate decides how fast a host is called; what it needs to know is passed to it here, before the permit
+is settled.
 """
 
 import asyncio
@@ -25,41 +25,40 @@ from tidegate.engine.upstream import AddressRefused, Answer, Permit, Request, Up
 from tidegate.engine.upstream.messages import shown
 from tidegate.systems.crawl.host_book import HostBook
 from tidegate.systems.crawl.hosts import Host, host_of
-from tidegate.systems.crawl.robots import PATH, Found, RobotsState
+from tidegate.systems.crawl.robots import PATH, RobotsAnswer, RobotsState
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range", "if-range"})
-"""Headers that are about the page that was asked for, and not about robots.txt."""
+"""Headers that apply to the requested page and not to robots.txt."""
 _DETOUR = timedelta(seconds=1)
-"""Before a job is offered again that its identity may not fetch, for processes that do not know the rules yet."""
+"""Delay before a job is enqueued again that its identity may not fetch, for processes that do not know the rules."""
 
 
 class PoliteRequest(Request, frozen=True, kw_only=True):
-    """One call to a host that is crawled. Nothing is shown of its headers: they are somebody's."""
+    """One call to a crawled host. Its headers belong to an identity and are not shown."""
 
     public_only: bool = True
     ignores_robots: bool = False
-    """Whether robots.txt is not asked; only where somebody typed so for this very crawl."""
+    """Whether robots.txt is ignored; only if this crawl was started with that option."""
 
     def __repr__(self) -> str:
         return f"PoliteRequest({self.method} {shown(self.url)}, {self.purpose}, {len(self.headers)} headers)"
 
 
 class PoliteCaller:
-    """Makes the calls of a crawl, or says why not."""
+    """Makes the calls of a crawl, or raises `NotCalled` with the reason."""
 
     def __init__(self, client: Caller, hosts: HostBook) -> None:
         self._client, self._hosts = client, hosts
-        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._reading_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
-        """Make the call; raises `NotCalled` where robots.txt forbids it or has to be read first.
+        """Make the call; raises `NotCalled` if robots.txt forbids it or has to be read first.
 
-        Where the host refused to show its robots.txt to this identity, that answer is returned: it says the same about
-        the call.
+        If the host refused robots.txt to this identity, returns that answer, because it applies to the call too.
         """
         host = host_of(request.url)
         if isinstance(request, PoliteRequest) and request.ignores_robots:
-            await self._require_met(host)
+            await self._require_registered(host)
         else:
             refused = await self._ask_robots(host, request, permit)
             if refused is not None:
@@ -69,32 +68,32 @@ class PoliteCaller:
         except AddressRefused as failure:
             raise _not_public(failure) from None
         except UpstreamFailed as failure:
-            if failure.was_sent is False:  # a knock is a call: an unused permit would have the next one knock at once
+            if failure.was_sent is False:  # even a failed connection counts as a call, or the next would follow at once
                 failure.was_sent = None
             raise
 
-    async def _require_met(self, host: str) -> None:
-        """The gate knows no pace for a host that nobody has met: this permit may be one of many."""
-        async with _patience(calls=0):
-            if await self._hosts.is_met(host):
+    async def _require_registered(self, host: str) -> None:
+        """The gate knows no pace for an unregistered host, so this permit may be one of many: register it first."""
+        async with _retry_later_if_unavailable(calls=0):
+            if await self._hosts.is_registered(host):
                 return
-            await self._hosts.meet(host)
+            await self._hosts.register(host)
         delay_ms = milliseconds(self._hosts.settings.delay)
         raise NotCalled(Verdict.LATER, "the host was not known yet", delay_ms=delay_ms)
 
     async def _ask_robots(self, host: str, request: Request, permit: Permit | None) -> Answer | None:
-        """Return if robots.txt allows the call."""
-        known = self._hosts.at_hand(host)
+        """Return None if robots.txt allows the call, or the host's refusal to show it."""
+        known = self._hosts.cached(host)
         if known is None:
-            lock = self._asking.setdefault(host, asyncio.Lock())
-            async with lock:  # where calls may be made at once, one reads it for all
-                async with _patience(calls=0):
+            lock = self._reading_locks.setdefault(host, asyncio.Lock())
+            async with lock:  # one of several concurrent calls reads it for all
+                async with _retry_later_if_unavailable(calls=0):
                     known = await self._hosts.known(host)
                 if known is None:
-                    await self._require_met(host)
+                    await self._require_registered(host)
                     return await self._read_robots(host, request, permit)
         if not known.allows(request.url, agent := _user_agent(request)):
-            async with _patience(calls=0):
+            async with _retry_later_if_unavailable(calls=0):
                 agents = await self._hosts.user_agents()
             forbidden = known.forbidden(request.url, agents)
             if agent in forbidden and len(forbidden) < len(agents):
@@ -108,7 +107,7 @@ class PoliteCaller:
         return None
 
     async def _read_robots(self, name: str, request: Request, permit: Permit | None) -> Answer:
-        async with _patience(calls=0):
+        async with _retry_later_if_unavailable(calls=0):
             host = await self._hosts.get(name)
         url = host.robots_url or urljoin(request.url, PATH)
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _CONDITIONS}
@@ -120,19 +119,19 @@ class PoliteCaller:
         except UpstreamFailed as failure:
             reason, calls = failure.reason, 0 if failure.was_sent is False else 1
         else:
-            async with _patience(calls=1):
-                found = await self._hosts.learn(host, answer)
-            if found is Found.REFUSED:
+            async with _retry_later_if_unavailable(calls=1):
+                found = await self._hosts.apply_answer(host, answer)
+            if found is RobotsAnswer.REFUSED:
                 return answer
-            if found is not Found.UNREADABLE:
+            if found is not RobotsAnswer.UNREADABLE:
                 raise NotCalled(Verdict.LATER, f"robots.txt of {name} was read first", delay_ms=0, calls=1)
             return await self._give_up(host, f"answered {answer.status}", 1, answer)
         return await self._give_up(host, reason, calls)
 
     async def _give_up(self, host: Host, reason: str, calls: int, answer: Answer | None = None) -> NoReturn:
-        """Nobody knows what robots.txt says, so nobody calls this host for a while."""
-        async with _patience(calls=calls):
-            pause = await self._hosts.despair(host, reason, answer)
+        """Block the host for a while, because robots.txt could not be read."""
+        async with _retry_later_if_unavailable(calls=calls):
+            pause = await self._hosts.record_unreadable(host, reason, answer)
         raise NotCalled(
             Verdict.LATER,
             f"robots.txt of {host.host} cannot be read: {reason}",
@@ -147,8 +146,8 @@ def _not_public(failure: AddressRefused) -> NotCalled:
 
 
 @asynccontextmanager
-async def _patience(*, calls: int) -> AsyncGenerator[None]:
-    """A server of ours that is away is no fault of the job's."""
+async def _retry_later_if_unavailable(*, calls: int) -> AsyncGenerator[None]:
+    """Give the job back while a server of this deployment is unavailable."""
     try:
         yield
     except (DatabaseUnavailable, ValkeyUnavailable) as error:

@@ -1,26 +1,26 @@
-"""Makes products of kept answers: a duty of the leader. The rows that are PENDING are its queue.
+"""Applies stored answers to products: a service of the leader. The PENDING rows are its queue.
 
-What holds at every moment, whoever dies:
+What holds at every moment, whichever process dies:
 
-- **Order.** An answer about a stage is applied when no earlier stage of its product is under way: no job of the same
-  run that is unfinished, no answer of the same or an older run that is PENDING. Stages that ended without an answer
-  (failed, not there, dead letter) are passed over, and the product says which and why (`missing`).
-- **Once.** What an answer changes and that it is PROCESSED are one transaction; it begins by locking the answers that
-  are still PENDING. So an answer is applied never or once, and counted on its product (`applied`, `applied_as`).
-- **Newest.** Of one stage the answer with the highest number counts; an older one is PROCESSED as superseded.
-- **Nobody is held up.** An answer that cannot be applied waits for its next try; after so many it is FAILED, a dead
-  letter with its reason, until somebody replays it. Only later stages of the same product and run wait for it.
+- **Order.** An answer of a stage is applied when no earlier stage of its product is pending: no unfinished job of the
+  same run, and no PENDING answer of the same run or an older one. Stages that ended without an answer (failed,
+  withheld, dead letter) are skipped, and the product records them with the reason (`missing`).
+- **Once.** The effect of an answer and its state PROCESSED are one transaction, which first locks the answers that are
+  still PENDING. So an answer is applied at most once, and counted on its product (`applied`, `applied_as`).
+- **Newest.** Of one stage the answer with the highest id counts; an older one is PROCESSED as superseded.
+- **No blocking.** An answer that cannot be applied waits for its next attempt; after the last one it is FAILED, a dead
+  letter with its reason, until it is replayed. Only later stages of the same product and run wait for it.
 
-If we die
+If the process dies
 
-- between reading and the commit: the answers are PENDING as before, and whoever leads next applies them;
-- during the commit: it happened, and they are PROCESSED, or it did not, and they are PENDING;
-- while an answer waits for its next try, or for an earlier stage: that is in its row. A leader that begins reads all
-  that is due, and sleeps until the next one is.
+- between reading and the commit: the answers are PENDING as before, and the next leader applies them;
+- during the commit: either it happened and they are PROCESSED, or it did not and they are PENDING;
+- while an answer waits for its next attempt or for an earlier stage: its row says so. A new leader processes everything
+  that is due, and sleeps until the next answer is.
 
-Rings come from every transaction that leaves something to do (`writing.RAWS_STORED`), from the death of a process
-(it may have died between its commit and its ring) and from a replay. A ring more does no harm, and one that is lost
-costs at most `WAITS_AT_MOST` where an answer waits.
+Wake-ups come from every transaction that leaves something to do (`writing.RAWS_STORED`), from the death of a process
+(which may have died between its commit and its wake-up) and from a replay. An additional wake-up is harmless, and a
+lost one delays a waiting answer by `WAITS_AT_MOST` at most.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.faults import words_of
 from tidegate.systems.crawl import bodies
-from tidegate.systems.crawl.applying import Patience, Prepared, Tally, apply
+from tidegate.systems.crawl.applying import BatchTally, Prepared, RetryPolicy, apply
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites, explain
@@ -52,35 +52,35 @@ log = get_logger(__name__)
 
 _BATCH = 200
 _PACE_S = 0.05
-"""Between the beginnings of two looks: one costs much the same for one answer as for many."""
+"""Minimum time between two reads, which cost about the same for one answer as for many."""
 _LONGEST_SLEEP_S = 3_600.0
 _c = crawl_raws.c
 
 
 class RawProcessor:
-    """See the module's promise."""
+    """Service that applies stored answers; see the module."""
 
     def __init__(self, database: Database, sites: Sites, settings: CrawlSettings) -> None:
         self._database, self._sites = database, sites
-        self._patience = Patience(settings.raw_attempts, settings.raw_pauses)
+        self._patience = RetryPolicy(settings.raw_attempts, settings.raw_pauses)
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._outage = Outage("crawl.raws")
         self.is_running = False
-        """Whether this process applies answers: then nobody else has to be told of new ones."""
+        """Whether this process applies answers, so that no other process has to be notified."""
 
     def notify(self) -> None:
-        """There may be something to do. From the event loop only; many rings are one."""
+        """Wake the service. Call it from the event loop; several wake-ups are one."""
         self._wake.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Apply what is due, now and whenever something comes to be, until told to stop."""
+        """Apply what is due, and whatever becomes due, until told to stop."""
         silence = self._database.subscribe(RAWS_STORED, self.notify)
         waking = asyncio.create_task(stopping.wait(), name="wake the processor to stop")
         waking.add_done_callback(lambda _: self._wake.set())
         self.is_running = True
         try:
-            with suppress(Unavailable):  # stopped during an outage: what is pending stays so, for the next leader
+            with suppress(Unavailable):  # stopped during an outage: the next leader applies what is pending
                 await self._keep_draining(stopping)
         finally:
             self.is_running = False
@@ -96,7 +96,7 @@ class RawProcessor:
             await occurs(self._wake, within_s=max(0.0, min(within_s, _LONGEST_SLEEP_S) - _PACE_S))
 
     async def drain(self) -> timedelta | None:
-        """Apply everything that is due; return when the next is, None where nothing waits for a moment."""
+        """Apply everything that is due; returns the time until the next answer is due, None if none waits."""
         async with self._turn:
             while len(batch := await self._database.read(_due, self._database.clock.now(), _BATCH)) > 0:
                 await self._work_on([self._prepare(row) for row in batch])
@@ -104,8 +104,8 @@ class RawProcessor:
         return None if next_at is None else max(timedelta(0), next_at - self._database.clock.now())
 
     async def settle(self, run_id: int) -> None:
-        """Apply what can be applied of a run that has no job left: nothing waits for its jobs any more."""
-        await self._database.transaction(_let_go_of_run, run_id)
+        """Apply the answers of a run without unfinished jobs, so that none waits for its jobs."""
+        await self._database.transaction(_release_waiting_of_run, run_id)
         await self.drain()
 
     def _prepare(self, row: Row[*tuple[Any, ...]]) -> Prepared:
@@ -117,12 +117,12 @@ class RawProcessor:
         try:
             site, body = self._sites.get(raw.site), bodies.unpack(raw.body)
             content = bodies.as_text(site.extract(stage, raw.product_id, body))
-        except Exception as error:  # the site's code is the user's: whatever it raises is about this answer alone
+        except Exception as error:  # the site's code is a plug-in: its errors concern this answer alone
             return msgspec.structs.replace(about, error=explain(error))
         return msgspec.structs.replace(about, content=content, hash=bodies.digest(content.encode()))
 
     async def _work_on(self, batch: Sequence[Prepared]) -> None:
-        """Together; if that fails for a reason that lies in one of them, each by itself."""
+        """Apply a batch; if one of its answers makes the transaction fail, apply each by itself."""
         try:
             _count(await self._database.transaction(apply, batch, self._patience))
         except Unavailable:
@@ -149,13 +149,13 @@ def _next_due(tx: Transaction) -> datetime | None:
     return tx.execute(select(func.min(_c.not_before)).where(_c.state == RawState.PENDING)).scalar_one()
 
 
-def _let_go_of_run(tx: Transaction, run_id: int) -> None:
+def _release_waiting_of_run(tx: Transaction, run_id: int) -> None:
     those = (_c.run_id == run_id, _c.state == RawState.PENDING, _c.waits_for.is_not(None))
     tx.execute(update(crawl_raws).where(*those).values(not_before=tx.now, waits_for=None))
 
 
-def _count(tally: Tally) -> None:
-    for outcome in Tally.__struct_fields__:
+def _count(tally: BatchTally) -> None:
+    for outcome in BatchTally.__struct_fields__:
         if (count := getattr(tally, outcome)) > 0:
             CRAWL_RAWS.labels(outcome).inc(count)
     if tally.dead:

@@ -1,4 +1,4 @@
-"""Products, for whoever wants to know them."""
+"""Reads products."""
 
 from datetime import datetime
 from typing import Any
@@ -27,36 +27,36 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
     detail: dict[str, Any] | None
     option: dict[str, Any] | None
     missing: dict[str, str]
-    """Stages that the last run could not get, each with the reason."""
+    """Stages that the last run could not fetch, with reasons."""
     applied: int
-    """How many answers made it what it is."""
+    """Number of answers that changed it."""
     first_seen_at: datetime
     changed_at: datetime
     gone_at: datetime | None
-    """Since when no crawl lists it any more."""
+    """The time since which no crawl lists it."""
 
     @property
     def place(self) -> str:
-        """Where it stands among all: what a page's `next_after` is."""
+        """Its position in the order of all products, used as `next_after`."""
         return f"{self.host}/{self.product_id}"
 
 
 class ProductPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some products, by host and id."""
+    """One page of products, by host and id."""
 
     products: list[Product]
     next_after: str | None
-    """Pass this as `after` for the next page; None when there is none."""
+    """Pass this as `after` for the next page; None on the last one."""
 
 
 class Products:
-    """All products that crawls have found."""
+    """Products that crawls have found."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def get(self, host: str, product_id: str) -> Product:
-        """One product; raises `NotFound`."""
+        """Return one product; raises `NotFound`."""
         return await self._database.read(_get, host, product_id)
 
     async def page(
@@ -68,7 +68,7 @@ class Products:
         after: str | None = None,
         limit: int = 100,
     ) -> ProductPage:
-        """Those of a host, of a shop, that are gone or are not, behind `after`."""
+        """One page of products, filtered by host, shop and whether they are gone, after `after`."""
         require_whole("limit", limit, least=1, most=MOST_AT_ONCE)
         those = _those(host, is_gone)
         if shop_id is not None:
@@ -79,11 +79,14 @@ class Products:
         return ProductPage(products=products, next_after=products[-1].place if len(products) == limit else None)
 
     async def count(self, *, host: str | None = None, is_gone: bool | None = None) -> int:
-        """How many there are."""
+        """Count products."""
         return await self._database.read(_count, _those(host, is_gone))
 
     async def forget_crawl(self, crawl: str) -> int:
-        """A crawl lists nothing any more; how much it did. What no other one lists is gone when the next run ends."""
+        """Delete the sightings of a crawl; returns their number.
+
+        Products that no crawl lists are gone at the next run.
+        """
         return await self._database.transaction(_forget_crawl, require_name("crawl", crawl))
 
 
@@ -99,7 +102,7 @@ def _those(host: str | None, is_gone: bool | None) -> list[ColumnElement[bool]]:
 def _behind(after: str) -> ColumnElement[bool]:
     host, slash, product_id = after.partition("/")
     if not host or not slash or not product_id:
-        raise InvalidArgument("after", after[:80], "must be what a page said: host/product")
+        raise InvalidArgument("after", after[:80], "must be the `next_after` of a page: host/product")
     return tuple_(_c.host, _c.product_id) > (host, product_id)
 
 
@@ -112,7 +115,7 @@ def _get(tx: Transaction, host: str, product_id: str) -> Product:
 
 
 def _page(tx: Transaction, those: list[ColumnElement[bool]], limit: int) -> list[Product]:
-    # Indexes alone tell which products these are; whole rows, which may be long, are read for one page only.
+    # The page is found with indexes alone; whole rows, which may be long, are read for one page only.
     page = select(_c.host, _c.product_id).where(*those).order_by(_c.host, _c.product_id).limit(limit).subquery()
     same = and_(page.c.host == _c.host, page.c.product_id == _c.product_id)
     found = select(crawl_products).join(page, same).order_by(_c.host, _c.product_id)

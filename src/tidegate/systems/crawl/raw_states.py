@@ -1,4 +1,4 @@
-"""The states of a kept answer, and the moves between them."""
+"""States of stored answers, and their transitions."""
 
 from enum import StrEnum
 
@@ -6,11 +6,11 @@ from tidegate.core.transitions import Moves, check_moves
 
 
 class RawState(StrEnum):
-    """Where an answer is on its way into its product."""
+    """State of a stored answer."""
 
     PENDING = "pending"  # to be applied: now, after a pause, or after an earlier stage
-    PROCESSED = "processed"  # applied, or overtaken by a newer one
-    FAILED = "failed"  # could not be applied so often that it became a dead letter
+    PROCESSED = "processed"  # applied, or superseded by a newer one
+    FAILED = "failed"  # a dead letter: could not be applied
 
 
 RAW_MOVES: Moves[RawState] = {
@@ -18,6 +18,6 @@ RAW_MOVES: Moves[RawState] = {
     RawState.PROCESSED: set(),
     RawState.FAILED: {RawState.PENDING},
 }
-"""PENDING follows PENDING after a failure; a dead letter becomes PENDING when it is replayed."""
+"""PENDING follows PENDING after a failure; a replayed dead letter becomes PENDING."""
 
 check_moves(RAW_MOVES, RawState, initial=RawState.PENDING)

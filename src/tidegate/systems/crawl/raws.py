@@ -1,4 +1,4 @@
-"""Kept answers, for whoever looks after them: what waits, what failed and why, and how it is tried once more."""
+"""Reads stored answers, and replays dead letters."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ _c = crawl_raws.c
 
 
 class Raw(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was kept, without its body."""
+    """A stored answer without its body."""
 
     id: int
     run_id: int
@@ -34,48 +34,48 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
     site: str
     host: str
     product_id: str
-    """Of the page of a search: keyword and page."""
+    """The id of the product; for a search page, its keyword and page."""
     shop_id: str
     stage: PageKind
     state: RawState
     attempts: int
-    """How often it could not be applied."""
+    """Number of failed attempts to apply it."""
     waits_for: Stage | None
-    """The stage that has to come first."""
+    """The stage that must be applied first."""
     reason: str | None
-    """Why it failed, or why nothing came of it: superseded by a newer one, or unchanged."""
+    """Why it failed, or why it changed nothing: superseded by a newer one, or unchanged."""
     hash: str
     received_at: datetime
     not_before: datetime
-    """When it is tried next."""
+    """Time of the next attempt."""
     processed_at: datetime | None
     applied_as: int | None
-    """The how-maniest change of its product it was."""
+    """Sequence number of the change that it made to its product."""
 
 
 class RawPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some kept answers, the oldest first."""
+    """One page of stored answers, oldest first."""
 
     raws: list[Raw]
     next_after: int | None
-    """Pass this as `after` for the next page; None when there is none."""
+    """Pass this as `after` for the next page; None on the last one."""
 
 
 class Raws:
-    """All kept answers. `ring` tells the leader, wherever it is, that there is something to do."""
+    """Stored answers. `ring` wakes the leader in any process when there is something to apply."""
 
     def __init__(self, database: Database, ring: Callable[[], Awaitable[object]] | None = None) -> None:
         self._database, self._ring = database, ring
 
     async def get(self, raw_id: int) -> Raw:
-        """One; raises `NotFound`."""
+        """Return one answer; raises `NotFound`."""
         found = await self._database.read(_page, [_c.id == raw_id], 1)
         if not found:
             raise NotFound("raw", raw_id)
         return found[0]
 
     async def body(self, raw_id: int) -> bytes:
-        """The answer as it came; raises `NotFound`."""
+        """The body of an answer; raises `NotFound`."""
         packed = await self._database.read(_body, raw_id)
         if packed is None:
             raise NotFound("raw", raw_id)
@@ -92,7 +92,7 @@ class Raws:
         after: int | None = None,
         limit: int = 100,
     ) -> RawPage:
-        """Those in a state, of a run, of a host, of a product, of some `stages`, behind `after`."""
+        """One page of answers, filtered by state, run, host, product and `stages`, after `after`."""
         require_whole("limit", limit, least=1, most=MOST_AT_ONCE)
         wanted = {"state": state, "run_id": run_id, "host": host, "product_id": product_id}
         those = [_c[name] == value for name, value in wanted.items() if value is not None]
@@ -104,22 +104,22 @@ class Raws:
         return RawPage(raws=raws, next_after=raws[-1].id if len(raws) == limit else None)
 
     async def dead(self, *, after: int | None = None, limit: int = 100) -> RawPage:
-        """The dead letters."""
+        """One page of dead letters."""
         return await self.page(state=RawState.FAILED, after=after, limit=limit)
 
     async def counts(
         self, states: Iterable[RawState] = RawState, *, run_id: int | None = None, stages: Collection[str] = PageKind
     ) -> dict[RawState, int]:
-        """How many there are in each state, or in each of these; of all runs, or of one; of some `stages`."""
+        """Count answers by state, of all runs or of one, limited to some `stages`."""
         return await self._database.read(_counts, list(states), run_id, stages)
 
     async def dead_searches(self, raw_ids: Sequence[int] | None = None) -> dict[int, int]:
-        """Pages of searches that are dead letters, of these or of all: their numbers, each with that of its job."""
+        """Dead letters that are search pages, of these or of all: answer ids with their job ids."""
         _require_numbers(raw_ids)
         return await self._database.read(_dead_searches, raw_ids)
 
     async def answer(self, raw_id: int) -> ParkedAnswer:
-        """A kept answer in the form in which its job reads it again; raises `NotFound`."""
+        """An answer in the form in which its job reads it again; raises `NotFound`."""
         raw, body = await self.get(raw_id), await self.body(raw_id)
         answer = Answer(
             status=200,
@@ -132,14 +132,14 @@ class Raws:
         return ParkedAnswer("crawl:replay", answer.pack(), self._database.clock.now())
 
     async def replay(self, raw_ids: Sequence[int] | None = None) -> int:
-        """Let dead letters about products be tried again as if they were new: these, or all. How many there were.
+        """Let dead letters of products be applied again: these, or all. Returns their number.
 
-        Those that are pages of searches are read again by their jobs: see `Crawls.replay`, which does both.
+        Search pages are read again by their jobs: see `Crawls.replay`, which does both.
         """
         _require_numbers(raw_ids)
         replayed = await self._database.transaction(_replay, None if raw_ids is None else sorted(set(raw_ids)))
         if replayed and self._ring is not None:
-            with suppress(Unavailable):  # the next leader looks by itself
+            with suppress(Unavailable):  # the next leader finds them without a wake-up
                 await self._ring()
         return replayed
 

@@ -1,12 +1,12 @@
-"""Answers of hosts that do not want to be called now, and what they ask for.
+"""Answers by which hosts refuse calls, and the pauses that they ask for.
 
-    429                     this identity asks too often        LATER
-    503 with Retry-After    the host asks everybody to wait     LATER
-    401, 403                this identity is refused            LATER where it is told when to return, else RETRY
+    429                     this identity calls too often       LATER
+    503 with Retry-After    the host is busy for all callers    LATER
+    401, 403                this identity is refused            LATER with Retry-After, otherwise RETRY
     a captcha               this identity is suspected          RETRY
 
-The identity rests at this host: as long as it was told, else for a guess that grows. Where the settings say that a
-Retry-After binds the host, nobody calls it for so long; but a ban (401, 403) is about the one who is banned.
+The identity rests at this host: for the requested time, otherwise for a guess that grows. If the settings apply
+Retry-After to the host, no identity calls it for that time; but a ban (401, 403) applies to the refused identity only.
 """
 
 import re
@@ -20,24 +20,24 @@ from tidegate.engine.source import Reading, Verdict
 from tidegate.engine.upstream import Head
 from tidegate.systems.crawl.settings import CrawlSettings
 
-_REASONS = {401: "the host wants to know who calls", 403: "the host refuses this identity", 429: "called too often"}
+_REASONS = {401: "the host requires authentication", 403: "the host refuses this identity", 429: "called too often"}
 _BUSY, _BANS = 503, (401, 403)
 _SECONDS = re.compile(r"[0-9]{1,12}")
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An effect: what is remembered of a refusal, should the gate forget it."""
+    """An effect: the record of a refusal, which restores a gate that lost its data."""
 
     reason: str
     blocked_ms: int | None = None
-    """For how long the identity rests at this host."""
+    """How long the identity rests at this host."""
     is_guess: bool = False
     pause_ms: int | None = None
-    """For how long nobody calls this host."""
+    """How long no identity may call this host."""
 
 
 def refusal(head: Head, settings: CrawlSettings) -> Reading | None:
-    """What an answer means by which the host refuses to be called now; None for any other answer."""
+    """The meaning of an answer that refuses the call; None for any other answer."""
     wait = retry_after(head, settings)
     if head.status == _BUSY:
         return None if wait is None else _later(head.status, "the host asks to wait", wait, settings)
@@ -49,15 +49,15 @@ def refusal(head: Head, settings: CrawlSettings) -> Reading | None:
     return _guess(Verdict.LATER if head.status == 429 else Verdict.RETRY, f"{head.status}: {reason}", settings)
 
 
-def challenged(settings: CrawlSettings, reason: str = "the host wants a proof that a human calls") -> Reading:
-    """What a page means that asks for a captcha instead of showing what was asked for."""
+def challenged(settings: CrawlSettings, reason: str = "the host requires a captcha") -> Reading:
+    """The meaning of a page with a captcha instead of the requested content."""
     return _guess(Verdict.RETRY, reason, settings)
 
 
 def retry_after(head: Head, settings: CrawlSettings) -> timedelta | None:
-    """For how long an answer asks to wait; None where it does not say, or asks for nothing.
+    """The pause that an answer asks for; None if it asks for none.
 
-    A date is compared with the one that the answer itself was sent at, so that it does not matter how clocks differ.
+    A date is compared with the `Date` of the same answer, so that different clocks do not matter.
     """
     text = (head.headers.get("Retry-After") or "").strip()
     if _SECONDS.fullmatch(text):
@@ -73,18 +73,19 @@ def retry_after(head: Head, settings: CrawlSettings) -> timedelta | None:
 def _later(status: int, reason: str, wait: timedelta, settings: CrawlSettings) -> Reading:
     binds_host = settings.retry_after_binds == "host" and status not in _BANS
     wait_ms = milliseconds(wait)
-    # Whoever is busy says nothing of the one who called; but if it binds nobody else, it binds him.
+    # A busy host refuses all callers, not this identity; but if the pause does not apply to the host, the identity
+    # rests.
     blocked_ms = None if status == _BUSY and binds_host else wait_ms
     pause_ms = wait_ms if binds_host else None
-    told = f"{status}: {reason}, for {wait.total_seconds():g} s"
+    text = f"{status}: {reason}, for {wait.total_seconds():g} s"
     return Reading(
         verdict=Verdict.LATER,
-        reason=told,
+        reason=text,
         blocked_ms=blocked_ms,
         rests_bucket=blocked_ms is not None,
         pause_ms=pause_ms,
-        delay_ms=0,  # it waits at the gate, which knows how long
-        effects=(Refused(reason=told, blocked_ms=blocked_ms, pause_ms=pause_ms),),
+        delay_ms=0,  # the gate holds it for the pause
+        effects=(Refused(reason=text, blocked_ms=blocked_ms, pause_ms=pause_ms),),
     )
 
 

@@ -1,10 +1,10 @@
-"""How long answers of hosts, dead letters and refusals of identities are kept."""
+"""Retention of stored answers, dead letters and the health of identities."""
 
 from datetime import timedelta
 
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database
-from tidegate.systems.crawl.manner_tables import crawl_identity_health
+from tidegate.systems.crawl.host_tables import crawl_identity_health
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.tables import crawl_raws
 
@@ -12,7 +12,7 @@ from tidegate.systems.crawl.tables import crawl_raws
 def rules(
     database: Database, *, raws: timedelta, dead_letters: timedelta, identity_health: timedelta
 ) -> list[RetentionRule]:
-    """Answers that were made products of, those that could not be, and how identities stand with hosts."""
+    """The rules for processed answers, dead letters and health rows."""
     raw, health = crawl_raws.c, crawl_identity_health.c
     return [
         TableRule(

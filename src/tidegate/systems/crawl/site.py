@@ -1,4 +1,4 @@
-"""What has to be known of a site to crawl it: where its pages are, and what is on them."""
+"""The extension point for sites: URLs of their pages, and the content of the pages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,25 +13,25 @@ from tidegate.storage.sql.faults import words_of
 from tidegate.systems.crawl.stages import Stage
 
 LONGEST_ID = 90
-"""Characters of the id of a product or of a shop."""
+"""Maximum length of the id of a product or shop."""
 _UNFIT = frozenset("|{}")
 _VARIABLE = "TIDEGATE_CRAWL__SITES"
 
 
 class Unreadable(TidegateError):
-    """The page is not what was asked for: broken off, of another layout, or of something else.
+    """The page is not the requested one: incomplete, of another layout, or of another subject.
 
-    It is asked for again, as often as any call that fails, and kept at the last try. Any other exception of a site's
-    code is taken for a defect of that code: the page is kept at once, and not asked for again.
+    It is requested again, like any failed call, and stored after the last attempt. Any other exception of a site's code
+    counts as a defect of that code: the page is stored at once and not requested again.
     """
 
 
 class Challenged(TidegateError):
-    """Instead of the page came one that wants to know whether we are human."""
+    """The site returned a captcha instead of the page."""
 
 
-class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A product on a page of a listing."""
+class ListedProduct(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A product on a search page."""
 
     product_id: str
     shop_id: str
@@ -39,68 +39,68 @@ class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def __post_init__(self) -> None:
         for text in (self.product_id, self.shop_id):
             if not 0 < len(text) <= LONGEST_ID or not text.isprintable() or not _UNFIT.isdisjoint(text):
-                raise Unreadable(f"the listing has an id that is none: {text[:LONGEST_ID]!r}")
+                raise Unreadable(f"the listing has an invalid id: {text[:LONGEST_ID]!r}")
 
 
 def _id_of(value: object) -> str:
     if isinstance(value, str) or type(value) is int:
         return str(value)
-    raise Unreadable(f"the listing has an id that is none: {str(value)[:LONGEST_ID]}")
+    raise Unreadable(f"the listing has an invalid id: {str(value)[:LONGEST_ID]}")
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One page of what a search finds. `Listing.of` makes it of whatever ids a page has."""
+    """One page of search results. `Listing.of` builds it from the ids of a page."""
 
-    products: list[Found]
+    products: list[ListedProduct]
     next_page: int | None = None
     skipped: list[str] = []
-    """For each product that was left out because its ids could not be read, why."""
+    """The reason for each product that was skipped because its ids could not be read."""
 
     @classmethod
     def of(cls, products: Iterable[tuple[object, object]], next_page: int | None = None) -> Self:
-        """A page with these products, each by its id and that of its shop: texts or whole numbers.
+        """A page with these products, each given by its id and its shop's id: texts or whole numbers.
 
-        A product with anything else for an id is skipped.
+        A product with any other id is skipped.
         """
-        found, skipped = list[Found](), list[str]()
+        found, skipped = list[ListedProduct](), list[str]()
         for product_id, shop_id in products:
             try:
-                found.append(Found(_id_of(product_id), _id_of(shop_id)))
+                found.append(ListedProduct(_id_of(product_id), _id_of(shop_id)))
             except Unreadable as error:
                 skipped.append(str(error))
         return cls(found, next_page, skipped)
 
 
 class Site(Protocol):
-    """The layout of one site, or of all that are made alike. Pure: the same page always says the same."""
+    """The layout of one site, or of sites that share it. Pure: equal pages give equal results."""
 
     @property
     def name(self) -> str:
-        """What crawls call it."""
+        """The name by which crawls select the site."""
         ...
 
     def search_path(self, keyword: str, page: int) -> str:
-        """Where a page of a search is, from 1; as it stands in a request, so percent-encoded."""
+        """The path of a search page, percent-encoded; pages start at 1."""
         ...
 
     def read_listing(self, body: bytes) -> Listing:
-        """What is on a page of a search; `Listing.of` leaves out products whose ids cannot be read.
+        """Parse a search page; `Listing.of` skips products whose ids cannot be read.
 
-        Raises `Unreadable` where the page is not whole, or not a listing, and `Challenged`.
+        Raises `Unreadable` if the page is incomplete or not a listing, and `Challenged`.
         """
         ...
 
     def path(self, stage: Stage, product_id: str, shop_id: str) -> str:
-        """Where a part of a product is; percent-encoded."""
+        """The path of a part of a product, percent-encoded."""
         ...
 
     def extract(self, stage: Stage, product_id: str, body: bytes) -> Mapping[str, Any]:
-        """What a page says of a product, without whatever differs each time. Raises `Unreadable`, `Challenged`."""
+        """Extract the content of a product page, without volatile parts. Raises `Unreadable` and `Challenged`."""
         ...
 
 
 class Sites:
-    """The sites that are known, by name."""
+    """The known sites, by name."""
 
     def __init__(self, sites: Iterable[Site]) -> None:
         self._sites = dict[str, Site]()
@@ -111,11 +111,11 @@ class Sites:
 
     @property
     def names(self) -> Sequence[str]:
-        """What there is."""
+        """The names of the known sites, sorted."""
         return sorted(self._sites)
 
     def get(self, name: str) -> Site:
-        """One site; `NotFound` says which there are."""
+        """Return one site; raises `NotFound`, which names the known ones."""
         try:
             return self._sites[name]
         except KeyError:
@@ -123,7 +123,7 @@ class Sites:
 
 
 def explain(error: Exception) -> str:
-    """What went wrong in a site's code, and where, for whoever mends it."""
+    """The error of a site's code, with the place where it occurred."""
     said = words_of(error)
     text = f"{type(said).__name__}: {said}"
     if isinstance(error, TidegateError):
@@ -133,7 +133,7 @@ def explain(error: Exception) -> str:
 
 
 def load_site(place: str) -> Site:
-    """A site of the user's own, named as `module:name` in the settings."""
+    """Load a site that the settings name as `module:name`."""
     return load_part(
         place,
         variable=_VARIABLE,

@@ -1,15 +1,16 @@
-"""Crawled sites as a source: what a run begins with, what each job asks, and what the answers mean.
+"""Crawled sites as a source: the jobs that start a run, the request of each job, and the meaning of answers.
 
-    200    the page, which is kept. One that is not what was asked for (`Unreadable`) is asked for again, and kept at
-           the last try. Where the site's code fails in any other way, asking again would not help: the page is kept,
-           and is a dead letter until the code is mended
-    304    nothing changed: a search finds what it found last time, a part of a product stays what it is
+    200    the page, which is stored. One that is not the requested page (`Unreadable`) is requested again, and stored
+           after the last attempt. If the site's code fails in any other way, a retry would not help: the page is
+           stored as a dead letter until the code is corrected
+    304    unchanged: a search has the same results, a part of a product stays as it is
     3xx    a job of its own, since every call needs a permit; at most five, and to the same host
-    404    there is none, for anybody
-    5xx    tried again
+    404    withheld
+    5xx    retried
     401, 403, 429, 503: see `refusals.py`
 
-An ETag counts whoever got it. With it goes what it stands for: the products of a listing, the hash of a part.
+An ETag is valid for all identities. It is stored with what it stands for: the products of a listing, the hash of a
+part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +30,11 @@ from tidegate.systems.crawl.site import Challenged, Listing, Sites, Unreadable, 
 from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage, stage_of
 from tidegate.systems.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
 
-_MOVED = frozenset({301, 302, 303, 307, 308})
-_NOT_THERE = frozenset({404, 410, 451})
-_PASSING = frozenset({408, 425})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_WITHHELD_STATUSES = frozenset({404, 410, 451})
+_TRANSIENT_STATUSES = frozenset({408, 425})
 _LONGEST_KEPT = 15_000
-"""In characters, each of four bytes at most."""
+"""Maximum length in characters, each of up to four bytes."""
 _LONGEST_ETAG = 200
 _LONGEST_DATE = 40
 _headers = lru_cache(maxsize=4096)(msgspec.json.Decoder(dict[str, str]).decode)
@@ -41,9 +42,9 @@ _listing = msgspec.json.Decoder(Listing).decode
 
 
 class CrawlSource:
-    """Searches, and the pages of what they find. See `CrawlOptions` for what a run's options are.
+    """Searches, and the pages of the products that they find. `CrawlOptions` documents the options of a run.
 
-    `tries` is how often a job is tried (`settings.collect.max_attempts`).
+    `tries` is the number of attempts of a job (`settings.collect.max_attempts`).
     """
 
     name = SOURCE
@@ -62,7 +63,7 @@ class CrawlSource:
         return searches
 
     def request(self, task: Task, secret: str) -> Request:
-        """The call for a job, made as the identity whose headers the secret is."""
+        """The request of a job, with the headers of an identity, which are the secret."""
         target = Target.of(task.spec)
         known = _validators(task)
         return PoliteRequest(
@@ -73,7 +74,7 @@ class CrawlSource:
         )
 
     def read(self, task: Task, answer: Answer) -> Reading:
-        """What an answer means."""
+        """Interpret an answer."""
         if (refused := refusals.refusal(answer, self._settings)) is not None:
             return refused
         status, target = answer.status, Target.of(task.spec)
@@ -81,21 +82,21 @@ class CrawlSource:
             return self._content(task, target, answer)
         if status == 304 and task.cursor is not None:
             return _unchanged(task, target, task.cursor)
-        if status in _MOVED:
+        if status in _REDIRECT_STATUSES:
             return _moved(task, target, answer)
-        if status in _NOT_THERE:
+        if status in _WITHHELD_STATUSES:
             return Reading(verdict=Verdict.UNAVAILABLE, reason=f"status {status}")
-        passes = status >= 500 or status < 400 or status in _PASSING
+        passes = status >= 500 or status < 400 or status in _TRANSIENT_STATUSES
         return Reading(verdict=Verdict.RETRY if passes else Verdict.GONE, reason=f"status {status}")
 
     def robots_url(self, spec: JobSpec) -> str | None:
-        """The address that a job calls; None where robots.txt is not asked, or the site's code cannot tell."""
+        """The URL that a job calls; None if robots.txt is ignored, or the site's code fails."""
         target = Target.of(spec)
         if target.ignore_robots:
             return None
         try:
             return self._url(spec, target)
-        except Exception:  # the request of the job fails by it, and says so
+        except Exception:  # the request of the job fails with the same error, which is reported there
             return None
 
     def _url(self, spec: JobSpec, target: Target) -> str:
@@ -117,7 +118,7 @@ class CrawlSource:
             if task.attempt < self._tries:
                 return Reading(verdict=Verdict.RETRY, reason=f"200 with a page that cannot be read: {error}")
             return _unread(task, target, answer, stage, explain(error))
-        except Exception as error:  # the site's code is the user's
+        except Exception as error:  # the site's code is a plug-in
             return _unread(task, target, answer, stage, explain(error))
 
     def _search(self, task: Task, target: Target, answer: Answer) -> Reading:
@@ -133,10 +134,10 @@ class CrawlSource:
 
 
 def _unread(task: Task, target: Target, answer: Answer, stage: Stage | None, error: str) -> Reading:
-    """What a page means that the site's code cannot read: kept as it is.
+    """The meaning of a page that the site's code cannot read: it is stored unchanged.
 
-    A part of a product is tried again by the processor, and then is a dead letter. A page of a search is one at once,
-    and its job has failed with it: a replay has the job read it again.
+    A part of a product is retried by the processor before it becomes a dead letter. A search page becomes one at once,
+    and its job fails: a replay has the job read it again.
     """
     if stage is not None:
         return Reading(effects=[_raw(target, task.spec.bucket, stage, bodies.digest(answer.body), answer.body)])
@@ -169,9 +170,9 @@ def _found(task: Task, target: Target, listing: Listing, cursor: Cursor | None, 
 
 
 def _unchanged(task: Task, target: Target, known: Cursor) -> Reading:
-    """What the last answer said is still so: it was kept with the validator that made this one possible."""
+    """The meaning of a 304: the previous content is still valid; it was stored with the validator."""
     if known.cursor is None:
-        raise ContractBroken("a 304 came to a call without a condition")
+        raise ContractBroken("received a 304 for a request without a condition")
     stage = stage_of(task.spec.kind)
     if stage is None:
         return _found(task, target, _listing(known.cursor), None, unchanged=True)
@@ -199,9 +200,9 @@ def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes
 
 
 def _cursor(answer: Answer, what: str) -> Cursor | None:
-    """What to ask with the next time: a validator, and what it stands for. Nobody in particular has to ask."""
+    """The validator for the next request, with the content that it stands for; valid for all identities."""
     etag, changed = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
-    if len(what) > _LONGEST_KEPT:  # more than every database keeps: asked for in full the next time
+    if len(what) > _LONGEST_KEPT:  # too long for some databases: the next request is unconditional
         return None
     if etag is not None and len(etag) <= _LONGEST_ETAG:
         return Cursor(cursor=what, etag=etag)

@@ -1,14 +1,14 @@
-"""The kinds of pages of a crawl, and the order in which they become a product."""
+"""The kinds of pages of a crawl, and the order in which they are applied to a product."""
 
 from collections.abc import Sequence
 from enum import StrEnum
 
 SEARCH = "search"
-"""The kind of jobs that find products; not a stage: it makes no part of one."""
+"""The kind of jobs that find products; not a stage, because it is no part of a product."""
 
 
 class Stage(StrEnum):
-    """A part of a product, and the kind of the jobs that fetch it."""
+    """A part of a product; also the kind of the jobs that fetch it."""
 
     MINI_SHOP = "mini_shop"
     DETAIL = "detail"
@@ -16,7 +16,7 @@ class Stage(StrEnum):
 
 
 class PageKind(StrEnum):
-    """What a kept answer is: a page of a search, or a part of a product. The kind of the job that fetched it."""
+    """The kind of a stored answer: a search page, or a part of a product. Also the kind of its job."""
 
     SEARCH = SEARCH
     MINI_SHOP = Stage.MINI_SHOP
@@ -25,22 +25,22 @@ class PageKind(StrEnum):
 
 
 STAGES = tuple(Stage)
-"""In the order in which they are applied to a product, in whatever order they arrive."""
+"""The order in which stages are applied to a product, whatever the order of arrival."""
 _STAGES = {stage.value: stage for stage in STAGES}
 _PLACES = {stage: place for place, stage in enumerate(STAGES)}
 _EARLIER = {stage: STAGES[:place] for place, stage in enumerate(STAGES)}
 
 
 def stage_of(kind: str) -> Stage | None:
-    """The stage that jobs of this kind fetch; None if they fetch no part of a product."""
+    """The stage that jobs of this kind fetch; None for searches."""
     return _STAGES.get(kind)
 
 
 def place_of(stage: Stage) -> int:
-    """From 0: how many stages come before it."""
+    """The position of a stage, starting at 0."""
     return _PLACES[stage]
 
 
 def earlier(stage: Stage) -> Sequence[Stage]:
-    """The stages that come before it."""
+    """The stages before a stage."""
     return _EARLIER[stage]

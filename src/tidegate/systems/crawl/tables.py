@@ -1,4 +1,4 @@
-"""What is known of products: the answers as they came, what was made of them, and who lists them."""
+"""Tables of stored answers, products and sightings."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
 
@@ -15,7 +15,7 @@ from tidegate.storage.sql.schema import metadata
 from tidegate.systems.crawl.bodies import HASH_LENGTH
 
 LONGEST_HOST = 100
-"""As long as the `login` of a run, which is the host."""
+"""The same as the `login` of a run, which is the host."""
 LONGEST_PRODUCT = 90
 LONGEST_SITE = 40
 
@@ -24,7 +24,7 @@ crawl_raws = Table(
     metadata,
     Column("id", ascending_key(), primary_key=True),
     Column("run_id", BigInteger, nullable=False),
-    # A job leaves one answer at most: a dead letter of an earlier end goes when the job ends once more.
+    # A job has one answer at most: when a job ends again, an earlier dead letter is deleted.
     Column("job_id", BigInteger, nullable=False, unique=True),
     Column("site", exact_text(LONGEST_SITE), nullable=False),
     Column("host", exact_text(LONGEST_HOST), nullable=False),
@@ -35,14 +35,14 @@ crawl_raws = Table(
     Column("body", Blob, nullable=False),
     Column("received_at", UtcDateTime, nullable=False),
     Column("state", exact_text(16), nullable=False),
-    # How often it could not be made a part of a product.
+    # Number of failed attempts to apply it.
     Column("attempts", Integer, nullable=False),
     Column("not_before", UtcDateTime, nullable=False),
-    # The stage that has to come first, while it has not.
+    # The stage that must be applied first.
     Column("waits_for", exact_text(16)),
     Column("reason", Text),
     Column("processed_at", UtcDateTime),
-    # The how-maniest change of its product it was: a number that no two have in common.
+    # Sequence number of the change that it made to its product, unique per product.
     Column("applied_as", Integer),
     Index(None, "state", "not_before", "id"),
     Index(None, "host", "product_id"),
@@ -51,7 +51,7 @@ crawl_raws = Table(
     Index(None, "host", "id"),
     **NUMBERED_TABLE_OPTIONS,
 )
-"""Answers with something new in them, pages of searches, and what became of each."""
+"""Stored answers: new parts of products and search pages, with their state."""
 
 crawl_products = Table(
     "crawl_products",
@@ -60,7 +60,7 @@ crawl_products = Table(
     Column("product_id", exact_text(LONGEST_PRODUCT), primary_key=True),
     Column("shop_id", exact_text(LONGEST_PRODUCT), nullable=False),
     Column("site", exact_text(LONGEST_SITE), nullable=False),
-    # Of each stage: what it said, a hash of that, and the number of the answer that said it.
+    # For each stage: its content, the hash of the content, and the id of its answer.
     Column("mini_shop_content", Json),
     Column("mini_shop_hash", exact_text(HASH_LENGTH)),
     Column("mini_shop_raw", BigInteger),
@@ -70,15 +70,15 @@ crawl_products = Table(
     Column("option_content", Json),
     Column("option_hash", exact_text(HASH_LENGTH)),
     Column("option_raw", BigInteger),
-    # Stages that the last run could not get, each with the reason; NULL: none.
+    # Stages that the last run could not fetch, with reasons; NULL: none.
     Column("missing", Json),
-    # How many answers were applied to it.
+    # Number of answers that were applied to it.
     Column("applied", Integer, nullable=False),
     Column("first_seen_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
     Column("gone_at", UtcDateTime),
     Index(None, "shop_id", "host", "product_id"),
-    # Those that are gone are found by reading no more than this.
+    # Covers searches for products that are gone.
     Index(None, "host", "product_id", "gone_at"),
     **TABLE_OPTIONS,
 )
@@ -93,7 +93,7 @@ crawl_sightings = Table(
     Column("last_run_id", BigInteger, nullable=False),
     **TABLE_OPTIONS,
 )
-"""Which crawl lists which product, and in which run it last did. What no crawl lists any more is gone."""
+"""The last run in which a crawl listed a product. A product that no crawl lists any more is gone."""
 
 crawl_turns = Table(
     "crawl_turns",
@@ -101,4 +101,4 @@ crawl_turns = Table(
     Column("name", exact_text(40), primary_key=True),
     **TABLE_OPTIONS,
 )
-"""Rows to be locked by those of whom one at a time may work, also where two believe to be the leader."""
+"""Rows that serve as locks, for work that must not run twice even if two processes believe that they lead."""

@@ -1,4 +1,4 @@
-"""What a crawl asks for: its options, and the jobs that follow from them."""
+"""The options of a crawl, and the jobs that follow from them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import FIRST_PAGE, JobSpec, Subject
 from tidegate.engine.upstream import Request
 from tidegate.systems.crawl.hosts import host_of
-from tidegate.systems.crawl.site import Found, Listing
+from tidegate.systems.crawl.site import ListedProduct, Listing
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.tables import LONGEST_HOST, LONGEST_SITE
 
@@ -26,18 +26,18 @@ _LONGEST_SHOWN = 80
 _LONGEST_URL = 2_000
 _IN_ADDRESSES = "%/:?&=+~!$,;'@()*[]"
 _SEARCH_FIRST = 4
-"""What finds jobs goes before what is found, so that it is soon known how much there is to do."""
+"""Priority of searches: before product pages, so that the number of products is known soon."""
 
 
 class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a crawl is about: the options of its runs."""
+    """The options of a crawl's runs."""
 
     url: str
-    """Scheme, host and perhaps a port: `https://shop.example`."""
+    """Scheme, host and optional port: `https://shop.example`."""
     keywords: Sequence[str]
     site: str = "marketplace"
     pages: int = 100
-    """How many pages of each search are read at most."""
+    """Maximum number of pages read per search."""
     ignore_robots: bool = False
 
     def __post_init__(self) -> None:
@@ -55,66 +55,66 @@ class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """From the options of a run; raises `InvalidArgument`."""
+        """Parse the options of a run; raises `InvalidArgument`."""
         try:
             return msgspec.convert(dict(options), cls)
         except msgspec.ValidationError as error:
             raise InvalidArgument("options", sorted(options), str(error)) from None
 
     def subject(self, name: str) -> Subject:
-        """Whom the runs of a crawl of this name are about."""
+        """The subject of the runs of a crawl with this name."""
         return Subject(user_id=require_crawl_name(name), login=host_of(self.url), options=msgspec.to_builtins(self))
 
 
 def require_crawl_name(name: str) -> str:
-    """A name that a crawl can have; raises `InvalidArgument`."""
+    """Return a valid name of a crawl; raises `InvalidArgument` otherwise."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument("name", name[:_LONGEST_SHOWN], "must be 1 to 100 of A-Z a-z 0-9 _ . -")
     return name
 
 
 def require_host(url: str) -> str:
-    """The host of an address that names nothing else; raises `InvalidArgument`."""
+    """The host of a URL without a path; raises `InvalidArgument` otherwise."""
     host, parts = host_of(url), urlsplit(url)
-    Request(url=url, purpose="crawl.search")  # refuses what could not be called, a password among it, and shows nothing
+    Request(url=url, purpose="crawl.search")  # raises for an invalid URL or one with a password, without showing it
     if len(host) > LONGEST_HOST:
         raise InvalidArgument(
             "url", host[:_LONGEST_SHOWN] + "…", f"its host must have at most {LONGEST_HOST} characters"
         )
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise InvalidArgument("url", url[:_LONGEST_SHOWN], "must name a host, and no page of it")
+        raise InvalidArgument("url", url[:_LONGEST_SHOWN], "must name a host, without a path")
     return host
 
 
 class Target(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What one job is about: the `params` of its `JobSpec`."""
+    """The subject of one job: the `params` of its `JobSpec`."""
 
     site: str
     url: str
     keyword: str = ""
     page: int = 0
     pages: int = 0
-    """Of a search."""
+    """Page number, and maximum number of pages, of a search."""
     product: str = ""
     shop: str = ""
     location: str = ""
-    """Where we were sent, and after how many times."""
+    """The target of a redirect, and the number of redirects so far."""
     hops: int = 0
     ignore_robots: bool = False
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
-        """Of a job."""
+        """Parse the parameters of a job."""
         return msgspec.convert(spec.params, cls)
 
     @property
     def host(self) -> str:
-        """Whom the job calls."""
+        """The host that the job calls."""
         return host_of(self.url)
 
 
 def first_searches(options: CrawlOptions) -> list[JobSpec]:
-    """The first page of each search, each keyword once."""
+    """The first page of each search, without duplicate keywords."""
     host, url = host_of(options.url), options.url.rstrip("/")
     found = Target(site=options.site, url=url, pages=options.pages, ignore_robots=options.ignore_robots)
     return [
@@ -124,7 +124,7 @@ def first_searches(options: CrawlOptions) -> list[JobSpec]:
 
 
 def found_on(target: Target, host: str, listing: Listing) -> list[JobSpec]:
-    """What a page of a search leads to: every stage of each product, one product after the other, and the next page."""
+    """The jobs that a search page leads to: every stage of each product, product by product, and the next page."""
     jobs = [spec for found in listing.products for spec in _stages(target, host, found)]
     following = listing.next_page
     if following is not None and target.page < following <= target.pages:
@@ -133,23 +133,23 @@ def found_on(target: Target, host: str, listing: Listing) -> list[JobSpec]:
 
 
 def redirected(spec: JobSpec, target: Target, location: str, answered: str) -> JobSpec | str:
-    """The call to make instead of one that was sent elsewhere; or why there is none.
+    """The job that follows a redirect; or the reason why there is none.
 
-    A host may send from http to https, and what is found there is asked for by https from then on. The other way the
-    headers of an identity would go out in plain text.
+    A host may redirect from http to https, and its further pages are requested by https then. A redirect from https to
+    http is refused, because the headers of an identity would be sent unencrypted.
     """
     hops = target.hops + 1
     if hops > MOST_REDIRECTS:
-        return f"sent elsewhere more than {MOST_REDIRECTS} times"
+        return f"redirected more than {MOST_REDIRECTS} times"
     try:
         goal = quote(urljoin(answered, location).partition("#")[0], safe=_IN_ADDRESSES)
         is_ours, scheme = host_of(goal) == target.host, urlsplit(goal).scheme
     except (InvalidArgument, ValueError):
-        return f"sent to what is no address: {location[:_LONGEST_SHOWN]}"
+        return f"redirected to an invalid URL: {location[:_LONGEST_SHOWN]}"
     if not is_ours or len(goal) > _LONGEST_URL:
-        return f"sent to another host: {goal[:_LONGEST_SHOWN]}"
+        return f"redirected to another host: {goal[:_LONGEST_SHOWN]}"
     if scheme != "https" and target.url.startswith("https:"):
-        return f"sent from https to http: {goal[:_LONGEST_SHOWN]}"
+        return f"redirected from https to http: {goal[:_LONGEST_SHOWN]}"
     moved = msgspec.structs.replace(target, location=goal, hops=hops)
     if not target.url.startswith(f"{scheme}:"):
         moved = msgspec.structs.replace(moved, url=f"{scheme}://{target.host}")
@@ -157,12 +157,12 @@ def redirected(spec: JobSpec, target: Target, location: str, answered: str) -> J
 
 
 def product_resource(host: str, product_id: str) -> str:
-    """By which the jobs of a product are known, whatever their stage."""
+    """The resource of a product's jobs, the same for all stages."""
     return f"{host}/{product_id}"
 
 
 def name_in(spec: JobSpec) -> str:
-    """What a job is about within its host: the product, or keyword and page of a search."""
+    """The product of a job, or the keyword and page of a search."""
     return spec.resource[len(spec.bucket) + 1 :]
 
 
@@ -179,7 +179,7 @@ def _search(host: str, target: Target) -> JobSpec:
     )
 
 
-def _stages(target: Target, host: str, found: Found) -> list[JobSpec]:
+def _stages(target: Target, host: str, found: ListedProduct) -> list[JobSpec]:
     params: dict[str, Any] = {
         "site": target.site,
         "url": target.url,
@@ -197,7 +197,7 @@ def _stage(stage: Stage, resource: str, host: str, params: dict[str, Any]) -> Jo
 
 
 def _named(keyword: str) -> str:
-    """A keyword as it may stand in a resource: as it is, or by a hash."""
+    """A keyword in a resource: unchanged if possible, otherwise its hash."""
     if len(keyword) <= _LONGEST_SHOWN and not set("|{}") & set(keyword):
         return keyword
     return blake2b(keyword.encode(), digest_size=12).hexdigest()

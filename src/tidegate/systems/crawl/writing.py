@@ -1,27 +1,27 @@
-"""What a round of a crawl leaves in SQL: answers with something new in them, and who lists which product.
+"""Writes the results of crawl jobs: new answers, follow-ups and sightings of products.
 
-All of it is in the transaction that ends the jobs, under their fences. So:
+Everything is part of the transaction that ends the jobs, under their fencing tokens. So:
 
-- The job's row, its answer and its follow-ups are there together or not at all. A job leaves one answer at most.
-- A job that failed with an answer in hand (the site's code failed, or took down every worker that ran it) leaves that
+- A job's row, its answer and its follow-ups are stored together or not at all. A job has one answer at most.
+- A job that failed although it had an answer (the site's code failed, or crashed every worker that ran it) leaves that
   answer as a dead letter.
-- Pages of searches are kept too, as PROCESSED, since what they led to is written with them; or as dead letters.
-- What is known already is not kept: an answer that says what the product says, with nothing newer on the way, writes
-  nothing at all.
-- An answer that waits for an earlier stage is let go by the transaction that ends the last job of that stage.
+- Search pages are stored too: as PROCESSED, since their follow-ups are written with them, or as dead letters.
+- Known content is not stored: an answer with the content of the product, and with nothing newer pending, writes
+  nothing.
+- An answer that waits for an earlier stage is released by the transaction that ends the last job of that stage.
 
-If we die
+If the process dies
 
-- before the answer is stored (`CallRoute.keeps_answers`), nothing is there. The job is taken over, and called again;
-- after that and before the commit, the stored answer is read by whoever takes the job over, without a call;
-- after the commit and before the ring, the answers are PENDING and nobody was told. Who rings is noticed to be dead,
-  and then the leader looks (`on_death`); a leader that begins looks too.
+- before the answer is parked (`CallRoute.keeps_answers`): nothing is stored. The job is taken over and called again;
+- after that and before the commit: the process that takes the job over reads the parked answer, without a call;
+- after the commit and before the wake-up: the answers are PENDING. The death of the process is detected, and then the
+  leader looks for them (`on_death`); a new leader does so too.
 
-If two rounds miss each other (one ends the MINI_SHOP of a product while another, unseen, brings its DETAIL), the
-DETAIL is let go by whoever applies the MINI_SHOP, by the end of the run, or after `WAITS_AT_MOST`.
+If two transactions miss each other (one ends the MINI_SHOP of a product while another one adds its DETAIL), the DETAIL
+is released when the MINI_SHOP is applied, by the end of the run, or after `WAITS_AT_MOST`.
 
-"Nothing changed" (304) is believed as long as what it stands for is what we have. Where another crawl has read
-something else meanwhile, or the product was deleted, the validators are thrown away, and the next run reads it whole.
+"Not modified" (304) is accepted while the content that it refers to is stored. If another crawl has stored other
+content since, or the product was deleted, the validators are deleted, and the next run fetches the whole page.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,14 @@ from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement, parts
 from tidegate.systems.crawl import bodies
 from tidegate.systems.crawl.effects import Confirmed, RawStored, Sighted
-from tidegate.systems.crawl.live import Key, Live, Parts, known_parts, let_go, live_raws
+from tidegate.systems.crawl.product_state import (
+    AppliedParts,
+    Key,
+    StoredAnswerState,
+    known_parts,
+    live_raws,
+    release_waiting,
+)
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import PageKind, Stage, place_of, stage_of
 from tidegate.systems.crawl.tables import crawl_raws
@@ -51,7 +58,7 @@ from tidegate.systems.crawl.targets import Target, name_in
 log = get_logger(__name__)
 
 RAWS_STORED = "crawl.raws"
-"""Announced by transactions that leave work for the processor."""
+"""Topic of transactions that leave work for the processor."""
 
 
 def _nothing(tx: Transaction, endings: Sequence[JobResult]) -> None:
@@ -59,7 +66,7 @@ def _nothing(tx: Transaction, endings: Sequence[JobResult]) -> None:
 
 
 class _Ended(NamedTuple):
-    """A job that fetched a part of a product, and is over."""
+    """An ended job that fetched a part of a product."""
 
     key: Key
     stage: Stage
@@ -67,13 +74,13 @@ class _Ended(NamedTuple):
 
 
 class CrawlWriter:
-    """The `Writer` of crawls. `note` is given all endings too, for what identities and hosts have said."""
+    """The `Writer` of crawls. `note` receives all results too, to record refusals of identities and hosts."""
 
     def __init__(self, note: Callable[[Transaction, Sequence[JobResult]], object] = _nothing) -> None:
         self._note = note
 
     def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:
-        """Write what these brought."""
+        """Write the effects of these results."""
         _replace_dead(tx, endings)
         ended = [_Ended(key, stage, ending) for ending in endings for key, stage in _part_of(ending)]
         if ended:
@@ -92,7 +99,7 @@ def _part_of(ending: JobResult) -> Iterator[tuple[Key, Stage]]:
 
 def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
     keys = sorted({one.key for one in ended})
-    # In this order: what is applied between the two is seen as a part, or else as an answer on its way.
+    # In this order: an answer that is applied between the two reads is seen as a part, otherwise as pending.
     live, known = live_raws(tx, keys), known_parts(tx, keys)
     news, equal, stale = list[dict[str, Any]](), 0, list[_Ended]()
     confirmed = 0
@@ -106,7 +113,7 @@ def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
                     news.append(_row(tx, one.ending, effect))
                 case Confirmed():
                     confirmed += 1
-                    if not _is_ours(effect.hash, one.stage, known.get(one.key), mine):
+                    if not _is_stored(effect.hash, one.stage, known.get(one.key), mine):
                         stale.append(one)
                 case _:
                     pass
@@ -114,29 +121,29 @@ def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
     _forget_validators(tx, stale)
     freed = _freed(ended, live)
     if freed:
-        let_go(tx, freed)
+        release_waiting(tx, freed)
     if news or freed:
         tx.announce(RAWS_STORED)
     tx.after_commit(lambda: _count(stored=len(news), equal=equal, not_modified=confirmed))
 
 
-def _is_known(content_hash: str, stage: Stage, known: Parts | None, mine: Sequence[Live]) -> bool:
-    """Whether this is what the product says, or will as soon as what is on its way is applied."""
+def _is_known(content_hash: str, stage: Stage, known: AppliedParts | None, mine: Sequence[StoredAnswerState]) -> bool:
+    """Whether the product has this content, or will have it when the pending answers are applied."""
     newest = max(mine, key=lambda raw: raw.id, default=None)
     if newest is None or (known is not None and newest.id < (known.raw_of(stage) or 0)):
         return known is not None and known.hash_of(stage) == content_hash
     return newest.state is RawState.PENDING and newest.hash == content_hash
 
 
-def _is_ours(content_hash: str, stage: Stage, known: Parts | None, mine: Sequence[Live]) -> bool:
-    """Whether we have what this hash stands for: applied, or kept to be applied by itself or by somebody."""
+def _is_stored(content_hash: str, stage: Stage, known: AppliedParts | None, mine: Sequence[StoredAnswerState]) -> bool:
+    """Whether the content with this hash is stored: applied, pending, or a dead letter."""
     if known is not None and known.hash_of(stage) == content_hash:
         return True
     return any(raw.hash == content_hash for raw in mine)
 
 
-def _freed(ended: Sequence[_Ended], live: dict[Key, list[Live]]) -> list[int]:
-    """Answers that may have waited for a job that is over. That they do is found out under their locks."""
+def _freed(ended: Sequence[_Ended], live: dict[Key, list[StoredAnswerState]]) -> list[int]:
+    """Answers that may have waited for a job that ended. Whether they did is checked under their locks."""
     return [
         raw.id
         for one in ended
@@ -171,12 +178,12 @@ def _row(tx: Transaction, ending: JobResult, raw: RawStored) -> dict[str, Any]:
 
 
 def _write_closed(tx: Transaction, endings: Sequence[JobResult]) -> None:
-    """Keep answers with which nothing is left to do: pages of searches, and those with which their jobs failed."""
+    """Store answers that need no processing: search pages, and answers with which their jobs failed."""
     closed = [(ending, raw) for ending in endings for raw in (*_pages_of_searches(ending), *_abandoned(ending))]
     _insert(tx, [_row(tx, ending, raw) for ending, raw in closed])
     dead = sum(raw.error is not None for _, raw in closed)
     if dead:
-        tx.after_commit(partial(_tell_dead, dead))
+        tx.after_commit(partial(_report_dead, dead))
 
 
 def _pages_of_searches(ending: JobResult) -> Iterator[RawStored]:
@@ -186,7 +193,7 @@ def _pages_of_searches(ending: JobResult) -> Iterator[RawStored]:
 
 
 def _abandoned(ending: JobResult) -> Iterator[RawStored]:
-    """The answer of a job that failed though it had one: reading it failed, or took down every worker that tried."""
+    """The answer of a job that failed although it had one: reading it failed, or crashed every worker that tried."""
     claim, spec = ending.claim, ending.claim.job.spec
     if ending.state is JobState.FAILED and claim.parked is not None and not ending.effects:
         target, body = Target.of(spec), Answer.unpack(claim.parked.answer).body
@@ -203,7 +210,7 @@ def _abandoned(ending: JobResult) -> Iterator[RawStored]:
 
 
 def _replace_dead(tx: Transaction, endings: Sequence[JobResult]) -> None:
-    """A job that ends once more leaves no dead letter of an earlier end beside its new one."""
+    """Delete the dead letters of jobs that end again."""
     again = [each.claim.job.id for each in endings if each.claim.fence > 1 and each.state is not JobState.READY]
     if again:
         those = (crawl_raws.c.job_id.in_(sorted(again)), crawl_raws.c.state == RawState.FAILED)
@@ -231,12 +238,12 @@ def _write_sightings(tx: Transaction, endings: Sequence[JobResult]) -> None:
         if isinstance(effect, Sighted)
         for found in effect.products
     }
-    # Sorted: two writers meet in one order.
+    # Sorted, so that concurrent writers lock the rows in the same order.
     for part in parts([(*key, rows[key]) for key in sorted(rows)], lambda row: len(row[1])):
         _SIGHT.run(tx, given=part)
 
 
-def _tell_dead(raws: int) -> None:
+def _report_dead(raws: int) -> None:
     CRAWL_RAWS.labels("dead").inc(raws)
     log.error("crawl.raws_dead", raws=raws)
 

@@ -15,7 +15,7 @@ from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import applying
-from tidegate.systems.crawl.applying import Patience, Prepared
+from tidegate.systems.crawl.applying import Prepared, RetryPolicy
 from tidegate.systems.crawl.processing import RawProcessor
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
@@ -207,7 +207,7 @@ async def test_who_applies_another_answer_of_the_same_product_sees_what_was_appl
     monkeypatch.setattr(applying, "known_parts", look_for_long)
     for crawl in ("daily", "weekly"):
         await stall.answer(await stall.begin("p1", crawl=crawl), MINI, "p1", crawl)
-    patience, about = Patience(SETTINGS.raw_attempts, SETTINGS.raw_pauses), {"site": "plain", "shop_id": "s1"}
+    patience, about = RetryPolicy(SETTINGS.raw_attempts, SETTINGS.raw_pauses), {"site": "plain", "shop_id": "s1"}
     read = [
         Prepared(id=raw.id, run_id=raw.run_id, key=(HOST, "p1"), stage=MINI, hash=raw.hash, content="{}", **about)
         for raw in await stall.all_raws()

@@ -10,7 +10,7 @@ from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
 from tidegate.systems.crawl.effects import Confirmed, RawStored, Sighted
 from tidegate.systems.crawl.politeness import PoliteRequest
-from tidegate.systems.crawl.site import Challenged, Found, Listing, Sites, load_site
+from tidegate.systems.crawl.site import Challenged, ListedProduct, Listing, Sites, load_site
 from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.targets import CrawlOptions
@@ -59,7 +59,7 @@ def test_a_listing_leads_to_every_stage_of_its_products_and_to_the_next_page():
         (SEARCH, f"{HOST}?rope&2"),
     ]
     page, sighted = reading.effects
-    assert sighted == Sighted(host=HOST, products=[Found("p1", "s1"), Found("p2", "s1")])
+    assert sighted == Sighted(host=HOST, products=[ListedProduct("p1", "s1"), ListedProduct("p2", "s1")])
     assert isinstance(page, RawStored)
     assert (page.stage, page.product_id, page.body, page.error) == (SEARCH, "rope&1", b'[["p1","p2"],2]', None)
     assert {job.bucket for job in reading.follow_ups} == {HOST}

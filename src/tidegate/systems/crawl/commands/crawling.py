@@ -50,7 +50,7 @@ async def _begin(collection: Collection, name: str, options: CrawlOptions) -> tu
         return await collection.crawls.begin(name, options), ""
     except RunActive as active:
         run = await collection.orchestrator.show(active.run_id)
-        await collection.crawl.identities.hosts.meet(run.login)
+        await collection.crawl.identities.hosts.register(run.login)
         await Recovery(collection.parts.database, collection.parts.gate).offer_run(run.id)
         return run.id, _resumed(run, options.subject(name).options)
 

@@ -5,9 +5,9 @@ from datetime import datetime
 from tidegate.cli.wording import clock
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts
+from tidegate.systems.crawl.health_records import HostHealth
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.identities import Identity, listed
-from tidegate.systems.crawl.manners_records import HostHealth
 
 
 def wait_of(tx: Transaction, host: str) -> str | None:

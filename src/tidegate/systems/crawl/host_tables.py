@@ -1,4 +1,4 @@
-"""Whom we call and as whom, and what we must not forget of either."""
+"""Tables of hosts, identities, and the health of identities at hosts."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Table, Text
 
@@ -15,23 +15,23 @@ crawl_hosts = Table(
     Column("robots_state", exact_text(16), nullable=False),
     # The text itself, where there is one.
     Column("robots", Json),
-    # When it was read, or found that there is none; NULL: never, or it is to be read anew.
+    # When it was read, or found to be missing; NULL: never, or it is to be read again.
     Column("read_at", UtcDateTime),
-    # Where it was sent to by redirects, and how often, while it is being looked for.
+    # The URL to which it was redirected, and the number of redirects, while it is being looked up.
     Column("robots_url", Text),
     Column("redirects", Integer, nullable=False),
-    # Since it was last known: tries that failed, and tries that were refused.
+    # Failed attempts, and refused ones, since it was last known.
     Column("failures", Integer, nullable=False),
     Column("refusals", Integer, nullable=False),
     # The longest Crawl-delay among the User-Agents that are in use.
     Column("crawl_delay_ms", BigInteger, nullable=False),
-    # Nobody calls it before.
+    # It must not be called before this time.
     Column("rests_until", UtcDateTime),
     Column("reason", exact_text(LONGEST_REASON)),
     Column("changed_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""Hosts that are crawled, and what is known of their robots.txt: what a gate that lost its data is told anew."""
+"""Hosts that are crawled, and the state of their robots.txt. Restores a gate that lost its data."""
 
 crawl_identities = Table(
     "crawl_identities",
@@ -45,21 +45,21 @@ crawl_identities = Table(
     Column("changed_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""As whom hosts are called."""
+"""Identities with which hosts are called."""
 
 crawl_identity_health = Table(
     "crawl_identity_health",
     metadata,
-    # The built-in one has no row among the identities, and may be refused like any other.
+    # The built-in identity has no row among the identities, and can be refused like any other.
     Column("identity", exact_text(80), primary_key=True),
     Column("host", exact_text(LONGEST_HOST), primary_key=True),
     Column("score", Double, nullable=False),
     Column("resting_until", UtcDateTime),
-    # Rests that followed each other: where nobody says how long, each is twice as long.
+    # Rests in close succession: each one of unspecified length is twice as long as the previous one.
     Column("rests", Integer, nullable=False),
     Column("refusals", BigInteger, nullable=False),
     Column("last_reason", exact_text(LONGEST_REASON)),
     Column("updated_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""How an identity stands with a host, once it was refused there: the copy of what the gate knows."""
+"""The health of an identity at a host that has refused it: a copy of what the gate knows."""

@@ -1,7 +1,7 @@
-"""What is remembered of refusals, in the transaction that ends the jobs which met them.
+"""Records refusals in the transaction that ends the jobs that met them.
 
-The gate knows it too, and decides by it. This is for a gate that lost its data, and for those who look while the server
-is away. So only what is worth remembering is written: a refusal, and an answer to an identity that is not well.
+The gate knows them too and decides by them. The rows restore a gate that lost its data, and are shown while the server
+is unavailable. Only refusals, and answers to identities that are not healthy, are written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts
-from tidegate.systems.crawl.health import HEALTHY, Health
+from tidegate.systems.crawl.health import HEALTHY, IdentityHealth
+from tidegate.systems.crawl.host_tables import LONGEST_REASON, crawl_identity_health
 from tidegate.systems.crawl.identity_records import name_of
-from tidegate.systems.crawl.manner_tables import LONGEST_REASON, crawl_identity_health
 from tidegate.systems.crawl.refusals import Refused
 
 _ANSWERED = frozenset({JobState.SUCCEEDED, JobState.UNAVAILABLE})
@@ -26,20 +26,20 @@ _Key = tuple[str, str]
 
 
 class HostHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How an identity stands with a host that has refused it."""
+    """The health of an identity at a host that has refused it."""
 
     host: str
     score: float
     """1 is healthy."""
     resting_until: datetime | None
-    """None where it need not rest."""
+    """None if it is not resting."""
     refusals: int
     last_reason: str | None
     updated_at: datetime
 
 
 def note(tx: Transaction, endings: Sequence[JobResult]) -> None:
-    """Remember what these jobs met: whom a host refused, and whom it asked to wait."""
+    """Record the refusals and pauses that these jobs met."""
     met: dict[_Key, list[Refused | None]] = {}
     pauses: dict[str, Refused] = {}
     for ending in endings:
@@ -50,7 +50,7 @@ def note(tx: Transaction, endings: Sequence[JobResult]) -> None:
             longest = pauses.get(host)
             pauses[host] = max(longest or refused, refused, key=lambda one: one.pause_ms or 0)
         if refused is not None or ending.state in _ANSWERED:
-            is_rest = refused is not None and refused.blocked_ms is not None  # else the host is busy, and says no more
+            is_rest = refused is not None and refused.blocked_ms is not None  # otherwise only the host is busy
             met.setdefault((name_of(ending.credential), host), []).append(refused if is_rest else None)
     if met:
         _note_health(tx, met)
@@ -60,13 +60,13 @@ def note(tx: Transaction, endings: Sequence[JobResult]) -> None:
 
 
 def health_of(tx: Transaction, identities: Sequence[str] | None = None) -> dict[str, list[HostHealth]]:
-    """How identities stand at this moment with the hosts that refused them, by name; of None, all of them."""
+    """Current health of identities at hosts that refused them, by name; None selects all identities."""
     query = select(crawl_identity_health).order_by(_c.identity, _c.host)
     if identities is not None:
         query = query.where(_c.identity.in_(identities))
     told: dict[str, list[HostHealth]] = {}
     for row in tx.execute(query):
-        health = msgspec.convert(row, Health, from_attributes=True)
+        health = msgspec.convert(row, IdentityHealth, from_attributes=True)
         told.setdefault(row.identity, []).append(
             HostHealth(
                 host=row.host,
@@ -81,7 +81,7 @@ def health_of(tx: Transaction, identities: Sequence[str] | None = None) -> dict[
 
 
 def forget_health(tx: Transaction, identity: str) -> None:
-    """Of an identity that is no more."""
+    """Delete the health of a removed identity."""
     tx.execute(delete(crawl_identity_health).where(_c.identity == identity))
 
 
@@ -90,7 +90,7 @@ def _refusal_in(ending: JobResult) -> Refused | None:
 
 
 def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> None:
-    """Sorted, so that two who write the same rows meet in one order."""
+    """Update health rows, sorted, so that concurrent writers lock them in the same order."""
     refused = [key for key in sorted(met) if any(one is not None for one in met[key])]
     fresh = {"score": HEALTHY, "rests": 0, "refusals": 0, "updated_at": tx.now}
     rows = [{"identity": identity, "host": host, **fresh} for identity, host in refused]
@@ -98,26 +98,26 @@ def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) 
     for key in sorted({*refused, *_unwell(tx, met)}):
         this = (_c.identity == key[0], _c.host == key[1])
         row = tx.execute(select(crawl_identity_health).where(*this).with_for_update()).first()
-        if row is not None:  # else it was removed meanwhile
-            health = msgspec.convert(row, Health, from_attributes=True)
+        if row is not None:  # otherwise it was deleted in the meantime
+            health = msgspec.convert(row, IdentityHealth, from_attributes=True)
             values = _after(health, met[key], tx.now) | _reason_of(met[key])
             tx.execute(update(crawl_identity_health).where(*this).values(values))
 
 
 def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> list[_Key]:
-    """Those to whom an answer makes a difference."""
+    """The keys whose health an answered call improves."""
     names, places = {key[0] for key in met}, {key[1] for key in met}
     query = select(_c.identity, _c.host, _c.score, _c.updated_at)
     rows = tx.execute(query.where(_c.identity.in_(sorted(names)), _c.host.in_(sorted(places)), _c.score < HEALTHY))
     unwell = (
         (row.identity, row.host)
         for row in rows
-        if Health(score=row.score, updated_at=row.updated_at).score_at(tx.now) < HEALTHY
+        if IdentityHealth(score=row.score, updated_at=row.updated_at).score_at(tx.now) < HEALTHY
     )
     return [key for key in unwell if key in met]
 
 
-def _after(health: Health, what: Sequence[Refused | None], now: datetime) -> dict[str, object]:
+def _after(health: IdentityHealth, what: Sequence[Refused | None], now: datetime) -> dict[str, object]:
     for one in what:
         if one is None:
             health = health.answered(now)

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.systems.crawl.manners.conftest import Open
-from tests.systems.crawl.manners.visit import POLITE, Visit
+from tests.systems.crawl.politeness.conftest import Open
+from tests.systems.crawl.politeness.visit import POLITE, Visit
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
@@ -33,7 +33,7 @@ async def omitted(visit: Visit, path: str = "/search?q=none", *, ignores_robots:
 
 
 async def met(visit: Visit) -> Visit:
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     return visit
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tests.systems.crawl.manners.visit import Visit
+from tests.systems.crawl.politeness.visit import Visit
 from tidegate.app.crawl import put_crawl_together
 from tidegate.connections import build_context
 from tidegate.engine.calls import Calls, NotCalled
@@ -47,7 +47,7 @@ async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_setti
 
 async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the_dead(visit: Visit):
     """The dead one may have called a moment ago. The gate is asked for another permit, and keeps the pause."""
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     with pytest.raises(NotCalled, match="was read first"):
         await visit.call()
     crawl = put_crawl_together(visit.parts, visit.client)

@@ -24,7 +24,7 @@ from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
-from tidegate.systems.crawl import manners_records
+from tidegate.systems.crawl import health_records
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.host_book import POOL
 from tidegate.systems.crawl.hosts import host_of
@@ -94,11 +94,11 @@ class Crawler:
         )
 
     def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:
-        manners_records.note(tx, endings)
+        health_records.note(tx, endings)
 
     async def begin(self, url: str, paths: Sequence[str], *, user_id: str = "ada", ignore_robots: bool = False) -> int:
         host = host_of(url)
-        await self.book.hosts.meet(host)
+        await self.book.hosts.register(host)
         options = {"url": url, "paths": list(paths), "ignore_robots": ignore_robots}
         subject = Subject(user_id=user_id, login=host, options=options)
         return await self.collector.orchestrator.begin("pages", subject, pool=POOL)

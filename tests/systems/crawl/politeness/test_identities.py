@@ -14,18 +14,18 @@ from sqlalchemy import text
 
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer, connected, free_ports
-from tests.systems.crawl.manners.visit import SMALL, Visit, visiting
+from tests.systems.crawl.politeness.visit import SMALL, Visit, visiting
 from tidegate import __version__
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.engine.credentials.rotation import rotate_key
 from tidegate.engine.credentials.vault import CannotOpen, KeyMissing
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.crawl.health import Health
+from tidegate.systems.crawl.health import IdentityHealth
+from tidegate.systems.crawl.host_tables import crawl_identity_health
 from tidegate.systems.crawl.hosts import rest
 from tidegate.systems.crawl.identities import Identity
 from tidegate.systems.crawl.identity_records import credential_of, has_identities, name_of
-from tidegate.systems.crawl.manner_tables import crawl_identity_health
 from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate_simulators.marketplace import MarketplaceConfig
@@ -102,7 +102,7 @@ async def test_identities_are_used_as_the_settings_say(visit: Visit):
 
 async def test_nothing_that_is_stored_shown_or_logged_tells_a_header(visit: Visit, logged: StringIO):
     added = await visit.book.add("spy", SPY)
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     with pytest.raises(Exception, match="was read first") as raised:
         await visit.call(identity="spy")
     await visit.call(identity="spy")
@@ -173,7 +173,7 @@ async def test_enrolment_after_the_server_lost_everything_restores_pace_and_rest
     visit = everywhere.again(delay=timedelta(seconds=4))
     await visit.book.add("spy", SPY)
     await visit.book.add("rested", {"User-Agent": "rested"})
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     await visit.database.transaction(_refused, visit.host)
     await visit.parts.valkey.execute("FLUSHALL")
 
@@ -189,7 +189,7 @@ async def test_enrolment_after_the_server_lost_everything_restores_pace_and_rest
 
 
 async def test_enrolment_changes_nothing_for_a_gate_that_knows(visit: Visit):
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     await visit.book.enrol()
     before = await visit.pace(), await visit.members()
     for _ in range(2):
@@ -232,7 +232,7 @@ async def test_the_list_is_shown_while_the_server_is_away(tmp_path: Path, clock:
 
 def _refused(tx: Transaction, host: str) -> None:
     """As if the host had refused the spy, and asked everybody to wait."""
-    health = Health(updated_at=tx.now).refused(tx.now, timedelta(minutes=10), is_guess=False)
+    health = IdentityHealth(updated_at=tx.now).refused(tx.now, timedelta(minutes=10), is_guess=False)
     values = msgspec.structs.asdict(health) | {"identity": "spy", "host": host, "last_reason": "403"}
     tx.insert_many(crawl_identity_health, [values])
     rest(tx, host, tx.now + timedelta(seconds=90), "busy")
@@ -248,8 +248,8 @@ async def test_headers_that_cannot_be_sent_are_refused_and_not_repeated(visit: V
     wrong = [
         ({"Cookie": COOKIE}, "User-Agent is missing"),
         ({"User-Agent": " "}, "User-Agent is missing"),
-        ({"User-Agent": AGENT, "Host": "x"}, "belongs to no identity"),
-        ({"User-Agent": AGENT, "accept-encoding": "br"}, "belongs to no identity"),
+        ({"User-Agent": AGENT, "Host": "x"}, "cannot be part of an identity"),
+        ({"User-Agent": AGENT, "accept-encoding": "br"}, "cannot be part of an identity"),
         ({"User-Agent": AGENT, "user-agent": AGENT}, "twice"),
         ({"User-Agent": AGENT + "\r\nX: y"}, "one line"),
         ({"User-Agent": AGENT, "Bad Name": "x"}, "name of a header"),

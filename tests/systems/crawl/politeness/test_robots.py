@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.engine.upstream import Answer
-from tidegate.systems.crawl.robots import LARGEST, Found, Rules, meaning_of, moved_to, text_of
+from tidegate.systems.crawl.robots import LARGEST, RobotsAnswer, Rules, meaning_of, moved_to, text_of
 from tidegate_simulators.marketplace import RobotsGroup, RobotsSettings
 from tidegate_simulators.marketplace.robots import Robots
 
@@ -30,41 +30,41 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Answer:
 @pytest.mark.parametrize(
     ("status", "meaning"),
     [
-        (200, Found.TEXT),
-        (204, Found.UNREADABLE),
-        (400, Found.NONE),
-        (404, Found.NONE),
-        (410, Found.NONE),
-        (429, Found.REFUSED),
-        (401, Found.REFUSED),
-        (403, Found.REFUSED),
-        (500, Found.UNREADABLE),
-        (503, Found.UNREADABLE),
+        (200, RobotsAnswer.TEXT),
+        (204, RobotsAnswer.UNREADABLE),
+        (400, RobotsAnswer.NONE),
+        (404, RobotsAnswer.NONE),
+        (410, RobotsAnswer.NONE),
+        (429, RobotsAnswer.REFUSED),
+        (401, RobotsAnswer.REFUSED),
+        (403, RobotsAnswer.REFUSED),
+        (500, RobotsAnswer.UNREADABLE),
+        (503, RobotsAnswer.UNREADABLE),
     ],
 )
-def test_a_status_means_what_the_rfc_says_unless_it_is_about_the_caller(status: int, meaning: Found):
+def test_a_status_means_what_the_rfc_says_unless_it_is_about_the_caller(status: int, meaning: RobotsAnswer):
     assert meaning_of(answer(status), refusals=0, redirects=0) is meaning
 
 
 def test_a_robots_txt_that_is_refused_to_everybody_is_none_but_a_ban_is_a_ban():
-    assert meaning_of(answer(403), refusals=1, redirects=0) is Found.REFUSED
-    assert meaning_of(answer(403), refusals=2, redirects=0) is Found.NONE
-    assert meaning_of(answer(403, Retry_After="600"), refusals=9, redirects=0) is Found.REFUSED
-    assert meaning_of(answer(429), refusals=9, redirects=0) is Found.REFUSED
+    assert meaning_of(answer(403), refusals=1, redirects=0) is RobotsAnswer.REFUSED
+    assert meaning_of(answer(403), refusals=2, redirects=0) is RobotsAnswer.NONE
+    assert meaning_of(answer(403, Retry_After="600"), refusals=9, redirects=0) is RobotsAnswer.REFUSED
+    assert meaning_of(answer(429), refusals=9, redirects=0) is RobotsAnswer.REFUSED
 
 
 @pytest.mark.parametrize(
     ("location", "meaning"),
     [
-        ("/files/robots.txt", Found.MOVED),
-        ("https://SHOP.test/robots.txt", Found.MOVED),
-        ("http://www.shop.test/robots.txt", Found.ELSEWHERE),
-        ("ftp://shop.test/robots.txt", Found.NONE),
-        ("http://[shop/robots.txt", Found.NONE),
-        ("/a file", Found.NONE),
+        ("/files/robots.txt", RobotsAnswer.MOVED),
+        ("https://SHOP.test/robots.txt", RobotsAnswer.MOVED),
+        ("http://www.shop.test/robots.txt", RobotsAnswer.ELSEWHERE),
+        ("ftp://shop.test/robots.txt", RobotsAnswer.NONE),
+        ("http://[shop/robots.txt", RobotsAnswer.NONE),
+        ("/a file", RobotsAnswer.NONE),
     ],
 )
-def test_a_redirect_is_followed_on_the_same_host_alone(location: str, meaning: Found):
+def test_a_redirect_is_followed_on_the_same_host_alone(location: str, meaning: RobotsAnswer):
     assert meaning_of(answer(301, Location=location), refusals=0, redirects=0) is meaning
 
 
@@ -73,15 +73,15 @@ def test_what_was_asked_for_in_secret_is_not_asked_for_in_the_open():
     secret = msgspec.structs.replace(
         answer(301, Location="http://shop.test/robots.txt"), url="https://shop.test/robots.txt"
     )
-    assert meaning_of(secret, refusals=0, redirects=0) is Found.ELSEWHERE
+    assert meaning_of(secret, refusals=0, redirects=0) is RobotsAnswer.ELSEWHERE
 
 
 def test_five_redirects_are_followed_and_a_sixth_means_that_there_is_none():
     sent = answer(302, Location="robots.txt?again")
-    assert meaning_of(sent, refusals=0, redirects=4) is Found.MOVED
-    assert meaning_of(sent, refusals=0, redirects=5) is Found.NONE
+    assert meaning_of(sent, refusals=0, redirects=4) is RobotsAnswer.MOVED
+    assert meaning_of(sent, refusals=0, redirects=5) is RobotsAnswer.NONE
     assert moved_to(sent) == "http://shop.test/robots.txt?again"
-    assert meaning_of(answer(302), refusals=0, redirects=0) is Found.NONE
+    assert meaning_of(answer(302), refusals=0, redirects=0) is RobotsAnswer.NONE
 
 
 def test_of_a_large_one_whole_lines_are_read_up_to_the_limit():

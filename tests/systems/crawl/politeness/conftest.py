@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.crawl.manners.visit import POLITE, SMALL, Visit, visiting
+from tests.systems.crawl.politeness.visit import POLITE, SMALL, Visit, visiting
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tests.systems.crawl.manners.conftest import Open
-from tests.systems.crawl.manners.visit import Visit
+from tests.systems.crawl.politeness.conftest import Open
+from tests.systems.crawl.politeness.visit import Visit
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
@@ -48,11 +48,11 @@ async def test_a_host_is_met_once_and_what_is_known_of_it_stays(everywhere: Visi
     visit = everywhere
     with pytest.raises(NotFound):
         await visit.stored()
-    first = await visit.book.hosts.meet(visit.host)
+    first = await visit.book.hosts.register(visit.host)
     assert (first.robots_state, first.crawl_delay, first.rests_until) == ("unknown", timedelta(0), None)
     with pytest.raises(NotCalled):
         await visit.call()
-    again = await visit.again().book.hosts.meet(visit.host)
+    again = await visit.again().book.hosts.register(visit.host)
     assert (again.robots_state, again.read_at) == ("read", visit.clock.now())
     assert again.robots is not None
     assert "Disallow: /cart/" in again.robots
@@ -62,7 +62,7 @@ async def test_a_host_is_met_once_and_what_is_known_of_it_stays(everywhere: Visi
 async def test_a_name_that_cannot_be_kept_is_refused(visit: Visit):
     for host in ("", "a|b", "x" * 256):
         with pytest.raises(InvalidArgument, match="host"):
-            await visit.book.hosts.meet(host)
+            await visit.book.hosts.register(host)
 
 
 async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened: Open):
@@ -74,7 +74,7 @@ async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened
         return told.pop(0) if len(told) > 1 else told[0]
 
     book = HostBook(visit.database, visit.gate, visit.crawl, user_agents=user_agents)
-    await book.meet(visit.host)
+    await book.register(visit.host)
     visit.caller = PoliteCaller(visit.client, book)
     with pytest.raises(NotCalled):
         await visit.call()
@@ -82,12 +82,12 @@ async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened
     assert (await visit.pace()).gap_ms == 20_000
 
 
-@pytest.mark.parametrize("way", ["meet", "restore"])
+@pytest.mark.parametrize("way", ["register", "restore"])
 async def test_who_tells_the_gate_what_was_so_before_robots_txt_was_read_takes_nothing_back(
     opened: Open, monkeypatch: pytest.MonkeyPatch, way: str
 ):
     visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     other = visit.again()
     tell, is_first = other.gate.pace, True
 
@@ -100,7 +100,7 @@ async def test_who_tells_the_gate_what_was_so_before_robots_txt_was_read_takes_n
         await tell(*args, **how)
 
     monkeypatch.setattr(other.gate, "pace", tell_late)
-    await (other.book.hosts.meet(visit.host) if way == "meet" else other.book.hosts.restore())
+    await (other.book.hosts.register(visit.host) if way == "register" else other.book.hosts.restore())
     assert (await visit.pace()).gap_ms == 20_000
 
 
@@ -109,7 +109,7 @@ async def test_who_writes_what_robots_txt_says_tells_the_gate_again_afterwards(
 ):
     """Somebody may have told it between the two what SQL said until then."""
     visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     other, write, is_first = visit.again(), hosts.write, True
 
     def write_late(*args: Any) -> None:
@@ -157,7 +157,7 @@ class _Maintained:
 async def test_where_a_redirect_led_to_nothing_it_is_looked_for_at_its_own_place_again(visit: Visit):
     upstream = _Maintained()
     visit.caller = PoliteCaller(upstream, visit.book.hosts)
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     for _ in range(4):
         with pytest.raises(NotCalled):
             await visit.call()
@@ -182,7 +182,7 @@ class _Elsewhere:
 async def test_a_robots_txt_at_another_host_is_not_fetched_and_allows_nothing(visit: Visit):
     """That host's pace is not known here; whoever wants it crawls that one."""
     visit.caller = PoliteCaller(_Elsewhere(), visit.book.hosts)
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     with pytest.raises(NotCalled, match="was read first"):
         await visit.call()
     for process in (visit, visit.again()):

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from sqlalchemy import event, func, select
 
 from tests.examples import examples
-from tests.systems.crawl.manners.visit import Visit
+from tests.systems.crawl.politeness.visit import Visit
 from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec
 from tidegate.primitives.gate import Admitted, Job, settlement
 from tidegate.primitives.stream import Message
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.health import Health
+from tidegate.systems.crawl.health import IdentityHealth
+from tidegate.systems.crawl.health_records import health_of, note
+from tidegate.systems.crawl.host_tables import crawl_identity_health
 from tidegate.systems.crawl.identity_records import credential_of
-from tidegate.systems.crawl.manner_tables import crawl_identity_health
-from tidegate.systems.crawl.manners_records import health_of, note
 from tidegate.systems.crawl.refusals import Refused
 
 GUESS = Refused(reason="403: refused", blocked_ms=30_000, is_guess=True)
@@ -104,7 +104,7 @@ async def test_rests_that_nobody_gave_a_length_grow_where_one_follows_another(vi
 @pytest.mark.every_server
 async def test_a_pause_of_the_host_is_remembered_and_the_longest_counts(everywhere: Visit):
     visit = everywhere
-    await visit.book.hosts.meet(visit.host)
+    await visit.book.hosts.register(visit.host)
     long, short = (Refused(reason=f"503: for {s} s", pause_ms=s * 1000) for s in (90, 7))
     await noted(visit, *(ending(visit.host, one, state=JobState.READY) for one in (short, long, short)))
     await noted(visit, ending(visit.host, short, state=JobState.READY))
@@ -191,7 +191,7 @@ async def test_the_copy_counts_as_the_gate_does(visit: Visit, steps: list[tuple[
     await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group
     await visit.gate.pace("crawl", "shop", gap_ms=0)
     await visit.book.enrol()
-    health = Health(updated_at=visit.clock.now())
+    health = IdentityHealth(updated_at=visit.clock.now())
     for number, (said, pause_ms) in enumerate(steps):
         visit.advance(timedelta(milliseconds=pause_ms))
         admitted = await _let_out(visit, f"job-{number}")
@@ -223,7 +223,7 @@ async def _let_out(visit: Visit, job: str) -> Admitted | None:
 
 def test_a_refusal_during_a_rest_is_the_same_rest_and_an_answer_during_it_proves_nothing():
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    first = Health(updated_at=now).refused(now, timedelta(seconds=30), is_guess=True)
+    first = IdentityHealth(updated_at=now).refused(now, timedelta(seconds=30), is_guess=True)
     second = first.refused(now, timedelta(seconds=30), is_guess=True)
     assert (second.score, second.rests, second.resting_until) == (0.5, 1, first.resting_until)
     assert second.refusals == 2

@@ -1,4 +1,4 @@
-"""What is known of some products: what was applied to them, and which answers are still on their way."""
+"""Reads the state of products: what was applied to them, and which answers are pending."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 
 Key = tuple[str, str]
-"""Host and product."""
+"""Host and product id."""
 
 WAITS_AT_MOST = timedelta(seconds=30)
-"""After so long an answer that waits for another is looked at again, in case nobody let it go."""
+"""After this time an answer that waits for another is processed again, in case it was not released."""
 
 
-class Live(msgspec.Struct, frozen=True, gc=False):
-    """An answer that is PENDING, or a dead letter."""
+class StoredAnswerState(msgspec.Struct, frozen=True, gc=False):
+    """A pending answer or a dead letter."""
 
     id: int
     run_id: int
@@ -31,8 +31,8 @@ class Live(msgspec.Struct, frozen=True, gc=False):
     reason: str | None
 
 
-class Parts(msgspec.Struct, frozen=True, gc=False):
-    """What was applied to a product, by the place of the stage."""
+class AppliedParts(msgspec.Struct, frozen=True, gc=False):
+    """The applied parts of a product, by stage."""
 
     hashes: dict[Stage, str | None]
     raws: dict[Stage, int | None]
@@ -40,54 +40,56 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     applied: int
 
     def hash_of(self, stage: Stage) -> str | None:
-        """Of what the stage says; None: nothing was applied."""
+        """Hash of the applied content of a stage; None if nothing was applied."""
         return self.hashes[stage]
 
     def raw_of(self, stage: Stage) -> int | None:
-        """The number of the answer that said it."""
+        """Id of the answer that was last applied for a stage."""
         return self.raws[stage]
 
 
-def live_raws(tx: Transaction, keys: Sequence[Key]) -> dict[Key, list[Live]]:
-    """Of these products, in no order."""
-    found: defaultdict[Key, list[Live]] = defaultdict(list)
+def live_raws(tx: Transaction, keys: Sequence[Key]) -> dict[Key, list[StoredAnswerState]]:
+    """Pending answers and dead letters of these products, unordered."""
+    found: defaultdict[Key, list[StoredAnswerState]] = defaultdict(list)
     for host, product_id, raw_id, run_id, stage, content_hash, state, waits_for, reason in _LIVE.rows(tx, wanted=keys):
-        live = Live(raw_id, run_id, Stage(stage), content_hash, RawState(state), waits_for is not None, reason)
+        live = StoredAnswerState(
+            raw_id, run_id, Stage(stage), content_hash, RawState(state), waits_for is not None, reason
+        )
         found[host, product_id].append(live)
     return found
 
 
-def known_parts(tx: Transaction, keys: Sequence[Key]) -> dict[Key, Parts]:
-    """Of those of these products that there are."""
-    found = dict[Key, Parts]()
+def known_parts(tx: Transaction, keys: Sequence[Key]) -> dict[Key, AppliedParts]:
+    """The applied parts of these products, as far as they exist."""
+    found = dict[Key, AppliedParts]()
     for host, product_id, missing, applied, *values in _KNOWN.rows(tx, wanted=keys):
         hashes = dict(zip(STAGES, values[: len(STAGES)], strict=True))
         raws = dict(zip(STAGES, values[len(STAGES) :], strict=True))
-        found[host, product_id] = Parts(hashes, raws, msgspec.json.decode(missing) if missing else {}, applied)
+        found[host, product_id] = AppliedParts(hashes, raws, msgspec.json.decode(missing) if missing else {}, applied)
     return found
 
 
-def let_go(tx: Transaction, raw_ids: Sequence[int]) -> None:
-    """Have those of these looked at now that wait for an earlier stage; pauses after failures go on.
+def release_waiting(tx: Transaction, raw_ids: Sequence[int]) -> None:
+    """Release those of these answers that wait for an earlier stage; pauses after failures continue.
 
-    Every one of them is locked, also those that seem not to wait: somebody may be about to commit that they do.
+    All of them are locked, also those that seem not to wait: a transaction may be about to commit that they do.
     """
-    _LET_GO.run(tx, ids=sorted(set(raw_ids)), now=tx.now)
+    _RELEASE.run(tx, ids=sorted(set(raw_ids)), now=tx.now)
 
 
 def by_id(text: str, ending: str = "") -> dict[Dialect, str]:
-    """A statement about numbered answers in a certain `{state}`; on servers with the `ending`.
+    """A statement on answers by id in a certain `{state}`; servers append the `ending`.
 
-    SQLite would go through all that are in that state; a sign before the column keeps it from its index.
+    On SQLite, a sign before the column prevents the use of its index, which would read all answers in that state.
     """
     plain = text.format(state="state") + ending
     return {"sqlite": text.format(state="+state"), "postgresql": plain, "mysql": plain}
 
 
 def looked_up(text: str, table: str, index: str) -> dict[Dialect, str]:
-    """A SELECT that goes through what is wanted, and looks each up in `table`, which takes the place of `{join}`.
+    """A SELECT that reads the wanted keys and looks each up in `table`, which replaces `{join}`.
 
-    Left to themselves, servers that have not counted a new table yet go through all of it instead.
+    Without the hints, servers read all of a new table as long as they have no statistics of it.
     """
     return {
         "sqlite": text.format(join=f"CROSS JOIN {table}"),
@@ -115,8 +117,8 @@ _KNOWN = Statement(
     looked_up(_KNOWN_ONES, "crawl_products p", "PRIMARY"),
     returns=("host", "product_id", "missing", "applied", *_HASHES, *_RAWS),
 )
-_LETTING_GO = f"""
+_RELEASE_SQL = f"""
 UPDATE crawl_raws
 SET not_before = CASE WHEN waits_for IS NULL THEN not_before ELSE :now END, waits_for = NULL
 WHERE id IN :ids[] AND {{state}} = '{RawState.PENDING}'"""  # noqa: S608
-_LET_GO = Statement(by_id(_LETTING_GO))
+_RELEASE = Statement(by_id(_RELEASE_SQL))
