@@ -30,7 +30,7 @@ def test_there_is_such_a_test(file: str, name: str):
     [
         "robots.txt cannot be read: ",
         "Nothing was read: robots.txt forbids every search",
-        "nobody can call ",
+        "there is no identity for ",
         "all identities are disabled",
         "identities rest",
         "is left alone until",

@@ -105,7 +105,7 @@ def test_a_captcha_is_told_from_a_page_that_is_something_else():
     product = str(next(market().world.products()).id)
     with pytest.raises(Challenged):
         SITE.read_listing(pages.CAPTCHA)
-    with pytest.raises(Unreadable, match="no listing"):
+    with pytest.raises(Unreadable, match="not a listing"):
         SITE.read_listing(pages.BUSY)
     for stage in STAGES:
         with pytest.raises(Challenged):
