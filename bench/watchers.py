@@ -14,11 +14,12 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from bench.browsers import TOPICS, Seen
-from bench.engine import LIMITS, Measured, NoNetwork
+from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
 from bench.whole_site import open_site
 from tidegate.app import Collection, open_collection
@@ -47,6 +48,13 @@ async def measure() -> Section:
                 async with _browsing(port, seen):
                     watched.append(await bench.run())
     return _section(alone, watched, seen)
+
+
+class Measured(NamedTuple):
+    """Jobs per second of a run, and the CPU time of this process for each job."""
+
+    rate: float
+    cpu_us: float
 
 
 class _Bench:
