@@ -12,10 +12,21 @@ if TYPE_CHECKING:
     from tidegate.storage.documents.opening import open_documents
     from tidegate.storage.documents.settings import DocumentSettings
     from tidegate.storage.documents.sql import SqlDocuments
-    from tidegate.storage.documents.store import Documents, DocumentStore, Listing, Moment, Staged, Written
+    from tidegate.storage.documents.store import (
+        Action,
+        ConditionalWrite,
+        Documents,
+        DocumentStore,
+        Listing,
+        Moment,
+        Staged,
+        Written,
+    )
 
 __all__ = [
     "LARGEST_BODY",
+    "Action",
+    "ConditionalWrite",
     "Document",
     "DocumentSettings",
     "DocumentStore",
@@ -36,6 +47,8 @@ __getattr__ = lazy_exports(
         "tidegate.storage.documents.opening": "open_documents",
         "tidegate.storage.documents.settings": "DocumentSettings",
         "tidegate.storage.documents.sql": "SqlDocuments",
-        "tidegate.storage.documents.store": "DocumentStore Documents Listing Moment Staged Written",
+        "tidegate.storage.documents.store": (
+            "Action ConditionalWrite DocumentStore Documents Listing Moment Staged Written"
+        ),
     },
 )

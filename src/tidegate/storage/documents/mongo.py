@@ -19,7 +19,18 @@ from tidegate.core.clock import Clock, SystemClock, from_ms, to_ms
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.storage.documents.bodies import from_bson, to_bson
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
-from tidegate.storage.documents.store import Listing, Moment, Present, Staged, Written, is_taken, one_per_key
+from tidegate.storage.documents.store import (
+    Action,
+    ConditionalWrite,
+    Listing,
+    Moment,
+    Present,
+    Staged,
+    Written,
+    is_taken,
+    last_per_key,
+    one_per_key,
+)
 from tidegate.storage.sql import Transaction
 
 _DUPLICATE_KEY = 11000
@@ -108,6 +119,20 @@ class MongoDocumentStore:
             for start in range(0, len(given), _AT_ONCE):
                 changed += await self._write(given[start : start + _AT_ONCE])
             gone = 0
+            for listing in completed:
+                gone += await self._mark_missing(listing)
+        return _AlreadyWritten(Written(changed=changed, gone=gone))
+
+    async def stage_conditional(
+        self, writes: Iterable[ConditionalWrite], *, completed: Sequence[Listing] = ()
+    ) -> Staged:
+        """See `DocumentStore.stage_conditional`. Everything is written here."""
+        given = last_per_key(writes)
+        with _errors_told(self.name):
+            changed = gone = 0
+            for start in range(0, len(given), _AT_ONCE):
+                counts = await self._write_conditionally(given[start : start + _AT_ONCE])
+                changed, gone = changed + counts[0], gone + counts[1]
             for listing in completed:
                 gone += await self._mark_missing(listing)
         return _AlreadyWritten(Written(changed=changed, gone=gone))
@@ -203,12 +228,50 @@ class MongoDocumentStore:
             changed += written
             if written == len(writes) and noted == len(notes):
                 return min(changed, len(given))
-        message = f"{self.name}: others write the same documents, {_MOST_ROUNDS} times in a row"
-        raise DocumentsUnavailable(message, server=self.name)
+        raise self._contended()
 
-    async def _present(self, given: Sequence[Document]) -> Mapping[str, _Fields]:
+    async def _write_conditionally(self, writes: Sequence[ConditionalWrite]) -> tuple[int, int]:
+        """How many documents changed, and how many are gone. One that changed since it was read is decided on again."""
+        for _ in range(_MOST_ROUNDS):
+            counts = {Action.WRITE: 0, Action.REMOVE: 0}
+            present = await self._present([each.document for each in writes], fields=None)
+            operations = [self._conditional(each, present, counts) for each in writes]
+            wanted = [each for each in operations if each is not None]
+            if await self._bulk(wanted) == len(wanted):
+                return counts[Action.WRITE], counts[Action.REMOVE]
+        raise self._contended()
+
+    def _conditional(
+        self, write: ConditionalWrite, present: Mapping[str, _Fields], counts: dict[Action, int]
+    ) -> UpdateOne | None:
+        document, key, now_ms = write.document, _key(self.source, *write.document.key), to_ms(self._clock.now())
+        old = present.get(key)
+        action = write.decide(None if old is None else _stored(old))
+        if action is Action.SKIP:
+            return None
+        counts[action] += 1
+        written = _fields(self.source, document, now_ms)
+        gone: _Fields = {"gone_ms": now_ms, "changed_ms": now_ms}
+        if old is None:
+            first = {**written, "created_ms": now_ms, "sweep": document.sweep, "rev": 1}
+            if action is Action.REMOVE:
+                first |= {**gone, "fingerprint": document.fingerprint * 2}
+            return UpdateOne({"_id": key}, {"$setOnInsert": first}, upsert=True)
+        sweep = max(old["sweep"], document.sweep)
+        change = {"$set": {**(written if action is Action.WRITE else gone), "sweep": sweep}, "$inc": {"rev": 1}}
+        if action is Action.REMOVE:
+            change["$mul"] = {"fingerprint": 2}
+        return UpdateOne({"_id": key, "rev": old["rev"]}, change)
+
+    def _contended(self) -> DocumentsUnavailable:
+        message = f"{self.name}: others write the same documents, {_MOST_ROUNDS} times in a row"
+        return DocumentsUnavailable(message, server=self.name)
+
+    async def _present(
+        self, given: Sequence[Document], fields: Mapping[str, int] | None = _DECIDING
+    ) -> Mapping[str, _Fields]:
         ids = [_key(self.source, *document.key) for document in given]
-        found = await self._collection.find({"_id": {"$in": ids}}, _DECIDING).to_list()
+        found = await self._collection.find({"_id": {"$in": ids}}, fields).to_list()
         return {each["_id"]: each for each in found}
 
     def _planned(

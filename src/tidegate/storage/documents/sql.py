@@ -8,9 +8,18 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, Text, func, select, tuple_, type_coerce, update
 
 from tidegate.core.arguments import require_positive
+from tidegate.storage.documents.conditional import apply_conditionally
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.statements import write
-from tidegate.storage.documents.store import Listing, Moment, Staged, Written, one_per_key
+from tidegate.storage.documents.store import (
+    ConditionalWrite,
+    Listing,
+    Moment,
+    Staged,
+    Written,
+    last_per_key,
+    one_per_key,
+)
 from tidegate.storage.documents.tables import documents
 from tidegate.storage.sql import Database, Transaction
 
@@ -69,6 +78,12 @@ class SqlDocumentStore:
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
         """See `DocumentStore.stage`. Nothing is written before `apply`."""
         return _StagedRows(self.source, one_per_key(documents), completed)
+
+    async def stage_conditional(
+        self, writes: Iterable[ConditionalWrite], *, completed: Sequence[Listing] = ()
+    ) -> Staged:
+        """See `DocumentStore.stage_conditional`. Nothing is written before `apply`."""
+        return _ConditionalRows(self.source, last_per_key(writes), completed)
 
     async def kinds(self) -> Sequence[str]:
         """See `DocumentStore.kinds`."""
@@ -144,6 +159,17 @@ class _StagedRows:
             _note_seen(tx, self._source, self._given)
         gone = sum(_mark_missing(tx, self._source, listing) for listing in self._completed)
         return Written(changed=changed, gone=gone)
+
+
+class _ConditionalRows:
+    def __init__(self, source: str, writes: Sequence[ConditionalWrite], completed: Sequence[Listing]) -> None:
+        self._source, self._writes, self._completed = source, writes, completed
+
+    def apply(self, tx: Transaction) -> Written:
+        """See `Staged.apply`."""
+        changed, gone = apply_conditionally(tx, self._source, self._writes)
+        missing = sum(_mark_missing(tx, self._source, listing) for listing in self._completed)
+        return Written(changed=changed, gone=gone + missing)
 
 
 def _note_seen(tx: Transaction, source: str, given: Sequence[Document]) -> None:

@@ -56,11 +56,11 @@ def write(tx: Transaction, source: str, given: Sequence[Document]) -> int:
     """Write documents of a source, each key once and sorted; returns how many are new, different or back."""
     match tx.dialect:
         case "sqlite":
-            return sum(_write_sqlite(tx, source, part) for part in _parts(given))
+            return sum(_write_sqlite(tx, source, part) for part in parts(given))
         case "postgresql":
-            return sum(_write_postgresql(tx, source, part) for part in _parts(given))
+            return sum(_write_postgresql(tx, source, part) for part in parts(given))
         case "mysql":
-            return sum(_write_mysql(tx, source, part) for part in _parts(given))
+            return sum(_write_mysql(tx, source, part) for part in parts(given))
 
 
 def _write_sqlite(tx: Transaction, source: str, given: Sequence[Document]) -> int:
@@ -112,7 +112,7 @@ def _values(document: Document) -> tuple[Any, ...]:
     )
 
 
-def _parts(given: Sequence[Document]) -> Iterator[Sequence[Document]]:
+def parts(given: Sequence[Document]) -> Iterator[Sequence[Document]]:
     """As many at once as a server takes in one statement."""
     start = characters = 0
     for index, document in enumerate(given):

@@ -12,8 +12,9 @@ so it writes in `stage`. If the transaction then fails, the job is repeated and 
 changes nothing.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -63,6 +64,30 @@ class Moment(msgspec.Struct, frozen=True):
     """The sum of their fingerprints."""
 
 
+class Action(StrEnum):
+    """What a rule decides."""
+
+    SKIP = "skip"
+    WRITE = "write"  # store it, whatever was there
+    REMOVE = "remove"  # mark it as gone; a document that is not there is stored as gone
+
+
+class ConditionalWrite(msgspec.Struct, frozen=True):
+    """A document and the rule that decides on it, for changes that an upstream reports outside of its lists.
+
+    Such a change can arrive late, twice or in the wrong order, so each kind of change has a rule of its own:
+
+        ConditionalWrite(document, lambda old: Action.WRITE if old is None else Action.SKIP)     # only if it is new
+
+    Applying the same write again must change nothing: a rule returns `SKIP` for the state that it brought about.
+    """
+
+    document: Document
+    """Its `sweep` is stored unless the present one is higher."""
+    decide: Callable[[StoredDocument | None], Action]
+    """Called with the stored document, gone or not; perhaps repeatedly."""
+
+
 class Staged(Protocol):
     """Documents on their way into the store."""
 
@@ -106,6 +131,15 @@ class DocumentStore(Protocol):
 
         Of several with one key the last counts, unless it is older. Raises `Unavailable` when the store cannot be
         reached; then nothing, or a part, was written, and trying again is right.
+        """
+        ...
+
+    async def stage_conditional(
+        self, writes: Iterable[ConditionalWrite], *, completed: Sequence[Listing] = ()
+    ) -> Staged:
+        """The same for documents that are written depending on what is stored; of several with one key the last counts.
+
+        The document is locked, or checked for changes, between the decision and the write.
         """
         ...
 
@@ -205,4 +239,10 @@ def one_per_key(documents: Iterable[Document]) -> list[Document]:
             winner = before if is_older(document.version, before.version) else document
             sweep = max(before.sweep, document.sweep)
             chosen[document.key] = winner if winner.sweep == sweep else msgspec.structs.replace(winner, sweep=sweep)
+    return [chosen[key] for key in sorted(chosen)]
+
+
+def last_per_key(writes: Iterable[ConditionalWrite]) -> list[ConditionalWrite]:
+    """The last of each key, in the order of their keys: two writers then lock in one order."""
+    chosen = {each.document.key: each for each in writes}
     return [chosen[key] for key in sorted(chosen)]

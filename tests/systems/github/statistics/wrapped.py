@@ -3,7 +3,15 @@
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from tidegate.storage.documents import Document, DocumentStore, Listing, Moment, Staged, StoredDocument
+from tidegate.storage.documents import (
+    ConditionalWrite,
+    Document,
+    DocumentStore,
+    Listing,
+    Moment,
+    Staged,
+    StoredDocument,
+)
 
 
 class Wrapped:
@@ -22,6 +30,11 @@ class Wrapped:
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:
         return await self._store.stage(documents, completed=completed)
+
+    async def stage_conditional(
+        self, writes: Iterable[ConditionalWrite], *, completed: Sequence[Listing] = ()
+    ) -> Staged:
+        return await self._store.stage_conditional(writes, completed=completed)
 
     async def kinds(self) -> Sequence[str]:
         return await self._store.kinds()
