@@ -74,6 +74,8 @@ def github(
     ),
     error_pause_s: float = typer.Option(10, help="Delay before a 502 or 504."),
     restless: float = typer.Option(0, help="Probability that data changes after a page was read."),
+    webhook: str | None = typer.Option(None, help="Address to which webhooks report each change."),
+    webhook_secret: str = typer.Option("", envvar="WEBHOOK_SECRET", help="Secret that signs them."),
     as_json: AsJson = False,
 ) -> None:
     """Simulate GitHub with its rate limits and faults; report the requests and violations at the end."""
@@ -92,6 +94,8 @@ def github(
         ),
     )
     simulator = github_api.GithubSimulator(config)
+    if webhook is not None:
+        simulator.webhooks.register(webhook, webhook_secret)
     _serve(simulator, lambda: _greet_github(simulator), _github_lines, as_json=as_json)
 
 

@@ -29,6 +29,17 @@ class _App(msgspec.Struct, forbid_unknown_fields=True):
     installations: dict[int, tuple[int, int]]
 
 
+class _Hook(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    secret: str
+    events: list[str] | None = None
+
+
+class _Redelivery(msgspec.Struct, forbid_unknown_fields=True):
+    delivery: str | None = None
+    """None: all that failed."""
+
+
 class _Revocation(msgspec.Struct, forbid_unknown_fields=True):
     token: str
 
@@ -51,6 +62,9 @@ class Admin:
             ("POST", "faults"): self._inject,
             ("DELETE", "faults"): self._clear_faults,
             ("POST", "apps"): self._register_app,
+            ("POST", "hooks"): self._register_hook,
+            ("GET", "deliveries"): self._deliveries,
+            ("POST", "redeliver"): self._redeliver,
             ("POST", "clear"): self._clear,
         }
 
@@ -129,6 +143,26 @@ class Admin:
         app = msgspec.json.decode(body, type=_App)
         self._simulator.credentials.register_app(app.id, app.public_key, app.installations)
         return {"registered": app.id}
+
+    def _register_hook(self, _query: Query, body: bytes) -> Any:
+        """`{"url": "http://...", "secret": "...", "events": ["issues"]}`; without `events` all."""
+        hook = msgspec.json.decode(body, type=_Hook)
+        return {"hook": self._simulator.webhooks.register(hook.url, hook.secret, hook.events).id}
+
+    def _deliveries(self, _query: Query, _body: bytes) -> Any:
+        return [
+            {
+                "id": each.id,
+                "event": each.event,
+                "action": each.action,
+                "statuses": [one.status for one in each.attempts],
+            }
+            for each in self._simulator.webhooks.deliveries
+        ]
+
+    def _redeliver(self, _query: Query, body: bytes) -> Any:
+        wanted = msgspec.json.decode(body or b"{}", type=_Redelivery)
+        return {"sent": self._simulator.webhooks.redeliver(wanted.delivery)}
 
     def _clear(self, _query: Query, _body: bytes) -> Any:
         """Count from zero; windows and pauses go on."""

@@ -156,6 +156,10 @@ class Manners(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a slow body takes."""
     restless: float = 0
     """The chance that the world changes after a page of a repository was read."""
+    webhook_repeats: float = 0
+    """The share of deliveries of webhooks that are sent twice."""
+    webhook_disorder: float = 0
+    """The share of deliveries of webhooks that are sent after the one that followed."""
     largest_page_offset: int = 10_000
     """From here on, lists with cursors refuse page numbers."""
     cursors_reach_everything: bool = True

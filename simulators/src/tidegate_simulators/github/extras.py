@@ -58,19 +58,44 @@ class Extras:
         number = max((entry.number for entry in entries), default=0) + 1
         entries.append(Entry(number, now, now, is_open))
         found.changed()
+        self._report(found, name, entries[-1], "created")
         return number
 
     def change(self, found: Repository, name: str, number: int) -> None:
         """An entry is changed: a release is edited, a workflow run completes."""
         entry = next(entry for entry in self.of(found, name) if entry.number == number)
+        before = _RENDERED[name](self._world, found, entry)
         entry.updated, entry.is_open = self._world.now(), False
         found.changed()
+        self._report(found, name, entry, "edited", before)
 
     def remove(self, found: Repository, name: str, number: int) -> None:
         """An entry is gone."""
         entries = self.of(found, name)
+        removed = [entry for entry in entries if entry.number == number]
         entries[:] = [entry for entry in entries if entry.number != number]
         found.changed()
+        for entry in removed:
+            self._report(found, name, entry, "deleted")
+
+    def _report(self, found: Repository, name: str, entry: Entry, action: str, before: Json | None = None) -> None:
+        """What the webhooks of GitHub tell of a change, where they do."""
+        event = _EVENTS.get(name)
+        if event is None:
+            return
+        shown = _RENDERED[name](self._world, found, entry)
+        changes = {} if before is None else {key: {"from": before.get(key)} for key in _differing(before, shown)}
+        match event:
+            case "fork":
+                if action == "created":
+                    self._world.report("fork", None, found, forkee={**shown, "public": True})
+            case "star":
+                if shown["user"] is not None:
+                    at = None if action == "deleted" else shown["starred_at"]
+                    self._world.report("star", action, found, starred_at=at, sender=shown["user"])
+            case _:
+                parts = {event: shown, **({} if before is None else {"changes": changes})}
+                self._world.report(event, action, found, **parts)
 
     def listed(self, found: Repository, name: str) -> list[Json]:
         """A list as it is shown."""
@@ -226,5 +251,19 @@ _RENDERED: Mapping[str, Callable[[World, Repository, Entry], Json]] = {
     "workflow_runs": _workflow_run,
     "issue_events": _issue_event,
 }
+_EVENTS = {
+    "releases": "release",
+    "labels": "label",
+    "milestones": "milestone",
+    "forks": "fork",
+    "stargazers": "star",
+}
+"""Lists whose changes webhooks report."""
+
+
+def _differing(one: Json, other: Json) -> list[str]:
+    return [key for key in one if key != "updated_at" and one[key] != other.get(key)]
+
+
 NAMES = tuple(_RENDERED)
 """The lists that there are."""

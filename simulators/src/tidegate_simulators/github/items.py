@@ -213,6 +213,7 @@ class Items:
             "html_url": f"{SITE}/{repository.full_name}/pull/{number}",
             "pull_request_url": f"{API}/repos/{repository.full_name}/pulls/{number}",
             "submitted_at": iso(said.created[ordinal]),
+            "updated_at": iso(said.created[ordinal]),
             "commit_id": f"{draw(said.key, ordinal, 59):040x}",
             "author_association": _association(author, repository),
         }
@@ -242,6 +243,30 @@ class Items:
             "parents": [
                 {"sha": p, "url": f"{API}/repos/{repository.full_name}/commits/{p}"} for p in history.parents(ref)
             ],
+        }
+
+    def pushed_commit(self, repository: Repository, ref: Ref) -> Json:
+        """A commit as the payload of a push has it."""
+        whole = self.commit(repository, ref)
+        people = {
+            role: {
+                "name": whole["commit"][role]["name"],
+                "email": whole["commit"][role]["email"],
+                **({} if whole[role] is None else {"username": whole[role]["login"]}),
+            }
+            for role in ("author", "committer")
+        }
+        return {
+            "id": whole["sha"],
+            "tree_id": whole["commit"]["tree"]["sha"],
+            "distinct": True,
+            "message": whole["commit"]["message"],
+            "timestamp": whole["commit"]["committer"]["date"],
+            "url": whole["html_url"],
+            **people,
+            "added": [],
+            "removed": [],
+            "modified": ["README.md"],
         }
 
     def _committer(self, repository: Repository, ref: Ref) -> Account | None:

@@ -7,6 +7,8 @@ from typing import Any
 from tidegate_simulators.draws import draw, fraction
 from tidegate_simulators.errors import InvalidArgument, NotFound
 from tidegate_simulators.github.draws import DAY_S
+from tidegate_simulators.github.items import Items
+from tidegate_simulators.github.profiles import repository
 from tidegate_simulators.github.repository import Repository, Standing
 from tidegate_simulators.github.threads import Gone
 from tidegate_simulators.github.world import World
@@ -25,6 +27,7 @@ class Mutations:
 
     def __init__(self, world: World, restless: float = 0) -> None:
         self._world, self._restless, self._read = world, restless, 0
+        self._items = Items(world)
 
     def apply(self, operation: str, arguments: Mapping[str, Any]) -> Any:
         """One change by its name, as the admin interface asks for it."""
@@ -79,31 +82,66 @@ class Mutations:
         number = found.threads.open(now, is_pull=is_pull, author_id=found.owner.id)
         self._world.events_of(found.owner).add(event, now, found.id)
         found.changed()
+        self._report_thread(found, number, "opened")
         return number
+
+    def _report_thread(self, found: Repository, number: int, action: str) -> None:
+        if found.threads.kinds[number]:
+            shown = self._items.whole_pull(found, number)
+            self._world.report("pull_request", action, found, number=number, pull_request=shown)
+        else:
+            self._world.report("issues", action, found, issue=self._items.issue(found, number))
+
+    def _report_comment(self, found: Repository, ordinal: int, action: str) -> None:
+        issue = self._items.issue(found, found.comments.parents[ordinal])
+        comment = self._items.comment(found, ordinal)
+        self._world.report("issue_comment", action, found, issue=issue, comment=comment)
+
+    def _report_push(self, found: Repository, shas: list[str]) -> None:
+        commits = [self._items.pushed_commit(found, sha) for sha in shas]
+        shown = {**repository(found), "master_branch": "main", "created_at": found.start, "pushed_at": found.touched}
+        self._world.report(
+            "push",
+            None,
+            found,
+            ref="refs/heads/main",
+            before="0" * 40,
+            after=shas[-1],
+            created=False,
+            deleted=False,
+            forced=False,
+            commits=commits,
+            head_commit=commits[-1],
+            repository=shown,
+        )
 
     def close(self, repo: str, number: int) -> None:
         """Close an issue or a pull request."""
         found = self._thread(repo, number)
         found.threads.close(number, self._world.now())
         found.changed()
+        self._report_thread(found, number, "closed")
 
     def merge(self, repo: str, number: int) -> None:
         """Merge a pull request."""
         found = self._thread(repo, number, pull=True)
         found.threads.close(number, self._world.now(), merged=True)
         found.changed()
+        self._report_thread(found, number, "closed")
 
     def reopen(self, repo: str, number: int) -> None:
         """Open an issue or a pull request again."""
         found = self._thread(repo, number)
         found.threads.reopen(number, self._world.now())
         found.changed()
+        self._report_thread(found, number, "reopened")
 
     def edit(self, repo: str, number: int) -> None:
         """Give an issue or a pull request another title."""
         found = self._thread(repo, number)
         found.threads.edit(number, self._world.now())
         found.changed()
+        self._report_thread(found, number, "edited")
 
     def comment(self, repo: str, number: int) -> int:
         """A comment on an issue or a pull request; its ordinal."""
@@ -111,6 +149,7 @@ class Mutations:
         found.threads.replies[number] += 1
         ordinal = found.comments.add(number, self._world.now(), author_id=found.owner.id)
         found.changed()
+        self._report_comment(found, ordinal, "created")
         return ordinal
 
     def review_comment(self, repo: str, number: int) -> int:
@@ -118,6 +157,13 @@ class Mutations:
         found = self._thread(repo, number, pull=True)
         ordinal = found.review_comments.add(number, self._world.now(), author_id=found.owner.id)
         found.changed()
+        self._world.report(
+            "pull_request_review_comment",
+            "created",
+            found,
+            pull_request=self._items.pull(found, number),
+            comment=self._items.review_comment(found, ordinal),
+        )
         return ordinal
 
     def review(self, repo: str, number: int) -> int:
@@ -125,6 +171,14 @@ class Mutations:
         found = self._thread(repo, number, pull=True)
         ordinal = found.reviews.add(number, self._world.now(), author_id=found.owner.id)
         found.changed()
+        shown = self._items.review(found, ordinal)
+        self._world.report(
+            "pull_request_review",
+            "submitted",
+            found,
+            pull_request=self._items.pull(found, number),
+            review={**shown, "state": str(shown["state"]).lower()},
+        )
         return ordinal
 
     def edit_comment(self, repo: str, ordinal: int) -> None:
@@ -134,6 +188,7 @@ class Mutations:
             raise NotFound("comment", ordinal)
         found.comments.edit(ordinal, self._world.now())
         found.changed()
+        self._report_comment(found, ordinal, "edited")
 
     def delete_comment(self, repo: str, ordinal: int) -> None:
         """Remove a comment: no list ever says that it was there."""
@@ -143,10 +198,14 @@ class Mutations:
         found.comments.remove(ordinal)
         found.threads.replies[found.comments.parents[ordinal]] -= 1
         found.changed()
+        self._report_comment(found, ordinal, "deleted")
 
     def delete_issue(self, repo: str, number: int) -> None:
         """Remove an issue and its comments."""
-        self._remove(self._thread(repo, number), number, Gone())
+        found = self._thread(repo, number)
+        shown = self._items.issue(found, number)
+        self._remove(found, number, Gone())
+        self._world.report("issues", "deleted", found, issue=shown)
 
     def transfer_issue(self, repo: str, number: int, to: str) -> int:
         """Move an issue to another repository, where it has another number and another id."""
@@ -161,7 +220,10 @@ class Mutations:
         target.threads.replies[moved] = source.threads.replies[number]
         target.threads.touch(moved, now)
         target.changed()
+        shown, new = self._items.issue(source, number), self._items.issue(target, moved)
         self._remove(source, number, Gone(target.id, moved))
+        changes = {"new_issue": new, "new_repository": repository(target)}
+        self._world.report("issues", "transferred", source, issue=shown, changes=changes)
         return moved
 
     def _remove(self, found: Repository, number: int, gone: Gone) -> None:
@@ -178,6 +240,7 @@ class Mutations:
         shas = [found.history.push(now, author_id=found.owner.id) for _ in range(count)]
         self._world.events_of(found.owner).add("PushEvent", now, found.id)
         found.changed()
+        self._report_push(found, shas)
         return shas
 
     def push_late(self, repo: str, count: int = 1, days: float = 30) -> list[str]:
@@ -187,16 +250,21 @@ class Mutations:
         found, now = self._repository(repo), self._world.now()
         shas = found.history.push_late(count, now - int(days * DAY_S), now)
         found.changed()
+        self._report_push(found, shas)
         return shas
 
     def rename(self, repo: str, name: str) -> None:
         """Give a repository another name."""
-        self._world.rename(self._repository(repo), name)
+        found, former = self._repository(repo), repo.partition("/")[2]
+        self._world.rename(found, name)
+        self._world.report("repository", "renamed", found, changes={"repository": {"name": {"from": former}}})
 
     def transfer(self, repo: str, to: str) -> None:
         """Give a repository to another user."""
         found = self._repository(repo)
+        former = {"user": {"login": found.owner.login, "id": found.owner.id}}
         self._world.rename(found, found.name, self._world.require_account(to))
+        self._world.report("repository", "transferred", found, changes={"owner": {"from": former}})
 
     def rename_user(self, login: str, to: str) -> None:
         """Give a user another login."""
@@ -206,31 +274,31 @@ class Mutations:
 
     def disable_issues(self, repo: str) -> None:
         """Issues answer 410 from now on."""
-        self._set(repo, has_issues=False)
+        self._set(repo, "edited", has_issues=False)
 
     def enable_issues(self, repo: str) -> None:
         """Enable the issues of a repository again."""
-        self._set(repo, has_issues=True)
+        self._set(repo, "edited", has_issues=True)
 
     def make_private(self, repo: str, *, still_listed: bool = False) -> None:
         """404 from now on; `still_listed`: its owner's list has not noticed yet."""
-        self._set(repo, standing=Standing.PRIVATE, still_listed=still_listed)
+        self._set(repo, "privatized", standing=Standing.PRIVATE, still_listed=still_listed)
 
     def make_public(self, repo: str) -> None:
         """Make the repository public again."""
-        self._set(repo, standing=Standing.PUBLIC, still_listed=False)
+        self._set(repo, "publicized", standing=Standing.PUBLIC, still_listed=False)
 
     def delete(self, repo: str, *, still_listed: bool = False) -> None:
         """Delete a repository for good."""
-        self._set(repo, standing=Standing.DELETED, still_listed=still_listed)
+        self._set(repo, "deleted", standing=Standing.DELETED, still_listed=still_listed)
 
     def take_down(self, repo: str) -> None:
         """451 from now on."""
-        self._set(repo, standing=Standing.TAKEN_DOWN)
+        self._set(repo, None, standing=Standing.TAKEN_DOWN)
 
     def block(self, repo: str) -> None:
         """403 from now on, which is no limit."""
-        self._set(repo, standing=Standing.BLOCKED)
+        self._set(repo, None, standing=Standing.BLOCKED)
 
     def require_sign_on(self, login: str) -> None:
         """An organization lets in only tokens that were authorized for its single sign-on."""
@@ -243,10 +311,12 @@ class Mutations:
     def star(self, repo: str, count: int = 1) -> None:
         """Add a star to a repository."""
         found = self._repository(repo)
-        self._set(repo, stars=found.stars + count)
+        self._set(repo, None, stars=found.stars + count)
 
-    def _set(self, repo: str, **values: Any) -> None:
+    def _set(self, repo: str, action: str | None, **values: Any) -> None:
         found = self._repository(repo)
         for name, value in values.items():
             setattr(found, name, value)
         found.changed(self._world.now())
+        if action is not None:
+            self._world.report("repository", action, found)

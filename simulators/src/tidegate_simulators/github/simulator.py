@@ -23,6 +23,7 @@ from tidegate_simulators.github.secondary import SecondaryLimits
 from tidegate_simulators.github.sending import Sender
 from tidegate_simulators.github.spoiling import Spoiler
 from tidegate_simulators.github.truth import ESSENTIAL, Truth, perfect_calls, truth
+from tidegate_simulators.github.webhooks import Webhooks
 from tidegate_simulators.github.windows import Windows
 from tidegate_simulators.github.world import World
 from tidegate_simulators.stalls import LoopMonitor
@@ -39,6 +40,7 @@ class GithubSimulator:
         limits, manners = self.config.limits, self.config.manners
         self.world = World(self.config.world, self._clock)
         self.credentials = Credentials(self.world, limits)
+        self.webhooks = Webhooks(self.world, manners)
         self.mutate = Mutations(self.world, manners.restless)
         self.faults = Faults(self.config.world.seed, manners.faults)
         self.ledger = Ledger()
@@ -93,10 +95,12 @@ class GithubSimulator:
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"
         self._monitor.start()
+        self.webhooks.start()
 
     async def stop(self) -> None:
         """Stop listening, and close all connections that still wait."""
         self._monitor.stop()
+        await self.webhooks.stop()
         self._sender.close()
         if self._runner is not None:
             await self._runner.cleanup()

@@ -1,6 +1,7 @@
 """Everything there is to collect: found by name or by number, generated when first asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from tidegate_simulators.clock import Clock, SystemClock
 from tidegate_simulators.errors import NotFound
@@ -28,6 +29,8 @@ class World:
         self._by_name: dict[str, Repository] = {}
         self._former_names: dict[str, Repository] = {}
         self._events: dict[int, EventLog] = {}
+        self.on_change: Callable[[str, str | None, Repository, Mapping[str, Any]], object] | None = None
+        """Called with each change: what a webhook calls it, and the parts of its payload."""
 
     def _account(self, index: int) -> Account:
         return generation.account(self.shape, index, self.epoch)
@@ -158,6 +161,11 @@ class World:
         if bits >> 2 & 31 == 0:
             return None
         return self.accounts[(bits >> 8) % self.shape.users]
+
+    def report(self, event: str, action: str | None, found: Repository, **parts: Any) -> None:
+        """Tell of a change."""
+        if self.on_change is not None:
+            self.on_change(event, action, found, parts)
 
     def warm(self) -> None:
         """Generate everything now, so that no answer has to wait for it."""
