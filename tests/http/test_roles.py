@@ -162,6 +162,7 @@ async def test_whoever_opens_an_address_is_known():
         "dashboard/files.py": 2,  # the page of the dashboard, and its files
         "http/operations.py": 3,  # healthz and readyz, and metrics where the settings say so
         "http/session_routes.py": 3,  # where one comes in
+        "systems/github/webhooks/api.py": 1,  # deliveries of GitHub, which are signed
         "systems/waiting_room/api/pages/routes.py": 3,  # the waiting page
         "systems/waiting_room/api/places.py": 5,  # visitors, who show their passes
     }

@@ -1,11 +1,12 @@
 """Processes of a deployment that work inside a test, and end in good order with it."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 from tidegate.engine.collector import Collector
 from tidegate.process import build_process
+from tidegate.runtime.delivery import Handler
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.system import Context
 
@@ -22,11 +23,11 @@ async def at_work(process: Supervisor) -> AsyncGenerator[None]:
     assert report.is_clean, report
 
 
-def collecting(parts: Context, collector: Collector) -> Supervisor:
-    """A process with all that a collector has."""
+def collecting(parts: Context, collector: Collector, handlers: Sequence[Handler] = ()) -> Supervisor:
+    """A process with all that a collector has, and with further `handlers`."""
     return build_process(
         parts,
-        handlers=collector.handlers,
+        handlers=[*collector.handlers, *handlers],
         services=collector.services,
         duties={"recovery": collector.duty},
         on_death=[collector.duty.notify],

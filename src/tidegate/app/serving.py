@@ -56,6 +56,15 @@ def serve_operations(
     return serve_apis([Api(routes=_operations(context, systems, http.settings))], http, binding)
 
 
+def serve_webhooks(context: Context, systems: Sequence[OpenSystem], binding: Binding) -> HttpService:
+    """A service that receives GitHub's webhooks and tells how the process is, and nothing else."""
+    from tidegate.systems.github.webhooks.system import OpenWebhooks
+
+    http = http_context(context.settings.http, context.valkey, context.database)
+    receiving = [each.receiving_only() for each in systems if isinstance(each, OpenWebhooks)]
+    return serve_apis([*receiving, Api(routes=_operations(context, systems, http.settings))], http, binding)
+
+
 def http_context(settings: HttpSettings, valkey: Valkey, database: Database, seats: Seats | None = None) -> HttpContext:
     """What the routes of one process share."""
     access = Access(settings, valkey=valkey, database=database)

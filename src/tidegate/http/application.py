@@ -132,6 +132,7 @@ class _Router:
         return problem_response(visit.explain(told), visit.request_id)
 
     def _trouble_of(self, request: HttpRequest, error: HTTPException) -> Exception:
+        scope: Scope = request.scope
         match error:
             case NotFoundException():
                 return self._nothing_at(path_within(request.scope))
@@ -142,7 +143,9 @@ class _Router:
             case InternalServerException():
                 return Trouble(ProblemType.TOO_SLOW, "the connection ended before the body did")
             case HTTPException(status_code=413):
-                return Trouble(ProblemType.TOO_LARGE, f"it may have {self._largest_body:,} bytes at most")
+                route: Declaration | None = scope[VISIT].route
+                most = self._largest_body if route is None else route.largest_body or self._largest_body
+                return Trouble(ProblemType.TOO_LARGE, f"it may have {most:,} bytes at most")
             case ClientException():
                 return Trouble(ProblemType.BAD_REQUEST, error.detail)
             case _:

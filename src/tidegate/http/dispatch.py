@@ -145,7 +145,7 @@ async def _form(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() != _FORM:
         raise Trouble(ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is none")
-    raw = await _read(request)
+    raw = await read_body(request)
     if len(raw) > _LARGEST_FORM:
         raise Trouble(ProblemType.TOO_LARGE, f"it may have {_LARGEST_FORM:,} bytes at most")
     try:
@@ -159,7 +159,7 @@ async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() in _OF_FORMS:
         raise Trouble(ProblemType.NOT_JSON, f"the content type is {media[:80]!r}")
-    raw = await _read(request)
+    raw = await read_body(request)
     if not raw.strip() and not needed:
         return kind()
     if not _JSON.fullmatch(media):
@@ -176,7 +176,7 @@ async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
         raise Trouble(ProblemType.INVALID, "the body is nested too deeply") from None
 
 
-async def _read(request: HttpRequest) -> bytes:
+async def read_body(request: HttpRequest) -> bytes:
     """The whole body; Litestar limits its size."""
     try:
         async with asyncio.timeout(_BODY_WITHIN.total_seconds()):

@@ -118,6 +118,8 @@ def _operation(route: Declaration, schemas: Mapping[Any, Any], needs_key: bool) 
     if contract.body is not None and contract.body is not Nothing:
         content = {_JSON: {"schema": schemas[contract.body]}}
         operation["requestBody"] = {"required": contract.needs_body, "content": content}
+    if route.largest_body is not None:
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": {"type": "object"}}}}
     return operation
 
 

@@ -37,6 +37,12 @@ class ProblemType(Enum):
         "An API key is needed",
         "Send `Authorization: Bearer` with a key that this server knows, or log in with one at `/v1/session`.",
     )
+    SIGNATURE_REFUSED = Meaning(
+        401,
+        "The signature is wrong",
+        "A delivery must be signed with a secret of this installation: compare the secret of the webhook with the "
+        "setting. Nothing was read.",
+    )
     FOREIGN_HOST = Meaning(
         403,
         "This server is not called so",

@@ -21,6 +21,7 @@ from litestar import Response
 from litestar.enums import HttpMethod
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.spec import Operation
+from litestar.types import Empty
 
 from tidegate.core.errors import ContractBroken
 from tidegate.http.asgi import HttpRequest, HttpResponse
@@ -95,6 +96,9 @@ class Declaration:
     """Headers that callers may send, and what they mean."""
     is_page: bool = False
     """For people and their browsers: its body is a form, and no document for machines describes it."""
+    largest_body: int | None = None
+    """The handler reads the body itself, with `read_body`, and it has so many bytes at most. None: the body is decoded
+    as the signature says, and the setting `http.largest_body` counts."""
     event: Any = None
     """What the events of its stream hold, where that is not a run."""
     event_name: str = "place"
@@ -150,7 +154,7 @@ class Declaration:
         strange = set(parameters) ^ (set(names) | ({"query", "body", "request"} & set(parameters)))
         if strange:
             raise ContractBroken(f"{self.method} {self.path}: {', '.join(sorted(strange))} has no place or no taker")
-        has_body = self.method in _WITH_BODY
+        has_body = self.method in _WITH_BODY and self.largest_body is None
         if "body" in parameters and not has_body:
             raise ContractBroken(f"{self.method} {self.path}: a {self.method} has no body")
         return Contract(
@@ -183,6 +187,7 @@ def to_handler(declared: Declaration, *, operation_class: type[Operation] = Oper
         operation_id=declared.operation,
         operation_class=operation_class,
         opt={ROUTE: declared},
+        request_max_body_size=Empty if declared.largest_body is None else declared.largest_body,
     )(call)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
 from sqlalchemy import select
 
 from tests.processes.at_work import at_work, collecting
@@ -27,6 +28,8 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.system import Context
 from tidegate.systems.github import ESSENTIAL, GithubSource, parse_subject
 from tidegate.systems.github.statistics import Statistics
+from tidegate.systems.github.webhooks.receiver import Webhooks
+from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
 from tidegate_simulators.github import (
     GithubSimulator,
     LimitSettings,
@@ -40,6 +43,7 @@ from tidegate_simulators.github import (
 SMALL = Sizes(issues=7, pulls=5, commits=9, issue_comments=11, review_comments=4, reviews=6)
 LARGE = Sizes(issues=220, pulls=130, commits=250, issue_comments=240, review_comments=120, reviews=160)
 CALM = Manners(error_pause_s=0, hang_s=0, drip_s=0)
+SECRET = "a-secret-of-the-webhook"
 LIMITS = CredentialLimits(concurrency=50, per_minute=100_000, floor=0)
 
 
@@ -65,6 +69,8 @@ class Deployment:
             finalizers=[self.statistics.finalize],
         )
         self.orchestrator = self.collector.orchestrator
+        secrets = GithubWebhookSettings(secrets=(SecretStr("an-older-secret-of-it"), SecretStr(SECRET)))
+        self.webhooks = Webhooks(parts.database, self.documents, secrets)
 
     async def enrol(self) -> None:
         world = self.sim.world
@@ -163,8 +169,9 @@ async def deployed(
         await Database.open(await migrated_file(folder / "tidegate.db")) as database,
     ):
         deployment = Deployment(build_context(Settings(), valkey, database), sim, client, include, is_pooled=is_pooled)
-        async with at_work(collecting(deployment.parts, deployment.collector)):
+        async with at_work(collecting(deployment.parts, deployment.collector, [deployment.webhooks.handler])):
             yield deployment
+        await deployment.webhooks.close()
 
 
 async def assert_complete(deployment: Deployment, *logins: str) -> None:

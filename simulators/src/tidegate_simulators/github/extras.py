@@ -258,7 +258,7 @@ _EVENTS = {
     "forks": "fork",
     "stargazers": "star",
 }
-"""Lists whose changes webhooks report."""
+"""The event of a change in each list that webhooks cover."""
 
 
 def _differing(one: Json, other: Json) -> list[str]:

@@ -31,7 +31,7 @@ _AT_ONCE = 20
 
 @dataclass(frozen=True)
 class Hook:
-    """Where deliveries go."""
+    """An address that gets the deliveries of some events."""
 
     id: int
     url: str

@@ -23,6 +23,7 @@ COMMANDS = {
     "export": Command(
         "tidegate.engine.commands.export:export", "Write what was collected as Parquet, CSV or JSON Lines."
     ),
+    "github": Command("tidegate.app.cli.github:app", "Receive GitHub's webhooks, and show what was delivered."),
     "sync": Command("tidegate.engine.commands.sync:sync", "Keep tables in DuckDB, PostgreSQL or files up to date."),
     "migrate": Command("tidegate.app.cli.migrate:migrate", "Bring the database's schema up to date."),
     "report": Command(

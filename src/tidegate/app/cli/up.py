@@ -37,11 +37,16 @@ class Role(msgspec.Struct, frozen=True):
     does: str
     works: bool
     serves: bool
+    only_webhooks: bool = False
+    """Whether it serves nothing but the webhooks of GitHub."""
 
 
 UP = Role("up", "workers, the leader's duties and HTTP", works=True, serves=True)
 WORK = Role("work", "workers", works=True, serves=False)
 SERVE = Role("serve", "HTTP and the leader's duties", works=False, serves=True)
+WEBHOOK = Role(
+    "github webhook", "GitHub's webhooks and the leader's duties", works=False, serves=False, only_webhooks=True
+)
 
 
 class Banner(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +94,18 @@ def work(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = 
 def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
     """Answer over HTTP and take a share in the leader's duties, without workers: other processes do the work."""
     _stay(SERVE, _configured(host, port), as_json=as_json)
+
+
+def receive_webhooks(host: str | None, port: int | None, *, as_json: bool) -> None:
+    """Receive GitHub's webhooks until the process is stopped. Raises `InvalidSettings` without a secret."""
+    from tidegate.core.errors import InvalidSettings
+    from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
+    from tidegate.systems.github.webhooks.system import UNCONFIGURED
+
+    settings = _configured(host, port)
+    if not settings.section(GithubWebhookSettings).secrets:
+        raise InvalidSettings(UNCONFIGURED)
+    _stay(WEBHOOK, settings, as_json=as_json)
 
 
 def _configured(host: str | None, port: int | None) -> Settings:
@@ -144,12 +161,14 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
 
 def _services(role: Role, application: Application, binding: Binding | None) -> Mapping[str, Service]:
     from tidegate.app.opened_collection import OpenCollection
-    from tidegate.app.serving import serve_operations, serve_systems
+    from tidegate.app.serving import serve_operations, serve_systems, serve_webhooks
     from tidegate.http.channel import Seats
 
     if binding is None:
         return {}
     context, systems = application.context, list(application.systems.values())
+    if role.only_webhooks:
+        return {"http": serve_webhooks(context, systems, binding)}
     if not role.serves:
         return {"http": serve_operations(context, systems, binding)}
     seats = Seats(context.settings.http.most_listeners)
@@ -192,6 +211,8 @@ def greeting(role: Role, banner: Banner) -> str:
     if banner.url is not None:
         whom = "with an API key" if banner.needs_key else "to this machine, without a key"
         pages = "/docs tells what can be asked" if role.serves else "/healthz, /readyz and /metrics only"
+        if role.only_webhooks:
+            pages = "POST /v1/github/webhook is for GitHub, and needs a signature instead of a key"
         lines.insert(1, f"  answers at   {banner.url} {whom}; {pages}")
         if role.serves:
             lines.insert(2, f"  dashboard    open {banner.url}/")

@@ -381,6 +381,24 @@ def forget(gauge: Gauge) -> None:
             (gauge.labels(**sample.labels) if sample.labels else gauge).set(math.nan)
 
 
+# systems/github: webhooks
+GITHUB_WEBHOOK_DELIVERIES = Counter(
+    "github_webhook_deliveries",
+    "Deliveries of GitHub's webhooks, by event and result: accepted, duplicate, ignored, pong or refused.",
+    ["event", "result"],
+    registry=REGISTRY,
+)
+GITHUB_WEBHOOK_DOCUMENTS = Counter(
+    "github_webhook_documents", "Documents that deliveries of webhooks changed, by event.", ["event"], registry=REGISTRY
+)
+GITHUB_WEBHOOK_APPLY = Histogram(
+    "github_webhook_apply_seconds",
+    "Time from the start of applying a delivery to the commit of its documents, in seconds.",
+    buckets=_BRIEF_S,
+    registry=REGISTRY,
+)
+
+
 def forget_room(room: str) -> None:
     """Remove the metrics of a room that was deleted."""
     for metric in (ROOM_ADMITTED, ROOM_ENDED, ROOM_WAITING):

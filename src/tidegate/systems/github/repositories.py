@@ -32,9 +32,7 @@ from tidegate.systems.github.states import (
     upstream_time,
 )
 
-_INSIDE = tuple(
-    kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None
-)
+INSIDE = tuple(kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None)
 """The kinds of documents that a repository holds."""
 _NEEDS_ISSUES = tuple(
     kind.document for kind in kinds.REGISTRY.values() if kind.needs_issues and kind.document is not None
@@ -247,7 +245,7 @@ def _missing(state: RepositoriesState) -> list[tuple[int, str]]:
 
 def _left(task: Task, state: RepositoriesState) -> list[Listing]:
     """A repository that is gone takes along whatever is in it."""
-    return [Listing(kind, resource, task.run_id) for _, resource in _missing(state) for kind in _INSIDE]
+    return [Listing(kind, resource, task.run_id) for _, resource in _missing(state) for kind in INSIDE]
 
 
 def _begun(task: Task) -> RepositoriesState:

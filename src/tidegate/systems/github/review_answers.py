@@ -49,6 +49,7 @@ class Review(msgspec.Struct, rename="camel"):
     url: str | None = None
     body: str | None = None
     submitted_at: str | None = None
+    updated_at: str | None = None
     author_association: str | None = None
     commit: CommitRef | None = None
     author: Author | None = None

@@ -26,7 +26,7 @@ fragment found on PullRequest {
   id number updatedAt
   reviews(first: 100, after: $reviews_after) {
     nodes {
-      id fullDatabaseId state body submittedAt url authorAssociation
+      id fullDatabaseId state body submittedAt updatedAt url authorAssociation
       commit { oid }
       author { login ... on User { databaseId } }
     }
@@ -222,4 +222,6 @@ def _document(task: Task, pull: Pull, review: Review, _raw: msgspec.Raw) -> Docu
         "commit_id": None if review.commit is None else review.commit.oid,
         "author_association": review.author_association,
     }
-    return items.document(task, kinds.DOCUMENTS[task.spec.kind], review.full_database_id, body)
+    return items.document(
+        task, kinds.DOCUMENTS[task.spec.kind], review.full_database_id, body, version=review.updated_at
+    )

@@ -1,0 +1,403 @@
+"""Payloads of webhooks as conditional writes of the documents that a collection stores.
+
+An item of a payload is stored as the list of its kind shows it, under the same id, owner and resource. Commits of a
+push lack the accounts and the parents that the list has; they are stored if they are unknown, and the next run
+completes them. `EVENTS` has what is understood; other events are not stored.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.core.errors import UNDECODABLE, InvalidArgument
+from tidegate.storage.documents import ConditionalWrite, Document, Listing, StoredDocument
+from tidegate.systems.github import kinds
+from tidegate.systems.github.items import Item
+from tidegate.systems.github.repositories import INSIDE
+from tidegate.systems.github.webhooks import rules
+
+_NOTHING = b"null"
+_NULL = msgspec.Raw(_NOTHING)
+_ONLY_ALONE = frozenset(
+    (
+        *("additions", "changed_files", "comments", "commits", "deletions", "maintainer_can_modify", "mergeable"),
+        *("mergeable_state", "merged", "merged_by", "rebaseable", "review_comments"),
+    )
+)
+"""Fields of a pull request that lists do not have."""
+_BRANCH = "refs/heads/"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The account of a repository."""
+
+    type: str | None = None
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """The repository of a delivery, as it was when GitHub sent it."""
+
+    id: int
+    full_name: Annotated[str, Meta(pattern=r"\A[\w.-]+/[\w.-]+\Z", max_length=180)]
+    default_branch: str | None = None
+    updated_at: str | int | None = None
+    """A number in the payloads of some events."""
+    owner: Owner | None = None
+
+    @property
+    def login(self) -> str:
+        """Owner of its documents."""
+        return self.full_name.partition("/")[0].lower()
+
+    @property
+    def resource(self) -> str:
+        """Resource of the documents in it."""
+        return f"{kinds.REPOSITORY_PREFIX}{self.full_name}"
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    """The parts of a payload that are used."""
+
+    repository: msgspec.Raw
+    action: Annotated[str, Meta(pattern=r"\A[a-z_]{1,60}\Z")] | None = None
+    issue: msgspec.Raw = _NULL
+    comment: msgspec.Raw = _NULL
+    pull_request: msgspec.Raw = _NULL
+    review: msgspec.Raw = _NULL
+    release: msgspec.Raw = _NULL
+    label: msgspec.Raw = _NULL
+    milestone: msgspec.Raw = _NULL
+    forkee: msgspec.Raw = _NULL
+    sender: msgspec.Raw = _NULL
+    changes: msgspec.Raw = _NULL
+    starred_at: str | None = None
+    ref: str | None = None
+    commits: list[msgspec.Raw] | None = None
+
+
+class InvalidPayload(InvalidArgument):
+    """The payload is no JSON, or lacks what its event must have."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What of a payload is known without applying it."""
+
+    action: str | None
+    repository: Repository
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a delivery says."""
+
+    writes: Sequence[ConditionalWrite]
+    completed: Sequence[Listing] = ()
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """What the documents of a delivery depend on."""
+
+    sweep: int = 0
+    """The newest run: a run that is under way can have read its list before the change."""
+    repository: StoredDocument | None = None
+    """The stored document of the repository, which has the list in which it was found."""
+
+
+class _Release(Item):
+    draft: bool = False
+
+
+class _Account(msgspec.Struct):
+    id: int
+    login: str | None = None
+
+
+class _Review(msgspec.Struct):
+    id: int
+    node_id: str | None = None
+    user: _Account | None = None
+    body: str | None = None
+    state: str | None = None
+    html_url: str | None = None
+    submitted_at: str | None = None
+    updated_at: str | None = None
+    commit_id: str | None = None
+    author_association: str | None = None
+
+
+class _Pull(msgspec.Struct):
+    id: int
+    number: int
+    updated_at: str | None = None
+
+
+class _Person(msgspec.Struct):
+    name: str | None = None
+    email: str | None = None
+    username: str | None = None
+    date: str | None = None
+
+
+class _PushedCommit(msgspec.Struct):
+    id: Annotated[str, Meta(pattern=r"\A[0-9a-f]{40,64}\Z")]
+    message: str | None = None
+    timestamp: str | None = None
+    tree_id: str | None = None
+    url: str | None = None
+    author: _Person | None = None
+    committer: _Person | None = None
+
+
+class _Moved(msgspec.Struct):
+    new_issue: msgspec.Raw = _NULL
+    new_repository: Repository | None = None
+
+
+class _Changed(msgspec.Struct):
+    former: Any = msgspec.field(name="from", default=None)
+
+
+class _Context(msgspec.Struct, frozen=True):
+    """A payload, and what its documents depend on."""
+
+    payload: _Payload
+    repository: Repository
+    at: Situation
+
+    @staticmethod
+    def of(body: bytes, at: Situation) -> "_Context":
+        payload = msgspec.json.decode(body, type=_Payload)
+        return _Context(payload, msgspec.json.decode(payload.repository, type=Repository), at)
+
+    def document(
+        self,
+        kind: str,
+        id: str,  # noqa: A002 - as in `Document.of`
+        body: msgspec.Raw | Mapping[str, Any],
+        *,
+        version: str | None = None,
+        repository: Repository | None = None,
+    ) -> Document:
+        """An item of the repository."""
+        found = repository or self.repository
+        return Document.of(
+            kind,
+            id,
+            owner=found.login,
+            resource=found.resource,
+            body=body,
+            version=version,
+            sweep=self.at.sweep,
+        )
+
+    def item(self, kind: str, raw: msgspec.Raw, *, repository: Repository | None = None) -> Document:
+        """An item with a number, as the list of its kind shows it."""
+        found = msgspec.json.decode(raw, type=Item)
+        return self.document(
+            kind, str(found.id), msgspec.Raw(bytes(raw)), version=found.updated_at, repository=repository
+        )
+
+
+def read(event: str, body: bytes) -> Told:
+    """A payload of one of `EVENTS`. Raises `InvalidPayload` if it lacks what its event must have."""
+    try:
+        found = _Context.of(body, Situation())
+        EVENTS[event](found)
+    except (*UNDECODABLE, InvalidArgument) as error:
+        raise InvalidPayload("payload", event, f"is no payload of this event: {error}") from None
+    return Told(found.payload.action, found.repository)
+
+
+def report(event: str, body: bytes, at: Situation) -> Report:
+    """The writes of a payload that `read` has accepted."""
+    return EVENTS[event](_Context.of(body, at))
+
+
+def _issues(it: _Context) -> Report:
+    document = it.item("issue", it.payload.issue)
+    if it.payload.action == "deleted":
+        return Report([rules.deleted(document)])
+    if it.payload.action != "transferred":
+        return Report([rules.newest(document)])
+    writes, moved = [rules.deleted(document)], _Moved()
+    if bytes(it.payload.changes) != _NOTHING:
+        moved = msgspec.json.decode(it.payload.changes, type=_Moved)
+    if moved.new_repository is not None and bytes(moved.new_issue) != _NOTHING:
+        writes.append(rules.newest(it.item("issue", moved.new_issue, repository=moved.new_repository)))
+    return Report(writes)
+
+
+def _issue_comment(it: _Context) -> Report:
+    comment, rule = it.item("issue_comment", it.payload.comment), _rule_of(it)
+    return Report([rule(comment), rules.newest(it.item("issue", it.payload.issue))])
+
+
+def _pull_request(it: _Context) -> Report:
+    return Report([rules.newest(_pull(it))])
+
+
+def _pull_request_review_comment(it: _Context) -> Report:
+    return Report([_rule_of(it)(it.item("review_comment", it.payload.comment)), rules.newest(_pull(it))])
+
+
+def _pull_request_review(it: _Context) -> Report:
+    """A review in the fields that a collection asks for by GraphQL."""
+    review = msgspec.json.decode(it.payload.review, type=_Review)
+    pull = msgspec.json.decode(it.payload.pull_request, type=_Pull)
+    is_new = it.payload.action == "submitted"
+    version = review.updated_at or (review.submitted_at if is_new else pull.updated_at)
+    body = {
+        "id": review.id,
+        "node_id": review.node_id,
+        "pull_request_number": pull.number,
+        "user": None if review.user is None else {"login": review.user.login, "id": review.user.id},
+        "body": review.body or "",
+        "state": (review.state or "").upper(),
+        "html_url": review.html_url,
+        "submitted_at": review.submitted_at,
+        "commit_id": review.commit_id,
+        "author_association": review.author_association,
+    }
+    return Report([rules.newest(it.document("review", str(review.id), body, version=version)), rules.newest(_pull(it))])
+
+
+def _pull(it: _Context) -> Document:
+    """A pull request without the fields that lists do not have."""
+    found = msgspec.json.decode(it.payload.pull_request, type=_Pull)
+    fields = msgspec.json.decode(it.payload.pull_request, type=dict[str, msgspec.Raw])
+    listed = msgspec.json.encode({name: value for name, value in fields.items() if name not in _ONLY_ALONE})
+    return it.document("pull_request", str(found.id), msgspec.Raw(listed), version=found.updated_at)
+
+
+def _push(it: _Context) -> Report:
+    """Commits of the default branch, which is what a collection reads."""
+    found = it.repository
+    if it.payload.ref is None or it.payload.ref != f"{_BRANCH}{found.default_branch}":
+        return Report([])
+    given = [msgspec.json.decode(raw, type=_PushedCommit) for raw in it.payload.commits or () if bytes(raw) != _NOTHING]
+    return Report([rules.only_new(_commit(it, each)) for each in given])
+
+
+def _commit(it: _Context, found: _PushedCommit) -> Document:
+    body = {
+        "sha": found.id,
+        "commit": {
+            "author": _signature(found.author, found.timestamp),
+            "committer": _signature(found.committer, found.timestamp),
+            "message": found.message or "",
+            "tree": {"sha": found.tree_id},
+        },
+        "html_url": found.url,
+        "author": _login(found.author),
+        "committer": _login(found.committer),
+    }
+    return it.document("commit", f"{it.repository.id}:{found.id}", body)
+
+
+def _signature(person: _Person | None, at: str | None) -> dict[str, Any] | None:
+    return None if person is None else {"name": person.name, "email": person.email, "date": person.date or at}
+
+
+def _login(person: _Person | None) -> dict[str, Any] | None:
+    return None if person is None or person.username is None else {"login": person.username}
+
+
+def _release(it: _Context) -> Report:
+    """A release; a draft is shown to few tokens, and is not stored."""
+    found = msgspec.json.decode(it.payload.release, type=_Release)
+    document = it.item("release", it.payload.release)
+    if it.payload.action == "deleted":
+        return Report([rules.deleted(document)])
+    if it.payload.action == "unpublished":
+        return Report([rules.removed(document)])
+    return Report([]) if found.draft else Report([_ordered(it, document, ("created", "published", "released"))])
+
+
+def _label(it: _Context) -> Report:
+    document = it.item("label", it.payload.label)
+    if it.payload.action == "deleted":
+        return Report([rules.deleted(document)])
+    return Report([_ordered(it, document, ("created",), ("name", "color", "description"))])
+
+
+def _milestone(it: _Context) -> Report:
+    return Report([_rule_of(it)(it.item("milestone", it.payload.milestone))])
+
+
+def _star(it: _Context) -> Report:
+    user = msgspec.json.decode(it.payload.sender, type=_Account)
+    at = it.payload.starred_at
+    body = {"starred_at": at, "user": msgspec.Raw(bytes(it.payload.sender))}
+    document = it.document("stargazer", f"{it.repository.id}:{user.id}", body)
+    if it.payload.action == "deleted":
+        return Report([rules.removed(document)])
+    if at is None:
+        raise InvalidArgument("starred_at", None, "must be a time")
+    return Report([rules.starred(document, at)])
+
+
+def _fork(it: _Context) -> Report:
+    fields = msgspec.json.decode(it.payload.forkee, type=dict[str, msgspec.Raw])
+    listed = msgspec.json.encode({name: value for name, value in fields.items() if name != "public"})
+    return Report([rules.newest(it.item("fork", msgspec.Raw(listed)))])
+
+
+def _repository(it: _Context) -> Report:
+    """The repository itself, in the list in which a run found it; a deleted one takes along what is in it."""
+    found, stored = it.repository, it.at.repository
+    account = "org" if found.owner is not None and found.owner.type == "Organization" else "user"
+    resource = f"{account}:{found.login}/repos"
+    if stored is not None and stored.owner == found.login:
+        resource = stored.resource
+    document = Document.of(
+        kinds.REPOSITORY,
+        str(found.id),
+        owner=found.login,
+        resource=resource,
+        body=msgspec.Raw(bytes(it.payload.repository)),
+        version=str(found.updated_at) if isinstance(found.updated_at, str) else None,
+        sweep=it.at.sweep,
+    )
+    if it.payload.action != "deleted":
+        return Report([rules.newest(document)])
+    gone = [Listing(kind, found.resource, it.at.sweep + 1) for kind in INSIDE]
+    return Report([rules.removed(document)], gone)
+
+
+def _rule_of(it: _Context) -> Callable[[Document], ConditionalWrite]:
+    return rules.deleted if it.payload.action == "deleted" else rules.newest
+
+
+def _ordered(it: _Context, document: Document, creating: Sequence[str], named: Sequence[str] = ()) -> ConditionalWrite:
+    """The write of an item that may have no time of its own.
+
+    `creating` are the actions that create it, `named` the fields that together tell one state of it from another.
+    """
+    if document.version is not None:
+        return rules.newest(document)
+    if it.payload.action in creating:
+        return rules.only_new(document)
+    present = msgspec.json.decode(document.text)
+    before = {name: present.get(name) for name in named}
+    if bytes(it.payload.changes) != _NOTHING:
+        changes = msgspec.json.decode(it.payload.changes, type=dict[str, _Changed])
+        before |= {name: change.former for name, change in changes.items()}
+    return rules.successor(document, before)
+
+
+EVENTS: Mapping[str, Callable[[_Context], Report]] = {
+    "fork": _fork,
+    "issue_comment": _issue_comment,
+    "issues": _issues,
+    "label": _label,
+    "milestone": _milestone,
+    "pull_request": _pull_request,
+    "pull_request_review": _pull_request_review,
+    "pull_request_review_comment": _pull_request_review_comment,
+    "push": _push,
+    "release": _release,
+    "repository": _repository,
+    "star": _star,
+}
+"""Events that are understood."""

@@ -1,0 +1,193 @@
+"""Receives deliveries and applies them; the package has the steps and what a crash between two of them leaves."""
+
+import asyncio
+import hmac
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+
+import msgspec
+
+from tidegate.core.batching import Batcher
+from tidegate.core.clock import monotonic_ms
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.telemetry.metrics import GITHUB_WEBHOOK_APPLY, GITHUB_WEBHOOK_DELIVERIES, GITHUB_WEBHOOK_DOCUMENTS
+from tidegate.runtime.delivery import Handler, Undeliverable
+from tidegate.storage.documents import DocumentStore
+from tidegate.storage.sql import Database
+from tidegate.storage.sql.outbox import Event
+from tidegate.systems.github import kinds
+from tidegate.systems.github.webhooks import deliveries, payloads
+from tidegate.systems.github.webhooks.deliveries import Delivery
+from tidegate.systems.github.webhooks.payloads import Situation
+from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
+
+ID, EVENT, SIGNATURE = "x-github-delivery", "x-github-event", "x-hub-signature-256"
+_MOST_BYTES = 96 * 1024 * 1024
+"""Bodies that this process has in memory at once."""
+_IN_A_BATCH = 100
+_LARGE = 256 * 1024
+_ID_FORM = re.compile("[A-Za-z0-9-]{1,100}")
+_ANSWER_WITHIN_S = 8.0
+"""GitHub gives up after 10 s."""
+_PREFIX = "sha256="
+_UNKNOWN = "other"
+
+
+class Outcome(StrEnum):
+    """What became of a delivery."""
+
+    ACCEPTED = "accepted"  # stored, and applied soon
+    DUPLICATE = "duplicate"  # stored before
+    IGNORED = "ignored"  # of an event that is not understood
+    PONG = "pong"  # GitHub asks whether the address is right
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The answer to a delivery."""
+
+    delivery: str
+    """What GitHub calls it (`X-GitHub-Delivery`)."""
+    result: Outcome
+
+
+class WrongSignature(TidegateError):
+    """The delivery is not signed with a secret of the settings."""
+
+    problem = "signature_refused"
+
+
+class TooManyDeliveries(TidegateError):
+    """This process has as many deliveries in memory as it may."""
+
+    problem = "too_many"
+
+
+class _Accepting(msgspec.Struct, frozen=True):
+    delivery: Delivery
+    is_new: asyncio.Future[bool]
+
+
+class Webhooks:
+    """Deliveries of GitHub's webhooks, from the request to the documents."""
+
+    def __init__(self, database: Database, documents: DocumentStore, settings: GithubWebhookSettings) -> None:
+        self._database, self._documents, self.settings = database, documents, settings
+        self._secrets = [each.get_secret_value().encode() for each in settings.secrets]
+        self._accepting = Batcher[_Accepting](self._accept, most=_IN_A_BATCH, under_way=2)
+        self._held_bytes = 0
+
+    @property
+    def handler(self) -> Handler:
+        """Applies accepted deliveries; called by the leader's relay."""
+        return Handler(deliveries.EVENT, "github-webhook", self.apply)
+
+    @contextmanager
+    def room_for(self, size: int) -> Generator[None]:
+        """Reserve memory for a body; raises `TooManyDeliveries` if there is none."""
+        if self._held_bytes and self._held_bytes + size > _MOST_BYTES:
+            GITHUB_WEBHOOK_DELIVERIES.labels(_UNKNOWN, "refused").inc()
+            raise TooManyDeliveries("too many deliveries at once; send it again later")
+        self._held_bytes += size
+        try:
+            yield
+        finally:
+            self._held_bytes -= size
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> Receipt:
+        """Verify, read and store a delivery. When this returns, it is durable.
+
+        Raises `WrongSignature`, `InvalidArgument` for headers or a payload that cannot be used, and `Unavailable` if
+        the database refuses.
+        """
+        event = headers.get(EVENT, "")
+        label = event if event in payloads.EVENTS or event == "ping" else _UNKNOWN
+        try:
+            receipt = await self._receive(headers, event, body)
+        except Exception:
+            GITHUB_WEBHOOK_DELIVERIES.labels(label, "refused").inc()
+            raise
+        GITHUB_WEBHOOK_DELIVERIES.labels(label, receipt.result.value).inc()
+        return receipt
+
+    async def _receive(self, headers: Mapping[str, str], event: str, body: bytes) -> Receipt:
+        if not self._is_signed(headers.get(SIGNATURE, ""), body):
+            raise WrongSignature("X-Hub-Signature-256 does not fit the body and any secret of this installation")
+        delivery_id = headers.get(ID, "")
+        if not _ID_FORM.fullmatch(delivery_id):
+            raise InvalidArgument("X-GitHub-Delivery", delivery_id[:100], "must be the id of a delivery")
+        if event not in payloads.EVENTS:
+            return Receipt(delivery_id, Outcome.PONG if event == "ping" else Outcome.IGNORED)
+        told = payloads.read(event, body)
+        delivery = Delivery(
+            id=delivery_id,
+            event=event,
+            action=told.action,
+            repository=told.repository.full_name,
+            repository_id=told.repository.id,
+            body=await _compressed(body),
+        )
+        accepting = _Accepting(delivery, asyncio.get_running_loop().create_future())
+        self._accepting.add(accepting)
+        async with asyncio.timeout(_ANSWER_WITHIN_S):
+            is_new = await accepting.is_new
+        return Receipt(delivery_id, Outcome.ACCEPTED if is_new else Outcome.DUPLICATE)
+
+    def _is_signed(self, signature: str, body: bytes) -> bool:
+        """Whether one of the secrets made the signature. All are tried, so the time does not tell which one fits."""
+        given = signature.removeprefix(_PREFIX).encode(errors="replace")
+        is_signed = False
+        for secret in self._secrets:
+            is_signed |= hmac.compare_digest(hmac.new(secret, body, "sha256").hexdigest().encode(), given)
+        return is_signed and signature.startswith(_PREFIX)
+
+    async def _accept(self, batch: Sequence[_Accepting]) -> None:
+        """Store deliveries in one transaction. Of several with one id the first is new."""
+        try:
+            new = await self._database.transaction(deliveries.accept, [each.delivery for each in batch])
+        except Exception as error:
+            for each in batch:
+                if not each.is_new.done():
+                    each.is_new.set_exception(error)
+            return
+        for each in batch:
+            if not each.is_new.done():
+                each.is_new.set_result(each.delivery.id in new)
+            new.discard(each.delivery.id)
+
+    async def apply(self, event: Event) -> None:
+        """Write the documents of a delivery, once. Raises `Undeliverable` for one that no store takes."""
+        began_ms, delivery_id = monotonic_ms(), str(event.payload)
+        waiting = await self._database.read(deliveries.waiting, delivery_id)
+        if waiting is None:
+            return
+        kind, body = waiting
+        try:
+            report = payloads.report(kind, body, await self._situation(kind, body))
+        except InvalidArgument as error:
+            raise Undeliverable(str(error)) from None
+        staged = await self._documents.stage_conditional(report.writes, completed=report.completed)
+        written = await self._database.transaction(partial(deliveries.apply, delivery_id=delivery_id, staged=staged))
+        if written is not None:
+            GITHUB_WEBHOOK_DOCUMENTS.labels(kind).inc(written.changed + written.gone)
+            GITHUB_WEBHOOK_APPLY.observe((monotonic_ms() - began_ms) / 1000)
+
+    async def _situation(self, kind: str, body: bytes) -> Situation:
+        repository = None
+        if kind == "repository":
+            told = payloads.read(kind, body)
+            repository = await self._documents.get(kinds.REPOSITORY, str(told.repository.id))
+        return Situation(await self._database.read(deliveries.latest_run), repository)
+
+    async def close(self) -> None:
+        """Store what was received."""
+        await self._accepting.close()
+
+
+async def _compressed(body: bytes) -> bytes:
+    """A payload as it is stored; a large one is compressed beside the event loop."""
+    if len(body) < _LARGE:
+        return deliveries.compress(body)
+    return await asyncio.to_thread(deliveries.compress, body)

@@ -1,0 +1,77 @@
+"""Rules by which a reported change becomes a write: nothing becomes older, and what was deleted stays deleted.
+
+Most items tell when they were updated. That has a resolution of one second: of two changes in the same second the one
+that arrives last counts, until a run reads the item again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tidegate.storage.documents import Action, ConditionalWrite, Document, StoredDocument
+from tidegate.storage.documents.store import is_older
+
+FINAL = 2**62
+"""Sweep of an item that was deleted for good: no run brings it back, even if a list still shows it for a moment."""
+
+
+def newest(document: Document) -> ConditionalWrite:
+    """Write it unless the stored one is newer, the same, or deleted."""
+
+    def decide(old: StoredDocument | None) -> Action:
+        if old is None:
+            return Action.WRITE
+        is_known = old.fingerprint == document.fingerprint or is_older(document.version, old.version)
+        return Action.SKIP if is_known or old.gone_at is not None else Action.WRITE
+
+    return ConditionalWrite(document, decide)
+
+
+def only_new(document: Document) -> ConditionalWrite:
+    """Write it unless it is known, with whatever content."""
+    return ConditionalWrite(document, lambda old: Action.WRITE if old is None else Action.SKIP)
+
+
+def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite:
+    """Write an item that has no time of its own, if the stored one is the state `before` the change.
+
+    Otherwise the change, or a later one, is known already, or one in between is not: then the next run reads the list.
+    """
+
+    def decide(old: StoredDocument | None) -> Action:
+        if old is None:
+            return Action.WRITE
+        if old.gone_at is not None or old.fingerprint == document.fingerprint:
+            return Action.SKIP
+        stored = old.body
+        return Action.WRITE if all(stored.get(name) == value for name, value in before.items()) else Action.SKIP
+
+    return ConditionalWrite(document, decide)
+
+
+def deleted(document: Document) -> ConditionalWrite:
+    """Mark it as gone for good; an unknown one is stored as gone, so that no later delivery creates it."""
+    return ConditionalWrite(msgspec.structs.replace(document, sweep=FINAL), _is_there)
+
+
+def removed(document: Document) -> ConditionalWrite:
+    """Mark it as gone; a later run may find it again."""
+    return ConditionalWrite(document, _is_there)
+
+
+def starred(document: Document, at: str) -> ConditionalWrite:
+    """Write a star unless it is known; one that was taken back since then is not brought back."""
+
+    def decide(old: StoredDocument | None) -> Action:
+        if old is None:
+            return Action.WRITE
+        if old.gone_at is None:
+            return Action.SKIP
+        return Action.WRITE if at > f"{old.gone_at:%Y-%m-%dT%H:%M:%SZ}" else Action.SKIP
+
+    return ConditionalWrite(document, decide)
+
+
+def _is_there(old: StoredDocument | None) -> Action:
+    return Action.SKIP if old is not None and old.gone_at is not None else Action.REMOVE

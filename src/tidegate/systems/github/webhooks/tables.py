@@ -1,0 +1,26 @@
+"""The table of deliveries."""
+
+from sqlalchemy import Column, Index, Integer, Table
+
+from tidegate.storage.sql.columns import TABLE_OPTIONS, Blob, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import metadata
+
+github_deliveries = Table(
+    "github_deliveries",
+    metadata,
+    # `X-GitHub-Delivery`: the same when GitHub sends a delivery again.
+    Column("id", exact_text(100), primary_key=True),
+    Column("event", exact_text(60), nullable=False),
+    Column("action", exact_text(60)),
+    Column("repository", exact_text(200), nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    # NULL until its documents are committed.
+    Column("applied_at", UtcDateTime),
+    # How many documents changed.
+    Column("documents", Integer),
+    # The payload, compressed; NULL once it is applied.
+    Column("body", Blob),
+    Index(None, "received_at"),
+    **TABLE_OPTIONS,
+)
+"""Deliveries of webhooks: recognized when they are sent again, and kept until they are applied."""
