@@ -9,9 +9,9 @@ _HEAD = f"""# What is collected from GitHub
 
 {MADE}
 
-Each kind is one list of a user, an organization or a repository. `--kinds` selects kinds by these names, or by a
-group: `essential` (the default, see the setting `github.kinds`), `conversations` (with comments and reviews) or `all`
-(every kind but those that are selected by name only).
+Each kind is one list of a user, an organization, a repository, or an item. `--kinds` selects kinds by these names, or
+by a group: `essential` (the default, see the setting `github.kinds`), `conversations` (with comments and reviews) or
+`all` (every kind but those that are selected by name only).
 
 The columns of calls are those of one list of n items for one repository, and count what GitHub counts: an answer 304
 costs nothing. Tests count them on the simulated GitHub.
@@ -44,6 +44,12 @@ _COSTS: Mapping[ListOrder, tuple[str, str, str, str]] = {
         "pages with new items, or down to the oldest that was unsettled",
         "changes of settled items and deletions, before a full run",
     ),
+    ListOrder.DETAILS: (
+        "1 for each item, and 1 for each further 100 details of it",
+        "0",
+        "1 for each new or changed item",
+        "deletions, and details of items that were collected before the kind was selected, before a full run",
+    ),
 }
 _SINGLE = ("1, and 1 for each answer that it is being computed", "0", "1", "-")
 
@@ -60,7 +66,7 @@ def _lines() -> Iterator[str]:
 
 
 def _row(declared: Kind) -> list[str]:
-    costs = _SINGLE if declared.is_single else _COSTS[declared.order]
+    costs = _SINGLE if declared.order is ListOrder.PAGES and declared.is_single else _COSTS[declared.order]
     group = "by name" if declared.group is Group.NAMED else declared.group.value
     document = code(declared.document) if declared.document else "`user`, `organization`, `repository`"
     return [code(declared.name), group, document, declared.order.value, *costs]

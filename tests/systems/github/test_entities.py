@@ -11,7 +11,7 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.progress import unavailable_of
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.systems.github import GithubSource, kinds, parse_subject
-from tidegate.systems.github.kinds import REGISTRY, ListOrder
+from tidegate.systems.github.kinds import REGISTRY, Group, ListOrder
 from tidegate_simulators.github import Sizes
 from tidegate_simulators.github.extras import NAMES
 
@@ -130,7 +130,7 @@ async def test_everything_of_an_organization_is_collected(tmp_path: Path, embedd
         [run] = await it.collect(f"org:{login}")
         assert (run.failed_jobs, run.skipped_items) == (0, 0)
         for declared in REGISTRY.values():
-            if declared.document in (None, "event", "stargazer"):
+            if declared.document in (None, "event") or declared.group is Group.NAMED:
                 continue
             assert await it.bodies(declared.document or ""), f"{declared.name} has documents"
 
@@ -181,6 +181,19 @@ def test_names_that_no_store_takes_are_replaced_and_nulls_are_skipped():
     assert len({document.id for document in reading.documents}) == 4
     assert len(reading.skipped) == 2
     assert not [each for each in reading.documents if len(each.id) > 100]
+
+
+def test_stars_of_deleted_accounts_at_the_same_time_are_different_documents():
+    at = {"starred_at": "2026-01-01T00:00:00Z", "user": None}
+    page = [at, at, {**at, "user": {"id": 5}}, {**at, "starred_at": "2026-01-02T00:00:00Z"}, at]
+    reading = SOURCE.read(_task(kinds.REPO_STARGAZERS), answer(200, page))
+    assert [document.id for document in reading.documents] == [
+        "7:ghost:2026-01-01T00:00:00Z",
+        "7:ghost:2026-01-01T00:00:00Z:2",
+        "7:5",
+        "7:ghost:2026-01-02T00:00:00Z",
+        "7:ghost:2026-01-01T00:00:00Z:3",
+    ]
 
 
 def test_a_list_that_moved_during_a_full_run_calls_nothing_gone():

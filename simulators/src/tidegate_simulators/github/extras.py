@@ -97,6 +97,24 @@ class Extras:
                 parts = {event: shown, **({} if before is None else {"changes": changes})}
                 self._world.report(event, action, found, **parts)
 
+    def jobs_of(self, found: Repository, run_id: str) -> list[Json] | None:
+        """The jobs of a workflow run; None where there is no such run."""
+        runs = {str(_id(found, entry, "workflow_run")): entry for entry in self.of(found, "workflow_runs")}
+        entry = runs.get(run_id)
+        if entry is None:
+            return None
+        return [_workflow_job(found, entry, n) for n in range(entry.number % 3)]
+
+    def commits_of(self, found: Repository, head: str) -> list[Json] | None:
+        """The commits of a branch that the default branch lacks; None where no branch has this head."""
+        heads = {_branch(self._world, found, entry)["commit"]["sha"]: entry for entry in self.of(found, "branches")}
+        entry = heads.get(head)
+        if entry is None:
+            return None
+        count = 0 if entry.number == 1 else entry.number % 3
+        shas = [f"{draw(found.key, entry.number, entry.updated, n):040x}" for n in range(1, count)]
+        return [_branch_commit(sha, entry) for sha in [*shas, head][:count]]
+
     def listed(self, found: Repository, name: str) -> list[Json]:
         """A list as it is shown."""
         entries = self.of(found, name)
@@ -224,6 +242,30 @@ def _workflow_run(world: World, found: Repository, entry: Entry) -> Json:
         "run_started_at": iso(entry.created),
         **_times(entry),
     }
+
+
+def _workflow_job(found: Repository, entry: Entry, ordinal: int) -> Json:
+    is_open = entry.is_open and ordinal == 0
+    return {
+        "id": _id(found, entry, "workflow_job") * 10 + ordinal,
+        "run_id": _id(found, entry, "workflow_run"),
+        "run_attempt": 1,
+        "name": f"tests ({ordinal})",
+        "status": "in_progress" if is_open else "completed",
+        "conclusion": None if is_open else "success",
+        "runner_name": None,
+        "labels": ["ubuntu-latest"],
+        "started_at": iso(entry.created),
+        "completed_at": None if is_open else iso(entry.updated),
+        "steps": [],
+    }
+
+
+def _branch_commit(sha: str, entry: Entry) -> Json:
+    """A commit whose address belongs to no account."""
+    by = {"name": "unknown", "email": "unknown@example.org", "date": iso(entry.updated)}
+    message = {"author": by, "committer": by, "message": f"Work on branch {entry.number}"}
+    return {"sha": sha, "commit": message, "author": None, "committer": None, "parents": []}
 
 
 def _issue_event(world: World, found: Repository, entry: Entry) -> Json:

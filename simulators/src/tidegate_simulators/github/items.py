@@ -88,6 +88,7 @@ class Items:
             "closed_at": iso(closed) if closed else None,
             "author_association": _association(author, repository),
             "active_lock_reason": None,
+            "type": None,
         }
 
     def _label(self, repository: Repository, ordinal: int) -> Json:
@@ -149,9 +150,10 @@ class Items:
 
     def whole_pull(self, repository: Repository, number: int) -> Json:
         """A pull request alone: with the counts that lists do not tell."""
-        bits = draw(repository.key, number, 56)
+        bits, is_merged = draw(repository.key, number, 56), repository.threads.kinds[number] == Kind.MERGED_PULL
         return self.pull(repository, number) | {
-            "merged": repository.threads.kinds[number] == Kind.MERGED_PULL,
+            "merged": is_merged,
+            "merged_by": simple_user(repository.owner) if is_merged else None,
             "comments": repository.threads.replies[number],
             "review_comments": len(repository.review_comments.of(number)),
             "commits": pull_commits(repository, number),
@@ -268,6 +270,57 @@ class Items:
             "removed": [],
             "modified": ["README.md"],
         }
+
+    def whole_commit(self, repository: Repository, ref: Ref) -> Json:
+        """A commit alone: with its files and how many lines it changes. A merge may change none."""
+        bits = draw(repository.key, int(repository.history.sha(ref)[:12], 16), 63)
+        files: list[Json] = [
+            {
+                "sha": f"{draw(bits, n):040x}" if n else None,
+                "filename": f"src/part_{(bits + n) % 40}.py",
+                "status": pick(("modified", "added", "removed", "renamed"), draw(bits, n, 1)),
+                "additions": draw(bits, n, 2) % 50,
+                "deletions": draw(bits, n, 3) % 30,
+                "changes": draw(bits, n, 2) % 50 + draw(bits, n, 3) % 30,
+            }
+            for n in range(bits % 4)
+        ]
+        added, deleted = (sum(file[name] for file in files) for name in ("additions", "deletions"))
+        stats = {"total": added + deleted, "additions": added, "deletions": deleted}
+        return self.commit(repository, ref) | {"stats": stats, "files": files}
+
+    def timeline(self, repository: Repository, number: int) -> list[Json]:
+        """What happened to an issue or pull request, the oldest first. The actor of some was deleted.
+
+        Entries have different shapes: a comment has a `user`, a commit has neither a number nor an actor.
+        """
+        threads, author = repository.threads, simple_user(self.author(repository, number))
+        entries: list[Json] = [
+            {
+                "id": (issue_id(repository, number) << 8) + 1,
+                "event": "labeled",
+                "actor": None if number % 9 == 0 else author,
+                "label": {"name": LABELS[number % len(LABELS)]},
+                "commit_id": None,
+                "created_at": iso(threads.created[number]),
+            }
+        ]
+        for ordinal in repository.comments.of(number):
+            said = self.comment(repository, ordinal)
+            entries.append({**said, "event": "commented", "actor": said["user"]})
+        if threads.kinds[number]:
+            entries.append({"sha": f"{draw(repository.key, number, 64):040x}", "event": "committed", "message": "Work"})
+        if threads.closed[number]:
+            entries.append(
+                {
+                    "id": (issue_id(repository, number) << 8) + 2,
+                    "event": "closed",
+                    "actor": author,
+                    "commit_id": None,
+                    "created_at": iso(threads.closed[number]),
+                }
+            )
+        return entries
 
     def _committer(self, repository: Repository, ref: Ref) -> Account | None:
         if isinstance(ref, str):

@@ -34,6 +34,13 @@ class RepositoryResources:
             "repo.issues": self._issues,
             "repo.issue": self._issue,
             "repo.issue_comments": self._issue_comments,
+            "repo.comments_of_issue": self._comments_of_issue,
+            "repo.comments_of_pull": self._comments_of_pull,
+            "repo.reactions": self._nothing,
+            "repo.requested_reviewers": lambda _call, _found: ok({"users": [], "teams": []}),
+            "repo.timeline": self._timeline,
+            "repo.workflow_jobs": self._workflow_jobs,
+            "repo.comparison": self._comparison,
             "repo.pulls": self._pulls,
             "repo.pull": self._pull,
             "repo.review_comments": self._review_comments,
@@ -116,6 +123,49 @@ class RepositoryResources:
     def _review_comments(self, call: Call, found: Repository) -> Answer:
         return self._said(call, found, found.review_comments, self._items.review_comment)
 
+    def _comments_of_issue(self, call: Call, found: Repository) -> Answer:
+        number = _number(call)
+        if not found.threads.has(number):
+            raise not_found()
+        entries = found.comments.of(number)
+        return numbered_page(entries, lambda ordinal: self._items.comment(found, ordinal), _place(call, found))
+
+    def _comments_of_pull(self, call: Call, found: Repository) -> Answer:
+        entries = found.review_comments.of(self._pull_number(call, found))
+        return numbered_page(entries, lambda ordinal: self._items.review_comment(found, ordinal), _place(call, found))
+
+    def _nothing(self, call: Call, found: Repository) -> Answer:
+        """An empty list: nothing has a reaction."""
+        return numbered_page([], lambda entry: entry, _place(call, found))
+
+    def _timeline(self, call: Call, found: Repository) -> Answer:
+        """The history of an issue or pull request, the oldest entry first."""
+        number = _number(call)
+        if found.threads.gone.get(number) is not None:
+            raise refuse(410, "This issue was deleted")
+        if not found.threads.has(number):
+            raise not_found()
+        return numbered_page(self._items.timeline(found, number), lambda entry: entry, _place(call, found))
+
+    def _workflow_jobs(self, call: Call, found: Repository) -> Answer:
+        """The jobs of one run; runs whose logs expired have none."""
+        jobs = self._extras.jobs_of(found, call.match.rest[2])
+        if jobs is None:
+            raise not_found()
+        page = numbered_page(jobs, lambda entry: entry, _place(call, found))
+        head = f'{{"total_count":{len(jobs)},"jobs":'
+        return Answer(200, head.encode() + page.body + b"}", page.headers)
+
+    def _comparison(self, call: Call, found: Repository) -> Answer:
+        """The commits of a branch that the base lacks, the oldest first."""
+        base, _, head = call.match.rest[1].partition("...")
+        commits = self._extras.commits_of(found, head) if base == "main" else None
+        if commits is None:
+            raise not_found()
+        page = numbered_page(commits, lambda entry: entry, _place(call, found))
+        words = f'{{"status":"{"ahead" if commits else "identical"}","ahead_by":{len(commits)},"behind_by":0,"commits":'
+        return Answer(200, words.encode() + page.body + b"}", page.headers)
+
     def _said(self, call: Call, found: Repository, said: Comments, render: Callable[[Repository, int], Any]) -> Answer:
         entries = comments_in_order(found, said, call)
         return numbered_page(entries, lambda ordinal: render(found, ordinal), _place(call, found))
@@ -146,7 +196,7 @@ class RepositoryResources:
         ref = found.history.find(call.match.rest[1])
         if ref is None:
             raise refuse(422, f"No commit found for SHA: {call.match.rest[1]}")
-        return ok(self._items.commit(found, ref), last_modified=found.history.committed(ref))
+        return ok(self._items.whole_commit(found, ref), last_modified=found.history.committed(ref))
 
     def _contributors(self, call: Call, found: Repository) -> Answer:
         if not len(found.history):

@@ -8,6 +8,7 @@ USER_PARTS: dict[tuple[str, ...], str] = {
     ("repos",): "user.repos",
     ("events",): "user.events",
     ("events", "public"): "user.events",
+    ("orgs",): "user.orgs",
 }
 ORGANIZATION_PARTS: dict[tuple[str, ...], str] = {
     (): "org",
@@ -20,12 +21,19 @@ REPOSITORY_PARTS: dict[tuple[str, ...], str] = {
     ("issues",): "repo.issues",
     ("issues", "comments"): "repo.issue_comments",
     ("issues", "*"): "repo.issue",
+    ("issues", "*", "comments"): "repo.comments_of_issue",
+    ("issues", "*", "timeline"): "repo.timeline",
+    ("issues", "*", "reactions"): "repo.reactions",
+    ("issues", "comments", "*", "reactions"): "repo.reactions",
     ("pulls",): "repo.pulls",
     ("pulls", "comments"): "repo.review_comments",
     ("pulls", "*"): "repo.pull",
     ("pulls", "*", "reviews"): "repo.pull_reviews",
     ("pulls", "*", "commits"): "repo.pull_commits",
     ("pulls", "*", "files"): "repo.pull_files",
+    ("pulls", "*", "comments"): "repo.comments_of_pull",
+    ("pulls", "*", "requested_reviewers"): "repo.requested_reviewers",
+    ("pulls", "comments", "*", "reactions"): "repo.reactions",
     ("commits",): "repo.commits",
     ("commits", "*"): "repo.commit",
     ("contributors",): "repo.contributors",
@@ -38,6 +46,8 @@ REPOSITORY_PARTS: dict[tuple[str, ...], str] = {
     ("deployments",): "repo.deployments",
     ("issues", "events"): "repo.issue_events",
     ("actions", "runs"): "repo.workflow_runs",
+    ("actions", "runs", "*", "jobs"): "repo.workflow_jobs",
+    ("compare", "*"): "repo.comparison",
     ("stats", "code_frequency"): "repo.code_frequency",
     ("stargazers",): "repo.stargazers",
     ("subscribers",): "repo.subscribers",
@@ -110,6 +120,6 @@ def _within(
     known: dict[tuple[str, ...], str], rest: tuple[str, ...], *, name: str = "", number: int | None = None
 ) -> Match:
     route = known.get(rest)
-    if route is None and len(rest) >= 2:
-        route = known.get((rest[0], "*", *rest[2:]))
+    for place in range(1, len(rest)):
+        route = route or known.get((*rest[:place], "*", *rest[place + 1 :]))
     return Match(route or "unknown", name, number, rest)

@@ -36,6 +36,9 @@ class UserResources:
             "user": self._user,
             "user.repos": self._repositories,
             "user.events": self._events,
+            "user.orgs": lambda call: numbered_page(
+                [], lambda entry: entry, self._place(call, self.find(call), "orgs")
+            ),
             "search.issues": self._search,
             "search.code": lambda _call: ok({"total_count": 0, "incomplete_results": False, "items": []}),
         }

@@ -163,6 +163,24 @@ CODE_FREQUENCY = ()
 
 STARGAZER = (text("user_login", "user", "login"), whole("user_id", "user", "id"), time("starred_at"))
 
+WORKFLOW_JOB = (
+    *(ID, whole("run_id"), whole("run_attempt"), text("name"), text("status"), text("conclusion")),
+    *(time("started_at"), time("completed_at"), text("runner_name"), texts("labels"), URL),
+)
+
+COMMIT_DETAIL = (
+    *(text("sha"), whole("additions", "stats", "additions"), whole("deletions", "stats", "deletions")),
+    texts("files", "files", EACH, "filename"),
+)
+
+BRANCH_COMMIT = (text("branch"), *COMMIT)
+
+TIMELINE_EVENT = (
+    *(whole("issue_number"), ID, text("event"), text("actor_login", "actor", "login")),
+    *(whole("actor_id", "actor", "id"), text("label", "label", "name"), text("state"), text("text", "body")),
+    *(text("commit_id"), text("sha"), time("github_created_at", "created_at"), time("submitted_at")),
+)
+
 MEMBER = (ID, text("login"), text("type"), truth("site_admin"))
 
 TEAM = (ID, text("name"), text("slug"), text("description"), text("privacy"), text("permission"))

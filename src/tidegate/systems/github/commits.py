@@ -13,7 +13,7 @@ from tidegate.engine.items import Items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Listing
-from tidegate.systems.github import items, kinds
+from tidegate.systems.github import details, items, kinds
 from tidegate.systems.github.requests import PER_PAGE, Call
 from tidegate.systems.github.states import OfRepository, passed_to
 
@@ -69,13 +69,15 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
         return passed_to(owner)
     if state.number == 1:
         state = _begun(task, state, answer, page)
-    state = _followed(state, page.read)
+    before, state = state, _followed(state, page.read)
+    jobs = details.jobs_of(task, state.repository, state.details, _new(before, page.read) if state.details else [])
     if following is not None and not (state.has_met and not state.awaited_new):
-        return Reading(documents=page.documents, skipped=page.skipped, follow_ups=[_page(task, state)])
+        return Reading(documents=page.documents, skipped=page.skipped, follow_ups=[*jobs, _page(task, state)])
     whole = following is None and state.since is None
     return Reading(
         documents=page.documents,
         skipped=page.skipped,
+        follow_ups=jobs,
         completed=[Listing(kind, task.spec.resource, task.run_id)] if whole else [],
         cursor=Cursor(cursor=state.head, timestamp=_reach(state), etag=state.etag, credential=state.reader),
     )
@@ -136,6 +138,17 @@ def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
     return msgspec.structs.replace(
         state, has_met=has_met, awaited_known=tuple(sorted(known)), awaited_new=tuple(sorted(new - known))
     )
+
+
+def _new(state: CommitState, found: Sequence[items.Commit]) -> list[dict[str, str]]:
+    """The commits that do not belong to the history of the old head; `state` is that before these commits."""
+    known, new = set(state.awaited_known) | {state.old_head}, list[dict[str, str]]()
+    for commit in found:
+        if commit.sha in known:
+            known.update(commit.parent_shas)
+        else:
+            new.append({"sha": commit.sha})
+    return new
 
 
 def _page(task: Task, state: CommitState) -> JobSpec:

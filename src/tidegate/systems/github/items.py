@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,7 @@ class Item(msgspec.Struct):
 
     id: int
     updated_at: str | None = None
+    number: int | None = None
     url: str | None = None
     """Its address has the name of its repository, as it is now."""
 
@@ -57,6 +59,7 @@ class Event(msgspec.Struct):
     actor: Actor | None = None
 
 
+_LONGEST_ID = 120
 _OWNER = re.compile(r"/repos/([^/]+)/")
 
 
@@ -76,6 +79,12 @@ def new_owner(found: Sequence[Item] | Sequence[Commit], full_name: str) -> str |
     if owner is None or owner[1].lower() == full_name.partition("/")[0].lower():
         return None
     return owner[1]
+
+
+def plain_id(name: str) -> str:
+    """An id that every store takes: one that is too long or has odd characters is replaced by its digest."""
+    is_plain = 0 < len(name) <= _LONGEST_ID and name.isprintable() and name.strip() == name
+    return name if is_plain else sha256(name.encode()).hexdigest()
 
 
 def numbered(task: Task, kind: str, answer: Answer) -> Items[Item]:

@@ -36,6 +36,10 @@ REPO_WORKFLOW_RUNS = "REPO_WORKFLOW_RUNS"
 REPO_ISSUE_EVENTS = "REPO_ISSUE_EVENTS"
 REPO_CODE_FREQUENCY = "REPO_CODE_FREQUENCY"
 REPO_STARGAZERS = "REPO_STARGAZERS"
+REPO_WORKFLOW_JOBS = "REPO_WORKFLOW_JOBS"
+REPO_COMMIT_DETAILS = "REPO_COMMIT_DETAILS"
+REPO_BRANCH_COMMITS = "REPO_BRANCH_COMMITS"
+REPO_TIMELINES = "REPO_TIMELINES"
 ORG_MEMBERS = "ORG_MEMBERS"
 ORG_TEAMS = "ORG_TEAMS"
 
@@ -53,6 +57,7 @@ class ListOrder(StrEnum):
     HISTORY = "history"  # commits from the head; ETag of the first page, stops at the head of the last run
     PAGES = "pages"  # all pages, each with its own ETag: only pages that changed are read again
     NEWEST = "newest"  # appended only, the newest first; ETag of the first page, stops at what the last run knew
+    DETAILS = "details"  # a list of its own for each new or changed item of the parent
     PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped where that did not change
 
 
@@ -80,6 +85,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Path and fixed parameters of the list below the repository. None: the reader knows it."""
     parent: str | None = None
     """Kind whose jobs create the jobs of this kind. None: the run or the repository does."""
+    item: str | None = None
+    """Field that identifies an item of the parent, for `DETAILS`."""
+    fields: Mapping[str, str] = {}
+    """Fields of each document that the item of the parent has, for `DETAILS`: by the name in the document."""
     is_in_repository: bool = True
     is_in_organization: bool = False
     identity: Sequence[str] = ("id",)
@@ -280,6 +289,57 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
             is_unique=False,
             media_type="application/vnd.github.star+json",
         ),
+        REPO_WORKFLOW_JOBS: Kind(
+            name="workflow-jobs",
+            order=ListOrder.DETAILS,
+            group=Group.NAMED,
+            document="workflow_job",
+            columns=columns.WORKFLOW_JOB,
+            parent=REPO_WORKFLOW_RUNS,
+            item="id",
+            path="actions/runs/{id}/jobs",
+            items_key="jobs",
+        ),
+        REPO_COMMIT_DETAILS: Kind(
+            name="commit-details",
+            order=ListOrder.DETAILS,
+            group=Group.NAMED,
+            document="commit_detail",
+            columns=columns.COMMIT_DETAIL,
+            parent=REPO_COMMITS,
+            item="sha",
+            path="commits/{sha}",
+            identity=("sha",),
+            is_unique=False,
+            is_single=True,
+        ),
+        REPO_BRANCH_COMMITS: Kind(
+            name="branch-commits",
+            order=ListOrder.DETAILS,
+            group=Group.NAMED,
+            document="branch_commit",
+            columns=columns.BRANCH_COMMIT,
+            parent=REPO_BRANCHES,
+            item="name",
+            path="compare/{default_branch}...{head}",
+            fields={"branch": "name"},
+            items_key="commits",
+            identity=("sha",),
+            is_unique=False,
+        ),
+        REPO_TIMELINES: Kind(
+            name="timelines",
+            order=ListOrder.DETAILS,
+            group=Group.NAMED,
+            document="timeline_event",
+            columns=columns.TIMELINE_EVENT,
+            parent=REPO_ISSUES,
+            item="number",
+            path="issues/{number}/timeline",
+            fields={"issue_number": "number"},
+            identity=("id", "sha", "node_id"),
+            is_unique=False,
+        ),
         ORG_MEMBERS: Kind(
             name="members",
             order=ListOrder.PAGES,
@@ -311,6 +371,9 @@ ALL = CONVERSATIONS | {kind for kind, declared in REGISTRY.items() if declared.g
 
 OF_ORGANIZATIONS = tuple(kind for kind, declared in REGISTRY.items() if declared.is_in_organization)
 """The kinds that begin with an organization."""
+
+DETAILS = tuple(kind for kind, declared in REGISTRY.items() if declared.order is ListOrder.DETAILS)
+"""The kinds that are read for single items of another kind."""
 
 OF_REPOSITORIES = (
     REPO_COMMITS,

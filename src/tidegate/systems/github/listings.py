@@ -21,7 +21,7 @@ from tidegate.engine.items import Items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Listing
-from tidegate.systems.github import items, kinds, reviews
+from tidegate.systems.github import details, items, kinds, reviews
 from tidegate.systems.github.items import Item
 from tidegate.systems.github.requests import PER_PAGE, Call
 from tidegate.systems.github.states import OfRepository, passed_to
@@ -89,8 +89,17 @@ class Lists:
         page = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], answer)
         if (owner := items.new_owner(page.read, ListState.of(task).repository.full_name)) is not None:
             return passed_to(owner)
-        reading = self._read(task, _begun(task, answer, page.read), page, following)
-        return msgspec.structs.replace(reading, documents=page.documents, skipped=page.skipped)
+        state = _begun(task, answer, page.read)
+        reading = self._read(task, state, page, following)
+        changed = [
+            {"number": item.number, "updated_at": item.updated_at}
+            for item in page.read
+            if state.known is None or item.updated_at is None or item.updated_at >= state.known
+        ]
+        jobs = details.jobs_of(task, state.repository, state.details, changed)
+        return msgspec.structs.replace(
+            reading, documents=page.documents, skipped=page.skipped, follow_ups=[*jobs, *reading.follow_ups]
+        )
 
     def _read(self, task: Task, state: ListState, page: Items[Item], following: str | None) -> Reading:
         last = next((item.updated_at for item in reversed(page.read) if item.updated_at), None)

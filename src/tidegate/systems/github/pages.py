@@ -9,8 +9,9 @@ nothing moved; if something did, nothing is marked as gone.
 last run knew, or to the oldest that was not settled then.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from hashlib import sha256
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from tidegate.engine.items import Items, read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
-from tidegate.systems.github import items, kinds
+from tidegate.systems.github import details, items, kinds
 from tidegate.systems.github.explaining import explain, left_out
 from tidegate.systems.github.kinds import Kind, ListOrder
 from tidegate.systems.github.requests import PER_PAGE, Call
@@ -28,7 +29,9 @@ from tidegate.systems.github.states import Repository, Wishes
 
 _MOST_MARKS = 400
 """Number of pages with ETags in a cursor, which has 64 KB at most on MySQL, and in the parameters of a job."""
-_LONGEST_ID = 120
+_MOST_UNSETTLED = 1_000
+_DIGEST = 8
+"""Characters of the digest of an item."""
 _RESTRICTED = "push access"
 
 
@@ -38,6 +41,8 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     etag: str
     following: str | None = None
     """Path of the next page."""
+    items: str = ""
+    """Digests of its items, where a later run has to know which of them changed."""
 
 
 class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +51,9 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
     pages: tuple[Mark, ...] = ()
     known: int | None = None
     """The next run reads down to this number."""
+    newest: int | None = None
+    """The newest item, and all that are not settled, where details of them are collected."""
+    unsettled: tuple[int, ...] = ()
 
 
 class PageState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,6 +76,13 @@ class PageState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     unsettled: int | None = None
     """The oldest item that may still change."""
     known: int | None = None
+    details: tuple[str, ...] = ()
+    """The kinds of details that the run collects, see `details`."""
+    last: int | None = None
+    """The newest item of the last run, where details are collected; and those that were not settled."""
+    were_unsettled: tuple[int, ...] = ()
+    all_unsettled: tuple[int, ...] = ()
+    """Those of this run."""
 
     def first_path(self, kind: str) -> str:
         """The same in every run."""
@@ -95,9 +110,13 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     skipped = [*page.skipped, *left_out(answer)]
     if state.lap > 1:  # something moved since the first lap: what was not seen may be there all the same
         return Reading(documents=page.documents, skipped=skipped, cursor=_cursor(task, state))
-    mark = Mark(answer.headers.get("ETag") or "", following)
-    reading = _go_on(task, _counted(state, declared, page.read), mark)
-    return msgspec.structs.replace(reading, documents=page.documents, skipped=skipped)
+    changed, digests = _changed(task, state, declared, page.read)
+    mark = Mark(answer.headers.get("ETag") or "", following, digests)
+    reading = _go_on(task, _counted(task, state, declared, page.read), mark)
+    jobs = details.jobs_of(task, state.repository, state.details, changed)
+    return msgspec.structs.replace(
+        reading, documents=page.documents, skipped=skipped, follow_ups=[*jobs, *reading.follow_ups]
+    )
 
 
 def unchanged(task: Task, _answer: Answer) -> Reading:
@@ -134,7 +153,9 @@ def _begun(task: Task) -> PageState:
         return state
     marks = msgspec.json.decode(left.cursor, type=Marks)
     pages = marks.pages if left.credential == task.credential else ()
-    return msgspec.structs.replace(state, before=pages, known=marks.known)
+    return msgspec.structs.replace(
+        state, before=pages, known=marks.known, last=marks.newest, were_unsettled=marks.unsettled
+    )
 
 
 def _items(task: Task, state: PageState, declared: Kind, answer: Answer) -> Items[dict[str, Any]]:
@@ -146,13 +167,17 @@ def _items(task: Task, state: PageState, declared: Kind, answer: Answer) -> Item
     content = items.content(answer)
     if declared.items_key is not None and content != b"[]":
         content = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw])[declared.items_key])
-    return read_items(content, dict[str, Any], lambda item, raw: _document(task, state, declared, item, raw))
+    ghosts = Counter[str]()  # items of deleted accounts on this page
+
+    def to_document(item: dict[str, Any], raw: msgspec.Raw) -> Document:
+        return _document(task, state, _identity(declared, item, ghosts), item, raw)
+
+    return read_items(content, dict[str, Any], to_document)
 
 
-def _document(task: Task, state: PageState, declared: Kind, item: dict[str, Any], raw: msgspec.Raw) -> Document:
+def _document(task: Task, state: PageState, named: str, item: dict[str, Any], raw: msgspec.Raw) -> Document:
     version = item.get("updated_at")
-    named = _identity(declared, item)
-    name = named if declared.is_unique else f"{state.scope}:{named}"
+    name = named if kinds.REGISTRY[task.spec.kind].is_unique else f"{state.scope}:{named}"
     return items.document(
         task,
         kinds.DOCUMENTS[task.spec.kind],
@@ -162,22 +187,40 @@ def _document(task: Task, state: PageState, declared: Kind, item: dict[str, Any]
     )
 
 
-def _identity(declared: Kind, item: dict[str, Any]) -> str:
-    """The id of an item. A name that no store takes is replaced by its digest."""
+def _identity(declared: Kind, item: dict[str, Any], ghosts: Counter[str]) -> str:
+    """The id of an item. Items of deleted accounts at the same time are numbered in the order of their page."""
     found: Any = item
     for name in declared.identity:
         found = found.get(name) if isinstance(found, dict) else None
     if found is None and declared.identity_of_ghosts is not None:
         found = f"ghost:{item.get(declared.identity_of_ghosts)}"
+        ghosts[found] += 1
+        found = found if ghosts[found] == 1 else f"{found}:{ghosts[found]}"
     if isinstance(found, bool) or not isinstance(found, int | str):
         raise InvalidArgument(".".join(declared.identity), found, "must be a number or a text")
-    text = str(found)
-    is_plain = 0 < len(text) <= _LONGEST_ID and text.isprintable() and text.strip() == text
-    return text if is_plain else sha256(text.encode()).hexdigest()
+    return items.plain_id(str(found))
 
 
-def _counted(state: PageState, declared: Kind, found: Sequence[dict[str, Any]]) -> PageState:
-    """The newest and the oldest unsettled number so far."""
+def _changed(
+    task: Task, state: PageState, declared: Kind, found: Sequence[dict[str, Any]]
+) -> tuple[Sequence[dict[str, Any]], str]:
+    """The items of a page that are new or changed since the last run, and the digests of all.
+
+    Without details of the items it does not matter, and no digest is kept.
+    """
+    if not details.are_wanted(task.spec.kind, state.details):
+        return [], ""
+    if declared.order is ListOrder.NEWEST:
+        last, unsettled = state.last, set(state.were_unsettled)
+        return [item for item in found if last is None or item.get("id", 0) > last or item.get("id") in unsettled], ""
+    digests = [blake2b(msgspec.json.encode(item), digest_size=_DIGEST // 2).hexdigest() for item in found]
+    before = "".join(mark.items for mark in state.before)
+    old = {before[start : start + _DIGEST] for start in range(0, len(before), _DIGEST)}
+    return [item for item, digest in zip(found, digests, strict=True) if digest not in old], "".join(digests)
+
+
+def _counted(task: Task, state: PageState, declared: Kind, found: Sequence[dict[str, Any]]) -> PageState:
+    """The newest and the unsettled numbers so far."""
     if declared.order is not ListOrder.NEWEST:
         return state
     numbers = [number for item in found if isinstance(number := item.get("id"), int)]
@@ -191,6 +234,9 @@ def _counted(state: PageState, declared: Kind, found: Sequence[dict[str, Any]]) 
     return msgspec.structs.replace(
         state,
         newest=max([*numbers, *_some(state.newest)], default=None),
+        all_unsettled=(*state.all_unsettled, *still)[-_MOST_UNSETTLED:]
+        if details.are_wanted(task.spec.kind, state.details)
+        else (),
         unsettled=min([*still, *_some(state.unsettled)], default=None),
         is_known=state.known is not None and min(numbers, default=0) <= state.known,
     )
@@ -218,7 +264,13 @@ def _cursor(task: Task, state: PageState) -> Cursor:
         first = (*state.read, *state.before)[0]
         # An item below the first page can change while that page stays the same: then it is read without its ETag.
         is_below = state.unsettled is not None and state.number > 1
-        marks = Marks((Mark("" if is_below else first.etag),), known=state.unsettled or state.newest or state.known)
+        newest = state.newest or state.last
+        marks = Marks(
+            (Mark("" if is_below else first.etag),),
+            known=state.unsettled or state.newest or state.known,
+            newest=newest if details.are_wanted(task.spec.kind, state.details) else None,
+            unsettled=state.all_unsettled,
+        )
     else:
         marks = Marks((*state.read, *state.before)[:_MOST_MARKS])
     return Cursor(

@@ -9,11 +9,9 @@ longer finds still exists, so nothing is marked as gone.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.items import read_items
@@ -26,6 +24,7 @@ from tidegate.systems.github.requests import PER_PAGE, Call
 from tidegate.systems.github.states import (
     Repository,
     Selection,
+    ShownRepository,
     Wishes,
     another_account,
     repository_jobs,
@@ -64,41 +63,10 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """Repositories of earlier runs that may be among the items that could not be read."""
 
 
-class _Owner(msgspec.Struct):
-    id: int | None = None
-
-
 class _Found(msgspec.Struct):
     items: msgspec.Raw
     total_count: int = 0
     incomplete_results: bool = False
-
-
-class _Listed(msgspec.Struct):
-    """A repository as the list shows it."""
-
-    id: int
-    full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
-    node_id: str | None = None
-    has_issues: bool | None = None
-    pushed_at: str | None = None
-    updated_at: str | None = None
-    owner: _Owner | None = None
-    archived: bool | None = None
-    fork: bool | None = None
-
-    @property
-    def repository(self) -> Repository:
-        """What is kept of it."""
-        return Repository(
-            self.id,
-            self.full_name,
-            self.node_id or "",
-            self.has_issues is not False,
-            self.pushed_at,
-            bool(self.archived),
-            bool(self.fork),
-        )
 
 
 class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
@@ -153,7 +121,7 @@ class Repositories:
         """A page that is new or different."""
         state = _begun(task)
         found, notes = (items.content(answer), left_out(answer)) if state.query is None else _found(state, answer)
-        listed = read_items(found, _Listed, partial(_document, task, state.login))
+        listed = read_items(found, ShownRepository, partial(_document, task, state.login))
         skipped = [*listed.skipped, *notes]
         if state.query is not None:
             onwards = [] if following is None else [_next(task, _with_page(state, Page()), following)]
@@ -263,7 +231,7 @@ def _kept(state: RepositoriesState) -> Kept:
     return Kept(state.read, owner=state.owner, unseen=tuple(_missing(state)) if state.has_gaps else ())
 
 
-def _document(task: Task, login: str, listed: "_Listed", raw: msgspec.Raw) -> Document:
+def _document(task: Task, login: str, listed: ShownRepository, raw: msgspec.Raw) -> Document:
     """A repository as a document; raises `InvalidArgument` where it is not one of the account's.
 
     What a search finds belongs to many accounts, and each document to the account of its repository.

@@ -4,10 +4,7 @@ A repository that was renamed or transferred is found by a redirect, and is coll
 a repository stays: another number under the same name is another repository, which is not mixed up with the former.
 """
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
 from tidegate.engine.source import Cursor, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
@@ -15,7 +12,7 @@ from tidegate.storage.documents import Document
 from tidegate.systems.github import kinds
 from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.requests import Call
-from tidegate.systems.github.states import Repository, Wishes, repository_jobs, upstream_time
+from tidegate.systems.github.states import Repository, ShownRepository, Wishes, repository_jobs, upstream_time
 
 
 class RepositoryState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,17 +20,6 @@ class RepositoryState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
 
     full_name: str
     include: tuple[str, ...] = ()
-
-
-class _Shown(msgspec.Struct):
-    id: int
-    full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
-    node_id: str | None = None
-    has_issues: bool | None = None
-    pushed_at: str | None = None
-    updated_at: str | None = None
-    archived: bool | None = None
-    fork: bool | None = None
 
 
 def ask(task: Task) -> Call:
@@ -44,16 +30,8 @@ def ask(task: Task) -> Call:
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     """The repository, and the jobs that collect what is in it."""
-    state, shown = RepositoryState.of(task), msgspec.json.decode(answer.body, type=_Shown)
-    found = Repository(
-        shown.id,
-        shown.full_name,
-        shown.node_id or "",
-        shown.has_issues is not False,
-        shown.pushed_at,
-        bool(shown.archived),
-        bool(shown.fork),
-    )
+    state, shown = RepositoryState.of(task), msgspec.json.decode(answer.body, type=ShownRepository)
+    found = shown.repository
     former = _kept(task)
     if former is not None and former.id != found.id and not state.full:
         reason = (

@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.github import commits, events, kinds, known, limits, pages, profile, repository, reviews
+from tidegate.systems.github import commits, details, events, kinds, known, limits, pages, profile, repository, reviews
 from tidegate.systems.github.kinds import ListOrder
 from tidegate.systems.github.listings import Lists
 from tidegate.systems.github.profile import ProfileState
@@ -45,6 +45,7 @@ class GithubSource:
             ListOrder.PULL_REQUESTS: reviews,
             ListOrder.PAGES: pages,
             ListOrder.NEWEST: pages,
+            ListOrder.DETAILS: details,
         }
 
     def included(self, subject: Subject) -> frozenset[str]:

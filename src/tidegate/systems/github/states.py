@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
+from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, Verdict
@@ -128,6 +129,7 @@ class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
     pushed_at: str | None = None
     is_archived: bool = False
     is_fork: bool = False
+    default_branch: str = ""
 
     @property
     def owner(self) -> str:
@@ -145,12 +147,47 @@ class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"/repositories/{self.id}"
 
 
+class _Owner(msgspec.Struct):
+    id: int | None = None
+
+
+class ShownRepository(msgspec.Struct):
+    """A repository as GitHub shows it, alone or in a list."""
+
+    id: int
+    full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
+    node_id: str | None = None
+    has_issues: bool | None = None
+    pushed_at: str | None = None
+    updated_at: str | None = None
+    owner: _Owner | None = None
+    archived: bool | None = None
+    fork: bool | None = None
+    default_branch: str | None = None
+
+    @property
+    def repository(self) -> Repository:
+        """What jobs carry of it."""
+        return Repository(
+            self.id,
+            self.full_name,
+            self.node_id or "",
+            self.has_issues is not False,
+            self.pushed_at,
+            bool(self.archived),
+            bool(self.fork),
+            self.default_branch or "",
+        )
+
+
 class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """The first page of something in a repository."""
 
     repository: Repository
     has_reviews: bool | None = None
     """Whether reviews follow pull requests; None: as the source does by default."""
+    details: tuple[str, ...] = ()
+    """The kinds of details that the run collects, see `details`."""
     listed_at: str | None = None
     """When the list of repositories was answered, by the upstream's clock."""
 
@@ -196,6 +233,7 @@ def repository_jobs(
         full=wishes.full,
         since=wishes.since,
         has_reviews=kinds.REPO_REVIEWS in include if kinds.REPO_PRS in wanted else None,
+        details=tuple(kind for kind in kinds.DETAILS if kind in include),
         listed_at=listed_at,
     )
     first, *others = wanted

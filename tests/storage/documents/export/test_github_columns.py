@@ -14,6 +14,7 @@ from tidegate.systems.github import kinds
 from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape, profiles
 from tidegate_simulators.github.extras import NAMES
+from tidegate_simulators.github.items import Items
 
 SMALL = Sizes(issues=12, pulls=8, commits=9, issue_comments=11, review_comments=4, reviews=6)
 SELDOM = {
@@ -33,6 +34,12 @@ SELDOM = {
     "workflow_run": {"html_url"},
     "issue_event": {"label", "commit_id"},
     "team": {"description"},
+    "workflow_job": {"runner_name", "html_url"},
+    "branch_commit": {
+        *("author_login", "author_id", "committer_login", "committer_id", "verified"),
+        *("comment_count", "parents", "tree_sha", "html_url"),
+    },
+    "timeline_event": {"state", "commit_id", "submitted_at"},
 }
 """Columns that may be empty in all documents of the small world."""
 
@@ -66,7 +73,24 @@ def further_lists(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
         for declared in kinds.REGISTRY.values()
         if declared.name == name.replace("_", "-")
     }
+    items, [repository, *_] = (
+        Items(sim.world),
+        [each for each in sim.world.all_repositories() if each.threads.numbers()],
+    )
+    runs, heads = (sim.extras.listed(repository, name) for name in ("workflow_runs", "branches"))
     return found | {
+        "workflow_job": [job for run in runs for job in sim.extras.jobs_of(repository, str(run["id"])) or ()],
+        "commit_detail": [items.whole_commit(repository, ref) for ref in range(len(repository.history))],
+        "branch_commit": [
+            {**commit, "branch": head["name"]}
+            for head in heads
+            for commit in sim.extras.commits_of(repository, head["commit"]["sha"]) or ()
+        ],
+        "timeline_event": [
+            {**entry, "issue_number": number}
+            for number in repository.threads.numbers()
+            for entry in items.timeline(repository, number)
+        ],
         "organization": [profiles.organization(sim.world, organization)],
         "member": [profiles.simple_user(each) for each in people],
         "team": [profiles.team(organization, "Harbour", 0)],
