@@ -72,6 +72,9 @@ package: install ## Build both packages into dist/ and check what a package inde
 
 bench: install ## Measure, and keep the figures in bench/RESULTS.md (only some, and not kept: make bench ONLY='gate idle').
 	@$(ENVIRONMENT) install .peers requirements/peers.txt
+	@case "$(or $(ONLY),github_peers)" in *github_peers*) for pins in requirements/github_peers/*.txt; do \
+		$(ENVIRONMENT) install .github_peers/$$(basename $$pins .txt) $$pins || echo "$$pins cannot be installed here" >&2; \
+	done ;; esac
 	@$(BIN)/python -m bench $(ONLY)
 
 profile: install ## Draw flame graphs of the engine, the read path and `tidegate collect` into profiles/ (some: ONLY='engine-sqlite reads').
@@ -113,9 +116,10 @@ IMAGE_EXTRAS := postgres mysql mongo kafka aws archive otel
 pins: ## Pin the newest versions again.
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --no-emit-package tidegate-simulators --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/dev.txt
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade bench/peers/requirements.in -o requirements/peers.txt
+	@for peer in bench/peers/github/*.in; do $(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade $$peer -o requirements/github_peers/$$(basename $$peer .in).txt || exit 1; done
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint requirements/dev.txt --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements/runtime.txt
 	@$(ENVIRONMENT) uv pip compile --quiet --universal --python-version 3.11 --group build --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade -o requirements/build.txt
 
 clean: ## Remove the environment and what the tools left behind.
-	@rm -rf $(VENV) .uv .peers .kafka .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site
+	@rm -rf $(VENV) .uv .peers .github_peers .kafka .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

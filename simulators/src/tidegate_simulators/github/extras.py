@@ -262,7 +262,7 @@ def _workflow_job(found: Repository, entry: Entry, ordinal: int) -> Json:
 
 
 def _branch_commit(sha: str, entry: Entry) -> Json:
-    """A commit whose address belongs to no account."""
+    """A commit with an address of no account."""
     by = {"name": "unknown", "email": "unknown@example.org", "date": iso(entry.updated)}
     message = {"author": by, "committer": by, "message": f"Work on branch {entry.number}"}
     return {"sha": sha, "commit": message, "author": None, "committer": None, "parents": []}

@@ -148,7 +148,7 @@ class RepositoryResources:
         return numbered_page(self._items.timeline(found, number), lambda entry: entry, _place(call, found))
 
     def _workflow_jobs(self, call: Call, found: Repository) -> Answer:
-        """The jobs of one run; runs whose logs expired have none."""
+        """The jobs of one run; a run without logs has none."""
         jobs = self._extras.jobs_of(found, call.match.rest[2])
         if jobs is None:
             raise not_found()
@@ -215,7 +215,7 @@ class RepositoryResources:
         return Answer(200, head.encode() + page.body + b"}", page.headers)
 
     def _stargazers(self, call: Call, found: Repository) -> Answer:
-        """For those who may push; with the time only where that is asked for."""
+        """For collaborators only; with the time where it is requested."""
         if call.caller.owner.number != found.owner.id:
             return self._restricted(call, found)
         page = self._extras.listed(found, "stargazers")
