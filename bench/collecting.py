@@ -47,7 +47,9 @@ class OneCollection:
 
     def __init__(self, github: GithubSimulator, folder: Path, *, tidegate: Path = TIDEGATE) -> None:
         operator = github.world.operators()[0]
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+        # With compiled files, as on a user's machine: without them each start compiles every module.
+        left_out = ("TIDEGATE_", "PYTHONDONTWRITEBYTECODE")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         self.environment = inherited | {"TIDEGATE_DATA_DIR": str(folder), "GITHUB_TOKEN": github.token_of(operator)}
         names = [repository.full_name for repository in github.world.all_repositories()]
         self.command = (str(tidegate), "collect", *names, "--api-url", github.url, "--json")
