@@ -19,11 +19,11 @@ def create_table(name: str, *items: SchemaItem, options: Mapping[str, Any]) -> N
         op.create_table(name, *items, **options)
 
 
-def create_index(table: str, columns: Sequence[str]) -> None:
-    """Make an index, named after its table and columns, unless it is there."""
+def create_index(table: str, columns: Sequence[str], **options: Any) -> None:
+    """Make an index, named after its table and columns, unless it is there. `options` are those of an `Index`."""
     name = _index_name(table, columns)
     if name not in _indexes(table):
-        op.create_index(name, table, list(columns))
+        op.create_index(name, table, list(columns), **options)
 
 
 def drop_index(table: str, columns: Sequence[str]) -> None:
