@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, Group, write_batch
-from tidegate.engine.job_store import Claim, JobResult
+from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.run_counters import run_ended
 from tidegate.engine.runs import Beginning, Run
@@ -61,12 +62,21 @@ async def write(
 ) -> CommitOutcome:
     """One round; results that are not ours any more count as late."""
     this = CommitBatch(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
-    written = await database.transaction(write_batch, this, terms)
+    written = await write_or_find_overtaken(database, this, terms)
     if not written.overtaken:
         return written
     overtaken = {id(one) for one in written.overtaken}
     left = [one for one in results if id(one) not in overtaken]
     return await write(database, left, wanted, late=[*late, *written.overtaken], terms=terms)
+
+
+async def write_or_find_overtaken(database: Database, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
+    """One batch, as a committer writes it; the outcome says which of its results were overtaken."""
+    try:
+        return await database.transaction(write_batch, this, terms)
+    except ClaimsLost:
+        found = msgspec.structs.replace(this, finds_overtaken=True)
+        return await database.transaction(write_batch, found, terms)
 
 
 async def claimed(database: Database, *job_ids: int) -> list[Claim]:

@@ -65,6 +65,8 @@ class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
     groups: Sequence[Group] = ()
     late: Sequence[JobResult] = ()
     """Results that came too late. Only their calls count."""
+    finds_overtaken: bool = False
+    """Whether to find out which results were overtaken, before anything is written."""
 
     @property
     def finished(self) -> list[JobResult]:
@@ -93,25 +95,30 @@ def take(waiting: deque[JobResult]) -> list[JobResult]:
 
 
 def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
-    """Write a batch, unless some of its results were overtaken: then write nothing and return which.
+    """Write a batch, unless some of its results were overtaken: then write nothing.
+
+    The statement that ends the jobs compares their fencing tokens, and its row count tells whether all were valid: one
+    statement less for each batch. If not, `ClaimsLost` is raised, and the caller repeats the batch with
+    `finds_overtaken`, which returns the overtaken results.
 
     Jobs are locked before runs, and both in the order of their ids, as by everything else that locks them (`claims`).
     """
     finished = this.finished
     claims = [one.claim for one in finished] + [claim for claim, _ in this.kept]
-    if claims:
+    checks_first = this.finds_overtaken or bool(this.kept) or (bool(this.wanted) and tx.dialect != "sqlite")
+    if claims and checks_first:
         ours = job_store.still_ours(tx, claims, this.wanted)
         if not all(ours[: len(finished)]):
             return CommitOutcome(overtaken=[one for one, is_ours in zip(finished, ours, strict=False) if not is_ours])
         is_kept = zip(this.kept, ours[len(finished) :], strict=True)
         if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
             parked_answer_store.park_all(tx, kept)
+    job_store.write_endings(tx, finished, are_ours=checks_first)
     for group in this.groups:
         if group.staged is not None:
             group.staged.apply(tx)
     if terms.writers:
         _write_effects(tx, finished, terms.writers)
-    job_store.write_endings(tx, finished)
     claimed = job_store.claim(tx, this.wanted)
     if terms.recorded:
         executions.record(tx, finished, claimed.values(), this.callers, terms.recorded)

@@ -42,7 +42,7 @@ from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolic
 from tidegate.engine.gate_sync import Barred, Recovery, Settling, none_barred
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.job_results import PAUSES, to_refused, without_calls
-from tidegate.engine.job_store import Claim, JobResult
+from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.staging import Staging
 from tidegate.primitives.gate import Admitted, Gate
@@ -307,6 +307,8 @@ class Committer:
                 if not written.overtaken:
                     return this, written
                 this = await self._without(this, written.overtaken, counts=not is_unsure)
+            except ClaimsLost:
+                this = msgspec.structs.replace(this, finds_overtaken=True)
             except Unavailable as error:
                 tries += 1
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)

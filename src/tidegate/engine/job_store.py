@@ -201,17 +201,30 @@ def still_ours(tx: Transaction, claims: Sequence[Claim], wanted: Sequence[int] =
     return ours
 
 
-def write_endings(tx: Transaction, results: Sequence[JobResult]) -> None:
-    """Write the rows of jobs that ended, and move the cursors of complete listings. The claims must be valid."""
-    alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+class ClaimsLost(Exception):
+    """Some results were overtaken: their jobs were claimed by another worker, or ended without one."""
+
+
+def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bool) -> None:
+    """Write the rows of jobs that ended, and move the cursors of complete listings.
+
+    Unless `are_ours` (`still_ours` said so), raises `ClaimsLost` where a claim is not the last one of its job. Then the
+    transaction must be rolled back.
+    """
+    alike: defaultdict[tuple[Any, ...], set[int]] = defaultdict(set)
     for one in results:
         uncounted = 0 if one.is_attempt else 1
         reason = fit_to_keep(one.reason, most=LONGEST_REASON) if one.reason else None
-        outcome = (one.state.value, one.not_before, uncounted, reason or None)
-        alike[outcome].append(one.claim.job.id)
-    for (state, again_at, uncounted, reason), ids in alike.items():
-        ended_at = None if state == JobState.READY else tx.now
-        _END.run(tx, ids=ids, state=state, ended_at=ended_at, again_at=again_at, uncounted=uncounted, reason=reason)
+        outcome = (one.claim.fence, one.state.value, one.not_before, uncounted, reason or None)
+        alike[outcome].add(one.claim.job.id)
+    if not are_ours and len(alike) > 1 and tx.dialect != "sqlite":  # then one statement locks all rows, in order
+        are_ours = all(still_ours(tx, [one.claim for one in results]))
+    ended = 0
+    for (fence, state, again_at, uncounted, reason), ids in alike.items():
+        outcome = {"ended_at": None if state == JobState.READY else tx.now, "again_at": again_at, "reason": reason}
+        ended += _END.run(tx, ids=sorted(ids), fence=fence, state=state, uncounted=uncounted, **outcome).rowcount
+    if not are_ours and ended < len(results):
+        raise ClaimsLost
     for one in results:
         if one.spec is not None:
             respecified = update(page_jobs).where(page_jobs.c.id == one.claim.job.id)
@@ -375,7 +388,7 @@ _CLAIMED = Statement(
     f"{_CLAIM_COLUMNS} FROM page_jobs j {_CLAIM_JOINS} WHERE j.id IN :ids[] AND j.status = '{JobState.RUNNING}'",
     returns=_CLAIM_NAMES,
 )
-# The rows are locked by the inner SELECT: an UPDATE of PostgreSQL does not lock them in the order of an index.
+# The rows are locked by the inner SELECT, here and below: an UPDATE of PostgreSQL does not lock them in order.
 _CLAIM_AND_RETURN = Statement(
     {
         "postgresql": f"""
@@ -396,12 +409,18 @@ _HELD = Statement(
     },
     returns=("id", "fence", "status"),
 )
-_END = Statement(
-    """
-UPDATE page_jobs
+_SET_END = """
 SET status = :state, completed_at = :ended_at, not_before = :again_at, attempt_count = attempt_count - :uncounted,
     last_error = :reason
-WHERE id IN :ids[]"""
+WHERE id"""
+_OURS = f"IN :ids[] AND fence = :fence AND status = '{JobState.RUNNING}'"
+_END = Statement(
+    {
+        "sqlite": f"UPDATE page_jobs {_SET_END} {_OURS}",
+        "postgresql": f"""
+UPDATE page_jobs {_SET_END} IN (SELECT id FROM page_jobs WHERE id {_OURS} ORDER BY id FOR UPDATE)""",  # noqa: S608
+        "mysql": f"UPDATE page_jobs {_BY_ID} {_SET_END} {_OURS}",
+    }
 )
 
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
