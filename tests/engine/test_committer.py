@@ -7,15 +7,18 @@ from typing import cast
 
 import msgspec
 import pytest
+from sqlalchemy.util import await_only
 
 from tests.engine.conftest import Library
-from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_job
+from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_job, shown
 from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
+from tests.servers.sql import SERVERS
 from tests.waiting import is_pending, patience
 from tidegate.connections import build_context
 from tidegate.engine import committer as committer_module
+from tidegate.engine import run_counters
 from tidegate.engine.commit_batch import CommitPolicy
 from tidegate.engine.committer import Committer
 from tidegate.engine.gate_sync import Recovery
@@ -25,8 +28,8 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
 from tidegate.settings import Settings
-from tidegate.storage.documents import Document
-from tidegate.storage.sql import Database
+from tidegate.storage.documents import Document, SqlDocuments
+from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 
 QUICK = CollectSettings(first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=2))
@@ -62,6 +65,39 @@ async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monke
     assert (failed.resource_key, failed.attempt_count) == ("shelf:ada-poems", 5)
     assert "TypeError: Encoding objects of type object is unsupported" in failed.last_error
     assert [item for item in await local.items() if "poems" in item] == []
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("migrated_url", SERVERS, indirect=True)
+async def test_claims_wait_for_no_results_on_a_server(database: Database, embedded: Valkey):
+    """The batch of results is held up by a lock on its run. SQLite has one writer, and commits both together."""
+    parts = build_context(Settings(), embedded, database)
+    run_id, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    (first,) = await claimed(database, job_ids[0])
+    consumer, recovery = parts.jobs.consumer("test"), Recovery(database, parts.gate)
+    committer = Committer(database, parts.gate, SqlDocuments(database), consumer, recovery, terms=CommitPolicy())
+    stopping, is_locked, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def lock(tx: Transaction) -> None:
+        run_counters.lock_runs(tx, [run_id])
+        loop.call_soon(is_locked.set)
+        await_only(may_end.wait())
+
+    locking = asyncio.create_task(database.transaction(lock))
+    running = asyncio.create_task(committer.run(stopping))
+    async with patience():
+        await is_locked.wait()
+        await committer.finish(finished(first))
+        claims = await committer.claim(job_ids[1:])
+        assert (await shown(database, run_id)).succeeded_jobs == 0, "the results are still held up"
+        may_end.set()
+        await locking
+        await committer.settled()
+        stopping.set()
+        await running
+    assert list(claims) == job_ids[1:]
+    assert (await shown(database, run_id)).succeeded_jobs == 1
 
 
 async def written(committer: Committer, results: Sequence[JobResult]) -> None:

@@ -8,6 +8,8 @@
 
 Results that finish while a transaction runs go into the next batch; a single result is committed at once. A batch that
 is not full starts at least 10 ms after the previous one, because a small batch costs nearly as much as a large one.
+Servers write claims and results in transactions of their own, at the same time; SQLite has one writer, and writes both
+in one transaction.
 
 A crash between                 leaves                                and is repaired by
     the permit and the claim        a message in the stream           any worker, which reads it
@@ -48,7 +50,7 @@ from tidegate.engine.staging import Staging
 from tidegate.primitives.gate import Admitted, Gate
 from tidegate.primitives.stream import Intake
 from tidegate.runtime.outage import Outage
-from tidegate.runtime.waiting import occurs
+from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.documents import Documents
 from tidegate.storage.sql import Database
 
@@ -77,6 +79,46 @@ class _Keeping(msgspec.Struct, frozen=True):
     claim: Claim
     parked: ParkedAnswer
     done: asyncio.Future[bool]
+
+
+class _Pace:
+    """When the next batch starts: once there is work, but not within 10 ms of the previous one unless it is large.
+
+    A batch of one job costs nearly as much as one of fifty.
+    """
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        """`waiting` returns how many items wait for the next batch."""
+        self._waiting = waiting
+        self._work, self._plenty = asyncio.Event(), asyncio.Event()
+        self._next_s, self._is_stopping = 0.0, False
+
+    def wake(self) -> None:
+        """Start a batch: there is work."""
+        self._work.set()
+        self.note()
+
+    def note(self) -> None:
+        """Start a batch earlier where much waits for it by now."""
+        if self._waiting() >= _PLENTY:
+            self._plenty.set()
+
+    def stop(self) -> None:
+        """Delay no batch from now on."""
+        self._is_stopping = True
+        self._work.set()
+        self._plenty.set()
+
+    async def next_batch(self) -> None:
+        """Wait until the next batch is to start."""
+        await self._work.wait()
+        if not self._is_stopping:
+            now_s = asyncio.get_running_loop().time()
+            if now_s < self._next_s and self._waiting() < _PLENTY:
+                self._plenty.clear()
+                await occurs(self._plenty, within_s=self._next_s - now_s)
+            self._next_s = asyncio.get_running_loop().time() + _PACE_S
+        self._work.clear()
 
 
 class Committer:
@@ -108,8 +150,10 @@ class Committer:
         self._held: dict[str, int] = {}
         """The size in bytes of each result that is not settled, by its message."""
         self._held_bytes = 0
-        self._work, self._room, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._plenty, self._next_round = asyncio.Event(), 0.0
+        self._room, self._empty = asyncio.Event(), asyncio.Event()
+        self._results_pace = _Pace(self._results_waiting)
+        self._claims_pace = self._results_pace if database.dialect == "sqlite" else _Pace(self._claims_waiting)
+        """SQLite has one writer: there, claims are written with results. Servers write both at the same time."""
         self._room.set()
         self._empty.set()
 
@@ -117,16 +161,14 @@ class Committer:
         """Claim jobs in the next transaction. `admitted` has their credentials, for recorded executions."""
         answer: asyncio.Future[dict[int, Claim]] = asyncio.get_running_loop().create_future()
         self._claimings.append(_Claiming(job_ids, admitted, answer))
-        self._work.set()
-        self._note_plenty()
+        self._claims_pace.wake()
         return await answer
 
     async def keep(self, claim: Claim, parked: ParkedAnswer) -> bool:
         """Store an answer in the next transaction, before it is read. Returns False where the database rejects it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keepings.append(_Keeping(claim, parked, done))
-        self._work.set()
-        self._note_plenty()
+        self._results_pace.wake()
         return await done
 
     async def finish(self, finished: JobResult) -> None:
@@ -144,10 +186,10 @@ class Committer:
             self._room.clear()
         if needs_store:
             self._staging.add(finished)
+            self._results_pace.note()
         else:
             self._plain.append(finished)
-            self._work.set()
-        self._note_plenty()
+            self._results_pace.wake()
 
     async def settled(self) -> None:
         """Wait until everything that was finished is written and settled."""
@@ -156,39 +198,45 @@ class Committer:
     async def run(self, stopping: asyncio.Event) -> None:
         """Commit until `stopping` is set and everything is written."""
         waking = asyncio.create_task(stopping.wait(), name="wake the committer to stop")
-        waking.add_done_callback(lambda _: (self._work.set(), self._plenty.set()))
+        waking.add_done_callback(lambda _: (self._results_pace.stop(), self._claims_pace.stop()))
+        claiming = asyncio.create_task(self._commit_claims(stopping), name="commit claims")
         try:
-            while not stopping.is_set() or self._held or self._claimings or self._keepings:
-                await self._work.wait()
-                if not stopping.is_set():
-                    await self._keep_pace()
-                self._work.clear()
-                claimings, self._claimings = self._claimings, []
+            while (
+                not stopping.is_set() or self._held or self._keepings or (self._claimings and self._writes_claims_too)
+            ):
+                await self._results_pace.next_batch()
+                claimings = self._take_claims() if self._writes_claims_too else []
                 keepings, self._keepings = self._keepings, []
                 await self._commit(claimings, keepings, self._take())
+            await claiming
         finally:
             waking.cancel()
+            await end(claiming)
             self._unwritten.close()
             await self._staging.close()
             await self._settling.close()
 
-    async def _keep_pace(self) -> None:
-        """Delay a batch that is not full: one job costs nearly as much as fifty."""
-        now = asyncio.get_running_loop().time()
-        if not self._is_plenty and now < self._next_round:
-            self._plenty.clear()
-            await occurs(self._plenty, within_s=self._next_round - now)
-        self._next_round = asyncio.get_running_loop().time() + _PACE_S
+    async def _commit_claims(self, stopping: asyncio.Event) -> None:
+        """Commit claims in transactions of their own, where the database can write both at the same time."""
+        while not self._writes_claims_too and (not stopping.is_set() or self._held or self._claimings):
+            await self._claims_pace.next_batch()
+            await self._commit(self._take_claims(), [], [])
 
     @property
-    def _is_plenty(self) -> bool:
-        results = len(self._plain) + self._staging.waiting + sum(len(group.finished) for group in self._groups)
-        results += len(self._keepings)
-        return results + sum(len(claiming.job_ids) for claiming in self._claimings) >= _PLENTY
+    def _writes_claims_too(self) -> bool:
+        return self._claims_pace is self._results_pace
 
-    def _note_plenty(self) -> None:
-        if self._is_plenty:
-            self._plenty.set()
+    def _take_claims(self) -> list[_Claiming]:
+        claimings, self._claimings = self._claimings, []
+        return claimings
+
+    def _results_waiting(self) -> int:
+        results = len(self._plain) + self._staging.waiting + sum(len(group.finished) for group in self._groups)
+        claims = self._claims_waiting() if self._writes_claims_too else 0
+        return results + len(self._keepings) + claims
+
+    def _claims_waiting(self) -> int:
+        return sum(len(claiming.job_ids) for claiming in self._claimings)
 
     @property
     def _has_room(self) -> bool:
@@ -196,8 +244,7 @@ class Committer:
 
     def _ready(self, group: Group) -> None:
         self._groups.append(group)
-        self._work.set()
-        self._note_plenty()
+        self._results_pace.wake()
 
     def _take(self) -> list[Group]:
         """Remove and return the results of the next batch."""
@@ -207,7 +254,7 @@ class Committer:
             self._staging.go_on()
         plain = take(self._plain)
         if self._groups or self._plain:
-            self._work.set()
+            self._results_pace.wake()
         return [*groups, Group(plain)] if plain else groups
 
     async def _commit(
@@ -338,7 +385,8 @@ class Committer:
             self._room.set()
         if not self._held:
             self._empty.set()
-            self._work.set()
+            self._results_pace.wake()
+            self._claims_pace.wake()
 
 
 def _resolve_kept(keepings: Sequence[_Keeping], *, is_kept: bool) -> None:
