@@ -18,6 +18,7 @@ from tidegate.storage.documents.export.columns import Type
 from tidegate.storage.documents.store import Moment
 from tidegate.storage.documents.sync.arrow import arrow_schema, arrow_table
 from tidegate.storage.documents.sync.destination import Address, SyncFailed
+from tidegate.storage.documents.sync.private_files import private_umask
 from tidegate.storage.documents.sync.statements import Declared, added_columns, quoted
 from tidegate.storage.documents.sync.table import COLLECTED_AT, FINGERPRINT, ID, Rows, SyncTable
 
@@ -47,7 +48,8 @@ class DuckdbFile:
         def connect() -> Any:
             if read_only and not address.path.exists():
                 return duckdb.connect()
-            return duckdb.connect(str(address.path), read_only=read_only)
+            with private_umask():
+                return duckdb.connect(str(address.path), read_only=read_only)
 
         with _errors(address.shown):
             return cls(await asyncio.to_thread(connect), address.shown)
@@ -83,7 +85,7 @@ class DuckdbTable:
         """Run blocking work in a thread, to its end also when the caller is cancelled: the connection is one."""
 
         def guarded() -> T:
-            with _errors(self._shown):
+            with _errors(self._shown), private_umask():  # the write-ahead log is another file
                 return work()
 
         running = asyncio.ensure_future(asyncio.to_thread(guarded))

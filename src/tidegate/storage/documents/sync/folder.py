@@ -2,7 +2,7 @@
 
 A file in which something changed is written again as a whole, from the new rows and the rows of the old file, and then
 renamed: a reader sees the old or the new file. What the next sync needs to know is in the file itself, so there is
-nothing that a crash could separate from it.
+nothing that a crash could separate from it. Files are private; a file that exists keeps its permissions.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Protocol
 
 from tidegate.storage.documents.store import Moment
 from tidegate.storage.documents.sync.destination import Address, Kind, SyncFailed
+from tidegate.storage.documents.sync.private_files import create_private_file, create_private_folder
 from tidegate.storage.documents.sync.table import Record, Rows, SyncTable
 
 _PARTIAL = ".tidegate-partial"
@@ -26,6 +27,7 @@ _REMEDIES = {
     errno.EROFS: "Name a folder that this user may write with --to",
     errno.ENOTDIR: "Name a folder with --to",
     errno.EEXIST: "Name a folder with --to",
+    errno.EFBIG: "Allow larger files (ulimit -f) and repeat the sync: it continues where it stopped",
     errno.ENOSPC: "Make room on the disk and repeat the sync: it continues where it stopped",
     errno.EDQUOT: "Make room on the disk and repeat the sync: it continues where it stopped",
 }
@@ -77,7 +79,7 @@ class SyncFolder:
         if read_only:
             return cls(address, folder, None)
         with _errors(address.shown):
-            folder.mkdir(parents=True, exist_ok=True)
+            create_private_folder(folder)
             lock = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,6 +136,7 @@ class FolderTable:
         self._moments: dict[datetime, Moment] = {}
         self._keeps_old = False
         self._writer: RowWriter | None = None
+        self._is_published = False
         self._ids = set[str]()
         """The rows that were written to the new file."""
 
@@ -169,6 +172,7 @@ class FolderTable:
             if not rows and self._path.exists():
                 return 0
             if self._writer is None:
+                create_private_file(self._partial, like=self._path)
                 self._writer = self._file.create(self._partial)
             self._writer.write(rows)
             self._ids |= rows.ids
@@ -181,7 +185,7 @@ class FolderTable:
 
     async def finish(self, *, full: bool) -> int:
         """See `Table.finish`."""
-        if self._writer is None and (full or not self._path.exists()):
+        if self._writer is None and not self._is_published and (full or not self._path.exists()):
             await self.write(Rows(self._table))  # a file without rows
         await asyncio.to_thread(self._publish)
         return 0
@@ -192,6 +196,7 @@ class FolderTable:
             with suppress(Exception):  # it may hold what the disk has no room for
                 self._writer.close()
             self._writer = None
+        with suppress(OSError):
             self._partial.unlink(missing_ok=True)
 
     def _publish_and_load(self) -> None:
@@ -210,6 +215,7 @@ class FolderTable:
             with self._partial.open("rb") as file:
                 os.fsync(file.fileno())
             self._partial.replace(self._path)
+            self._is_published = True
             if self._folder is not None:
                 os.fsync(self._folder)  # the name itself
         self._ids = set()

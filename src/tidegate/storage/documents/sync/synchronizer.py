@@ -23,6 +23,8 @@ from tidegate.storage.documents.sync.table import RowMaker, Rows, SyncTable
 
 _MOMENTS_AT_ONCE = 10_000
 _READ_AT_ONCE = 2_000
+_MOST_PASSES = 10
+"""Of a full sync, while documents change; rows without a document then stay until the next full sync."""
 _FEW = 100
 """Documents that are read and dropped rather than beginning another query."""
 _ROWS_AT_ONCE = 50_000
@@ -125,8 +127,8 @@ class _KindSync:
             written = await self._count()
         else:
             table = await self._destination.open_table(self._table, full=self._order.full)
-            written = await self._write(table)
-            removed = await table.finish(full=self._order.full)
+            written, is_certain = await self._write(table)
+            removed = await table.finish(full=self._order.full and is_certain)
         return TableReport(
             kind=self._kind,
             documents=documents,
@@ -143,11 +145,15 @@ class _KindSync:
         async with aclosing(self._differing(table)) as pages:
             return sum([each.documents async for lacking, _ in pages for run in lacking for each in run])
 
-    async def _write(self, table: Table) -> int:
-        """Both passes."""
-        writer = _TableWriter(table, self._maker)
+    async def _write(self, table: Table) -> tuple[int, bool]:
+        """Both passes. Returns how many rows were written, and whether a row without a fingerprint has no document.
+
+        A document that changes in a full sync may leave its former moment before that is read. Its row would be
+        removed, so a full sync reads what is lacking until nothing is.
+        """
+        writer, is_certain = _TableWriter(table, self._maker), False
         try:
-            others = await self._copy_lacking(table, writer)
+            others, _ = await self._copy_lacking(table, writer)
             await writer.flush()
             if others:
                 there = await table.moments(None, others[-1].at)
@@ -155,19 +161,25 @@ class _KindSync:
                 self._advance(sum(each.documents for each in others) - sum(each.documents for each in differing))
                 await self._copy([[each] for each in differing], writer)
                 await writer.flush()
+            for _ in range(_MOST_PASSES if self._order.full else 0):
+                _, is_certain = await self._copy_lacking(table, writer)
+                await writer.flush()
+                if is_certain:
+                    break
         finally:
             await writer.stop()
-        return writer.written
+        return writer.written, is_certain
 
-    async def _copy_lacking(self, table: Table, writer: "_TableWriter") -> list[Moment]:
-        """Copy what the destination lacks; returns the other moments that differ."""
-        others = list[Moment]()
+    async def _copy_lacking(self, table: Table, writer: "_TableWriter") -> tuple[list[Moment], bool]:
+        """Copy what the destination lacks. Returns the other moments that differ, and whether nothing was lacking."""
+        others, is_complete = list[Moment](), True
         async with aclosing(self._differing(table)) as pages:
             async for lacking, left in pages:
                 others += left
+                is_complete = is_complete and not lacking
                 await self._copy(lacking, writer)
                 await writer.settle()  # the destination does one thing at a time
-        return others
+        return others, is_complete
 
     async def _differing(self, table: Table) -> AsyncGenerator[tuple[list[list[Moment]], list[Moment]]]:
         """Page by page: runs of moments at which the destination lacks something, and the others that differ."""
