@@ -13,10 +13,10 @@ import msgspec
 import uvloop
 
 from bench.crawl import Given
-from tidegate.app import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.settings import Settings
+from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 
@@ -30,29 +30,29 @@ def settings_for(given: Given) -> Settings:
     return Settings(data_dir=folder, database_url=url, auto_migrate=True, crawl=crawl)
 
 
-async def crawl_all(collection: Collection, given: Given) -> None:
+async def crawl_all(crawl: OpenCrawl, given: Given) -> None:
     """Until the run has ended and every product is there."""
     options = CrawlOptions(url=given.url, keywords=given.keywords, pages=MOST_PAGES)
-    run_id = await collection.crawls.begin("bench", options)
-    async with collection.bulletin.watch([run_id]) as watch:
-        while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
+    run_id = await crawl.crawls.begin("bench", options)
+    async with crawl.cell.bulletin.watch([run_id]) as watch:
+        while (run := await crawl.cell.orchestrator.show(run_id)).status in ACTIVE_RUNS:
             await watch.news(within_s=0.05)
-    products = await collection.crawl.products.count(is_gone=False)
+    products = await crawl.products.count(is_gone=False)
     if run.status != RunState.COMPLETED or run.failed_jobs or products != given.products:
         raise RuntimeError(f"{products} products of {given.products}: {run}")
 
 
 async def main(given: Given) -> None:
-    async with open_collection(settings_for(given), needs_credential=False) as collection:
+    async with open_crawl(settings_for(given)) as crawl:
         if given.begins:
             for name, headers in given.identities.items():
-                await collection.crawl.identities.add(name, headers)
-        about = await collection.parts.valkey.execute("INFO", "server")
-        process = collection.process()
+                await crawl.identities.add(name, headers)
+        about = await crawl.cell.parts.valkey.execute("INFO", "server")
+        process = crawl.cell.process()
         running = asyncio.create_task(process.run())
         print(msgspec.json.encode({"valkey": about["process_id"]}).decode(), flush=True)
         if given.begins:
-            await crawl_all(collection, given)
+            await crawl_all(crawl, given)
             print("done", flush=True)
         await running
 

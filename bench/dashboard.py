@@ -19,8 +19,8 @@ from bench import large
 from bench.figures import Figure, Section
 from bench.large import PostgresWriter, SqliteWriter
 from bench.whole_site import open_site
-from tidegate.app import Collection, open_collection
 from tidegate.connections import open_database
+from tidegate.engine.source_cell import SourceCell
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.gate import Job
 from tidegate.settings import Settings
@@ -165,9 +165,8 @@ async def asked(settings: Settings, rounds: int = ROUNDS) -> Mapping[str, Sequen
 async def answering(settings: Settings) -> AsyncGenerator[str]:
     """A server at work; gives its address."""
     async with AsyncExitStack() as stack:
-        collection = await stack.enter_async_context(open_collection(settings, needs_credential=False))
-        await _let_jobs_wait(collection)
-        site, stopping = await open_site(stack, collection), asyncio.Event()
+        (site, collection), stopping = await open_site(stack, settings), asyncio.Event()
+        await _let_jobs_wait(collection.cell("github"))
         running = asyncio.create_task(site.services["http"].run(stopping))
         try:
             yield site.binding.url
@@ -176,7 +175,7 @@ async def answering(settings: Settings) -> AsyncGenerator[str]:
             await running
 
 
-async def _let_jobs_wait(collection: Collection) -> None:
+async def _let_jobs_wait(collection: SourceCell) -> None:
     """What would be at the gate."""
     gate = collection.parts.gate
     for number in range(large.CREDENTIALS):

@@ -22,7 +22,7 @@ from bench.browsers import TOPICS, Seen
 from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
 from bench.whole_site import open_site
-from tidegate.app import Collection, open_collection
+from tidegate.engine.collection import Collection
 from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
@@ -84,8 +84,7 @@ class _Bench:
 @asynccontextmanager
 async def _at_work(settings: Settings) -> AsyncGenerator[tuple[_Bench, int]]:
     async with AsyncExitStack() as stack:
-        collection = await stack.enter_async_context(open_collection(settings, needs_credential=False))
-        site = await open_site(stack, collection)
+        site, collection = await open_site(stack, settings)
         collector, bench = _collector(collection)
         process = build_process(
             collection.parts,

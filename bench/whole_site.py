@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from tidegate.app import Collection
+from tidegate.app.application import open_application
 from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
+from tidegate.engine.collection import Collection
 from tidegate.http import Binding
 from tidegate.http.channel import Seats
 from tidegate.runtime.service import Service
-from tidegate.system import find_system
+from tidegate.settings import Settings
+
+SYSTEMS = ("collection", "github", "crawl", "waiting_room", "campaigns")
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,11 @@ class Site:
     services: Mapping[str, Service]
 
 
-async def open_site(stack: AsyncExitStack, collection: Collection) -> Site:
-    """Whatever the settings of a deployment say of HTTP; `stack` closes it."""
-    parts, http = collection.parts, collection.parts.settings.http
-    binding, seats = stack.enter_context(Binding(http)), Seats(http.most_listeners)
-    others = [find_system(name).open(parts) for name in ("waiting_room", "campaigns")]
-    systems = [collection.opened(), *[await stack.enter_async_context(each) for each in others]]
-    dashboard = open_dashboard(parts, systems, seats)
-    service = serve_systems(parts, systems, binding, seats=seats, further=dashboard)
-    return Site(binding, {"http": service, "dashboard": dashboard})
+async def open_site(stack: AsyncExitStack, settings: Settings) -> tuple[Site, Collection]:
+    """A site as the settings of a deployment describe it, and its collection; `stack` closes both."""
+    application = await stack.enter_async_context(open_application(settings, SYSTEMS))
+    context, systems = application.context, list(application.systems.values())
+    binding, seats = stack.enter_context(Binding(settings.http)), Seats(settings.http.most_listeners)
+    dashboard = open_dashboard(context, systems, seats)
+    service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
+    return Site(binding, {"http": service, "dashboard": dashboard}), context.get(Collection)

@@ -31,13 +31,13 @@ from chaos.crawl_audit import Round, Truth, Verdict, World
 from chaos.crawl_trouble import Roughness, Trouble
 from chaos.progress import Stalled, until
 from chaos.servers import LosableValkey
-from tidegate.app import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.tables import collection_runs, job_executions
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
+from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES, Stage
 from tidegate.systems.crawl.tables import crawl_raws
@@ -88,10 +88,10 @@ class Campaign:
     """One run of it."""
 
     def __init__(
-        self, plan: CrawlPlan, market: MarketplaceSimulator, collection: Collection, tell: Tell, *, trouble: Trouble
+        self, plan: CrawlPlan, market: MarketplaceSimulator, crawl: OpenCrawl, tell: Tell, *, trouble: Trouble
     ) -> None:
         self._plan, self._market, self._tell, self._trouble = plan, market, tell, trouble
-        self._crawls, self._database, self._parts = collection.crawls, collection.parts.database, collection.parts
+        self._crawls, self._database, self._parts = crawl.crawls, crawl.cell.parts.database, crawl.cell.parts
         self._run_ids: list[int] = []
         self.verdict = Verdict(products=plan.products, hosts=plan.hosts)
 
@@ -229,17 +229,17 @@ async def conduct(plan: CrawlPlan, folder: Path, tell: Tell = lambda _: None) ->
             "collect": {"first_pause": 0.5, "max_attempts": 12},
             "upstream": {"read_timeout": 2, "private_hosts": ["127.0.0.1"]},
         }
-        opening = open_collection(Settings(**ours), needs_credential=False)
-        collection = await stack.enter_async_context(opening)
+        opening = open_crawl(Settings(**ours))
+        crawl = await stack.enter_async_context(opening)
         for identity in market.identities:
-            await collection.crawl.identities.add(identity.name, identity.headers)
-        await crawl_books.install(collection.parts.database)
+            await crawl.identities.add(identity.name, identity.headers)
+        await crawl_books.install(crawl.cell.parts.database)
         trouble = Trouble(
             plan.roughness, plan.seed, server, wire, settings={**ours, "valkey_url": f"redis://127.0.0.1:{wire.port}"}
         )
         stack.push_async_callback(trouble.stop)
         await trouble.start()
-        campaign = Campaign(plan, market, collection, tell, trouble=trouble)
+        campaign = Campaign(plan, market, crawl, tell, trouble=trouble)
         await campaign.run()
         verdict = campaign.verdict
         verdict.killed, verdict.failures = trouble.killed, trouble.failures

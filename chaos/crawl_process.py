@@ -7,10 +7,10 @@ from contextlib import suppress
 import msgspec
 import uvloop
 
-from tidegate.app import open_collection
 from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import configure
 from tidegate.settings import Settings
+from tidegate.systems.crawl.opening import open_crawl
 
 _AGAIN_S = 0.1
 
@@ -19,8 +19,8 @@ async def work(settings: Settings) -> None:
     """Crawl, and lead whenever it is our turn; one that begins while a server is away tries until it is back."""
     while True:
         with suppress(Unavailable):
-            async with open_collection(settings, needs_credential=False) as collection:
-                process = collection.process()
+            async with open_crawl(settings) as crawl:
+                process = crawl.cell.process()
                 print("there", flush=True)
                 await process.run(handle_signals=True)
                 return

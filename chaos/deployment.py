@@ -15,15 +15,16 @@ from chaos.fleet import Fleet, Nursery, Worker
 from chaos.github import WatchedGithub
 from chaos.orders import Order
 from chaos.worker import WORKING
-from tidegate.app import Collection, open_collection
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import SourceCell
 from tidegate.engine.tables import page_jobs
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.github import ESSENTIAL
 from tidegate.systems.github.kinds import DOCUMENTS, REPOSITORY, USER
+from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.settings import POOL, GithubSettings
 from tidegate_simulators.github import SimulatorConfig
 
@@ -46,7 +47,7 @@ class Servers(msgspec.Struct, frozen=True, kw_only=True):
 class Site:
     """What tests and campaigns do with a deployment."""
 
-    def __init__(self, github: WatchedGithub, collection: Collection, fleet: Fleet, order: Order) -> None:
+    def __init__(self, github: WatchedGithub, collection: SourceCell, fleet: Fleet, order: Order) -> None:
         self.github, self.collection, self.fleet = github, collection, fleet
         self.parts, self.documents = collection.parts, collection.documents.of("github")
         self.orchestrator = collection.orchestrator
@@ -163,10 +164,10 @@ async def open_site(
             "auto_migrate": False,
             **settings,
         }
-        opening = open_collection(Settings(**ours, auto_migrate=True), needs_credential=False)
+        opening = open_github(Settings(**ours, auto_migrate=True), needs_credential=False)
         collection = await stack.enter_async_context(opening)
         for name in github.world.operators():
-            await collection.credentials.add_token(github.token_of(name), owner=name, name=name, check=False)
+            await collection.book.add_token(github.token_of(name), owner=name, name=name, check=False)
         await audit.install(collection.parts.database)
         fleet = await stack.enter_async_context(Fleet(nursery))
         yield Site(github, collection, fleet, Order(settings=theirs))

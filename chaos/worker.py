@@ -9,12 +9,13 @@ import uvloop
 
 from chaos.orders import Order
 from chaos.points import die_at
-from tidegate.app import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine import job_results, staging
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import SourceCell
 from tidegate.primitives.gate import enqueue_intents
 from tidegate.runtime.supervisor import Supervisor
+from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.settings import POOL
 
 WORKING, LEADING, STOPPING = "working", "leading", "stopping"
@@ -40,7 +41,7 @@ def work(order: Order, *, lifeline: int, say: Say) -> int:
 
 async def _work(order: Order, lifeline: int, say: Say) -> int:
     asyncio.get_running_loop().add_reader(lifeline, os._exit, 1)
-    async with open_collection(order.effective_settings) as collection:
+    async with open_github(order.effective_settings) as collection:
         if order.begin:
             subject = Subject(user_id=order.begin, login=order.begin)
             await collection.orchestrator.begin("github", subject, pool=POOL)
@@ -62,7 +63,7 @@ class Announcement:
         self._say(STOPPING)
 
 
-def _announce_lead(collection: Collection, say: Say) -> None:
+def _announce_lead(collection: SourceCell, say: Say) -> None:
     """Recovery is a duty: it begins with the lead."""
     duty = collection.collector.duty
     begin = duty.run

@@ -17,7 +17,6 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
-from tidegate.app import Collection, open_collection
 from tidegate.cli.running import configure_log
 from tidegate.cli.wording import number
 from tidegate.core.telemetry.logs import LogSettings
@@ -27,11 +26,14 @@ from tidegate.engine.commands.screens import open_screen
 from tidegate.engine.commands.summary import result_lines, summarise
 from tidegate.engine.reports.progress import failures_of, unavailable_of
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import SourceCell
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore
 from tidegate.systems.github import GithubSettings
 from tidegate.systems.github.commands.stats_text import print_user
+from tidegate.systems.github.opening import open_github
+from tidegate.systems.github.statistics import Statistics
 from tidegate_simulators.github import (
     ESSENTIAL,
     GithubSimulator,
@@ -100,11 +102,11 @@ async def prove(simulator: GithubSimulator, documents: DocumentStore) -> bool:
 
 
 @asynccontextmanager
-async def collected(simulator: GithubSimulator, folder: Path) -> AsyncGenerator[Collection]:
+async def collected(simulator: GithubSimulator, folder: Path) -> AsyncGenerator[SourceCell]:
     """Collect every user into `folder` as `tidegate collect` does. Exits where something was not collected."""
-    async with open_collection(settings_for(folder, simulator), needs_credential=False) as collection:
+    async with open_github(settings_for(folder, simulator), needs_credential=False) as collection:
         for owner in simulator.world.operators():
-            await collection.credentials.add_token(simulator.token_of(owner), owner=owner, name=owner)
+            await collection.book.add_token(simulator.token_of(owner), owner=owner, name=owner)
         subjects = [Subject(user_id=login, login=login) for login in simulator.world.logins()]
         with open_screen(console, LOG, quiet=False) as screen:
             outcome = await collect_all(collection, subjects, screen)
@@ -128,7 +130,7 @@ async def main() -> None:
         collection = await stack.enter_async_context(collected(simulator, folder))
         if not await prove(simulator, collection.documents.of("github")):
             raise SystemExit("the demo's own proof failed")
-        if found := await collection.statistics.of_user(simulator.world.logins()[0]):
+        if found := await collection.parts.get(Statistics).of_user(simulator.world.logins()[0]):
             console.print("\n[bold]What tidegate stats shows of one of them[/]\n")
             print_user(console, found, datetime.now(UTC))
     console.print("\nThe same with the real one: GITHUB_TOKEN=... .venv/bin/tidegate collect LOGIN")

@@ -20,8 +20,8 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from tidegate.app import SourceCollection, open_sources
 from tidegate.core.telemetry import configure
+from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.items import read_items
 from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.tokens import Tokens
@@ -188,7 +188,7 @@ async def serve(shop: Bookshop) -> tuple[web.AppRunner, str]:
 LIMITS = CredentialLimits(concurrency=5, floor=0)
 
 
-async def visit(collection: SourceCollection, why: str) -> None:
+async def visit(collection: Collection, why: str) -> None:
     """Collect the shop once, and say what came of it."""
     [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
     books = collection.documents.of("bookshop")

@@ -28,11 +28,12 @@ from chaos.soak import judges
 from chaos.soak.deployment import Deployment, open_deployment, settings_of
 from chaos.soak.faults import Faults
 from chaos.soak.load import Api, Load
-from tidegate.app import Collection, open_collection
 from tidegate.core.telemetry.logs import configure
+from tidegate.engine.source_cell import SourceCell
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
+from tidegate.systems.github.opening import open_github
 
 _MEMORY_EVERY_S = 5.0
 _REPORT_EVERY_S = 30.0
@@ -88,7 +89,7 @@ async def soak(database: SqlName, minutes: float, seed: int, every_s: float, fol
         settings = settings_of(
             deployment.upstreams, deployment.valkey.url, deployment.database_url, deployment.folder / "data"
         )
-        opening = open_collection(Settings(**settings), needs_credential=False)
+        opening = open_github(Settings(**settings), needs_credential=False)
         collection = await stack.enter_async_context(opening)
         breaches = stalled or await _final_round(deployment, load)
         breaches += await _judge(collection, deployment, load, flushes)
@@ -140,7 +141,7 @@ async def _final_round(deployment: Deployment, load: Load) -> list[str]:
     return []
 
 
-async def _judge(collection: Collection, deployment: Deployment, load: Load, flushes: list[datetime]) -> list[str]:
+async def _judge(collection: SourceCell, deployment: Deployment, load: Load, flushes: list[datetime]) -> list[str]:
     return [
         *await judges.judge_collection(collection, deployment, load),
         *await judges.judge_crawl(collection, deployment),

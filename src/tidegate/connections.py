@@ -74,9 +74,18 @@ async def open_context(settings: Settings, *, before_migration: Preflight | None
 
 
 def build_context(
-    settings: Settings, valkey: Valkey, database: Database, *, shard: str = _SHARD, owner: str | None = None
+    settings: Settings,
+    valkey: Valkey,
+    database: Database,
+    *,
+    shard: str = _SHARD,
+    owner: str | None = None,
+    part_of: str = "",
 ) -> Context:
-    """The primitives, on connections that are open; `shard` names the unit of their keys."""
+    """The primitives, on connections that are open; `shard` names the unit of their keys.
+
+    `part_of` is what metrics and dead letters of its streams are prefixed with, where a process has several contexts.
+    """
     from tidegate.primitives.gate import Gate
     from tidegate.primitives.membership import Membership
     from tidegate.primitives.stream import Stream
@@ -84,9 +93,11 @@ def build_context(
 
     unit, owner = valkey.unit(shard), owner or new_owner()
     membership = Membership(valkey, unit, owner, settings=settings.membership)
-    jobs = Stream(valkey, unit, "jobs", settings.stream.model_copy(update={"max_deliveries": _UNLIMITED_DELIVERIES}))
-    alarms = Stream(valkey, unit, "alarms", settings.stream)
-    timers = Timers(valkey, unit, alarms.keys.stream, settings=settings.timers)
+    shown = {name: f"{part_of}.{name}" if part_of else name for name in ("jobs", "alarms", "timers")}
+    unlimited = settings.stream.model_copy(update={"max_deliveries": _UNLIMITED_DELIVERIES})
+    jobs = Stream(valkey, unit, "jobs", unlimited, shown_as=shown["jobs"])
+    alarms = Stream(valkey, unit, "alarms", settings.stream, shown_as=shown["alarms"])
+    timers = Timers(valkey, unit, alarms.keys.stream, settings=settings.timers, shown_as=shown["timers"])
     gate = Gate(
         valkey,
         unit,

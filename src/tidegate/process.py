@@ -50,7 +50,8 @@ def build_process(
     leading, running = dict[str, Service](), dict[str, Service]()
     for system in systems:
         leading |= system.duties()
-        running |= {**(system.workers() if works else {}), **system.services()}
+        workers = system.workers() if works else {}
+        running |= {**workers, **{name: each for name, each in system.services().items() if name not in workers}}
     leading |= duties or {}
     running |= services or {}
     relay = Relay(parts.database, handlers, only_handled=True)

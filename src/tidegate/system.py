@@ -198,7 +198,7 @@ class OpenSystem:
         return {}
 
     def services(self) -> Mapping[str, Service]:
-        """Services of every process that opens the system."""
+        """Services of every process that opens the system; a worker process has the one of `workers` with this name."""
         return {}
 
     def duties(self) -> Mapping[str, Service]:
@@ -254,6 +254,10 @@ class System:
     """Sections of the settings: name to `module:Class` of a frozen pydantic model with a default for every field."""
     commands: ClassVar[Mapping[str, Command]] = {}
     """Commands of `tidegate`: name to place and summary."""
+    sources: ClassVar[Mapping[str, str]] = {}
+    """Sources of runs: name to `module:Class` of a `SourcePlugin`."""
+    kind_names: ClassVar[str] = ""
+    """`module:name` of a mapping with what people call the kinds of jobs of its sources."""
     tables: ClassVar[str] = ""
     """`module:metadata` of a system in another distribution: its tables. Missing ones are created when the database is
     migrated; existing ones are never altered or dropped. Their names begin with the name of the system. Systems of this

@@ -179,7 +179,7 @@ async def test_a_system_that_cannot_be_loaded_is_reported_and_ends_no_other_comm
     code, listed = await tidegate(left_out, "--help")
     words = " ".join(listed.split())
     assert (code, "Create, start and stop campaigns" in words, reason in words) == (0, True, True), listed
-    assert "its command 'runs' cannot be used: tidegate itself has one of this name" in words, listed
+    assert "its command 'runs' cannot be used: the system collection has one of this name" in words, listed
     code, said = await tidegate(left_out, "spoil")
     assert (code, "No such command 'spoil'" in said, reason in said) == (2, True, True), said
     for command in ("settings --json", "campaign list --json", "runs list --json"):

@@ -12,12 +12,12 @@ from tests.cli.test_runs import begin, installation
 from tests.cli.views import run
 from tidegate.engine import runs
 from tidegate.engine.commands.run_text import run_lines
-from tidegate.engine.commands.summary import nobodies
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.reports.progress import Failure
 from tidegate.engine.tables import collection_runs
+from tidegate.settings import Settings
 from tidegate.storage.documents.export.exporter import ExportFailed
 from tidegate.storage.sql import Transaction
+from tidegate.systems.github.plugin import GithubPlugin
 
 
 def half_fail(tx: Transaction, run_id: int) -> None:
@@ -96,14 +96,9 @@ def test_wishes_are_told_in_the_words_of_the_command_line():
 
 
 def test_a_login_that_nobody_has_is_not_worth_another_try():
-    def failure(run_id: int, kind: str, resource: str, reason: str) -> Failure:
-        return Failure(run_id=run_id, job_id=run_id, kind=kind, resource=resource, reason=reason)
+    github = GithubPlugin(Settings())
 
-    assert nobodies(
-        [
-            failure(1, "USER_BASIC", "user:nobody", "404: Not Found"),
-            failure(2, "USER_BASIC", "user:octocat/repos", "404: Not Found"),
-            failure(3, "USER_EVENTS", "user:octocat", "404: Not Found"),
-            failure(4, "USER_BASIC", "user:octocat", "500: Server Error"),
-        ]
-    ) == {1}
+    assert github.is_missing_subject("USER_BASIC", "user:nobody", "404: Not Found")
+    assert not github.is_missing_subject("USER_BASIC", "user:octocat/repos", "404: Not Found")
+    assert not github.is_missing_subject("USER_EVENTS", "user:octocat", "404: Not Found")
+    assert not github.is_missing_subject("USER_BASIC", "user:octocat", "500: Server Error")

@@ -61,7 +61,7 @@ async def test_it_collects_and_the_second_time_spends_nothing(tmp_path: Path):
         assert (first.code, first.err, second.code, second.err) == (0, "", 0, "")
         one, two = json.loads(first.out), json.loads(second.out)
         assert [run["status"] for run in one["runs"]] == ["completed", "completed"]
-        assert one["documents"] == documents_of(sim)
+        assert one["documents"] == {"organization": 0, **documents_of(sim)}
         assert one["calls"] == sum(run["calls"] for run in one["runs"]) > 20
         assert {user["way"] for user in one["plan"]["users"]} == {"new"}
 

@@ -12,7 +12,6 @@ from sqlalchemy import select, update
 from tests.cli.batch import tidegate_each
 from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, patience
-from tidegate.app import open_collection
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.reports.progress import jobs_of
@@ -24,6 +23,7 @@ from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.storage.sql.schema import outbox_events
 from tidegate.systems.github import GithubSource
+from tidegate.systems.github.opening import open_github
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 AWAY = "redis://127.0.0.1:1"
@@ -200,7 +200,7 @@ async def test_what_is_tried_again_is_shown_with_the_reason(tmp_path: Path):
 @pytest.mark.full
 async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_computed_again(tmp_path: Path):
     settings = Settings(data_dir=tmp_path / "data")
-    async with open_collection(settings, needs_credential=False) as collection:
+    async with open_github(settings, needs_credential=False) as collection:
         database, process = collection.parts.database, collection.process()
         running = asyncio.create_task(process.run())
         run_id = await database.transaction(begin, "octocat")

@@ -1,6 +1,7 @@
 """What came of it, in words and as an exit code."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,11 +9,14 @@ import pytest
 from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.engine.commands.collecting import Outcome
 from tidegate.engine.commands.plan import Known, put_together
-from tidegate.engine.commands.summary import Summary, summarise, summary_lines
+from tidegate.engine.commands.summary import Summary, summarise
+from tidegate.engine.commands.summary import summary_lines as lines_for
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.history import Typical
 from tidegate.engine.reports.progress import Failure
 from tidegate.engine.runs import Run
+from tidegate.settings import Settings
+from tidegate.systems.github.plugin import GithubPlugin
 
 PLAN = put_together([], Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0)), [permits()], None, NOW)
 DONE = run(status=RunState.COMPLETED, succeeded_jobs=10, calls=10, unchanged_calls=7)
@@ -21,6 +25,10 @@ DONE = run(status=RunState.COMPLETED, succeeded_jobs=10, calls=10, unchanged_cal
 def summary(*runs: Run, was_interrupted: bool = False, failures: Any = (), **documents: int) -> Summary:
     outcome = Outcome(plan=PLAN, view=view(*runs), seconds=12.3, was_interrupted=was_interrupted)
     return summarise(outcome, documents, failures, "sqlite:////data/tidegate.db")
+
+
+def summary_lines(told: Summary) -> Iterator[str]:
+    return lines_for(told, GithubPlugin(Settings()))
 
 
 def test_the_exit_code_tells_complete_failed_and_interrupted_apart():

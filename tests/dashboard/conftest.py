@@ -19,4 +19,8 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator
 def is_at_work(told: Any) -> bool:
     """Whether somebody leads, and somebody takes jobs."""
     is_known = told["processes"] is not None and told["streams"] is not None  # else an answer came too late
-    return is_known and any(each["is_leader"] for each in told["processes"]) and bool(told["streams"][0]["consumers"])
+    return (
+        is_known
+        and any(each["is_leader"] for each in told["processes"])
+        and any(each["name"] == "github.jobs" and each["consumers"] for each in told["streams"])
+    )

@@ -107,7 +107,8 @@ async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(
     assert overview["leader"] == wired.served.collection.parts.owner
     assert overview["attention"][0]["text"] == "The database does not answer"
     assert machinery["outbox"] is None
-    assert [stream["name"] for stream in machinery["streams"]] == ["jobs", "alarms"]
+    named = [f"{part}{name}" for part in ("", "github.", "crawl.") for name in ("jobs", "alarms")]
+    assert [stream["name"] for stream in machinery["streams"]] == named
     assert unknown(crawl) == {"active", "pages", "raws", "hosts", "identities"}
     assert history["series"], "what was seen before is there"
 

@@ -8,8 +8,8 @@ import uvloop
 
 from tests.engine.conftest import LIMITS
 from tests.engine.process import Ready, RemoteShelfSource
-from tidegate.app import open_sources
 from tidegate.core.telemetry.logs import configure
+from tidegate.engine.collection import open_sources
 from tidegate.engine.tokens import Tokens
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings

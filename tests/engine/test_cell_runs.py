@@ -14,12 +14,10 @@ from tests.engine.shelf import ShelfUpstream
 from tests.engine.test_crash import serve
 from tests.servers.migrated import migrated_folder
 from tests.waiting import patience, until
-from tidegate.app import Collection, SourceCollection, open_sources
 from tidegate.app.application import Application, open_application
-from tidegate.app.cells import CellService
-from tidegate.app.opened_collection import OpenCollection
-from tidegate.app.source_system import OpenSources
 from tidegate.core.errors import NoCredential
+from tidegate.engine.cells import CellService
+from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.commands.runs import cancel_run, retry_runs
 from tidegate.engine.credentials import CredentialBook, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
@@ -27,6 +25,7 @@ from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.run_counters import ended_key, run_ended
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject
+from tidegate.engine.system import OpenCollection
 from tidegate.engine.tables import collection_runs
 from tidegate.http.channel import Seats
 from tidegate.http.dead_letters import DeadLetters
@@ -48,7 +47,7 @@ class Bookshop:
     """A process that knows the source `bookshop`, its upstream, and the settings of the deployment."""
 
     settings: Settings
-    collection: SourceCollection
+    collection: Collection
     upstream: ShelfUpstream
 
     async def begin(self) -> int:
@@ -78,7 +77,7 @@ async def open_bookshop(tmp_path: Path) -> AsyncGenerator[Bookshop]:
 
 
 @asynccontextmanager
-async def working(collection: SourceCollection | Application) -> AsyncGenerator[None]:
+async def working(collection: Collection | Application) -> AsyncGenerator[None]:
     process = collection.process()
     running = asyncio.create_task(process.run())
     try:
@@ -98,7 +97,7 @@ async def open_http(settings: Settings) -> AsyncGenerator[Collection]:
 
 
 def runs_desk(collection: Collection) -> Runs:
-    views = RunViews(collection.parts.database, collection.parts.gate, collection.credentials)
+    views = RunViews(collection)
     return Runs(collection, views, RunFeed(views.detail, collection.bulletin, Seats(1)))
 
 
@@ -232,10 +231,9 @@ async def test_a_run_whose_last_credential_is_gone_fails_with_the_advice_for_its
         assert await collection.cells[BOOKSHOP].parts.gate.lengths() == (0, 0)
 
 
-def sources_of(application: Application) -> SourceCollection:
-    opened = application.find(OpenSources)
+def sources_of(application: Application) -> Collection:
+    opened = application.find(OpenCollection)
     assert opened is not None
-    assert opened.collection is not None
     return opened.collection
 
 

@@ -13,8 +13,8 @@ from tests.engine.test_crash import ROOT, serve, start, until_all_complete
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_folder
 from tests.waiting import until
-from tidegate.app import SourceCollection, open_sources
-from tidegate.app.cells import why_waiting
+from tidegate.engine.cells import why_waiting
+from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
@@ -34,7 +34,7 @@ async def start_knowing(source: str, data_dir: Path, url: str) -> WarmProcess:
     return process
 
 
-async def collect_with_the_others(collection: SourceCollection, login: str) -> None:
+async def collect_with_the_others(collection: Collection, login: str) -> None:
     """A run of the source that the other process knows: when it is complete, that process led and read its jobs."""
     parts = collection.parts
     orchestrator = Orchestrator(parts.database, parts.gate, {"shelves": ShelfSource()})

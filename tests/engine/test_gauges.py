@@ -108,7 +108,7 @@ def make(embedded: Valkey, sqlite: Database, stream: Watched) -> Callable[[timed
     alarms = Stream(embedded, unit, "alarms")
     timers = Timers(embedded, unit, alarms.keys.stream)
     gate = Gate(embedded, unit, stream=stream.keys.stream, group="workers", wake=timers.keys.wake)
-    return lambda fresh_for: Gauges(sqlite, gate, timers, [stream, alarms], fresh_for=fresh_for)
+    return lambda fresh_for: Gauges(sqlite, [gate], [timers], [stream, alarms], fresh_for=fresh_for)
 
 
 def values(gauge: metrics.Gauge) -> list[float]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from examples.own_source import LIMITS, Bookshop, BookshopSource, serve
 
-from tidegate.app import SourceCollection, open_sources
+from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.tokens import Tokens
@@ -19,7 +19,7 @@ class RivalSource(BookshopSource):
     name = "rival"
 
 
-async def prices(collection: SourceCollection, source: str) -> set[int]:
+async def prices(collection: Collection, source: str) -> set[int]:
     return {found.body["price"] async for found in collection.documents.of(source).iterate("book")}
 
 

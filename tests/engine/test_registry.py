@@ -15,10 +15,10 @@ from tests.docs.pages import blocks_of
 from tests.engine.test_crash import until_all_complete
 from tests.servers.migrated import migrated_folder
 from tidegate.app import open_application
-from tidegate.app.source_system import OpenSources
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.registry import load_sources
 from tidegate.engine.source import Subject
+from tidegate.engine.system import OpenCollection
 from tidegate.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,8 @@ async def test_a_source_of_the_settings_is_collected_and_exported_by_commands(tm
         ended = await shell.tidegate(*arguments)
         assert ended[0] == 0, ended[1]
         printed += ended[1]
-    assert "corner: completed, 3 of 3 pages, 3 calls" in printed
+    assert "completed: 3 of 3 pages, 12 documents" in printed
+    assert "calls      3\n" in printed
     out = tmp_path / "books"
     (file,) = msgspec.json.decode((out / "manifest.json").read_bytes())["files"]
     assert (file["kind"], file["documents"]) == ("book", 12)
@@ -101,9 +102,8 @@ async def test_every_process_of_the_installation_works_on_a_source_of_the_settin
     monkeypatch.setenv("BOOKSHOP_TOKEN", Bookshop.TOKEN)
     settings = Settings(data_dir=await migrated_folder(tmp_path), sources=(BOOKSHOP,))
     async with open_application(settings, ["sources"]) as application:
-        sources = application.find(OpenSources)
+        sources = application.find(OpenCollection)
         assert sources is not None
-        assert sources.collection is not None
         run_id = await sources.collection.begin("bookshop", Subject(user_id="corner", login="corner"))
         async with application.process().running():
             await until_all_complete(application.context.database, [run_id])

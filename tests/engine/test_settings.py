@@ -11,9 +11,9 @@ from sqlalchemy import select
 from tests.engine.conftest import Library
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tests.engine.test_ways import ADMITTED, PATH, Secrets, claim_of
-from tidegate.app.sources import open_sources
 from tidegate.core.clock import ManualClock
 from tidegate.engine.calls import CallRoute, Calls
+from tidegate.engine.collection import open_sources
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings

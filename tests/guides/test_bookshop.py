@@ -10,8 +10,8 @@ import pytest
 from examples.own_source import BOOKS, LIMITS, Bookshop, BookshopSource, serve
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tidegate.app import SourceCollection, open_sources
 from tidegate.core.errors import NoCredential
+from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.progress import failures_of
 from tidegate.engine.runs import Run
@@ -90,7 +90,7 @@ def test_the_limit_is_read_from_the_headers():
 
 
 @asynccontextmanager
-async def opened(shop: Bookshop, folder: Path, token: str = Bookshop.TOKEN) -> AsyncGenerator[SourceCollection]:
+async def opened(shop: Bookshop, folder: Path, token: str = Bookshop.TOKEN) -> AsyncGenerator[Collection]:
     runner, url = await serve(shop)
     try:
         tokens = Tokens("bookshop", {"counter": token}, limits=LIMITS)
@@ -100,7 +100,7 @@ async def opened(shop: Bookshop, folder: Path, token: str = Bookshop.TOKEN) -> A
         await runner.cleanup()
 
 
-async def collect(collection: SourceCollection) -> Run:
+async def collect(collection: Collection) -> Run:
     [run] = await collection.collect("bookshop", [CORNER])
     return run
 

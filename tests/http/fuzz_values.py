@@ -29,6 +29,8 @@ FORMATS = {
     "title": ["", "Spring sale", "봄 세일"],
     "site": ["http://127.0.0.1:1", "https://shop.example"],
     "site-name": ["marketplace"],
+    "source-name": ["github"],
+    "kind-of-jobs": ["issues", "pulls", "essential", "all"],
     "keyword": ["lantern", "steel rope", "등대"],
     "user-name": ["ada", "user@example.com", "김 철수"],
 }

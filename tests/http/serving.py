@@ -15,9 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers.migrated import migrated_folder
 from tests.systems.github.deployment import CALM, LIMITS, SMALL
 from tests.waiting import look_again, patience
-from tidegate.app import Collection, open_collection
 from tidegate.app.serving import serve_systems
+from tidegate.connections import open_context
 from tidegate.dashboard import open_dashboard
+from tidegate.engine.collection import Collection
+from tidegate.engine.system import OpenCollection
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.http import Binding
 from tidegate.http.channel import Seats
@@ -27,6 +29,8 @@ from tidegate.settings import Settings
 from tidegate.system import Context, OpenSystem, find_system
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.opening import OpenGithub
+from tidegate.systems.github.plugin import GithubPlugin
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
 
 OVER = ("completed", "failed", "canceled")
@@ -185,23 +189,36 @@ async def served(
             crawl=crawl or CrawlSettings(),
         )
         given = sim.token_of(sim.world.operators()[0]) if has_token else None
-        collection = await stack.enter_async_context(open_collection(settings, token=given, needs_credential=False))
+        systems = await open_systems(stack, settings, token=given)
+        collection = systems[0].collection
         binding = stack.enter_context(Binding(http))
-        stop = await stack.enter_async_context(running(collection, http, binding, works=works, dashboard=dashboard))
+        stop = await stack.enter_async_context(running(systems, http, binding, works=works, dashboard=dashboard))
         session = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
         yield Served(Client(session, binding.url), collection, sim, stop)
 
 
 @asynccontextmanager
 async def running(
-    collection: Collection, http: HttpSettings, binding: Binding, *, works: bool, dashboard: bool = False
+    systems: "Systems", http: HttpSettings, binding: Binding, *, works: bool, dashboard: bool = False
 ) -> AsyncGenerator[Callable[[], None]]:
     """The process, from start to an orderly stop, which may be asked for before the end of the block."""
-    parts = collection.parts
+    parts = systems[0].collection.parts
     async with AsyncExitStack() as stack:
         others = [find_system(name).open(parts) for name in ("campaigns", "ranking", "snapshots", "waiting_room")]
-        systems = [collection.opened(), *[await stack.enter_async_context(each) for each in others]]
-        yield await stack.enter_async_context(_running(parts, systems, http, binding, works=works, dashboard=dashboard))
+        opened = [*systems, *[await stack.enter_async_context(each) for each in others]]
+        yield await stack.enter_async_context(_running(parts, opened, http, binding, works=works, dashboard=dashboard))
+
+
+Systems = tuple[OpenCollection, OpenGithub, OpenSystem]
+
+
+async def open_systems(stack: AsyncExitStack, settings: Settings, *, token: str | None = None) -> Systems:
+    """Collection, GitHub and the crawl, as an application opens them, but with a token of the test."""
+    context = await stack.enter_async_context(open_context(settings))
+    opened = await stack.enter_async_context(find_system("collection").open(context))
+    assert isinstance(opened, OpenCollection)
+    cell = await stack.enter_async_context(opened.collection.open_source(GithubPlugin(settings), token=token))
+    return opened, OpenGithub(cell), await stack.enter_async_context(find_system("crawl").open(context))
 
 
 @asynccontextmanager
@@ -212,7 +229,7 @@ async def _running(
     further = open_dashboard(parts, systems, seats) if dashboard else None
     service = serve_systems(parts, systems, binding, settings=http, seats=seats, further=further)
     services = {"http": service} if further is None else {"http": service, "dashboard": further}
-    process = build_process(parts, systems[:1], works=works, services=services)
+    process = build_process(parts, systems[:3], works=works, services=services)
     task = asyncio.create_task(process.run())
     asked = asyncio.Event()
 

@@ -185,7 +185,7 @@ def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
     )
     bare = Banner(role="work", version="1", pid=1, url=None, needs_key=False, database="d", server="s", credentials=[])
     assert "answers at" not in greeting(WORK, bare)
-    assert "none yet: set GITHUB_TOKEN" in greeting(WORK, bare)
+    assert "none yet: store one with `tidegate credentials add`" in greeting(WORK, bare)
 
 
 def test_people_are_told_how_it_ended():

@@ -195,8 +195,7 @@ class Reading:
 @pytest_asyncio.fixture(loop_scope="module")
 async def reading(deployment: Served) -> Reading:
     ended = await deployment.collect(deployment.logins[6], include=["USER_BASIC"])
-    parts = deployment.collection.parts
-    views = RunViews(parts.database, parts.gate, deployment.collection.credentials)
+    views = RunViews(deployment.collection)
     reading = Reading(await views.detail(ended["id"]))
     reading.move(status=RunState.RUNNING, succeeded_jobs=0)
     return reading

@@ -217,7 +217,7 @@ async def test_a_defect_is_told_by_an_id_that_the_log_has_too_and_by_nothing_els
     def break_down(*_: object) -> None:
         raise RuntimeError(f"at line 7 with {SECRET}")
 
-    monkeypatch.setattr(deployment.collection.orchestrator, "cancel", break_down)
+    monkeypatch.setattr(deployment.collection.cell("github").orchestrator, "cancel", break_down)
     run = await deployment.collect("nobody-at-all")
 
     with log_lines() as lines:

@@ -22,7 +22,7 @@ async def test_every_question_is_answered_under_its_own_address(tmp_path: Path):
     async with unattended(tmp_path) as server:
         client, database = server.client, server.database
         await database.transaction(fill)
-        await server.gate.enqueue([Job(job=f"j{n}", pool="crawl", run="7") for n in range(3)])
+        await server.collection.gate_of("crawl").enqueue([Job(job=f"j{n}", pool="crawl", run="7") for n in range(3)])
         since = database.clock.now() - timedelta(days=1)
 
         for path, report in {

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.http.serving import Client
+from tests.http.serving import Client, open_systems
 from tests.servers.migrated import migrated_folder
-from tidegate.app import Collection, open_collection
 from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
+from tidegate.engine.collection import Collection
 from tidegate.http import Binding
 from tidegate.http.channel import Seats
 from tidegate.http.settings import HttpSettings
@@ -35,7 +35,7 @@ class Unattended:
 
     @property
     def gate(self) -> Gate:
-        return self.collection.parts.gate
+        return self.collection.cell("github").parts.gate
 
 
 @asynccontextmanager
@@ -43,10 +43,11 @@ async def unattended(folder: Path) -> AsyncGenerator[Unattended]:
     """It answers what `tidegate serve` does, on embedded parts in `folder`."""
     settings = Settings(data_dir=await migrated_folder(folder), http=HttpSettings(port=0))
     async with AsyncExitStack() as stack:
-        collection = await stack.enter_async_context(open_collection(settings, needs_credential=False))
+        opened = await open_systems(stack, settings)
+        collection = opened[0].collection
         parts, seats = collection.parts, Seats(settings.http.most_listeners)
         others = [find_system(name).open(parts) for name in ("waiting_room", "campaigns")]
-        systems = [collection.opened(), *[await stack.enter_async_context(each) for each in others]]
+        systems = [*opened, *[await stack.enter_async_context(each) for each in others]]
         further = open_dashboard(parts, systems, seats)
         binding = stack.enter_context(Binding(settings.http))
         service = serve_systems(parts, systems, binding, seats=seats, further=further)

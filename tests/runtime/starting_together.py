@@ -10,11 +10,11 @@ import os
 import sys
 
 from tests.waiting import look_again
-from tidegate.app import open_collection
 from tidegate.core.errors import TidegateError
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
 from tidegate.settings import Settings
+from tidegate.systems.github.opening import open_github
 
 
 async def released(step: str) -> None:
@@ -24,13 +24,13 @@ async def released(step: str) -> None:
 
 async def main(login: str) -> None:
     await released("loaded")
-    async with open_collection(Settings.load(), token=os.environ["GITHUB_TOKEN"]) as collection:
+    async with open_github(Settings.load(), token=os.environ["GITHUB_TOKEN"]) as collection:
         await released("opened")
         process = collection.process()
         running = asyncio.create_task(process.run())
-        known = await collection.credentials.list()
+        known = await collection.book.list()
         try:
-            has_token = await collection.credentials.secret_of(known[0].allowance) == os.environ["GITHUB_TOKEN"]
+            has_token = await collection.book.secret_of(known[0].allowance) == os.environ["GITHUB_TOKEN"]
         except TidegateError:
             has_token = False
         subject = Subject(user_id=login, login=login)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from tidegate.app.preflight import check_before_migration
 from tidegate.app.tables import create_system_tables, require_system_tables
 from tidegate.connections import open_context
+from tidegate.engine.preflight import check_before_migration
 from tidegate.process import build_process
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor

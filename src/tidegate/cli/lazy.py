@@ -70,6 +70,8 @@ def lazy_group(
                 self._add({cmd_name: found})
             command = super().get_command(ctx, cmd_name)
             if command is None:
+                if everything is not None:
+                    self._add(everything())  # for the suggestion of a similar name
                 for system, reason in problems().items():
                     typer.echo(f"{system}: {reason}", err=True)
             return command

@@ -9,9 +9,8 @@ import msgspec
 from tidegate.dashboard.dead_letters import DeadCount
 from tidegate.dashboard.processes import ProcessList
 from tidegate.dashboard.waiting_jobs import RESTING, PoolWait
-from tidegate.engine.credentials import Credential, State
+from tidegate.engine.credentials import Credential, State, how_to_get_one, token_variable
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
-from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
 Severity = Literal["critical", "warning", "info"]
 _ORDER: Sequence[Severity] = ("critical", "warning", "info")
@@ -57,10 +56,10 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     """The latest, `MOST_FAILED` at most."""
     waits: Sequence[PoolWait] | None
     credentials: Sequence[Credential] | None
-    audience: str
-    """The address that credentials are for."""
-    late_token: str | None
-    """Why the token of the environment is not in use yet; None where nothing waits for it."""
+    audiences: Mapping[str, str]
+    """The address that credentials are for, by source."""
+    awaited_tokens: Mapping[str, str]
+    """Why the token of the environment is not in use yet, by source."""
     dead: Sequence[DeadCount]
     open_breakers: Sequence[str]
 
@@ -123,16 +122,20 @@ def _credentials(credentials: Sequence[Credential]) -> Iterator[Attention]:
 
 def _unserved(state: DeploymentState) -> Iterator[Attention]:
     """Without a valid credential nothing can be collected, though nothing has failed yet."""
-    if state.late_token is not None:
-        text = f"{VARIABLE} is not in use yet: {state.late_token}"
+    for source, reason in state.awaited_tokens.items():
+        text = f"{token_variable(source)} is not in use yet: {reason}"
         yield Attention(severity="warning", text=text, link="#/credentials")
-    elif state.credentials is not None and not any(_may_call(each, state.audience) for each in state.credentials):
-        text = f"There is no valid credential for {state.audience}, so nothing can be collected: {HOW_TO_GET_ONE}"
-        yield Attention(severity="info", text=text, link="#/credentials")
+    known = state.credentials
+    for source, audience in state.audiences.items():
+        if source in state.awaited_tokens or known is None:
+            continue
+        if not any(_may_call(each, source, audience) for each in known):
+            text = f"There is no valid credential for {audience}, so nothing can be collected: {how_to_get_one(source)}"
+            yield Attention(severity="info", text=text, link="#/credentials")
 
 
-def _may_call(credential: Credential, audience: str) -> bool:
-    return credential.state is State.VALID and credential.audience == audience
+def _may_call(credential: Credential, source: str, audience: str) -> bool:
+    return credential.state is State.VALID and credential.source == source and credential.audience == audience
 
 
 def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:

@@ -6,11 +6,10 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate.app import Collection
-from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.engine.collection import Collection
+from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.storage.sql import outbox
 from tidegate.system import DeadLetterCount, OpenSystem
-from tidegate.systems.crawl.raw_states import RawState
 
 _MOST_NAMED = 20
 
@@ -49,7 +48,7 @@ class DeadReader:
     """Counts."""
 
     def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
-        self._parts, self._raws = collection.parts, collection.crawl.raws
+        self._parts, self._streams = collection.parts, collection.streams
         self._of_systems = [each for system in systems for each in system.dead_letters()]
 
     async def read(self) -> DeadOverview:
@@ -60,7 +59,7 @@ class DeadReader:
 
     async def counts(self, reads: PartialReads) -> list[DeadCount]:
         """The same, as a part of something larger; what is unknown is a part called `dead/` and its kind."""
-        asked = [self._events(reads), self._messages(reads), self._crawl(reads)]
+        asked = [self._events(reads), self._messages(reads)]
         asked += [self._of_system(reads, each) for each in self._of_systems]
         return list(await asyncio.gather(*asked))
 
@@ -69,12 +68,11 @@ class DeadReader:
         return _count("events", None if depth is None else depth.dead)
 
     async def _messages(self, reads: PartialReads) -> DeadCount:
-        streams = (self._parts.jobs, self._parts.alarms)
-        asked = asyncio.gather(*(stream.dead_letters.count() for stream in streams))
+        asked = asyncio.gather(*(stream.dead_letters.count() for stream in self._streams))
         found = await reads.read(VALKEY, asked, "dead/messages")
         if found is None:
             return _count("messages", None)
-        named = zip(streams, found, strict=True)
+        named = zip(self._streams, found, strict=True)
         return _count("messages", sum(found), [DeadPart(name=each.name, count=n) for each, n in named if n])
 
     async def _of_system(self, reads: PartialReads, counted: DeadLetterCount) -> DeadCount:
@@ -84,10 +82,6 @@ class DeadReader:
         most = sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_MOST_NAMED]
         parts = [DeadPart(name=name, count=n) for name, n in most if name]
         return _count(counted.kind, sum(found.values()), parts, label=counted.label)
-
-    async def _crawl(self, reads: PartialReads) -> DeadCount:
-        found = await reads.read(DATABASE, self._raws.counts([RawState.FAILED]), "dead/crawl")
-        return _count("crawl", None if found is None else found[RawState.FAILED], label="the crawl")
 
 
 def _count(kind: str, count: int | None, parts: Sequence[DeadPart] = (), *, label: str | None = None) -> DeadCount:

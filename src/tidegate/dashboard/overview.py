@@ -8,20 +8,19 @@ from typing import Literal
 import msgspec
 
 from tidegate import __version__
-from tidegate.app import Collection
 from tidegate.dashboard.attention import MOST_FAILED, Attention, DeploymentState, find_attention
 from tidegate.dashboard.dead_letters import DeadCount, DeadReader
-from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.dashboard.processes import ProcessList, ProcessReader
 from tidegate.dashboard.waiting_jobs import PoolWait, pool_waits
+from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports import overview
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import CircuitBreakerState
+from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.storage.sql import Transaction
-from tidegate.systems.github.settings import GithubSettings
 from tidegate.systems.snapshots.service import Snapshots
 
 _MOST_ACTIVE = 20
@@ -79,15 +78,15 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewReader:
-    """PartialReads at everything at once."""
+    """Reads the overview. What cannot be read in time is null in it."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None, dead: DeadReader) -> None:
-        self._parts, self._dead, self._late_token = collection.parts, dead, collection.late_token
-        self._processes_reader = ProcessReader(self._parts)
+        self._collection, self._parts, self._dead = collection, collection.parts, dead
+        self._processes_reader = ProcessReader(self._parts, collection.job_streams)
         self._breakers = {each.name: each for each in (snapshots.breakers if snapshots is not None else ())}
 
     async def read(self) -> Overview:
-        """As things stand now."""
+        """The current state."""
         reads, database = PartialReads(), self._parts.database
         (work, waits), processes, dead = await asyncio.gather(
             self._work(reads),
@@ -95,7 +94,7 @@ class OverviewReader:
             self._dead.counts(reads),
         )
         servers = [self._database_view(work), self._valkey_view(processes)]
-        late = self._late_token
+        cells = self._collection.cells.values()
         state = DeploymentState(
             now=database.clock.now(),
             away=[server.name for server in servers if not server.is_up],
@@ -105,8 +104,12 @@ class OverviewReader:
             failed=[] if work is None else work.failed,
             waits=waits,
             credentials=None if work is None else work.credentials,
-            audience=self._parts.settings.section(GithubSettings).api_url,
-            late_token=None if late is None or not late.is_awaited else late.reason,
+            audiences={cell.plugin.name: cell.stored.audience for cell in cells if cell.stored is not None},
+            awaited_tokens={
+                cell.plugin.name: cell.token.reason
+                for cell in cells
+                if cell.token is not None and cell.token.is_awaited
+            },
             dead=dead,
             open_breakers=[
                 each.name for each in self._breakers.values() if each.state is not CircuitBreakerState.CLOSED
@@ -135,8 +138,9 @@ class OverviewReader:
         )
         if work is None:
             return None, None
-        gate, now = self._parts.gate, self._parts.database.clock.now()
-        statuses = await reads.read(VALKEY, asyncio.gather(*(gate.status(pool) for pool in work.pools)), "waits")
+        now = self._parts.database.clock.now()
+        asked = asyncio.gather(*(self._collection.status(pool) for pool in work.pools))
+        statuses = await reads.read(VALKEY, asked, "waits")
         if statuses is None:
             return work, None
         return work, pool_waits(dict(zip(work.pools, statuses, strict=True)), work.credentials, now)

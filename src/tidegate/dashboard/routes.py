@@ -8,7 +8,6 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.dashboard.crawling import CrawlOverview
 from tidegate.dashboard.dead_letters import DeadOverview
 from tidegate.dashboard.files import TAG, Files
 from tidegate.dashboard.history import HistoryView
@@ -54,7 +53,6 @@ class DashboardRoutes:
             route("GET", "/v1/overview", self.show_overview, TAG),
             route("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
             route("GET", "/v1/machinery", self.show_machinery, TAG),
-            route("GET", "/v1/crawl/overview", self.show_crawl_overview, TAG),
             route("GET", "/v1/history", self.show_history, TAG),
             route(
                 "GET",
@@ -86,10 +84,6 @@ class DashboardRoutes:
     async def show_machinery(self) -> RuntimeStatus | HttpResponse:
         """Show what carries the work: streams, timers, the gate, the outbox, processes and breakers."""
         return await self._answer(TopicName.MACHINERY)
-
-    async def show_crawl_overview(self) -> CrawlOverview | HttpResponse:
-        """Show the crawl at a glance: what is crawled, what became of the pages, which hosts and identities rest."""
-        return await self._answer(TopicName.CRAWL)
 
     async def show_history(self, query: SeriesFilter) -> HistoryView:
         """Show what some figures were lately; without `series`, which figures there are.

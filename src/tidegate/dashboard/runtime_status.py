@@ -6,13 +6,13 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate.app import Collection
-from tidegate.dashboard.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.dashboard.processes import ProcessReader, ProcessView
+from tidegate.engine.collection import Collection
 from tidegate.engine.reports.overview import busy_pools
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
+from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import Depth
 from tidegate.systems.snapshots.service import Snapshots
@@ -107,18 +107,19 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeStatusReader:
-    """PartialReads at it."""
+    """Reads the status. What cannot be read in time is null in it."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None) -> None:
-        self._parts, self._processes_reader = collection.parts, ProcessReader(collection.parts)
+        self._collection, self._parts = collection, collection.parts
+        self._processes_reader = ProcessReader(collection.parts, collection.job_streams)
         self.streams: Sequence[Stream] = [
-            *(self._parts.jobs, self._parts.alarms),
+            *collection.streams,
             *(snapshots.recoverable if snapshots is not None else ()),
         ]
         self._breakers: Sequence[CircuitBreaker] = () if snapshots is None else snapshots.breakers
 
     async def read(self) -> RuntimeStatus:
-        """As it stands now."""
+        """The current state."""
         reads, database = PartialReads(), self._parts.database
         streams, timers, gate, depth, processes = await asyncio.gather(
             reads.read(VALKEY, self._streams(), "streams"),
@@ -142,20 +143,27 @@ class RuntimeStatusReader:
         return list(await asyncio.gather(*(_stream(stream) for stream in self.streams)))
 
     async def _timers(self) -> list[TimersView]:
-        alarms, (_, planned) = await asyncio.gather(self._parts.timers.status(), self._parts.gate.lengths())
-        return [
-            TimersView(name="alarms", count=alarms.count, next_at=alarms.earliest),
-            TimersView(name="gate", count=planned, next_at=None),
-        ]
+        found: list[TimersView] = []
+        for name, parts in self._collection.contexts.items():
+            alarms, (_, planned) = await asyncio.gather(parts.timers.status(), parts.gate.lengths())
+            part = f"{name}." if name else ""
+            found += [
+                TimersView(name=f"{part}alarms", count=alarms.count, next_at=alarms.earliest),
+                TimersView(name=f"{part}gate", count=planned, next_at=None),
+            ]
+        return found
 
     async def _gate(self) -> GateView:
         pools = await self._parts.database.read(_pools)
-        asked = asyncio.gather(*(self._parts.gate.status(pool) for pool in pools))
-        census, statuses = await asyncio.gather(self._parts.gate.census(), asked)
+        gates = [parts.gate for parts in self._collection.contexts.values()]
+        censuses, statuses = await asyncio.gather(
+            asyncio.gather(*(gate.census() for gate in gates)),
+            asyncio.gather(*(self._collection.status(pool) for pool in pools)),
+        )
         return GateView(
-            waiting=census.waiting,
-            planned=census.planned,
-            blocked=census.blocked,
+            waiting=sum(census.waiting for census in censuses),
+            planned=sum(census.planned for census in censuses),
+            blocked=sum(census.blocked for census in censuses),
             pools=[_pool(pool, status) for pool, status in zip(pools, statuses, strict=True)],
         )
 

@@ -10,20 +10,19 @@ from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
-from tidegate.app import Collection as Installation
 from tidegate.core.clock import monotonic_ms
 from tidegate.dashboard.history import History, Sample
 from tidegate.dashboard.job_rates import JobRateMeter
-from tidegate.dashboard.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads
+from tidegate.engine.collection import Collection as Installation
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports import gauges
 from tidegate.engine.reports.overview import Ended, ended_of
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
+from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads
 from tidegate.runtime.waiting import first_of, occurs
 from tidegate.storage.sql import Transaction, outbox
-from tidegate.systems.github.settings import POOL
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 
@@ -45,6 +44,7 @@ class Sampler:
         snapshots: Snapshots | None = None,
         gap: timedelta = GAP,
     ) -> None:
+        self._installation = installation
         self._parts, self._bulletin = installation.parts, installation.bulletin
         self._streams, self._history, self._gap = streams, history, gap
         self._snapshots = snapshots
@@ -118,11 +118,13 @@ class Sampler:
         }
 
     async def _machinery(self) -> dict[str, Sample]:
-        (waiting, planned), alarms = await asyncio.gather(self._parts.gate.lengths(), self._parts.timers.status())
+        contexts = self._installation.contexts.values()
+        lengths = await asyncio.gather(*(parts.gate.lengths() for parts in contexts))
+        alarms = await asyncio.gather(*(parts.timers.status() for parts in contexts))
         found = {
-            "jobs/waiting": Sample(waiting, "jobs"),
-            "timers/gate": Sample(planned, "timers"),
-            "timers/alarms": Sample(alarms.count, "timers"),
+            "jobs/waiting": Sample(sum(waiting for waiting, _ in lengths), "jobs"),
+            "timers/gate": Sample(sum(planned for _, planned in lengths), "timers"),
+            "timers/alarms": Sample(sum(each.count for each in alarms), "timers"),
         }
         for stream in self._streams:
             status = await stream.status()
@@ -132,10 +134,10 @@ class Sampler:
 
     async def _quotas(self) -> dict[str, Sample]:
         known = [stored.credential for stored in await self._parts.database.read(everything)]
-        pools = sorted({POOL, *(each.pool for each in known)})[:_MOST_POOLS]
+        pools = sorted({*self._installation.pools, *(each.pool for each in known)})[:_MOST_POOLS]
         found: dict[str, Sample] = {}
         for pool in pools:
-            for one in (await self._parts.gate.status(pool)).credentials:
+            for one in (await self._installation.status(pool)).credentials:
                 found |= _left(one, known)
         return found
 

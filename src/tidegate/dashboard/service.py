@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from litestar.handlers import HTTPRouteHandler
 
-from tidegate.app.opened_collection import OpenCollection
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.routes import DashboardRoutes
 from tidegate.dashboard.topics import Readers
+from tidegate.engine.system import OpenCollection
 from tidegate.http.channel import Seats
 from tidegate.system import Context, OpenSystem
 from tidegate.systems.snapshots.service import OpenSnapshots

@@ -6,13 +6,12 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.app import Collection
-from tidegate.dashboard.crawling import CrawlReader
 from tidegate.dashboard.dead_letters import DeadReader
 from tidegate.dashboard.history import History, HistoryView
 from tidegate.dashboard.overview import OverviewReader
 from tidegate.dashboard.runtime_status import RuntimeStatusReader
 from tidegate.dashboard.sampler import GAP, Sampler
+from tidegate.engine.collection import Collection
 from tidegate.http.quotas import PoolFilter, Quotas
 from tidegate.http.runs import RunFilter, run_page
 from tidegate.system import OpenSystem, Topic
@@ -26,7 +25,6 @@ class TopicName(StrEnum):
     MACHINERY = "machinery"  # /v1/machinery
     QUOTAS = "quotas"  # /v1/quotas
     RUNS = "runs"  # /v1/runs
-    CRAWL = "crawl"  # /v1/crawl/overview
     DEAD = "dead"  # /v1/overview/dead
     HISTORY = "history"  # /v1/history, the newest points
 
@@ -46,7 +44,6 @@ class Readers:
         self.dead = DeadReader(collection, systems)
         self.overview = OverviewReader(collection, snapshots, self.dead)
         self.machinery = RuntimeStatusReader(collection, snapshots)
-        self.crawl = CrawlReader(collection)
         self.history = History()
         self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)
         self._quotas = Quotas(collection)
@@ -61,7 +58,6 @@ class Readers:
         yield Topic(TopicName.MACHINERY, self.machinery.read)
         yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
         yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
-        yield Topic(TopicName.CRAWL, self.crawl.read, heeds_runs=True)
         yield Topic(TopicName.DEAD, self.dead.read)
         for system in self._systems:
             yield from system.topics()

@@ -6,14 +6,12 @@ itself.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import entry_points
-from typing import Any
 
-from tidegate.core.errors import InvalidArgument, InvalidSettings
-from tidegate.engine.source import Source, Subject
+from tidegate.core.errors import InvalidSettings
+from tidegate.engine.source import Source
 from tidegate.runtime.loading import load_part
-from tidegate.storage.documents.export.columns import Column
 
 GROUP = "tidegate.sources"
 _VARIABLE = "TIDEGATE_SOURCES"
@@ -38,26 +36,6 @@ def load_sources(places: Sequence[str], *, taken: Collection[str] = ()) -> dict[
             raise InvalidSettings(f"{_VARIABLE}: {place}: another source is called {source.name!r}")
         found[source.name] = source
     return found
-
-
-def require_known(sources: Mapping[str, Source], name: str, *, others: Collection[str] = ()) -> Source:
-    """The source of this name; raises `InvalidArgument` with the names of all known sources, `others` included."""
-    if name not in sources:
-        known = ", ".join(sorted({*sources, *others}))
-        raise InvalidArgument("source", name, f"must be one of {known}. Sources of your own stand in {_VARIABLE}")
-    return sources[name]
-
-
-def subject_of(source: Source, text: str) -> Subject:
-    """The subject that a person means by `text`: what the source's own `subject` says, else the text itself."""
-    read: Any = getattr(source, "subject", None)
-    return Subject(user_id=text, login=text) if read is None else read(text)
-
-
-def columns_of(source: Source) -> Mapping[str, Sequence[Column]]:
-    """The columns that a source declares for its kinds of documents, in its attribute `columns`."""
-    columns: Mapping[str, Sequence[Column]] = getattr(source, "columns", {})
-    return columns
 
 
 def _is_made(found: object) -> bool:

@@ -1,4 +1,4 @@
-"""How often a job is tried, and how long it waits in between."""
+"""The default source, how often a job is tried, and how long it waits in between."""
 
 from datetime import timedelta
 from typing import Annotated, Self
@@ -12,8 +12,11 @@ _Pause = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=7
 
 
 class CollectSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How often a job is tried, and how long it waits in between."""
+    """The default source, how often a job is tried, and how long it waits in between."""
 
+    source: str = Field(default="github", pattern=r"^[a-z][a-z0-9_-]{0,39}$")
+    """The source that commands and requests mean when they name none. Its jobs reach the workers by
+    `aws.task_queue_url` when that is set."""
     max_attempts: int = Field(default=5, ge=1, le=1000)
     """How often a job is tried after failed calls and dead workers. A try that the upstream postponed is not counted.
     It applies to runs that begin from now on."""

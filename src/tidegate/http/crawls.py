@@ -10,7 +10,6 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules.store import Schedule
@@ -19,6 +18,7 @@ from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
 from tidegate.http.views import Limit
 from tidegate.systems.crawl.hosts import Host
+from tidegate.systems.crawl.opening import OpenCrawl
 from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.tables import LONGEST_HOST, LONGEST_SITE
 from tidegate.systems.crawl.targets import MOST_KEYWORDS, MOST_PAGES, CrawlOptions
@@ -120,9 +120,9 @@ class CrawledHosts(msgspec.Struct, frozen=True, kw_only=True):
 class CrawlDesk:
     """The handlers."""
 
-    def __init__(self, collection: Collection) -> None:
-        self._crawls, self._schedules = collection.crawls, collection.schedules
-        self._orchestrator, self._hosts = collection.orchestrator, collection.crawl.identities.hosts
+    def __init__(self, crawl: OpenCrawl) -> None:
+        self._crawls, self._schedules = crawl.crawls, crawl.cell.schedules
+        self._orchestrator, self._hosts = crawl.cell.orchestrator, crawl.identities.hosts
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with crawls."""

@@ -9,8 +9,8 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
-from tidegate.engine.credentials import Credential, CredentialCheck
+from tidegate.engine.collection import Collection
+from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck
 from tidegate.http.dispatch import Given
 from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble
@@ -69,7 +69,11 @@ class Credentials:
     """The handlers."""
 
     def __init__(self, collection: Collection) -> None:
-        self._book = collection.credentials
+        self._collection = collection
+
+    @property
+    def _book(self) -> CredentialBook:
+        return self._collection.book()
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with credentials."""

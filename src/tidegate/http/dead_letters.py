@@ -14,9 +14,9 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
+from tidegate.engine.collection import Collection
 from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
@@ -28,7 +28,7 @@ from tidegate.storage.sql.outbox import StoredEvent
 TAG = "dead letters"
 _OUTBOX = "outbox"
 
-_EVENT_ID, _MESSAGE_ID = r"outbox-[1-9][0-9]{0,17}", r"(jobs|alarms)-[0-9]{1,18}-[0-9]{1,18}"
+_EVENT_ID, _MESSAGE_ID = r"outbox-[1-9][0-9]{0,17}", r"([a-z][a-z0-9_]{0,39}[.])?(jobs|alarms)-[0-9]{1,18}-[0-9]{1,18}"
 LetterId = Annotated[str, Meta(pattern=rf"^({_EVENT_ID}|{_MESSAGE_ID})$", max_length=80)]
 
 
@@ -92,7 +92,7 @@ class DeadLetters:
     def __init__(self, collection: Collection) -> None:
         parts = collection.parts
         self._database = parts.database
-        self._streams = {stream.name: stream.dead_letters for stream in (parts.jobs, parts.alarms)}
+        self._streams = {stream.name: stream.dead_letters for stream in collection.streams}
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with dead letters."""

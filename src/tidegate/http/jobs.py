@@ -9,9 +9,9 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
+from tidegate.engine.collection import Collection
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.reports.progress import JobDetail, JobView, job_of, jobs_of

@@ -9,13 +9,12 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
+from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
 from tidegate.http.views import Limit, moment
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
-from tidegate.systems.github.settings import POOL
 
 TAG = "credentials"
 
@@ -83,7 +82,7 @@ class Quotas:
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self._gate, self._clock = collection.parts.gate, collection.parts.database.clock
+        self._clock = collection.parts.database.clock
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What is told."""
@@ -91,11 +90,11 @@ class Quotas:
 
     async def list_quotas(self, query: PoolFilter) -> QuotaPage:
         """Tell what each credential may still do, and how many jobs wait for it. Never a secret."""
-        known = await self._collection.credentials.list()
-        pools = sorted({POOL, *(each.pool for each in known)})
+        known = await self._collection.list_credentials()
+        pools = sorted({*self._collection.pools, *(each.pool for each in known)})
         wanted = [pool for pool in pools if query.pool in (None, pool) and (query.after is None or pool > query.after)]
         now = self._clock.now()
-        shown = [_quota(pool, await self._gate.status(pool), known, now) for pool in wanted[: query.limit]]
+        shown = [_quota(pool, await self._collection.status(pool), known, now) for pool in wanted[: query.limit]]
         more = len(wanted) > query.limit
         link = f"/v1/quotas?{urlencode({'after': shown[-1].pool, 'limit': query.limit})}" if more else None
         return QuotaPage(pools=shown, next=link)

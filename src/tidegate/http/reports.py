@@ -7,7 +7,7 @@ from typing import Annotated
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
+from tidegate.engine.collection import Collection
 from tidegate.engine.reports.kinds import (
     FailingReport,
     RetriesReport,
@@ -62,7 +62,7 @@ class Reports:
     """The handlers."""
 
     def __init__(self, collection: Collection) -> None:
-        self._database, self._gate = collection.parts.database, collection.parts.gate
+        self._database, self._pools = collection.parts.database, collection
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be asked."""
@@ -95,7 +95,7 @@ class Reports:
 
     async def report_waiting(self, query: Most) -> WaitingReport:
         """Tell how many jobs wait for a quota in each pool, why, and until when."""
-        return await waiting_report(self._database, self._gate, query.limit)
+        return await waiting_report(self._database, self._pools, query.limit)
 
     async def report_times(self, query: Lately) -> TimesReport:
         """Tell how long jobs take by kind: half of them, 95 of 100, and the slowest."""

@@ -10,12 +10,14 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.engine.collection import Collection
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
 from tidegate.engine.reports.progress import list_runs
 from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import SourceCell
 from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.dispatch import Given
 from tidegate.http.events import ENDED, EventStream
@@ -26,8 +28,6 @@ from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.routes import Also, one_of, route
 from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.github.kinds import REGISTRY
-from tidegate.systems.github.subjects import GithubSubject
 
 TAG = "runs"
 _MOST_AT_ONCE = 500
@@ -42,8 +42,10 @@ class NewRuns(Selected, frozen=True, kw_only=True):
     """One subject: the answer is 201 with the run, or 409 with the one that is active."""
     logins: Annotated[list[SubjectText], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
     """Several subjects: the answer is 207, with a status for each."""
+    source: Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})] | None = None
+    """The source to collect from, by default that of the setting `collect.source`; it says what subjects there are."""
     include: (
-        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(REGISTRY)})]], Meta(min_length=1)] | None
+        Annotated[list[Annotated[str, Meta(extra_json_schema={"format": "kind-of-jobs"})]], Meta(min_length=1)] | None
     ) = None
     """What to collect; as the settings say, where it is left out."""
     since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (
@@ -153,14 +155,15 @@ class Runs:
         """
         if (body.login is None) == (body.logins is None):
             raise Trouble(ProblemType.INVALID, "give either login or logins", field="login")
-        options = _options(body)
+        cell, options = self._collection.cell(body.source), _options(body)
         if body.login is not None:
-            run_id = await self._begin(read_subject(body.login), options, body.trigger)
-            run = await self._collection.orchestrator.show(run_id)
+            run_id = await _begin(cell, _subject(cell, body.login, options, "login"), body.trigger)
+            run = await self._collection.show(run_id)
             return Response(run, headers={"Location": f"/v1/runs/{run.id}"})
         written = enumerate(body.logins or ())
-        subjects = dict.fromkeys([read_subject(login, f"logins[{place}]") for place, login in written])
-        results = [await self._attempt(subject, options, body.trigger) for subject in subjects]
+        subjects = [_subject(cell, login, options, f"logins[{place}]") for place, login in written]
+        wanted = {subject.user_id: subject for subject in subjects}
+        results = [await _attempt(cell, subject, body.trigger) for subject in wanted.values()]
         begun = sum(result.status == 201 for result in results)
         return Response(RunResults(begun=begun, results=results), status_code=207)
 
@@ -185,7 +188,7 @@ class Runs:
         Comments come when nothing else does. `Last-Event-ID` changes nothing, since every event is whole; only who has
         seen the end is answered 204, at which a browser stops asking.
         """
-        run = await self._collection.orchestrator.show(run_id)
+        run = await self._collection.show(run_id)
         if request.headers.get("last-event-id") == ENDED and run.status in _OVER:
             return Response(b"", status_code=204)
         return EventStream(self._feed.listen(run_id))
@@ -212,19 +215,27 @@ class Runs:
         orchestrator = await self._collection.orchestrator_of(run_id)
         return Retried(run_id=run_id, jobs=await orchestrator.retry(run_id))
 
-    async def _begin(self, wanted: GithubSubject, options: Mapping[str, Any], trigger: str) -> int:
-        subject = wanted.with_options(options)
-        pool = await self._collection.credentials.pool_for(subject.user_id)
-        return await self._collection.orchestrator.begin("github", subject, pool=pool, trigger=Trigger(trigger))
 
-    async def _attempt(self, wanted: GithubSubject, options: Mapping[str, Any], trigger: str) -> RunResult:
-        try:
-            return RunResult(login=wanted.id, status=201, run_id=await self._begin(wanted, options, trigger))
-        except TidegateError as error:
-            trouble = to_trouble(error)
-            if trouble is None:
-                raise
-            return RunResult(login=wanted.id, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
+def _subject(cell: SourceCell, text: str, options: Mapping[str, Any], field: str) -> Subject:
+    """The subject that is meant; a problem that names the field where it is none."""
+    try:
+        return cell.plugin.subject(text, options)
+    except InvalidArgument as error:
+        raise Trouble(ProblemType.INVALID, str(error), field=field) from None
+
+
+async def _begin(cell: SourceCell, subject: Subject, trigger: str) -> int:
+    return await cell.begin(subject, trigger=Trigger(trigger))
+
+
+async def _attempt(cell: SourceCell, subject: Subject, trigger: str) -> RunResult:
+    try:
+        return RunResult(login=subject.login, status=201, run_id=await _begin(cell, subject, trigger))
+    except TidegateError as error:
+        trouble = to_trouble(error)
+        if trouble is None:
+            raise
+        return RunResult(login=subject.login, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
 
 
 async def run_page(database: Database, query: RunFilter) -> RunPage:

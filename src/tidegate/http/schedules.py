@@ -8,17 +8,16 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
+from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
+from tidegate.engine.collection import Collection
 from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules.store import Schedule
 from tidegate.http.dispatch import Given
 from tidegate.http.logins import Selected, SubjectText, read_subject
-from tidegate.http.problems import ProblemType
+from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
 from tidegate.http.views import Id, Limit
-from tidegate.systems.github import GithubSource
-from tidegate.systems.github.kinds import REGISTRY
 
 TAG = "schedules"
 _KEY = "^[ -z~]+$"
@@ -29,6 +28,8 @@ class NewSchedule(Selected, frozen=True, kw_only=True):
     """For which subject runs begin, when, and what of them is collected."""
 
     login: SubjectText
+    source: Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})] | None = None
+    """The source to collect from, by default that of the setting `collect.source`; it says what subjects there are."""
     cron: Annotated[str, Meta(max_length=100, examples=["0 3 * * *"], extra_json_schema={"format": "cron"})]
     """Minute, hour, day of month, month, day of week."""
     timezone: Annotated[
@@ -36,7 +37,7 @@ class NewSchedule(Selected, frozen=True, kw_only=True):
     ] = "UTC"
     """By whose clocks."""
     include: (
-        Annotated[list[Annotated[str, Meta(extra_json_schema={"enum": sorted(REGISTRY)})]], Meta(min_length=1)] | None
+        Annotated[list[Annotated[str, Meta(extra_json_schema={"format": "kind-of-jobs"})]], Meta(min_length=1)] | None
     ) = None
     """What to collect; as the settings say, where it is left out."""
     since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (
@@ -79,7 +80,7 @@ class SchedulesDesk:
     """The handlers."""
 
     def __init__(self, collection: Collection) -> None:
-        self._schedules = collection.schedules
+        self._collection = collection
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What can be done with schedules."""
@@ -103,7 +104,7 @@ class SchedulesDesk:
     async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
         """List schedules: when they are due next, and what their last due time brought."""
         login = None if query.login is None else read_subject(query.login).id
-        found = await self._schedules.list_schedules(login, after=query.after, limit=query.limit)
+        found = await self._collection.schedules.list_schedules(login, after=query.after, limit=query.limit)
         return SchedulePage(schedules=found)
 
     async def add_schedule(self, body: NewSchedule) -> Response[Schedule]:
@@ -111,25 +112,29 @@ class SchedulesDesk:
 
         The same user, cron and time zone again change the options of the schedule that is there, and nothing else.
         """
-        subject = read_subject(body.login).with_options(body.options)
-        [added] = await self._schedules.add(GithubSource.name, [subject], cron=body.cron, timezone=body.timezone)
+        cell = self._collection.cell(body.source)
+        try:
+            subject = cell.plugin.subject(body.login, body.options)
+        except InvalidArgument as error:
+            raise Trouble(ProblemType.INVALID, str(error), field="login") from None
+        [added] = await cell.schedules.add(cell.plugin.name, [subject], cron=body.cron, timezone=body.timezone)
         return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 
     async def show_schedule(self, schedule_id: Id) -> Schedule:
         """Show one schedule."""
-        return await self._schedules.show(schedule_id)
+        return await self._collection.schedules.show(schedule_id)
 
     async def remove_schedule(self, schedule_id: Id) -> Schedule:
         """Forget a schedule. A run that it began goes on."""
-        return await self._schedules.remove(schedule_id)
+        return await self._collection.schedules.remove(schedule_id)
 
     async def pause_schedule(self, schedule_id: Id) -> Schedule:
         """Let a schedule begin nothing until it is resumed."""
-        return await self._schedules.pause(schedule_id)
+        return await self._collection.schedules.pause(schedule_id)
 
     async def resume_schedule(self, schedule_id: Id) -> Schedule:
         """Go on with the next due time; what came due meanwhile is left out."""
-        return await self._schedules.resume(schedule_id)
+        return await self._collection.schedules.resume(schedule_id)
 
     async def trigger_schedule(self, schedule_id: Id, body: NewFiring = NewFiring()) -> Firing:  # noqa: B008 - it is frozen
         """Begin a run of a schedule now.
@@ -138,4 +143,4 @@ class SchedulesDesk:
         the user has an active run, the firing is skipped, and the key may be fired again when that run has ended. A
         schedule that is paused begins nothing.
         """
-        return await self._schedules.trigger(schedule_id, body.key or new_id())
+        return await self._collection.schedules.trigger(schedule_id, body.key or new_id())

@@ -6,12 +6,11 @@ from typing import Annotated
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.app import Collection
 from tidegate.core.errors import NotFound
 from tidegate.http.dispatch import Given
 from tidegate.http.logins import Login, read_login
 from tidegate.http.routes import route
-from tidegate.systems.github.statistics import GlobalStatistics, UserStatistics
+from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
 
 TAG = "statistics"
 
@@ -26,8 +25,8 @@ class Span(Given, frozen=True, kw_only=True):
 class StatisticsDesk:
     """The handlers."""
 
-    def __init__(self, collection: Collection) -> None:
-        self._collection = collection
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """What is told."""
@@ -42,11 +41,11 @@ class StatisticsDesk:
         404 until a run of the user was completed.
         """
         known = read_login(login)
-        found = await self._collection.statistics.of_user(known)
+        found = await self._statistics.of_user(known)
         if found is None:
             raise NotFound("user with statistics", known)
         return found
 
     async def overall_statistics(self, query: Span) -> GlobalStatistics:
         """Tell what everybody did: totals, and the most active users and repositories by day, week and month."""
-        return await self._collection.statistics.overall(days=query.days)
+        return await self._statistics.overall(days=query.days)

@@ -12,13 +12,14 @@ from msgspec import Meta
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import runs
-from tidegate.engine.credentials import Credential, CredentialBook
+from tidegate.engine.collection import Collection
+from tidegate.engine.credentials import Credential
 from tidegate.engine.lifecycle import OPEN_RUNS
 from tidegate.engine.reports.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
 from tidegate.engine.runs import Run
-from tidegate.primitives.gate import CredentialStatus, Gate, PoolStatus
+from tidegate.primitives.gate import CredentialStatus, PoolStatus
 from tidegate.runtime.outage import Outage
-from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql import Transaction
 
 log = get_logger(__name__)
 
@@ -57,8 +58,8 @@ class RunDetail(Run, frozen=True, kw_only=True):
 class RunViews:
     """Looks at runs."""
 
-    def __init__(self, database: Database, gate: Gate, credentials: CredentialBook) -> None:
-        self._database, self._gate, self._credentials = database, gate, credentials
+    def __init__(self, collection: Collection) -> None:
+        self._collection, self._database = collection, collection.parts.database
         self._outage = Outage("http.gate")
 
     async def detail(self, run_id: int) -> RunDetail:
@@ -72,8 +73,8 @@ class RunViews:
     async def _waits(self, run: Run) -> list[Wait] | None:
         try:
             async with asyncio.timeout(_GATE_WITHIN_S):
-                pool = await self._gate.status(run.pool)
-                known = await self._credentials.list() if any(pool.waiting.values()) else []
+                pool = await self._collection.status(run.pool)
+                known = await self._collection.list_credentials() if any(pool.waiting.values()) else []
         except Unavailable as error:
             self._outage.note(error)
             return None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -11,7 +12,7 @@ from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports.states import PoolQueue, queues
 from tidegate.http.views import Wait, waits_of
-from tidegate.primitives.gate import Gate
+from tidegate.primitives.gate import PoolStatus
 from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database, Transaction
 
@@ -36,7 +37,15 @@ class WaitingReport(msgspec.Struct, frozen=True, kw_only=True):
     pools: list[WaitingPool]
 
 
-async def waiting_report(database: Database, gate: Gate | None, limit: int = 20) -> WaitingReport:
+class Pools(Protocol):
+    """Knows what waits in pools: a gate, or the gates of all sources."""
+
+    async def status(self, pool: str) -> PoolStatus:
+        """What waits in a pool, and what its credentials may do."""
+        ...
+
+
+async def waiting_report(database: Database, gate: Pools | None, limit: int = 20) -> WaitingReport:
     """Count what waits, and ask the gate why; a gate that is away, or None, costs only the reasons."""
     found, known = await database.read(_read, limit)
     told = [] if gate is None else await _reasons(found, known, database, gate)
@@ -44,7 +53,7 @@ async def waiting_report(database: Database, gate: Gate | None, limit: int = 20)
 
 
 async def _reasons(
-    found: Sequence[PoolQueue], known: Sequence[Credential], database: Database, gate: Gate
+    found: Sequence[PoolQueue], known: Sequence[Credential], database: Database, gate: Pools
 ) -> list[WaitingPool]:
     """The first of these pools, as many as could be asked about in time."""
     told: list[WaitingPool] = []

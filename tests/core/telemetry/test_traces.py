@@ -363,7 +363,7 @@ def test_where_nobody_wants_traces_nothing_of_them_is_imported(tmp_path: Path):
     """In a process of its own; where metrics of it are installed, the Redis client imports those by itself."""
     script = """
 import asyncio, sys
-from tidegate.app import open_collection
+from tidegate.systems.github.opening import open_github
 from tidegate.app.cli import up
 from tidegate.cli import running
 from tidegate.engine.commands import collect
@@ -372,7 +372,7 @@ from tidegate.settings import Settings
 from tidegate.core.telemetry.traces import open_traces, span
 settings = Settings.load()
 async def main():
-    async with open_collection(settings, needs_credential=False):
+    async with open_github(settings, needs_credential=False):
         with span("x") as one, span("y") as two:
             assert one is two is None
 with open_traces(settings.traces):

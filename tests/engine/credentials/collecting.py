@@ -6,25 +6,25 @@ import sys
 from pathlib import Path
 
 from tests.waiting import look_again
-from tidegate.app import open_collection
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
 from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.opening import open_github
 
 
 async def main(settings: Settings, login: str) -> None:
-    async with open_collection(settings, token=os.environ.get("GITHUB_TOKEN")) as collection:
+    async with open_github(settings, token=os.environ.get("GITHUB_TOKEN")) as collection:
         process = collection.process()
         running = asyncio.create_task(process.run())
-        pool = await collection.credentials.pool_for(login)
+        pool = await collection.book.pool_for(login)
         run_id = await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
             await look_again()
-        print(run, await collection.parts.gate.status(pool), await collection.credentials.list())
-        print(collection.credentials, vars(collection.credentials.wallet))
+        print(run, await collection.parts.gate.status(pool), await collection.book.list())
+        print(collection.book, vars(collection.book.wallet))
         print(metrics.exposition().decode())
         process.stop()
         await running

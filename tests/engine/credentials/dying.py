@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tidegate.app.credentials import open_credentials
+from tidegate.engine.collection import open_credentials
 from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
@@ -22,7 +22,7 @@ async def die(*_: Any, **__: Any) -> NoReturn:
 
 
 async def main(step: str, settings: Settings, token: str) -> None:
-    async with open_credentials(settings) as book:
+    async with open_credentials(settings, "github") as book:
         if step == "add":
             Gate.enrol = die
             await book.add_token(token, name="ours")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from sqlalchemy import text
 
-from tidegate.app.credentials import put_book_together
 from tidegate.connections import build_context
-from tidegate.engine.credentials import CredentialBook
+from tidegate.engine.source_cell import build_book
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
+from tidegate.systems.crawl.plugin import CrawlPlugin
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.plugin import GithubPlugin
 from tidegate_simulators.github import GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 APP, INSTALLATION = 71, 5
@@ -30,11 +32,14 @@ class Office:
     """One process's hold on the credentials; `again` gives another's."""
 
     def __init__(self, settings: Settings, parts: Context, sim: GithubSimulator, client: UpstreamClient) -> None:
-        self.settings, self.parts, self.sim, self.client = settings, parts, sim, client
+        self.settings, self.sim, self.client = settings, sim, client
+        self.parts = parts = replace(parts, settings=settings)
         self.database, self.gate = parts.database, parts.gate
         self.unserved: list[str] = []
         """Pools that nobody was left in."""
-        self.book: CredentialBook = put_book_together(settings, parts, client, self._note_unserved)
+        plugin = GithubPlugin(settings)
+        self.book = build_book(parts, plugin, client, on_unserved=self._note_unserved)
+        self.book.holdings.append(lambda: CrawlPlugin(settings).identities(parts, self.book.vault))
 
     def again(self, **changes: object) -> "Office":
         """The same installation as another process sees it."""

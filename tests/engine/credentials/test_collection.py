@@ -13,9 +13,8 @@ from sqlalchemy import insert
 
 from tests.engine.credentials.office import APP, INSTALLATION, POOL, app_key
 from tests.waiting import WHOLE_RUN_S, look_again, patience
-from tidegate.app import Collection, open_collection
-from tidegate.app.credentials import open_credentials
 from tidegate.core.errors import InvalidSettings, NoCredential
+from tidegate.engine.collection import open_credentials
 from tidegate.engine.commands.collecting import collect_all
 from tidegate.engine.commands.screens import Silence
 from tidegate.engine.credentials import State, pool_of, records
@@ -23,12 +22,14 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import failures_of
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import SourceCell
 from tidegate.engine.tables import allowance_notes
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.opening import open_github
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, Sizes, WorldShape
 
 MANY_PAGES = Sizes(issues=320, pulls=220, commits=420)
@@ -64,8 +65,8 @@ MakeSettings = Callable[[GithubSimulator], Settings]
 
 
 @asynccontextmanager
-async def at_work(settings: Settings, token: str | None = None) -> AsyncGenerator[Collection]:
-    async with open_collection(settings, token=token, needs_credential=False) as collection:
+async def at_work(settings: Settings, token: str | None = None) -> AsyncGenerator[SourceCell]:
+    async with open_github(settings, token=token, needs_credential=False) as collection:
         process = collection.process()
         running = asyncio.create_task(process.run())
         try:
@@ -76,12 +77,12 @@ async def at_work(settings: Settings, token: str | None = None) -> AsyncGenerato
         assert report.is_clean, report
 
 
-async def begin(collection: Collection, login: str) -> int:
-    pool = await collection.credentials.pool_for(login)
+async def begin(collection: SourceCell, login: str) -> int:
+    pool = await collection.book.pool_for(login)
     return await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
 
 
-async def until_over(collection: Collection, run_id: int) -> Run:
+async def until_over(collection: SourceCell, run_id: int) -> Run:
     async with asyncio.timeout(WHOLE_RUN_S):
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
             await look_again()
@@ -112,15 +113,15 @@ async def the_busy_one(sim: GithubSimulator, operators: list[str]) -> str:
             await look_again()
 
 
-async def assert_everything_is_there(collection: Collection, sim: GithubSimulator, login: str) -> None:
+async def assert_everything_is_there(collection: SourceCell, sim: GithubSimulator, login: str) -> None:
     truth = sim.truth(login).repositories
     for kind, wanted in (("issue", "issues"), ("pull_request", "pulls"), ("commit", "commits")):
         found = [one.body async for one in collection.documents.of("github").iterate(kind, login)]
         assert len(found) == sum(len(getattr(each, wanted)) for each in truth), kind
 
 
-async def states(collection: Collection) -> dict[str, State]:
-    return {one.name: one.state for one in await collection.credentials.list()}
+async def states(collection: SourceCell) -> dict[str, State]:
+    return {one.name: one.state for one in await collection.book.list()}
 
 
 async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(settings: MakeSettings):
@@ -128,7 +129,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
         async with at_work(settings(sim)) as collection:
             for operator in two:
-                await collection.credentials.add_token(sim.token_of(operator))
+                await collection.book.add_token(sim.token_of(operator))
             run_id = await begin(collection, login)
             first = await the_busy_one(sim, two)
             (second,) = set(two) - {first}
@@ -139,7 +140,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
             assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
             await assert_everything_is_there(collection, sim, login)
             assert await states(collection) == {first: State.INVALID, second: State.VALID}
-            refused = await collection.credentials.get(first)
+            refused = await collection.book.get(first)
             assert refused.invalid_reason == "401: Bad credentials"
             report = sim.report()
             assert 1 <= report.by_status["401"] <= 4, "those that were under way, and no other"
@@ -151,7 +152,7 @@ async def test_the_only_token_is_revoked_and_the_run_fails_with_the_reason_and_c
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim)) as collection:
-            book = collection.credentials
+            book = collection.book
             await book.add_token(sim.token_of(operator))
             run_id = await begin(collection, login)
             await until_called(sim, f"{operator}#0", 6)
@@ -195,7 +196,7 @@ async def test_a_given_token_that_is_revoked_ends_the_run_with_the_reason(settin
             assert "no valid credential" in (run.last_error or "")
             assert await states(collection) == {"GITHUB_TOKEN": State.INVALID}
         with pytest.raises(InvalidSettings, match="GITHUB_TOKEN cannot be used"):
-            async with open_collection(settings(sim), token=sim.token_of(operator)):
+            async with open_github(settings(sim), token=sim.token_of(operator)):
                 raise AssertionError("opened")
 
 
@@ -207,7 +208,7 @@ async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettin
         sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
         login = sim.world.logins()[0]
         async with at_work(settings(sim)) as collection:
-            await collection.credentials.add_installation(
+            await collection.book.add_installation(
                 private, app_id=APP, installation_id=INSTALLATION, owner="Platform team"
             )
             run = await until_over(collection, await begin(collection, login))
@@ -225,8 +226,8 @@ async def test_two_tokens_of_one_account_spend_one_allowance(settings: MakeSetti
     async with simulator(latency_ms=2, quota=20, window_s=1.5) as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim)) as collection:
-            await collection.credentials.add_token(sim.token_of(operator, 0), name="one")
-            await collection.credentials.add_token(sim.token_of(operator, 1), name="two")
+            await collection.book.add_token(sim.token_of(operator, 0), name="one")
+            await collection.book.add_token(sim.token_of(operator, 1), name="two")
             run = await until_over(collection, await begin(collection, login))
 
             assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
@@ -242,10 +243,10 @@ async def test_a_credential_that_another_process_removes_is_used_no_more(setting
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
         async with at_work(settings(sim)) as collection:
             for operator in two:
-                await collection.credentials.add_token(sim.token_of(operator))
+                await collection.book.add_token(sim.token_of(operator))
             run_id = await begin(collection, login)
             first = await the_busy_one(sim, two)
-            async with open_credentials(settings(sim)) as elsewhere:
+            async with open_credentials(settings(sim), "github") as elsewhere:
                 await elsewhere.remove(first)
             at_removal = sim.report().by_token[f"{first}#0"]
 
@@ -260,13 +261,13 @@ async def test_a_credential_that_another_process_adds_is_used_at_once(settings: 
     async with simulator(latency_ms=5, quota=12, window_s=60) as sim:
         login, (first, second, third) = sim.world.logins()[0], sim.world.operators()
         async with at_work(settings(sim)) as collection:
-            await collection.credentials.add_token(sim.token_of(first))
+            await collection.book.add_token(sim.token_of(first))
             run_id = await begin(collection, login)
             await until_called(sim, f"{first}#0", 11)
-            async with open_credentials(settings(sim)) as elsewhere:
+            async with open_credentials(settings(sim), "github") as elsewhere:
                 await elsewhere.add_token(sim.token_of(second))
             await until_called(sim, f"{second}#0", 5)
-            async with open_credentials(settings(sim)) as elsewhere:
+            async with open_credentials(settings(sim), "github") as elsewhere:
                 await elsewhere.add_token(sim.token_of(third))
             await until_called(sim, f"{third}#0", 5)
 
@@ -281,32 +282,32 @@ async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(se
         login, bystander = sim.world.logins()
         first, second, *_ = sim.world.operators()
         async with at_work(settings(sim)) as collection:
-            await collection.credentials.add_token(sim.token_of(first), user_id=login)
-            await collection.credentials.add_token(sim.token_of(second))
+            await collection.book.add_token(sim.token_of(first), user_id=login)
+            await collection.book.add_token(sim.token_of(second))
             run_id, other = await begin(collection, login), await begin(collection, bystander)
             await until_called(sim, f"{first}#0", 4)
 
-            async with open_credentials(settings(sim)) as elsewhere:
+            async with open_credentials(settings(sim), "github") as elsewhere:
                 await elsewhere.remove(first)
             run = await until_over(collection, run_id)
 
             assert run.status is RunState.FAILED
             assert f"no valid credential for pool {pool_of('github', login)!r}" in (run.last_error or "")
             assert (await until_over(collection, other)).status is RunState.COMPLETED
-            assert await collection.credentials.pool_for(login) == POOL, "the next run takes everybody's"
+            assert await collection.book.pool_for(login) == POOL, "the next run takes everybody's"
             assert (await until_over(collection, await begin(collection, login))).status is RunState.COMPLETED
 
 
 async def test_who_died_before_he_could_fail_the_runs_is_finished_by_the_next_leader(settings: MakeSettings):
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
-        async with open_collection(settings(sim), token=sim.token_of(operator)) as collection:
+        async with open_github(settings(sim), token=sim.token_of(operator)) as collection:
             run_id = await begin(collection, login)
             database = collection.parts.database
             stored = await database.read(records.get, "github", "GITHUB_TOKEN")
             await database.transaction(records.condemn, stored, "401: Bad credentials")
 
-        async with open_collection(settings(sim), needs_credential=False) as later:
+        async with open_github(settings(sim), needs_credential=False) as later:
             process = later.process()
             running = asyncio.create_task(process.run())
             run = await until_over(later, run_id)
@@ -318,7 +319,7 @@ async def test_who_died_before_he_could_fail_the_runs_is_finished_by_the_next_le
 
 
 async def test_a_run_for_a_pool_without_credentials_fails_at_once(settings: MakeSettings):
-    async with simulator() as sim, open_collection(settings(sim), needs_credential=False) as collection:
+    async with simulator() as sim, open_github(settings(sim), needs_credential=False) as collection:
         subject, pool = Subject(user_id="ada", login="ada"), pool_of("github", "ada")
         run_id = await collection.orchestrator.begin("github", subject, pool=pool)
 
@@ -330,37 +331,37 @@ async def test_a_run_for_a_pool_without_credentials_fails_at_once(settings: Make
 async def test_data_of_one_github_and_another_never_meet_in_one_database(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
         elsewhere, login = settings(other), one.world.logins()[0]
-        async with open_collection(elsewhere, needs_credential=False):
+        async with open_github(elsewhere, needs_credential=False):
             pass  # nothing was collected: whoever mistook the address may correct it
-        async with open_collection(settings(one), token=one.token_of(one.world.operators()[0])) as collection:
+        async with open_github(settings(one), token=one.token_of(one.world.operators()[0])) as collection:
             await begin(collection, login)
 
         told = rf"{other.url}, but the data in .* was collected from {one.url}.*TIDEGATE_DATA_DIR.*MOVED_FROM"
         with pytest.raises(InvalidSettings, match=told):
-            async with open_collection(elsewhere, needs_credential=False):
+            async with open_github(elsewhere, needs_credential=False):
                 raise AssertionError("opened")
-        async with open_collection(settings(one), needs_credential=False):
+        async with open_github(settings(one), needs_credential=False):
             pass
         github = GithubSettings(api_url=other.url, moved_from=f"{one.url}/")
-        async with open_collection(elsewhere.model_copy(update={"github": github}), needs_credential=False):
+        async with open_github(elsewhere.model_copy(update={"github": github}), needs_credential=False):
             pass
         with pytest.raises(InvalidSettings, match="was collected from"):
-            async with open_collection(settings(one), needs_credential=False):
+            async with open_github(settings(one), needs_credential=False):
                 raise AssertionError("opened")
 
 
 async def test_who_is_refused_for_his_address_has_taken_nobodys_token_away(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
         ours, theirs = one.token_of(one.world.operators()[0]), other.token_of(other.world.operators()[1])
-        async with open_collection(settings(one), token=ours) as collection:
+        async with open_github(settings(one), token=ours) as collection:
             run_id = await begin(collection, one.world.logins()[0])
-            before = await collection.credentials.list(), await collection.parts.gate.status(POOL)
+            before = await collection.book.list(), await collection.parts.gate.status(POOL)
 
             with pytest.raises(InvalidSettings, match="was collected from"):
-                async with open_collection(settings(other), token=theirs):
+                async with open_github(settings(other), token=theirs):
                     raise AssertionError("opened")
 
-            after = await collection.credentials.list(), await collection.parts.gate.status(POOL)
+            after = await collection.book.list(), await collection.parts.gate.status(POOL)
             assert after[0] == before[0]
             assert [each.name for each in after[1].credentials] == [each.name for each in before[1].credentials]
             assert other.report().calls == 0
@@ -370,10 +371,10 @@ async def test_who_is_refused_for_his_address_has_taken_nobodys_token_away(setti
 async def test_who_works_for_another_address_does_not_serve_the_runs_and_does_not_fail_them(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
         operator, stranger = one.world.operators()[0], other.world.operators()[1]
-        async with open_collection(settings(one), needs_credential=False) as collection:
-            await collection.credentials.add_token(one.token_of(operator))
+        async with open_github(settings(one), needs_credential=False) as collection:
+            await collection.book.add_token(one.token_of(operator))
             run_id = await begin(collection, one.world.logins()[0])
-            async with open_credentials(settings(other)) as elsewhere:
+            async with open_credentials(settings(other), "github") as elsewhere:
                 await elsewhere.add_token(other.token_of(stranger), name="strange")
                 await elsewhere.remove("strange")
                 assert (await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS, "ours is there still"
@@ -404,14 +405,14 @@ async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_v
 ):
     async with simulator(latency_ms=1) as sim:
         token, login, rest = sim.token_of(sim.world.operators()[0]), sim.world.logins()[0], timedelta(seconds=2)
-        async with open_collection(settings(sim), token=token) as collection:
-            (known,) = await collection.credentials.list()
+        async with open_github(settings(sim), token=token) as collection:
+            (known,) = await collection.book.list()
             await collection.parts.database.transaction(must_rest, known.allowance, rest)
             rested_at = collection.parts.database.clock.now() + rest * 0.95
         await embedded.execute("FLUSHALL")
         before = sim.report().calls
 
-        async with open_collection(settings(sim), token=token) as collection:
+        async with open_github(settings(sim), token=token) as collection:
             subjects = [Subject(user_id=login, login=login)]
             collecting = asyncio.create_task(collect_all(collection, subjects, Silence(Console(stderr=True))))
             async with patience():
@@ -424,8 +425,8 @@ async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_v
 async def test_without_a_credential_nothing_is_opened_and_both_ways_are_told(settings: MakeSettings):
     async with simulator() as sim:
         with pytest.raises(InvalidSettings, match=r"GITHUB_TOKEN.*tidegate credentials add"):
-            async with open_collection(settings(sim)):
+            async with open_github(settings(sim)):
                 raise AssertionError("opened")
-        async with open_collection(settings(sim), needs_credential=False) as collection:
+        async with open_github(settings(sim), needs_credential=False) as collection:
             with pytest.raises(NoCredential):
-                await collection.credentials.pool_for("ada")
+                await collection.book.pool_for("ada")

@@ -115,7 +115,7 @@ async def test_mistakes_are_told_with_the_remedy_and_without_the_secret(terminal
         "an app needs both --app-id and --installation-id",
         "the upstream refused it: 401: Bad credentials",
         "must not be empty",
-        "with --no-check GitHub is not asked whose it is, so say it: --owner NAME",
+        "with --no-check nothing is asked about it, so say it: --owner NAME",
     ]
     for (code, said), words in zip(results, wanted, strict=False):
         assert code == 1

@@ -9,13 +9,13 @@ import pytest
 
 from tests.systems.github.deployment import SMALL
 from tests.waiting import patience
-from tidegate.app import open_collection
 from tidegate.app.cli.up import UP, Banner, greeting
-from tidegate.app.deferred_token import LateToken
 from tidegate.core.backoff import Backoff
+from tidegate.engine.credentials.environment_token import EnvironmentToken
 from tidegate.engine.upstream import UpstreamFailed
 from tidegate.settings import Settings
 from tidegate.systems.github import GithubSettings
+from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.settings import VARIABLE
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
@@ -34,13 +34,13 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
     token = sim.token_of(sim.world.operators()[0])
     url = f"http://127.0.0.1:{sim.config.port}"
     settings = Settings(data_dir=tmp_path, github=GithubSettings(api_url=url))
-    async with open_collection(settings, token=token, needs_credential=False) as collection:
-        late = collection.late_token
+    async with open_github(settings, token=token, needs_credential=False) as collection:
+        late = collection.token
         assert late is not None
         assert "no connection" in late.reason
         assert token not in late.reason
         used, stopping = asyncio.Event(), asyncio.Event()
-        again = LateToken(collection.credentials, token, ConnectionError(late.reason), used.set, pauses=SOON)
+        again = EnvironmentToken(collection.book, token, on_used=used.set, pauses=SOON)
         running = asyncio.create_task(again.run(stopping))
         async with sim, patience():
             await used.wait()
@@ -48,17 +48,17 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
         await running
 
         assert not again.is_awaited
-        assert [each.name for each in await collection.credentials.list()] == [VARIABLE]
+        assert [each.name for each in await collection.book.list()] == [VARIABLE]
 
     with pytest.raises(UpstreamFailed):  # whoever collects at once has to know at once
-        async with open_collection(settings.model_copy(update={"data_dir": tmp_path / "other"}), token=token):
+        async with open_github(settings.model_copy(update={"data_dir": tmp_path / "other"}), token=token):
             pass
 
 
 def test_the_greeting_says_what_is_waited_for():
     banner = Banner(
         role="up", version="1", pid=7, url=None, needs_key=False, database="d", server="s", credentials=[],
-        waits_for="no connection",
+        waits_for=["GITHUB_TOKEN is tried again until the upstream answers: no connection"],
     )  # fmt: skip
 
-    assert "GITHUB_TOKEN is tried again until GitHub answers: no connection" in greeting(UP, banner)
+    assert "GITHUB_TOKEN is tried again until the upstream answers: no connection" in greeting(UP, banner)

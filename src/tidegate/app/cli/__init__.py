@@ -16,28 +16,15 @@ from tidegate.core.plugins import broken_systems, loadable_systems
 from tidegate.system import Command
 
 COMMANDS = {
-    "collect": Command("tidegate.engine.commands.collect:collect", "Collect what users did on GitHub."),
-    "crawl": Command("tidegate.systems.crawl.commands.crawl:app", "Crawl marketplaces, and see what came of it."),
-    "credentials": Command("tidegate.engine.commands.credentials:app", "Say whose tokens and apps may be used."),
     "doctor": Command("tidegate.app.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
-    "export": Command(
-        "tidegate.engine.commands.export:export", "Write what was collected as Parquet, CSV or JSON Lines."
-    ),
     "github": Command("tidegate.app.cli.github:app", "Receive GitHub's webhooks, and show what was delivered."),
-    "sync": Command("tidegate.engine.commands.sync:sync", "Keep tables in DuckDB, PostgreSQL or files up to date."),
     "migrate": Command("tidegate.app.cli.migrate:migrate", "Bring the database's schema up to date."),
-    "report": Command(
-        "tidegate.engine.commands.report:app", "Answer what operators ask: what fails, waits, or takes too long."
-    ),
-    "runs": Command("tidegate.engine.commands.runs:app", "Look at runs, cancel them, and have what failed done again."),
-    "schedules": Command("tidegate.engine.commands.schedules:app", "Begin runs by the clock."),
     "serve": Command("tidegate.app.cli.up:serve", "Answer over HTTP; other processes do the work."),
     "sessions": Command(
         "tidegate.app.cli.sessions:app", "See which browsers are logged in, and revoke their sessions."
     ),
     "settings": Command("tidegate.app.cli.settings:settings", "Show every setting with its value."),
     "simulate": Command("tidegate.app.cli.simulate:app", "Run a simulated upstream."),
-    "stats": Command("tidegate.systems.github.commands.stats:stats", "Show the statistics of a user, or of all users."),
     "up": Command("tidegate.app.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),
     "work": Command("tidegate.app.cli.up:work", "Run workers."),
 }
@@ -104,7 +91,7 @@ def _root(
     del version
 
 
-_NO_CONNECTION = ". Is the address right (--api-url, or TIDEGATE_GITHUB__API_URL), and can this machine reach it?"
+_NO_CONNECTION = ". Is the address right (see `tidegate settings`, or --api-url), and can this machine reach it?"
 
 
 def main() -> None:

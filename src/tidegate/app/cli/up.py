@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from tidegate.cli.wording import listed
 
 if TYPE_CHECKING:
     from tidegate.app import Application
+    from tidegate.engine.credentials.environment_token import EnvironmentToken
     from tidegate.http import Binding
     from tidegate.runtime.service import Service
     from tidegate.runtime.supervisor import StopReport
@@ -62,8 +63,10 @@ class Banner(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     credentials: list[str]
     """Names only."""
-    waits_for: str | None = None
-    """Why GITHUB_TOKEN is not in use yet; it is tried again."""
+    sources: list[str] = []
+    """Names of the sources that this process knows."""
+    waits_for: list[str] = []
+    """Tokens of the environment that are not in use yet, and why; they are tried again."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,16 +155,17 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
     from tidegate.runtime.gc_tuning import tune_gc
 
     async with open_application(settings) as application:
+        tokens = _awaited_tokens(application)
         process = application.process(works=role.works, services=_services(role, application, binding))
-        banner = await _banner(role, application, binding)
+        banner = await _banner(role, application, binding, tokens)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
         tune_gc()
         return await process.run(handle_signals=True)
 
 
 def _services(role: Role, application: Application, binding: Binding | None) -> Mapping[str, Service]:
-    from tidegate.app.opened_collection import OpenCollection
     from tidegate.app.serving import serve_operations, serve_systems, serve_webhooks
+    from tidegate.engine.system import OpenCollection
     from tidegate.http.channel import Seats
 
     if binding is None:
@@ -181,11 +185,21 @@ def _services(role: Role, application: Application, binding: Binding | None) -> 
     return {"http": service, "dashboard": dashboard}
 
 
-async def _banner(role: Role, application: Application, binding: Binding | None) -> Banner:
-    from tidegate.app.opened_collection import OpenCollection
+def _awaited_tokens(application: Application) -> list[EnvironmentToken]:
+    """Tokens of the environment that are tried again, since their upstream is unavailable."""
+    from tidegate.engine.system import OpenCollection
+
+    opened = application.find(OpenCollection)
+    tokens = [] if opened is None else [cell.token for cell in opened.collection.cells.values() if cell.token]
+    return [token for token in tokens if token.is_awaited]
+
+
+async def _banner(
+    role: Role, application: Application, binding: Binding | None, tokens: Sequence[EnvironmentToken]
+) -> Banner:
+    from tidegate.engine.system import OpenCollection
 
     parts, opened = application.context, application.find(OpenCollection)
-    late = None if opened is None else opened.collection.late_token
     server, embedded = parts.valkey.info, ", embedded" if parts.settings.valkey_url is None else ""
     return Banner(
         role=role.name,
@@ -195,8 +209,9 @@ async def _banner(role: Role, application: Application, binding: Binding | None)
         needs_key=bool(parts.settings.http.keys),
         database=parts.database.name,
         server=f"{server.product} {server.version} at {parts.valkey.address}{embedded}",
-        credentials=[] if opened is None else [each.name for each in await opened.collection.credentials.list()],
-        waits_for=None if late is None else late.reason,
+        credentials=[] if opened is None else [each.name for each in await opened.collection.list_credentials()],
+        sources=[] if opened is None else list(opened.collection.cells),
+        waits_for=[f"{token.variable} is tried again until the upstream answers: {token.reason}" for token in tokens],
     )
 
 
@@ -221,13 +236,10 @@ def greeting(role: Role, banner: Banner) -> str:
 
 
 def _credentials(banner: Banner) -> str:
-    from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
-
     names = listed(banner.credentials, _MOST_NAMES)
-    if banner.waits_for is not None:
-        late = f"{VARIABLE} is tried again until GitHub answers: {banner.waits_for}"
-        return f"{names}; {late}" if names else late
-    return names or f"none yet: {HOW_TO_GET_ONE}"
+    if names or banner.waits_for:
+        return "; ".join([*([names] if names else []), *banner.waits_for])
+    return "none yet: store one with `tidegate credentials add`"
 
 
 def farewell(stopped: Stopped) -> str:

@@ -1,32 +1,25 @@
-"""`tidegate collect`: plan, begin or resume runs, show how they go, and tell what came of them."""
+"""`tidegate collect`: plan, begin or continue runs of a source, show their progress, and print the result."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run_traced
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.github.kinds import COLUMNS, require_kinds
-from tidegate.systems.github.settings import GithubSettings
 
 if TYPE_CHECKING:
-    from tidegate.app import Collection
     from tidegate.engine.commands.summary import Summary
     from tidegate.engine.source import Subject
+    from tidegate.engine.source_cell import SourceCell
+    from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
 
-_GITHUB = "github"
-_TOKEN = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
-_DOCUMENTS = tuple(COLUMNS)
-_MOST_COUNTED = 50
-"""Users whose documents are counted one by one; of more, those of everybody are."""
+SOURCE = typer.Option(None, "--source", help="The name of the source; that of the setting collect.source unless given.")
 KINDS_HELP = (
     "What to collect: essential, all, or names of kinds, like issues,pulls,releases; docs/reference/github-entities.md "
     "lists them. May be given several times, or with commas."
@@ -35,6 +28,8 @@ REPOS_HELP = "Only repositories that match this pattern, like docs-* or octocat/
 EXCLUDE_HELP = "No repository that matches this pattern. May be given several times."
 ARCHIVED_HELP = "Only archived repositories, or only those that are not."
 FORKS_HELP = "Only forks, or only repositories that are none."
+_MOST_COUNTED = 50
+"""Documents are counted owner by owner for so many owners; of more, those of all owners together."""
 _INTERRUPTED = "Interrupted before it had begun to collect; the same command goes on from here."
 
 
@@ -43,10 +38,11 @@ def collect(
         None,
         metavar="SUBJECTS",
         help="What to collect, in any mixture: a user (octocat), a repository (octocat/hello-world), an organization "
-        "(org:github), a topic (topic:crdt), a search (search:QUERY), an address on github.com, or @FILE.",
+        "(org:github), a topic (topic:crdt), a search (search:QUERY), an address on github.com, or @FILE. Subjects of "
+        "another source as it names them.",
     ),
     *,
-    source: str = typer.Option(_GITHUB, help="The source to collect from; see the setting `sources`."),
+    source: str | None = SOURCE,
     file: Path | None = typer.Option(None, "--file", help="A file with a subject on each line; - is standard input."),
     api_url: str | None = typer.Option(None, help="GitHub's address; that of GitHub Enterprise, or of a simulator."),
     kinds: list[str] = typer.Option(None, "--kinds", help=KINDS_HELP),
@@ -63,113 +59,87 @@ def collect(
 
     The same command again goes on where it was stopped, or finds what is new.
 
-    The calls are made with the stored credentials (`tidegate credentials add`), else with the token in GITHUB_TOKEN.
-    Exit 0 when every run is complete, 1 when something failed, 130 when interrupted: Ctrl-C once shuts down gracefully,
-    twice at once.
+    The calls are made with the stored credentials (`tidegate credentials add`), else with the token of the environment
+    (GITHUB_TOKEN; BOOKSHOP_TOKEN for a source named bookshop). Exit 0 when every run is complete, 1 when something
+    failed, 130 when interrupted: Ctrl-C once shuts down gracefully, twice at once.
     """
-    if source != _GITHUB:
-        from tidegate.engine.commands.collect_source import collect_source
-
-        own = {"--file": file, "--api-url": api_url, "--kinds": kinds, "--since": since, "--full": full}
-        own |= {"--repos": repos, "--exclude": exclude, "--archived": archived, "--forks": forks}
-        if foreign := [name for name, value in own.items() if value not in (None, False, [])]:
-            raise typer.BadParameter(f"{', '.join(foreign)}: only for the source {_GITHUB}")
-        raise typer.Exit(collect_source(source, subjects or [], as_json=as_json))
     from rich.console import Console
 
     from tidegate.engine.commands.run_text import print_lines
     from tidegate.engine.commands.summary import summary_lines
 
-    options = _options(kinds, since, full=full)
-    options |= selection_options(repos, exclude, archived=archived, forks=forks)
-    wanted = subjects_of([*(subjects or []), *subjects_in(file)], options)
-    settings = _settings(load_settings(), api_url)
+    plugin = plugin_for(load_settings(), source, api_url)
+    options = plugin.options(
+        {
+            **{"include": kinds, "since": since, "full": full},
+            **{"repos": repos, "exclude": exclude, "archived": archived, "forks": forks},
+        }
+    )
+    wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
     try:
-        work = _collect(settings, os.environ.get(_TOKEN), wanted, quiet=no_progress or as_json)
-        summary = run_traced("collect", settings, work)
+        work = _collect(plugin, wanted, quiet=no_progress or as_json)
+        summary = run_traced("collect", plugin.settings, work)
     except KeyboardInterrupt:
         typer.echo(_INTERRUPTED, err=True)
         raise
     if as_json:
         typer.echo(msgspec.json.encode(summary))
     else:
-        print_lines(Console(highlight=False), summary_lines(summary))
+        print_lines(Console(highlight=False), summary_lines(summary, plugin))
     raise typer.Exit(summary.exit_code)
 
 
-async def _collect(settings: Settings, token: str | None, subjects: Sequence[Subject], *, quiet: bool) -> Summary:
+async def _collect(plugin: SourcePlugin, subjects: Sequence[Subject], *, quiet: bool) -> Summary:
     from rich.console import Console
 
-    from tidegate.app import open_collection
+    from tidegate.engine.collection import open_source
     from tidegate.engine.commands.collecting import collect_all
     from tidegate.engine.commands.screens import open_screen
     from tidegate.engine.commands.summary import summarise
     from tidegate.engine.reports.progress import failures_of, unavailable_of
 
-    console = Console(stderr=True, highlight=False)
-    async with open_collection(settings, token=token) as collection:
+    settings, console = plugin.settings, Console(stderr=True, highlight=False)
+    async with open_source(settings, plugin.name, needs_credential=True) as collection:
+        cell = collection.cell(plugin.name)
         with open_screen(console, settings.log, quiet=quiet) as screen:
-            outcome = await collect_all(collection, subjects, screen)
+            outcome = await collect_all(cell, subjects, screen)
         run_ids, read = [run.id for run in outcome.view.runs], collection.parts.database.read
-        failures, unavailable = await read(failures_of, run_ids), await read(unavailable_of, run_ids)
-        documents = await _documents(collection, subjects)
-        return summarise(outcome, documents, failures, _place(collection), unavailable=unavailable)
+        return summarise(
+            outcome,
+            await _count_documents(cell, subjects),
+            await read(failures_of, run_ids),
+            collection.documents.name,
+            unavailable=await read(unavailable_of, run_ids),
+            is_missing=lambda failure: plugin.is_missing_subject(failure.kind, failure.resource, failure.reason),
+        )
 
 
-async def _documents(collection: Collection, subjects: Sequence[Subject]) -> dict[str, int]:
-    from tidegate.systems.github import parse_subject
-
-    accounts = dict.fromkeys(parse_subject(subject.login).account for subject in subjects)
-    owners = list(accounts) if len(accounts) <= _MOST_COUNTED and None not in accounts else [None]
-    count = collection.documents.of("github").count
-    return {kind: sum([await count(kind, owner) for owner in owners]) for kind in _DOCUMENTS}
-
-
-def _place(collection: Collection) -> str:
-    return collection.documents.name
+async def _count_documents(cell: SourceCell, subjects: Sequence[Subject]) -> dict[str, int]:
+    """What is stored of these subjects, by kind: the kinds with declared columns first."""
+    found = list(dict.fromkeys(cell.plugin.owner_of(subject) for subject in subjects))
+    owners: Sequence[str | None] = found if len(found) <= _MOST_COUNTED and None not in found else [None]
+    store = cell.documents.of(cell.plugin.name)
+    kinds = dict.fromkeys([*cell.plugin.columns, *await store.kinds()])
+    return {kind: sum([await store.count(kind, owner) for owner in owners]) for kind in kinds}
 
 
-def _settings(settings: Settings, api_url: str | None) -> Settings:
-    from tidegate.systems.github.requests import require_api_url
+def plugin_for(settings: Settings, source: str | None, api_url: str | None = None) -> SourcePlugin:
+    """The source of this name, by default that of the settings; with another address where one is given."""
+    from tidegate.engine.settings import CollectSettings
+    from tidegate.engine.source_plugin import find_plugin
 
-    if api_url is None:
-        return settings
-    github = settings.section(GithubSettings).model_copy(update={"api_url": require_api_url(api_url)})
-    return settings.model_copy(update={"github": github})
-
-
-def _options(kinds: Sequence[str] | None, since: str | None, *, full: bool) -> dict[str, object]:
-    """What the runs want; whatever could not be done is refused before anything is opened."""
-    from tidegate.systems.github.states import as_upstream
-
-    options: dict[str, object] = {"full": True} if full else {}
-    if kinds:
-        named = [name.strip() for several in kinds for name in several.split(",") if name.strip()]
-        options["include"] = sorted(require_kinds(named))
-    if since is not None:
-        options["since"] = as_upstream(since)
-        if datetime.fromisoformat(as_upstream(since)) > datetime.now(UTC):
-            raise InvalidArgument("since", since, "lies in the future, so that nothing would be collected")
-    return options
+    name = source or settings.section(CollectSettings).source
+    plugin = find_plugin(settings, name)
+    return plugin if api_url is None else find_plugin(plugin.at(api_url), name)
 
 
-def selection_options(
-    repos: Sequence[str] | None, exclude: Sequence[str] | None, *, archived: bool | None, forks: bool | None
-) -> dict[str, object]:
-    """Which repositories are collected, as options of a run; only what was asked for."""
-    asked = {"repos": list(repos or ()), "exclude": list(exclude or ()), "archived": archived, "forks": forks}
-    return {name: value for name, value in asked.items() if value is not None and value != []}
-
-
-def subjects_of(written: Sequence[str], options: dict[str, object]) -> list[Subject]:
+def subjects_of(plugin: SourcePlugin, texts: Sequence[str], options: Mapping[str, Any]) -> list[Subject]:
     """The subjects that are named, each once; `@FILE` stands for those in a file. Refuses an empty list."""
-    from tidegate.systems.github import parse_subject
-
-    named = [each for text in written for each in (subjects_in(_file_named(text)) or [text])]
+    named = [each for text in texts for each in (subjects_in(plugin, _file_named(text)) or [text])]
     if not named:
         raise typer.BadParameter("name at least one subject, or a file with some")
-    known = dict.fromkeys(parse_subject(text) for text in named)
-    return [subject.with_options(options) for subject in known]
+    found = [plugin.subject(text, options) for text in named]
+    return list({subject.user_id: subject for subject in found}.values())
 
 
 def _file_named(text: str) -> Path | None:
@@ -178,10 +148,8 @@ def _file_named(text: str) -> Path | None:
     return file if text.startswith("@") and len(text) > 1 and file.is_file() else None
 
 
-def subjects_in(file: Path | None) -> list[str]:
-    """The subjects in a file, one on each line; what follows a # is a remark. - is standard input."""
-    from tidegate.systems.github import parse_subject
-
+def subjects_in(plugin: SourcePlugin, file: Path | None) -> list[str]:
+    """The subjects of a file, one on each line; text after a # is a comment. - is standard input."""
     if file is None:
         return []
     try:
@@ -191,7 +159,8 @@ def subjects_in(file: Path | None) -> list[str]:
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     for number, line in enumerate(lines, 1):
         try:
-            parse_subject(line or "a")
+            if line:
+                plugin.subject(line)
         except InvalidArgument as error:
             raise typer.BadParameter(f"{file}, line {number}: {error}") from None
     return [line for line in lines if line]

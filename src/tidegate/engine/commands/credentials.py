@@ -17,18 +17,17 @@ from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import clock, counted, number
 from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.systems.github.settings import GithubSettings
+from tidegate.engine.commands.collect import SOURCE, plugin_for
 
 if TYPE_CHECKING:
     from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck, Rotation
+    from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.")
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 _API_URL = typer.Option(None, help="GitHub's address; that of GitHub Enterprise, or of a simulator.")
-_GITHUB = "github"
-_SOURCE = typer.Option(_GITHUB, "--source", help="For which source; see the setting `sources`.")
 _NONE_YET = "There are no credentials. Add one: tidegate credentials add"
 
 
@@ -41,7 +40,6 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
     app_id: int | None
     installation_id: int | None
     check: bool
-    source: str = _GITHUB
 
 
 @app.command()
@@ -55,7 +53,7 @@ def add(
     app_id: int | None = typer.Option(None, help="The number of a GitHub App; the secret is then its private key."),
     installation_id: int | None = typer.Option(None, help="The number of the app's installation."),
     no_check: bool = typer.Option(False, "--no-check", help="Store it without asking GitHub whose it is."),
-    source: str = _SOURCE,
+    source: str | None = SOURCE,
     api_url: str | None = _API_URL,
     as_json: bool = _JSON,
 ) -> None:
@@ -64,32 +62,29 @@ def add(
     The secret is asked for without being shown, or read from standard input, a variable or a file. It is encrypted
     with the key in TIDEGATE_CREDENTIALS_KEY, else in credentials.key in the data folder.
     """
-    from tidegate.systems.github import parse_login
-
     _refuse_secret(name)
     if (app_id is None) != (installation_id is None):
         raise InvalidArgument("app", app_id or installation_id, "an app needs both --app-id and --installation-id")
+    plugin = plugin_for(load_settings(), source, api_url)
     given = _Given(
         name=name,
         owner=owner,
-        user_id=user if user is None or source != _GITHUB else parse_login(user),
+        user_id=None if user is None else plugin.user(user),
         app_id=app_id,
         installation_id=installation_id,
-        check=not no_check and source == _GITHUB,
-        source=source,
+        check=not no_check and plugin.checks_tokens,
     )
     if no_check and owner is None:
         raise InvalidArgument(
-            "owner", "", "with --no-check GitHub is not asked whose it is, so say it: --owner NAME, a person or a team"
+            "owner", "", "with --no-check nothing is asked about it, so say it: --owner NAME, a person or a team"
         )
-    settings = _settings(api_url)
-    added = run(_add(settings, given, _read_secret(from_env, from_file, is_key=app_id is not None)))
+    added = run(_add(plugin, given, _read_secret(from_env, from_file, is_key=app_id is not None)))
     if as_json:
         typer.echo(msgspec.json.encode({"credential": added}))
         return
     typer.echo(f"Stored {added.name}: {_described(added)}, owned by {added.owner}, serves {_served(added)}.")
     if no_check:
-        typer.echo(f"GitHub was not asked. Test it before you rely on it: tidegate credentials test {added.name}")
+        typer.echo(f"The upstream was not asked. Test it before you rely on it: tidegate credentials test {added.name}")
 
 
 @app.command("list")
@@ -99,21 +94,23 @@ def list_(
     as_json: bool = _JSON,
 ) -> None:
     """Show the credentials of all sources: account, users they serve, and whether they are valid. Never a secret."""
-    found = run(_list(load_settings(), source))
+    settings = load_settings()
+    found = run(_list(settings, source))
     if as_json:
         typer.echo(msgspec.json.encode({"credentials": found}))
     elif not found:
         typer.echo(_NONE_YET)
     else:
-        _print_table(found)
+        plugin = plugin_for(settings, None)
+        _print_table(found, plugin.name, plugin.usual_audience)
 
 
 @app.command()
 def remove(
-    name: str = typer.Argument(help="As `list` shows it."), *, source: str = _SOURCE, as_json: bool = _JSON
+    name: str = typer.Argument(help="As `list` shows it."), *, source: str | None = SOURCE, as_json: bool = _JSON
 ) -> None:
     """Delete a credential, so that no process uses it. Calls under way end. It is not revoked at the upstream."""
-    removed = run(_remove(load_settings(), name, source))
+    removed = run(_remove(plugin_for(load_settings(), source), name))
     if as_json:
         typer.echo(msgspec.json.encode({"removed": removed}))
     else:
@@ -124,14 +121,18 @@ def remove(
 def probe(
     names: list[str] = typer.Argument(None, help="As `list` shows them; all of them unless given."),
     *,
+    source: str | None = SOURCE,
     api_url: str | None = _API_URL,
     as_json: bool = _JSON,
 ) -> None:
-    """Ask GitHub whether credentials are good, and what is left. Exit 1 if one is not.
+    """Ask the upstream whether credentials are good, and what is left. Exit 1 if one is not.
 
     One that was refused before serves again if it is.
     """
-    checks = run(_test(_settings(api_url), names or []))
+    plugin = plugin_for(load_settings(), source, api_url)
+    if not plugin.checks_tokens:
+        raise InvalidArgument("source", plugin.name, "cannot be asked about credentials; calls show whether they work")
+    checks = run(_test(plugin, names or []))
     if as_json:
         typer.echo(msgspec.json.encode({"checks": checks}))
     elif not checks:
@@ -157,21 +158,13 @@ def rotate_key(*, as_json: bool = _JSON) -> None:
     typer.echo(f"{counted(done.encrypted_anew, 'secret')} encrypted anew with the key {done.key_id} of {done.place}.")
 
 
-async def _add(settings: Settings, given: _Given, secret: str) -> Credential:
-    from tidegate.app.credentials import open_credentials
+async def _add(plugin: SourcePlugin, given: _Given, secret: str) -> Credential:
+    from tidegate.engine.collection import open_credentials
 
-    if given.source != _GITHUB:
-        from tidegate.app.sources import open_source_credentials
-
-        async with open_source_credentials(settings, given.source) as book:
-            return await book.add_token(
-                secret, owner=given.owner or given.source, user_id=given.user_id, name=given.name, check=False
-            )
-    async with open_credentials(settings) as book:
+    async with open_credentials(plugin.settings, plugin.name) as book:
         if given.app_id is None or given.installation_id is None:
-            return await book.add_token(
-                secret, owner=given.owner, user_id=given.user_id, name=given.name, check=given.check
-            )
+            owner = given.owner if given.check else given.owner or plugin.name
+            return await book.add_token(secret, owner=owner, user_id=given.user_id, name=given.name, check=given.check)
         if given.owner is None:
             raise InvalidArgument("owner", "", "must be given for an app: say who answers for it with --owner")
         return await book.add_installation(
@@ -193,28 +186,22 @@ async def _list(settings: Settings, source: str | None) -> Sequence[Credential]:
         return [stored.credential for stored in await database.read(records.everything, source)]
 
 
-async def _remove(settings: Settings, name: str, source: str) -> Credential:
-    from tidegate.app.credentials import open_credentials
+async def _remove(plugin: SourcePlugin, name: str) -> Credential:
+    from tidegate.engine.collection import open_credentials
 
-    if source != _GITHUB:
-        from tidegate.app.sources import open_source_credentials
-
-        async with open_source_credentials(settings, source) as book:
-            return await book.remove(name)
-    async with open_credentials(settings) as book:
+    async with open_credentials(plugin.settings, plugin.name) as book:
         return await book.remove(name)
 
 
-async def _test(settings: Settings, names: Sequence[str]) -> list[CredentialCheck]:
-    from tidegate.app.credentials import open_credentials
+async def _test(plugin: SourcePlugin, names: Sequence[str]) -> list[CredentialCheck]:
+    from tidegate.engine.collection import open_credentials
     from tidegate.engine.credentials import Kind
 
-    async with open_credentials(settings) as book:
+    async with open_credentials(plugin.settings, plugin.name) as book:
         stored = [one for one in await book.list() if one.kind is not Kind.ENVIRONMENT]
-        everybody = [one.name for one in stored if one.audience == settings.section(GithubSettings).api_url]
         if names:
             return [await book.test(name) for name in dict.fromkeys(names)]
-        return [await _test_one(book, name) for name in everybody]
+        return [await _test_one(book, one.name) for one in stored if one.audience == book.audience]
 
 
 async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
@@ -229,20 +216,10 @@ async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
 
 
 async def _rotate(settings: Settings) -> Rotation:
-    from tidegate.app.credentials import open_credentials
+    from tidegate.engine.collection import open_credentials
 
-    async with open_credentials(settings) as book:
+    async with open_credentials(settings, plugin_for(settings, None).name) as book:
         return await book.rotate_key()
-
-
-def _settings(api_url: str | None) -> Settings:
-    from tidegate.systems.github.requests import require_api_url
-
-    settings = load_settings()
-    if api_url is None:
-        return settings
-    github = settings.section(GithubSettings).model_copy(update={"api_url": require_api_url(api_url)})
-    return settings.model_copy(update={"github": github})
 
 
 def _refuse_secret(name: str | None) -> None:
@@ -286,17 +263,16 @@ def _from_file(file: Path) -> str:
         raise InvalidArgument("from_file", str(file), "is no text in ASCII") from None
 
 
-def _print_table(credentials: Sequence[Credential]) -> None:
-    """A line for each; where it is sent only where that does not go without saying."""
+def _print_table(credentials: Sequence[Credential], default: str, usual: str) -> None:
+    """A line for each; where it is sent only where one is for another address than the `usual` one."""
     from rich.markup import escape
     from rich.table import Table
 
     from tidegate.cli.tables import print_table
-    from tidegate.systems.github import API_URL
 
     now = datetime.now(UTC)
-    elsewhere = ["sent to"] if any(one.audience != API_URL for one in credentials) else []
-    sources = ["source"] if any(one.source != _GITHUB for one in credentials) else []
+    elsewhere = ["sent to"] if any(one.audience not in (usual, one.source) for one in credentials) else []
+    sources = ["source"] if any(one.source != default for one in credentials) else []
     columns = (*sources, "name", "what", "owner", "serves", *elsewhere, "checked", "state")
     table = Table(*columns, box=None, pad_edge=False)
     for one in credentials:

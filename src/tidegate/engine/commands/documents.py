@@ -7,26 +7,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.github.kinds import COLUMNS
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
     from tidegate.storage.documents.export import Column
 
-GITHUB = "github"
 
+def source_of(settings: Settings, source: str | None) -> tuple[str, SourcePlugin | None]:
+    """The name of a source and its plug-in; None where it is not known here, so that it declares no columns."""
+    from tidegate.engine.commands.collect import plugin_for
 
-def declared_columns(settings: Settings, source: str) -> Mapping[str, Sequence[Column]]:
-    """The columns that a source declares for its kinds of documents; none where this process does not know it."""
-    from tidegate.engine.registry import columns_of, load_sources
-
-    if source == GITHUB:
-        return COLUMNS
-    known = load_sources(settings.sources)
-    return columns_of(known[source]) if source in known else {}
+    try:
+        plugin = plugin_for(settings, source)
+    except InvalidArgument:
+        return source or "", None
+    return plugin.name, plugin
 
 
 async def chosen_kinds(

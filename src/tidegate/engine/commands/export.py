@@ -12,9 +12,9 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.engine.commands.documents import GITHUB, chosen_kinds, declared_columns, progress_bars
+from tidegate.engine.commands.collect import SOURCE
+from tidegate.engine.commands.documents import chosen_kinds, progress_bars, source_of
 from tidegate.storage.documents.export.formats import Format, installed_formats, require_format
-from tidegate.systems.github.kinds import COLUMNS
 
 if TYPE_CHECKING:
     from tidegate.core.clock import Clock
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tidegate.storage.documents import DocumentStore
     from tidegate.storage.documents.export import Column, ExportRequest, Manifest, Progress
 
-_KNOWN = ", ".join(COLUMNS)
 _STANDARD_OUTPUT = "-"
 
 
@@ -40,8 +39,8 @@ def export(
         help="The folder for the files; it is made if need be. With - documents go to standard output: as jsonl, or "
         "one kind as csv."
     ),
-    source: str = typer.Option(GITHUB, help="Whose documents: the name of the source that collected them."),
-    kind: list[str] = typer.Option([], help=f"Only this kind; may be given several times. Of GitHub: {_KNOWN}."),
+    source: str | None = SOURCE,
+    kind: list[str] = typer.Option([], help="Only this kind, such as issue; may be given several times."),
     login: list[str] = typer.Option([], help="Only what was collected for this user; may be given several times."),
     with_gone: bool = typer.Option(False, "--with-gone", help="Also what is no longer there upstream."),
     no_body: bool = typer.Option(False, "--no-body", help="Leave out the column with the whole document as JSON."),
@@ -59,14 +58,15 @@ def export(
     if as_json and str(output) == _STANDARD_OUTPUT:
         raise typer.BadParameter("with --output - documents go to standard output, so the manifest cannot: omit --json")
     settings = load_settings()
+    name, plugin = source_of(settings, source)
     shows = sys.stderr.isatty() and not (no_progress or as_json)
     require_format(format, with_body=not no_body)
 
     def request(kinds: Mapping[str, Sequence[Column]]) -> ExportRequest:
-        owners = _owners(source, login) if login else None
+        owners = [each if plugin is None else plugin.owner(each) for each in login] if login else None
         return ExportRequest(format=format, kinds=kinds, owners=owners, with_gone=with_gone, with_body=not no_body)
 
-    order = _Order(source, tuple(dict.fromkeys(kind)), request)
+    order = _Order(name, {} if plugin is None else plugin.columns, tuple(dict.fromkeys(kind)), request)
     why = _why_nothing(settings, is_narrowed=bool(login or kind))
     with progress_bars(shows=shows) as show:
 
@@ -86,17 +86,9 @@ class _Order(NamedTuple):
     """What to export; which kinds there are is known when the documents are open."""
 
     source: str
+    columns: Mapping[str, Sequence[Column]]
     kinds: Sequence[str]
     request: Callable[[Mapping[str, Sequence[Column]]], ExportRequest]
-
-
-def _owners(source: str, logins: Sequence[str]) -> list[str]:
-    """Owners of documents. Those of GitHub are accounts in lower case: `org:GitHub` owns what `github` does."""
-    from tidegate.systems.github import parse_login
-
-    if source != GITHUB:
-        return list(logins)
-    return [parse_login(login.removeprefix("org:")) for login in logins]
 
 
 async def _export(
@@ -125,7 +117,7 @@ async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[
         documents = await open_documents(settings.documents, database)
         try:
             store = documents.of(order.source)
-            kinds = await chosen_kinds(store, order.kinds, declared_columns(settings, order.source))
+            kinds = await chosen_kinds(store, order.kinds, order.columns)
             yield store, database.clock, order.request(kinds)
         finally:
             await documents.close()

@@ -15,7 +15,7 @@ from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import KindProgress
 from tidegate.engine.runs import Run
-from tidegate.systems.github import NAMES
+from tidegate.engine.source_plugin import kind_names
 
 _BAR, _SHORT_BAR = 20, 10
 _LONGEST_LOGIN = 24
@@ -105,10 +105,11 @@ def _kinds(view: View) -> Table:
         for index, value in enumerate((one.ended, one.total, one.failed, one.retrying)):
             sums[index] += value
     table = Table.grid(padding=(0, 2))
-    for kind in [*(kind for kind in NAMES if kind in totals), *(kind for kind in totals if kind not in NAMES)]:
+    known = kind_names()
+    for kind in [*(kind for kind in known if kind in totals), *(kind for kind in totals if kind not in known)]:
         ended, total, failed, retrying = totals[kind]
         table.add_row(
-            NAMES.get(kind, kind),
+            kind_names().get(kind, kind),
             _bar(ended, total),
             f"{number(ended)}/{number(total)}",
             Text(_troubles(failed, retrying), style="red" if failed else ""),
@@ -132,12 +133,13 @@ def _left(run: Run, kinds: Iterable[KindProgress]) -> list[str]:
     unfinished = {one.kind: one for one in kinds if one.ended < one.total}
     if run.status in ACTIVE_RUNS and unfinished:
         ordered = sorted(unfinished.items(), key=_rank)
-        return [*failed, *(f"{NAMES.get(kind, kind)} {one.ended}/{one.total}" for kind, one in ordered)]
+        return [*failed, *(f"{kind_names().get(kind, kind)} {one.ended}/{one.total}" for kind, one in ordered)]
     return [_WORDS.get(run.status, str(run.status)), *failed]
 
 
 def _rank(item: tuple[str, KindProgress]) -> int:
-    return list(NAMES).index(item[0]) if item[0] in NAMES else len(NAMES)
+    known = list(kind_names())
+    return known.index(item[0]) if item[0] in known else len(known)
 
 
 def _bar(done: int, total: int, width: int = _BAR) -> ProgressBar:

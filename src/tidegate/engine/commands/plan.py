@@ -86,13 +86,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_user(
-    subject: Subject, pool: str, known: Known, *, include: frozenset[str], first_jobs: int, credentials: frozenset[str]
+    subject: Subject,
+    pool: str,
+    known: Known,
+    *,
+    include: frozenset[str] | None,
+    first_jobs: int,
+    credentials: frozenset[str],
 ) -> UserPlan:
-    """The plan for one user, who is served by `credentials`."""
+    """The plan for one user that `credentials` serve; `include` are the kinds of jobs, None for all."""
     if (run := known.active.get(subject.user_id)) is not None:
         return _going_on(subject, run, known)
     last, is_full = known.last.get(subject.user_id), bool(subject.options.get("full"))
-    marks = [one for one in known.marks.get(subject.user_id, ()) if one.kind in include]
+    marks = [one for one in known.marks.get(subject.user_id, ()) if include is None or one.kind in include]
     asked = sum(one.resources for one in marks)
     calls, free, way = asked, sum(one.resources for one in marks if one.credential in credentials), Way.INCREMENTAL
     if not marks or is_full:

@@ -11,9 +11,9 @@ from rich.text import Text
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.engine.reports.kinds import FailingReport, LookedAt, RetriesReport, TimesReport
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport
+from tidegate.engine.source_plugin import kind_names
 from tidegate.http.views import Wait
 from tidegate.http.waiting import WaitingPool, WaitingReport
-from tidegate.systems.github import NAMES
 
 TITLES = {
     "runs": "Runs by state",
@@ -185,7 +185,7 @@ def _say(console: Console, words: str) -> None:
 
 
 def _kind(kind: str) -> str:
-    return NAMES.get(kind, kind)
+    return kind_names().get(kind, kind)
 
 
 def _long(seconds: float) -> str:

@@ -13,7 +13,7 @@ from tidegate.cli.wording import clock, counted, listed, number, span, whose
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import Failure, JobView, KindProgress
 from tidegate.engine.runs import Run
-from tidegate.systems.github import NAMES
+from tidegate.engine.source_plugin import kind_names
 
 WITHHELD = "withheld"
 """What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""
@@ -151,7 +151,7 @@ def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str
         groups[failure.reason].append(failure)
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     for reason, alike in ordered[:_MOST_REASONS]:
-        what = ", ".join(dict.fromkeys(NAMES.get(failure.kind, failure.kind) for failure in alike))
+        what = ", ".join(dict.fromkeys(kind_names().get(failure.kind, failure.kind) for failure in alike))
         resources = listed(dict.fromkeys(_resource(failure) for failure in alike))
         yield f"{number(len(alike))} x {reason}: {what} of {resources}"
     if len(ordered) > _MOST_REASONS:
@@ -177,7 +177,7 @@ def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
         moment = job.completed_at or job.not_before or job.started_at or job.created_at
         table.add_row(
             str(job.id),
-            NAMES.get(job.kind, job.kind),
+            kind_names().get(job.kind, job.kind),
             Text(job.resource),
             Text(job.page),
             job.status,
@@ -190,7 +190,7 @@ def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
 
 def _resource(failure: Failure) -> str:
     """Without the word before it that GitHub's have; one of a crawl begins with a host, which may have a port."""
-    return failure.resource.partition(":")[2] if failure.kind in NAMES else failure.resource
+    return failure.resource.partition(":")[2] if failure.kind in kind_names() else failure.resource
 
 
 def _kind(one: KindProgress) -> str:
@@ -203,7 +203,7 @@ def _kind(one: KindProgress) -> str:
         "canceled": one.canceled,
     }
     rest = ", ".join(f"{number(count)} {state}" for state, count in states.items() if count)
-    done = f"{NAMES.get(one.kind, one.kind)} {number(one.succeeded + one.unavailable)}/{number(one.total)}"
+    done = f"{kind_names().get(one.kind, one.kind)} {number(one.succeeded + one.unavailable)}/{number(one.total)}"
     return f"{done}: {rest}" if rest else done
 
 
@@ -218,5 +218,5 @@ def _wish(value: object) -> str:
     """An option as it is given on the command line; one that is only said or not has no value."""
     if isinstance(value, list | tuple):
         kinds = [str(kind) for kind in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        return ", ".join(told for kind, told in NAMES.items() if kind in kinds) or ", ".join(kinds)
+        return ", ".join(told for kind, told in kind_names().items() if kind in kinds) or ", ".join(kinds)
     return "" if value is True else str(value)

@@ -14,7 +14,6 @@ from tidegate.cli.running import load_settings, run
 from tidegate.cli.wording import counted, whose
 from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
-from tidegate.systems import crawl
 
 if TYPE_CHECKING:
     from tidegate.engine.reports.progress import Failure, JobView, KindProgress
@@ -30,32 +29,32 @@ _RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
 _RUNS = typer.Argument(help="The numbers of runs, as `list` shows them.", min=1)
 _ACTIVE = "active"
 _STATES = (_ACTIVE, *RunState)
-_NOBODY_WORKS = "Nobody works on what is not over: start tidegate up, or {again}"
-_UNTOLD = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
+_NO_WORKERS = "No process works on active runs: start tidegate up, or {again}"
+_GATE_UNAVAILABLE = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """All there is to know of a run."""
+    """A run with its progress and its failures."""
 
     run: Run
     kinds: list[KindProgress]
     failures: list[Failure]
     unavailable: list[Failure]
-    """What the upstream shows to nobody, and why; no failure."""
+    """Jobs for what the upstream does not show to any account, and why; they are no failures."""
     retrying: list[Failure]
-    """What is tried again after a while, and what the last try came to."""
+    """Jobs that are tried again later, with the reason of the last attempt."""
     without_statistics: str | None = None
-    """Why its statistics cannot be computed, where that failed for good; a retry of the run tries again."""
+    """Why its statistics cannot be computed, where that failed permanently; a retry of the run tries again."""
     has_workers: bool | None = None
+    """Whether a process executes its jobs; null where the run is over, or where that is not known."""
     waiting: str | None = None
-    """Why nothing of it happens, where no process knows its source."""
-    """Whether anybody works, where the run is not over; null where it is, or nobody knows."""
+    """Why it does not progress, where no process knows its source."""
     jobs: list[JobView] | None = None
     """Those that were asked for."""
 
 
 class Canceled(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of canceling."""
+    """The result of a cancellation."""
 
     run: Run
     was_active: bool
@@ -66,6 +65,7 @@ class Canceled(msgspec.Struct, frozen=True, kw_only=True):
 def list_(
     *,
     login: str | None = typer.Option(None, help="Only those of this subject."),
+    source: str | None = typer.Option(None, help="Only those of this source."),
     state: list[str] = typer.Option(None, help=f"Only those in this state: {', '.join(_STATES)}. May be repeated."),
     limit: int = typer.Option(20, min=1, max=10_000, help="How many at most."),
     before: int | None = typer.Option(None, min=1, help="Only those older than the run of this number."),
@@ -75,16 +75,17 @@ def list_(
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import run_table
     from tidegate.engine.reports.progress import list_runs
-    from tidegate.systems.github import parse_subject
 
+    settings = load_settings()
     wanted = partial(
         list_runs,
-        login=None if login is None else parse_subject(login).id,
+        login=None if login is None else _login(settings, source, login),
+        source=source,
         states=_states(state or ()),
         before=before,
         limit=limit,
     )
-    found, has_workers, waiting = run(_list(load_settings(), wanted))
+    found, has_workers, waiting = run(_list(settings, wanted))
     if as_json:
         typer.echo(msgspec.json.encode({"runs": found, "has_workers": has_workers, "waiting": waiting}))
     elif found:
@@ -92,7 +93,7 @@ def list_(
         if len(found) == limit:
             typer.echo(f"Older ones: tidegate runs list --before {found[-1].id}")
         if has_workers is False:
-            typer.echo(_NOBODY_WORKS.format(again=_again([run for run in found if run.status in ACTIVE_RUNS])))
+            typer.echo(_NO_WORKERS.format(again=_again(settings, [run for run in found if run.status in ACTIVE_RUNS])))
     else:
         typer.echo("There are no such runs. Begin one: tidegate collect LOGIN")
 
@@ -112,8 +113,8 @@ def show(
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import job_table, print_lines, run_lines
 
-    states = job_states(jobs) if jobs else None
-    shown = run(_show(load_settings(), number, states, after, limit))
+    states, settings = job_states(jobs) if jobs else None, load_settings()
+    shown = run(_show(settings, number, states, after, limit))
     if as_json:
         typer.echo(msgspec.json.encode(shown))
         return
@@ -131,7 +132,7 @@ def show(
     )
     print_lines(console, lines)
     if shown.has_workers is False:
-        typer.echo(_NOBODY_WORKS.format(again=_again([shown.run])))
+        typer.echo(_NO_WORKERS.format(again=_again(settings, [shown.run])))
     if shown.jobs is not None:
         console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
         if len(shown.jobs) == limit:
@@ -163,19 +164,20 @@ def retry(
     """
     if job is not None and len(numbers) > 1:
         raise InvalidArgument("job", job, "it belongs to one run: name that one alone")
-    for retried in run(retry_runs(load_settings(), list(dict.fromkeys(numbers)), job)):
-        typer.echo(msgspec.json.encode(retried) if as_json else "\n".join(_told(retried)))
+    settings = load_settings()
+    for retried in run(retry_runs(settings, list(dict.fromkeys(numbers)), job)):
+        typer.echo(msgspec.json.encode(retried) if as_json else "\n".join(_retried_lines(settings, retried)))
 
 
 class _Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done again of a run."""
+    """What is executed again of a run."""
 
     run: Run
     jobs: int
     statistics: bool
 
 
-def _told(retried: _Retried) -> Iterator[str]:
+def _retried_lines(settings: Settings, retried: _Retried) -> Iterator[str]:
     number, again = retried.run.id, retried.jobs
     if again:
         wait = "waits" if again == 1 else "wait"
@@ -183,7 +185,7 @@ def _told(retried: _Retried) -> Iterator[str]:
     if retried.statistics:
         yield f"the statistics of run {number} wait to be computed again"
     if again or retried.statistics:
-        yield f"Whoever works does it: tidegate up, or {_again([retried.run], retried.run.login)}"
+        yield f"A process that works does it: tidegate up, or {_again(settings, [retried.run])}"
     else:
         yield f"no job of run {number} has failed"
 
@@ -201,19 +203,23 @@ async def _list(
 async def _workforce(
     settings: Settings, database: Database, shown: Sequence[Run]
 ) -> tuple[bool | None, dict[int, str]]:
-    """Whether a process works, and which runs wait for one that knows their source; not asked where all are over."""
-    if not any(run.status in ACTIVE_RUNS for run in shown):
+    """Whether processes execute the jobs of all active runs, and which runs wait for one that knows their source."""
+    active = [run for run in shown if run.status in ACTIVE_RUNS]
+    if not active:
         return None, {}
-    from tidegate.app.cells import SHARED_SOURCES, why_waiting
     from tidegate.connections import build_context, open_valkey
+    from tidegate.engine.cells import cell_context, why_waiting
+    from tidegate.engine.source_plugin import system_of
     from tidegate.runtime.workforce import has_workers
 
     try:
         async with open_valkey(settings) as valkey:
-            parts = build_context(settings, valkey, database)
-            shared = any(run.source in SHARED_SOURCES for run in shown if run.status in ACTIVE_RUNS)
-            works = await has_workers(parts.membership, [parts.jobs]) if shared else None
-            return works, await why_waiting(parts, shown)
+            context = build_context(settings, valkey, database)
+            installed = {run.source for run in active if system_of(run.source) is not None}
+            cells = [cell_context(context, source) for source in sorted(installed)]
+            works = [await has_workers(cell.membership, [cell.jobs]) for cell in cells]
+            waiting = await why_waiting(context, [run for run in active if run.source not in installed])
+            return all(works) if works else None, waiting
     except Unavailable:
         return None, {}
 
@@ -242,10 +248,10 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
 
 
 async def cancel_run(settings: Settings, number: int) -> Canceled:
-    """SQL decides. Where the gate cannot be told, its jobs leave it when their turn comes, without a call."""
-    from tidegate.app.cells import orchestrator_of
+    """Cancel in SQL. Where the gate is unavailable, its jobs leave it when their turn comes, without a call."""
     from tidegate.connections import open_context, open_database
     from tidegate.engine import runs as records
+    from tidegate.engine.cells import orchestrator_of
 
     try:
         async with open_context(settings) as parts:
@@ -256,7 +262,7 @@ async def cancel_run(settings: Settings, number: int) -> Canceled:
         async with open_database(settings) as database:
             before = await database.read(records.get, number)
             await database.transaction(records.cancel, number)
-            return msgspec.structs.replace(await _canceled(database, before), note=_UNTOLD)
+            return msgspec.structs.replace(await _canceled(database, before), note=_GATE_UNAVAILABLE)
 
 
 async def _canceled(database: Database, before: Run) -> Canceled:
@@ -267,7 +273,7 @@ async def _canceled(database: Database, before: Run) -> Canceled:
 
 
 async def retry_runs(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
-    """All of them, or none where one is not there."""
+    """Retry all of them, or none where one does not exist."""
     from tidegate.connections import open_context
     from tidegate.engine import runs as records
 
@@ -280,14 +286,14 @@ async def retry_runs(settings: Settings, numbers: Sequence[int], job: int | None
 
 async def _retry_one(parts: Context, found: Run, job: int | None) -> _Retried:
     """Retry a run in the cell of its source: that is where its jobs are executed and its end is handled."""
-    from tidegate.app.cells import cell_of, orchestrator_of
+    from tidegate.engine.cells import cell_context, orchestrator_of
     from tidegate.engine.completion import failed_completions
     from tidegate.engine.gate_sync import Recovery
 
-    number, cell, orchestrator = found.id, cell_of(parts, found.source), orchestrator_of(parts, found.source)
+    number, cell, orchestrator = found.id, cell_context(parts, found.source), orchestrator_of(parts, found.source)
     computes = job is None and number in await parts.database.read(failed_completions, [number])
     again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
-    # Whoever asked before may have died between the commit and the offer; offering again is always right.
+    # The process that retried it before may have died between the commit and the offer; to offer again is always right.
     await Recovery(cell.database, cell.gate).offer_run(number)
     await cell.commits.notify()
     return _Retried(run=await orchestrator.show(number), jobs=again, statistics=computes)
@@ -328,12 +334,23 @@ def _whose(run_: Run) -> str:
     return whose(run_.user_id, run_.login)
 
 
-def _again(of: Sequence[Run], login: str = "LOGIN") -> str:
-    """What goes on with these, beside a process that stays."""
-    crawls = [run_.user_id for run_ in of if run_.source == crawl.SOURCE]
-    if len(crawls) < len(of):
-        return f"tidegate collect {login}"
-    return f"the same tidegate crawl run {crawls[0]} … again"
+def _again(settings: Settings, of: Sequence[Run]) -> str:
+    """The command that continues the first of these runs in the foreground."""
+    from tidegate.engine.source_plugin import find_plugin
+
+    first = of[0]
+    try:
+        return find_plugin(settings, first.source).command(first.user_id, first.login)
+    except InvalidArgument:
+        return f"tidegate collect --source {first.source} {first.login}, where the source is known"
+
+
+def _login(settings: Settings, source: str | None, login: str) -> str:
+    """The login as the source writes it."""
+    from tidegate.engine.settings import CollectSettings
+    from tidegate.engine.source_plugin import find_plugin
+
+    return find_plugin(settings, source or settings.section(CollectSettings).source).subject(login).user_id
 
 
 def _now() -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +19,11 @@ from tidegate.engine.commands.collect import (
     FORKS_HELP,
     KINDS_HELP,
     REPOS_HELP,
-    selection_options,
+    SOURCE,
+    plugin_for,
     subjects_in,
     subjects_of,
 )
-from tidegate.systems.github.kinds import require_kinds
 
 if TYPE_CHECKING:
     from tidegate.engine.schedules.firings import Firing
@@ -43,6 +42,7 @@ _NONE_YET = 'There are no schedules. Add one: tidegate schedules add LOGIN --cro
 def add(
     subjects: list[str] = typer.Argument(None, metavar="SUBJECTS", help="What to collect, as for `tidegate collect`."),
     *,
+    source: str | None = SOURCE,
     file: Path | None = typer.Option(None, "--file", help="A file with a subject on each line; - is standard input."),
     cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at three.'),
     timezone: str = typer.Option("UTC", help="By whose clocks, like Europe/Berlin."),
@@ -60,10 +60,16 @@ def add(
     A subject whose last run is still active is left out once. Times that pass while no process runs begin one run when
     the next process starts.
     """
-    options = _options(kinds, since, full=full)
-    options |= selection_options(repos, exclude, archived=archived, forks=forks)
-    wanted = subjects_of([*(subjects or []), *subjects_in(file)], options)
-    added = run(_add(load_settings(), wanted, cron, timezone))
+    settings = load_settings()
+    plugin = plugin_for(settings, source)
+    options = plugin.options(
+        {
+            **{"include": kinds, "since": since, "full": full},
+            **{"repos": repos, "exclude": exclude, "archived": archived, "forks": forks},
+        }
+    )
+    wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
+    added = run(_add(settings, plugin.name, wanted, cron, timezone))
     tell("schedules", added, as_json=as_json)
 
 
@@ -71,12 +77,13 @@ def add(
 def list_(
     *,
     login: str | None = typer.Option(None, help="Only those of this subject."),
+    source: str | None = typer.Option(None, help="Only those of this source."),
     as_json: bool = _JSON,
 ) -> None:
-    """Show the schedules: when they are due next, and what their last due time brought."""
-    from tidegate.systems.github import parse_subject
-
-    found = run(_list(load_settings(), None if login is None else parse_subject(login).id))
+    """Show the schedules: when they are due next, and the result of their last due time."""
+    settings = load_settings()
+    name = None if login is None else plugin_for(settings, source).subject(login).login
+    found = run(_list(settings, name, source))
     if found or as_json:
         tell("schedules", found, as_json=as_json)
     else:
@@ -115,7 +122,7 @@ def trigger(
     ),
     as_json: bool = _JSON,
 ) -> None:
-    """Begin a run of a schedule now; some process has to be at work, like `tidegate up`.
+    """Begin a run of a schedule now; a process such as `tidegate up` has to execute it.
 
     A user whose last run is still active is left out. A schedule that is paused begins nothing.
     """
@@ -130,51 +137,42 @@ def trigger(
         typer.echo(f"{firing.outcome} {firing.firing_key}: run {firing.run_id}")
 
 
-def _options(kinds: Sequence[str], since: str | None, *, full: bool) -> dict[str, object]:
-    from tidegate.systems.github.states import as_upstream
+async def _add(
+    settings: Settings, source: str, subjects: Sequence[Subject], cron: str, timezone: str
+) -> list[Schedule]:
+    from tidegate.engine.collection import open_schedules
 
-    options: dict[str, object] = {"full": True} if full else {}
-    if kinds:
-        named = [name.strip() for several in kinds for name in several.split(",") if name.strip()]
-        options["include"] = sorted(require_kinds(named))
-    if since is not None:
-        options["since"] = as_upstream(since)
-    return options
+    async with open_schedules(settings, source) as schedules:
+        return await schedules.add(source, subjects, cron=cron, timezone=timezone)
 
 
-async def _add(settings: Settings, subjects: Sequence[Subject], cron: str, timezone: str) -> list[Schedule]:
-    from tidegate.app.schedules import open_schedules
-    from tidegate.systems.github import GithubSource
-
-    async with open_schedules(settings) as schedules:
-        return await schedules.add(GithubSource.name, subjects, cron=cron, timezone=timezone)
-
-
-async def _list(settings: Settings, login: str | None) -> list[Schedule]:
+async def _list(settings: Settings, login: str | None, source: str | None) -> list[Schedule]:
     from tidegate.connections import open_database
     from tidegate.engine.schedules.store import listed
 
     async with open_database(settings) as database:
-        return await database.read(listed, login)
+        return await database.read(listed, login, 0, None, source)
 
 
 async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[Schedule]:
-    from tidegate.app.schedules import open_schedules
+    from tidegate.engine.collection import open_schedules
 
     async with open_schedules(settings) as schedules:
         change = {"remove": schedules.remove, "pause": schedules.pause, "resume": schedules.resume}[what]
         for number in numbers:
-            await schedules.show(number)  # all are there, or none is touched
+            await schedules.show(number)  # all exist, or none is changed
         return [await change(number) for number in dict.fromkeys(numbers)]
 
 
 async def _trigger(settings: Settings, number: int, key: str) -> Firing:
-    from tidegate.app import open_collection
-    from tidegate.systems.github.settings import VARIABLE
+    from tidegate.connections import open_database
+    from tidegate.engine.collection import open_source
+    from tidegate.engine.schedules.store import get
 
-    token = os.environ.get(VARIABLE) or None
-    async with open_collection(settings, token=token, needs_credential=False) as collection:
-        return await collection.schedules.trigger(number, key)
+    async with open_database(settings) as database:
+        schedule = await database.read(get, number)
+    async with open_source(settings, schedule.source) as collection:
+        return await collection.trigger(number, key)
 
 
 def tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """What came of it, for people and for programs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -21,8 +21,7 @@ from tidegate.engine.commands.run_text import (
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import Failure
 from tidegate.engine.runs import Run
-from tidegate.storage.documents.export import installed_formats
-from tidegate.systems.github.kinds import USER_BASIC
+from tidegate.engine.source_plugin import SourcePlugin
 
 _MOST_USERS = 10
 _FILE = "sqlite:///"
@@ -53,6 +52,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The first of them, and why."""
     without_statistics: Mapping[int, str]
     """Runs whose statistics could not be computed, and why; a retry of the run tries again."""
+    missing_subjects: list[str]
+    """Subjects that the upstream does not know; a retry would not help."""
     data: str
     plan: Plan
 
@@ -71,9 +72,11 @@ def summarise(
     data: str,
     *,
     unavailable: Sequence[Failure] = (),
+    is_missing: Callable[[Failure], bool] = lambda _: False,
 ) -> Summary:
-    """Put together what is known at the end."""
+    """The result of the runs; `is_missing` says whether a failure means that the subject of a run does not exist."""
     runs = list(outcome.view.runs)
+    missing = {failure.run_id for failure in failures if is_missing(failure)}
     return Summary(
         over=outcome.view.is_over,
         complete=all(run.status is RunState.COMPLETED and not run.failed_jobs for run in runs),
@@ -89,16 +92,17 @@ def summarise(
         unavailable_jobs=sum(kind.unavailable for kinds in outcome.view.kinds.values() for kind in kinds),
         unavailable=list(unavailable),
         without_statistics=outcome.view.buried,
+        missing_subjects=[run.login for run in runs if run.id in missing],
         data=data,
         plan=outcome.plan,
     )
 
 
-def summary_lines(summary: Summary) -> Iterator[str]:
-    """What came of it, where it is, and what to do next."""
+def summary_lines(summary: Summary, plugin: SourcePlugin) -> Iterator[str]:
+    """The result, where it is stored, and what to do next."""
     yield from result_lines(summary)
     yield from labelled("data", [_place(summary.data)])
-    yield from labelled("next", [*_next(summary)])
+    yield from labelled("next", [*_next(summary, plugin)])
 
 
 def result_lines(summary: Summary) -> Iterator[str]:
@@ -135,30 +139,20 @@ def _is_stopped(summary: Summary, run: Run) -> bool:
     return run.status in ACTIVE_RUNS and run.id not in summary.without_statistics
 
 
-def _next(summary: Summary) -> Iterator[str]:
+def _next(summary: Summary, plugin: SourcePlugin) -> Iterator[str]:
     if any(_is_stopped(summary, run) for run in summary.runs):
         yield "stopped; the same command goes on from here"
         return
-    nobody = nobodies(summary.failures)
-    if unknown := [run.login for run in summary.runs if run.id in nobody]:
-        yield f"{listed(unknown)}: not on GitHub; check the spelling"
-    failed = [run for run in summary.runs if run.failed_jobs and run.id not in nobody]
+    missing = set(summary.missing_subjects)
+    if missing:
+        yield f"{listed(summary.missing_subjects)}: the upstream does not know this name; check the spelling"
+    failed = [run for run in summary.runs if run.failed_jobs and run.login not in missing]
     if failed:
         also = f" (and {listed(str(run.id) for run in failed[1:])})" if failed[1:] else ""
         yield f"tidegate runs retry {failed[0].id}{also}: does what failed again"
     complete = [run.login for run in summary.runs if run.status is RunState.COMPLETED]
     if complete:
-        yield f"tidegate stats {complete[0]}"
-        yield f"tidegate export --format {installed_formats()[0]} --output DIR"
-
-
-def nobodies(failures: Iterable[Failure]) -> set[int]:
-    """Runs for logins that nobody has: their profiles are not there, and trying again would not help."""
-    return {one.run_id for one in failures if one.kind == USER_BASIC and _is_a_missing_profile(one)}
-
-
-def _is_a_missing_profile(failure: Failure) -> bool:
-    return failure.reason.startswith("404") and not failure.resource.endswith("/repos")
+        yield from plugin.next_commands(complete[0])
 
 
 def _place(data: str) -> str:

@@ -10,7 +10,8 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
-from tidegate.engine.commands.documents import GITHUB, chosen_kinds, declared_columns, progress_bars
+from tidegate.engine.commands.collect import SOURCE
+from tidegate.engine.commands.documents import chosen_kinds, progress_bars, source_of
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
@@ -22,7 +23,7 @@ def sync(
     to: str = typer.Option(
         metavar="DESTINATION", help="duckdb:FILE, postgresql://USER@HOST/DATABASE, parquet:DIR or jsonl:DIR."
     ),
-    source: str = typer.Option(GITHUB, help="The source whose documents are written."),
+    source: str | None = SOURCE,
     kind: list[str] = typer.Option([], help="Only this kind; may be given several times."),
     full: bool = typer.Option(False, "--full", help="Write every row again, and remove rows without a document."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Count what would be read and compared; write nothing."),
@@ -53,7 +54,7 @@ def sync(
 async def _sync(
     settings: Settings,
     address: Address,
-    source: str,
+    source: str | None,
     kinds: Sequence[str],
     *,
     full: bool,
@@ -68,8 +69,9 @@ async def _sync(
     async with open_database(settings) as database:
         documents = await open_documents(settings.documents, database)
         try:
-            store = documents.of(source)
-            chosen = await chosen_kinds(store, kinds, declared_columns(settings, source))
+            name, plugin = source_of(settings, source)
+            store = documents.of(name)
+            chosen = await chosen_kinds(store, kinds, {} if plugin is None else plugin.columns)
             order = SyncOrder(to=address, kinds=chosen, full=full, dry_run=dry_run)
             return await bring_up_to_date(store, order, on_progress=on_progress)
         finally:

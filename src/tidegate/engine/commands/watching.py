@@ -17,7 +17,6 @@ from tidegate.engine.reports.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.engine.runs import Run
 from tidegate.primitives.gate import CredentialLimits, Gate, PoolStatus
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.github import bucket_of
 
 _RATE_OVER_S, _TRUSTED_AFTER_S = 15.0, 1.0
 _MOST_POOLS = 20
@@ -97,8 +96,10 @@ class Watcher:
         gate: Gate,
         limits: CredentialLimits,
         labels: Callable[[], Awaitable[Mapping[str, str]]],
+        bucket_of: Callable[[str], str] = lambda _: "core",
     ) -> None:
         self._database, self._gate, self._limits, self._labels = database, gate, limits, labels
+        self._bucket_of = bucket_of
         self._runs: dict[int, Run] = {}
         self._kinds: dict[int, list[KindProgress]] = {}
         self._buried: Mapping[int, str] = {}
@@ -169,7 +170,7 @@ class Watcher:
         left: defaultdict[tuple[str, str], int] = defaultdict(int)
         for run in self._runs.values():
             for one in self._kinds.get(run.id, ()):
-                left[run.pool, bucket_of(one.kind)] += one.total - one.ended
+                left[run.pool, self._bucket_of(one.kind)] += one.total - one.ended
         limits = self._limits.model_copy(update={"window": self._windows.length})
         ends = [
             forecast(jobs, supplies(self._pools[pool], bucket, limits), calls_per_s=self._best_rate or None)

@@ -56,10 +56,16 @@ class CredentialBook:
     ) -> None:
         self._database, self._gate, self._limits, self._on_unserved = database, gate, limits, on_unserved
         self.source, self.pool = source, pool_of(source)
-        self._vault, self._authority, self._before_enrolment = vault, authority, before_enrolment
+        self.vault = self._vault = vault
+        self._authority, self._before_enrolment = authority, before_enrolment
         self.wallet = Wallet(database, vault, authority)
-        self.holdings: list[Callable[[], Holding]] = []
+        self.holdings: list[Callable[[], Holding | None]] = []
         """Each opens what else is encrypted with the same keys; called when the keys are rotated."""
+
+    @property
+    def audience(self) -> str:
+        """Where its secrets are sent."""
+        return self._authority.audience
 
     async def list(self) -> Sequence[Credential]:
         """All credentials, the oldest first; never a secret."""
@@ -234,7 +240,9 @@ class CredentialBook:
 
     async def rotate_key(self) -> Rotation:
         """Encrypt every secret with a new key."""
-        return await rotate_key(self._database, self._vault, [made() for made in self.holdings])
+        return await rotate_key(
+            self._database, self._vault, [found for made in self.holdings if (found := made()) is not None]
+        )
 
     async def enrol(self) -> None:
         """Make the gate agree with SQL; always right, at any moment."""

@@ -57,13 +57,13 @@ class Gauges:
     def __init__(
         self,
         database: Database,
-        gate: Gate,
-        timers: Timers,
+        gates: Sequence[Gate],
+        timers: Sequence[Timers],
         streams: Sequence[Stream],
         *,
         fresh_for: timedelta = timedelta(milliseconds=1500),
     ) -> None:
-        self._database, self._gate, self._timers, self._streams = database, gate, timers, streams
+        self._database, self._gates, self._timers, self._streams = database, gates, timers, streams
         self._fresh_ms = milliseconds(fresh_for)
         self._refreshed_ms = -math.inf
         self._refreshing = asyncio.Lock()
@@ -120,8 +120,10 @@ class Gauges:
             await stream.status()  # which sets its own
 
     async def _look_at_gate(self) -> None:
-        await self._gate.census()  # likewise
-        metrics.DELAYED_QUEUE_SIZE.labels(self._timers.name).set((await self._timers.status()).count)
+        for gate in self._gates:
+            await gate.census()  # which sets its own
+        for timers in self._timers:
+            metrics.DELAYED_QUEUE_SIZE.labels(timers.name).set((await timers.status()).count)
 
 
 def count_runs(tx: Transaction) -> RunFigures:

@@ -71,14 +71,17 @@ def list_runs(
     tx: Transaction,
     *,
     login: str | None = None,
+    source: str | None = None,
     states: Sequence[RunState] = (),
     before: int | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """Runs, the newest first: of one user, in some states, older than the run `before`; no more than `limit`."""
+    """Runs, the newest first: of one user or source, in some states, older than the run `before`; `limit` at most."""
     require_positive("limit", limit)
     run = collection_runs.c
     those = [] if before is None else [run.id < before]
+    if source is not None:
+        those.append(run.source == source)
     if login is not None:
         those.append(run.login == login)
         if states:  # a user has few runs: coalesce keeps the server from going through all that are in these states

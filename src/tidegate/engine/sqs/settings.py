@@ -20,7 +20,8 @@ class AwsSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrin
     trigger_queue_url: str | None = Field(default=None, pattern=_ADDRESS)
     """The queue whose messages begin runs of schedules: events of EventBridge, or `{"schedule": 7, "key": "…"}`."""
     task_queue_url: str | None = Field(default=None, pattern=_ADDRESS)
-    """The queue by which jobs that have their permit reach the workers, a standard one; else the stream in Valkey."""
+    """The queue by which jobs of the source `collect.source` that have their permit reach the workers, a standard one;
+    else the stream in Valkey, which jobs of other sources always use."""
     visibility_timeout: Visibility = timedelta(seconds=10)
     """How long SQS hides a message from others, before it believes that whoever received it is dead. A trigger in hand
     is hidden anew as often as need be; a job's message is in hand only until the worker has taken the job. To be shown

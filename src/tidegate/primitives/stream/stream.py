@@ -125,10 +125,14 @@ class Stream:
         clock: Clock | None = None,
         *,
         one_of: str | None = None,
+        shown_as: str | None = None,
     ) -> None:
-        """`one_of` is the label in metrics for many streams of one kind; their depths are not exported."""
-        self.name, self.keys = name, StreamKeys(unit, name)
-        label, self._exports_depth = one_of or name, one_of is None
+        """`one_of` is the label in metrics for many streams of one kind; their depths are not exported.
+
+        `shown_as` is its name in metrics, logs and dead letters, where streams of several units have the same name.
+        """
+        self.name, self.keys = shown_as or name, StreamKeys(unit, name)
+        label, self._exports_depth = one_of or self.name, one_of is None
         self._dead_lettered = metrics.STREAM_DEAD_LETTERED.labels(label)
         self._recovered = metrics.XAUTOCLAIM_RECOVERED.labels(label)
         self.settings = settings or StreamSettings()

@@ -98,10 +98,12 @@ class Timers:
         name: str = "timers",
         clock: Clock | None = None,
         settings: TimerSettings | None = None,
+        shown_as: str | None = None,
     ) -> None:
+        """`shown_as` is its name in metrics and logs, where timers of several units have the same name."""
         if not stream.startswith(unit.key("x").removesuffix("x")):
             raise InvalidArgument("stream", stream, f"must be a key of the unit {unit.name!r}, to be fed in one step")
-        self.name, self.keys, self.stream = name, TimerKeys(unit, name), stream
+        self.name, self.keys, self.stream = shown_as or name, TimerKeys(unit, name), stream
         self.wakeup = Wakeup(valkey, self.keys.wake)
         self._valkey = valkey
         self._clock = clock or SystemClock()

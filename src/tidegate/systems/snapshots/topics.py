@@ -16,9 +16,9 @@ from sqlalchemy import func, select
 from tidegate.core.arguments import require_positive
 from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
-from tidegate.dashboard.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads, Unknown
 from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
+from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads, Unknown
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.store import FAILED, SAMPLE_PLACES

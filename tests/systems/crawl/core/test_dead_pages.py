@@ -10,8 +10,6 @@ from tests.processes.at_work import at_work
 from tests.systems.crawl.core.mendable import SITE
 from tests.systems.crawl.core.plain import HOST, Stall, admitted, answered
 from tests.waiting import look_again, patience
-from tidegate.app import Collection as Opened
-from tidegate.app import open_collection
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
 from tidegate.engine.job_results import from_poison
@@ -20,6 +18,7 @@ from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.settings import Settings
+from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
 from tidegate.systems.crawl.settings import CrawlSettings
@@ -41,14 +40,14 @@ CRAWL = CrawlSettings(
 )
 
 
-async def until(collection: Opened, run_id: int, *states: RunState) -> None:
+async def until(crawl: OpenCrawl, run_id: int, *states: RunState) -> None:
     async with patience():
-        while (await collection.orchestrator.show(run_id)).status not in states:
+        while (await crawl.cell.orchestrator.show(run_id)).status not in states:
             await look_again()
 
 
-async def dead(collection: Opened) -> list[Raw]:
-    return (await collection.crawl.raws.dead()).raws
+async def dead(crawl: OpenCrawl) -> list[Raw]:
+    return (await crawl.raws.dead()).raws
 
 
 @pytest.fixture(autouse=True)
@@ -62,33 +61,33 @@ async def test_a_page_at_which_the_code_fails_is_downloaded_once_in_all(tmp_path
     settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
     async with (
         MarketplaceSimulator(MARKET) as market,
-        open_collection(settings, needs_credential=False) as collection,
-        at_work(collection.process()),
+        open_crawl(settings) as crawl,
+        at_work(crawl.cell.process()),
     ):
         options = CrawlOptions(url=market.url, keywords=market.world.keywords, site="mendable")
-        run_id = await collection.crawls.begin("daily", options)
-        await until(collection, run_id, RunState.COMPLETED, RunState.FAILED)
-        letters = await dead(collection)
+        run_id = await crawl.crawls.begin("daily", options)
+        await until(crawl, run_id, RunState.COMPLETED, RunState.FAILED)
+        letters = await dead(crawl)
         assert {letter.stage for letter in letters} == set(broken)
         assert all((letter.reason or "").startswith("KeyError: 'price'") for letter in letters)
 
-        again = await collection.crawls.replay([letter.id for letter in letters])
+        again = await crawl.crawls.replay([letter.id for letter in letters])
         assert again.replayed == len(letters)
-        await until(collection, run_id, RunState.COMPLETED, RunState.FAILED)
+        await until(crawl, run_id, RunState.COMPLETED, RunState.FAILED)
         async with patience():
-            while len(await dead(collection)) < len(letters):
+            while len(await dead(crawl)) < len(letters):
                 await look_again()
 
         SITE.broken.clear()
-        await collection.crawls.replay()
-        await until(collection, run_id, RunState.COMPLETED)
+        await crawl.crawls.replay()
+        await until(crawl, run_id, RunState.COMPLETED)
         async with patience():
-            while any((one.missing or one.option is None) for one in (await collection.crawl.products.page()).products):
+            while any((one.missing or one.option is None) for one in (await crawl.products.page()).products):
                 await look_again()
-        found = (await collection.crawl.products.page()).products
+        found = (await crawl.products.page()).products
         truth = market.all_truth()
         assert {int(one.product_id): one.detail for one in found} == {id_: one.detail for id_, one in truth.items()}
-        assert await dead(collection) == []
+        assert await dead(crawl) == []
         assert market.report().by_route == {
             "robots": 1,
             "search": 1,
@@ -150,17 +149,17 @@ async def test_a_search_is_not_replayed_into_a_crawl_that_has_another_run(tmp_pa
     settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
     async with (
         MarketplaceSimulator(MARKET) as market,
-        open_collection(settings, needs_credential=False) as collection,
+        open_crawl(settings) as crawl,
     ):
         options = CrawlOptions(url=market.url, keywords=market.world.keywords, site="mendable")
-        async with at_work(collection.process()):
-            first = await collection.crawls.begin("daily", options)
-            await until(collection, first, RunState.FAILED)
-        (letter,) = await dead(collection)
-        second = await collection.crawls.begin("daily", options)
+        async with at_work(crawl.cell.process()):
+            first = await crawl.crawls.begin("daily", options)
+            await until(crawl, first, RunState.FAILED)
+        (letter,) = await dead(crawl)
+        second = await crawl.crawls.begin("daily", options)
 
-        came = await collection.crawls.replay()
+        came = await crawl.crawls.replay()
         assert (came.replayed, came.refused) == (0, [f"{letter.id}: daily has an active run already: {second}"])
         with pytest.raises(RunActive):
-            await collection.crawls.replay_one(letter.id)
-        assert [one.id for one in await dead(collection)] == [letter.id]
+            await crawl.crawls.replay_one(letter.id)
+        assert [one.id for one in await dead(crawl)] == [letter.id]

@@ -7,7 +7,6 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.systems.crawl.politeness.visit import Visit
-from tidegate.app.crawl import put_crawl_together
 from tidegate.connections import build_context
 from tidegate.engine.calls import Calls, NotCalled
 from tidegate.engine.job_store import Claim, StoredJob
@@ -16,14 +15,16 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.primitives.gate import Admitted, Outcome
+from tidegate.storage.documents import SqlDocuments
 from tidegate.systems.crawl.effects import RawStored
+from tidegate.systems.crawl.plugin import CrawlPlugin
 from tidegate.systems.crawl.targets import CrawlOptions
 
 
 async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_settings_allow(visit: Visit):
     settings = visit.settings.model_copy(update={"collect": CollectSettings(max_attempts=2)})
     parts = build_context(settings, visit.parts.valkey, visit.database)
-    source = put_crawl_together(parts, visit.client).source
+    source = CrawlPlugin(parts.settings).source
     target = {"site": "marketplace", "url": visit.sim.url, "product": "7", "shop": "1"}
     spec = JobSpec(kind="detail", resource=f"{visit.host}/7", params=target, bucket=visit.host)
     page = Answer(
@@ -50,9 +51,11 @@ async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the
     await visit.book.hosts.register(visit.host)
     with pytest.raises(NotCalled, match="was read first"):
         await visit.call()
-    crawl = put_crawl_together(visit.parts, visit.client)
-    calls = Calls({"crawl": crawl.source}, crawl.way, visit.clock)
-    (spec,) = crawl.source.first_jobs(CrawlOptions(url=visit.sim.url, keywords=["rope"]).subject("daily"))
+    plugin = CrawlPlugin(visit.settings)
+    async with plugin.open(visit.parts, visit.client, SqlDocuments(visit.database)) as crawl:
+        assert crawl.route is not None
+        calls = Calls({"crawl": plugin.source}, crawl.route, visit.clock)
+    (spec,) = plugin.source.first_jobs(CrawlOptions(url=visit.sim.url, keywords=["rope"]).subject("daily"))
     claim = Claim(StoredJob(1, 1, "crawl", spec), "crawl", "daily", fence=1, attempt=1, max_attempts=5, cursor=None)
     first, second = (
         Admitted(

@@ -8,16 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tidegate.app import Collection, open_collection
 from tidegate.cli.running import configure_log
 from tidegate.cli.stopping import work_until_over
 from tidegate.cli.wording import counted, number
-from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.runs import Run, RunActive
 from tidegate.settings import Settings
 from tidegate.systems.crawl.commands.summary import CrawlSummary, summarise
 from tidegate.systems.crawl.commands.waits import wait_of
+from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
 from tidegate.systems.crawl.targets import CrawlOptions
 
 _LINE_EVERY_S = 5.0
@@ -32,26 +31,26 @@ async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions,
     """Crawl with this process's workers, and with those of others that work here too."""
     began, console = monotonic(), Console(stderr=True, highlight=False)
     configure_log(settings.log, told=_TOLD_HERE)
-    async with open_collection(settings, needs_credential=False) as collection:
-        run_id, note = await _begin(collection, name, options)
+    async with open_crawl(settings) as crawl:
+        run_id, note = await _begin(crawl, name, options)
         with _Board(console, quiet=quiet) as board:
             board.note(note)
-            watch = _watch(collection, run_id, board)
-            was_interrupted = await work_until_over(collection.process(), watch, board.say)
-        return await summarise(collection, run_id, monotonic() - began, was_interrupted=was_interrupted)
+            watch = _watch(crawl, run_id, board)
+            was_interrupted = await work_until_over(crawl.cell.process(), watch, board.say)
+        return await summarise(crawl, run_id, monotonic() - began, was_interrupted=was_interrupted)
 
 
-async def _begin(collection: Collection, name: str, options: CrawlOptions) -> tuple[int, str]:
+async def _begin(crawl: OpenCrawl, name: str, options: CrawlOptions) -> tuple[int, str]:
     """A new run, or the one that is still active; its jobs are offered, since whoever began it may have died before.
 
     And what has to be said about it.
     """
     try:
-        return await collection.crawls.begin(name, options), ""
+        return await crawl.crawls.begin(name, options), ""
     except RunActive as active:
-        run = await collection.orchestrator.show(active.run_id)
-        await collection.crawl.identities.hosts.register(run.login)
-        await Recovery(collection.parts.database, collection.parts.gate).offer_run(run.id)
+        run = await crawl.cell.orchestrator.show(active.run_id)
+        await crawl.identities.hosts.register(run.login)
+        await crawl.cell.resume(run.id)
         return run.id, _resumed(run, options.subject(name).options)
 
 
@@ -64,16 +63,16 @@ def _resumed(run: Run, asked: Mapping[str, Any]) -> str:
     return told
 
 
-async def _watch(collection: Collection, run_id: int, board: "_Board") -> None:
+async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
     """Show how the run stands, whenever it moved, until it is over."""
-    async with collection.bulletin.watch([run_id]) as watch:
+    async with crawl.cell.bulletin.watch([run_id]) as watch:
         while True:
             began = monotonic()
-            run = await collection.orchestrator.show(run_id)
+            run = await crawl.cell.orchestrator.show(run_id)
             if run.status not in ACTIVE_RUNS:
                 board.show(run, None)
                 return
-            board.show(run, await collection.parts.database.read(wait_of, run.login))
+            board.show(run, await crawl.cell.parts.database.read(wait_of, run.login))
             pause_s = max(_LEAST_PAUSE_S, (monotonic() - began) / _SHARE_OF_TIME)
             await watch.news(within_s=_LOOK_AGAIN_S)
             await asyncio.sleep(pause_s)  # however much happens, there is a moment between two looks

@@ -28,7 +28,7 @@ def hosts(
 
     if forget is not None:
         host = forget
-        ask(lambda collection: collection.crawl.identities.hosts.forget(host))
+        ask(lambda crawl: crawl.identities.hosts.forget(host))
     found = [one for one in look(lambda database: database.read(records.everything)) if forget in (None, one.host)]
     if as_json:
         print_json({"hosts": found})

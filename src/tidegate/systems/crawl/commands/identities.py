@@ -40,7 +40,7 @@ def add(
     async def add_all(identities: IdentityBook) -> list[Identity]:
         return [await identities.add(one, headers) for one, headers in wanted.items()]
 
-    added = ask(lambda collection: add_all(collection.crawl.identities))
+    added = ask(lambda crawl: add_all(crawl.identities))
     _tell(added, as_json=as_json)
 
 
@@ -80,7 +80,7 @@ def _change(what: str, done: str, names: list[str], *, as_json: bool) -> None:
         for name in wanted:
             await change(name)
 
-    ask(lambda collection: change_all(collection.crawl.identities))
+    ask(lambda crawl: change_all(crawl.identities))
     if as_json:
         print_json({done: wanted})
     else:

@@ -68,7 +68,7 @@ def replay(
     """
     if bool(numbers) == every:
         raise InvalidArgument("numbers", "some" if numbers else "none", "name dead letters, or say --all")
-    came = ask(lambda collection: collection.crawls.replay(None if every else numbers))
+    came = ask(lambda crawl: crawl.crawls.replay(None if every else numbers))
     if not came.replayed and not came.refused and numbers:
         raise NotFound("dead letter", ", ".join(str(one) for one in numbers))
     if as_json:

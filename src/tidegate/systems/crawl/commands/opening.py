@@ -11,9 +11,9 @@ import typer
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
-    from tidegate.app import Collection
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database
+    from tidegate.systems.crawl.opening import OpenCrawl
     from tidegate.systems.crawl.targets import CrawlOptions
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def options_of(
     return CrawlOptions(url=url, keywords=wanted, site=site, pages=pages, ignore_robots=ignore_robots)
 
 
-def ask(question: Callable[[Collection], Awaitable[T]]) -> T:
+def ask(question: Callable[[OpenCrawl], Awaitable[T]]) -> T:
     """What this installation answers, or does."""
     return run(_ask(load_settings(), question))
 
@@ -59,11 +59,11 @@ def print_json(value: Any) -> None:
     typer.echo(msgspec.json.encode(value))
 
 
-async def _ask(settings: Settings, question: Callable[[Collection], Awaitable[T]]) -> T:
-    from tidegate.app import open_collection
+async def _ask(settings: Settings, question: Callable[[OpenCrawl], Awaitable[T]]) -> T:
+    from tidegate.systems.crawl.opening import open_crawl
 
-    async with open_collection(settings, needs_credential=False) as collection:
-        return await question(collection)
+    async with open_crawl(settings) as crawl:
+        return await question(crawl)
 
 
 async def _look(settings: Settings, question: Callable[[Database], Awaitable[T]]) -> T:

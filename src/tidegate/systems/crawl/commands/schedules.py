@@ -42,7 +42,7 @@ def add(
     the next process starts.
     """
     options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
-    added = ask(lambda collection: collection.crawls.schedule(name, options, cron=cron, timezone=timezone))
+    added = ask(lambda crawl: crawl.crawls.schedule(name, options, cron=cron, timezone=timezone))
     tell("schedules", [added], as_json=as_json)
 
 

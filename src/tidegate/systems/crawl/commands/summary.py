@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tidegate.app import Collection
 from tidegate.cli.wording import counted, number, span
 from tidegate.engine.commands.run_text import SKIPPED, WITHHELD, failure_lines, labelled, skipped_lines
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import Failure, failures_of, kinds_of, unavailable_of
 from tidegate.systems.crawl.commands.waits import wait_of
+from tidegate.systems.crawl.opening import OpenCrawl
 from tidegate.systems.crawl.raws import RawState
 from tidegate.systems.crawl.stages import SEARCH
 
@@ -72,9 +72,9 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if is_well else 1
 
 
-async def summarise(collection: Collection, run_id: int, seconds: float, *, was_interrupted: bool) -> CrawlSummary:
+async def summarise(crawl: OpenCrawl, run_id: int, seconds: float, *, was_interrupted: bool) -> CrawlSummary:
     """How a run stands now."""
-    run, read, crawl = await collection.orchestrator.show(run_id), collection.parts.database.read, collection.crawl
+    run, read = await crawl.cell.orchestrator.show(run_id), crawl.cell.parts.database.read
     counts = await crawl.raws.counts([RawState.PENDING, RawState.FAILED], run_id=run_id)
     kinds = await read(kinds_of, [run_id])
     return CrawlSummary(

@@ -1,7 +1,7 @@
-"""What is checked before the schema is changed: a start that must fail should fail before the migration.
+"""Checks before the schema is changed: a start that must fail should fail before the migration.
 
 A migration cannot be undone, and processes of the previous version cannot use the new schema. So a setting that cannot
-be used, a key that cannot be read or a server that is away is reported first. Ports are bound even before that.
+be used, a key that cannot be read or a server that is unavailable is reported first. Ports are bound before that.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

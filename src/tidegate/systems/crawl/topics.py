@@ -1,19 +1,20 @@
-"""The crawl at a glance: what is crawled, what came of the pages, who rests, and as whom hosts are called."""
+"""The dashboard's topic of the crawl: active crawls, pages, kept answers, hosts and identities."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 from sqlalchemy import func, select
 
-from tidegate.app import Collection
-from tidegate.dashboard.partial_reads import DATABASE, PartialReads, Unknown
 from tidegate.engine.reports.overview import newest_active
 from tidegate.engine.reports.progress import kinds_of
 from tidegate.engine.runs import Run
 from tidegate.http.crawls import CrawledHost
-from tidegate.storage.sql import Transaction
+from tidegate.http.routes import route
+from tidegate.runtime.partial_reads import DATABASE, PartialReads, Unknown
+from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import hosts
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.identities import Identity, listed
@@ -29,20 +30,20 @@ _raw = crawl_raws.c
 
 
 class PageCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Pages of the crawls that are shown, by what became of them."""
+    """Pages of the crawls that are shown, by state."""
 
     waiting: int
     running: int
     retrying: int
     succeeded: int
     unavailable: int
-    """The site shows them to nobody, or robots.txt forbids them."""
+    """The site does not show them, or robots.txt forbids them."""
     failed: int
     canceled: int
 
 
 class RawCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Kept answers, on their way into products; of each state ten thousand are counted at most."""
+    """Kept answers by state; ten thousand of each are counted at most."""
 
     pending: int
     failed: int
@@ -56,16 +57,16 @@ class HostsView(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     resting: list[CrawledHost]
-    """Those that nobody calls now, and why; fifty at most, the longest first."""
+    """Those that are not called now, and why; fifty at most, the longest first."""
 
 
 class IdentityCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """As whom hosts are called."""
+    """Identities by state."""
 
     enabled: int
     disabled: int
     resting: int
-    """Of those that are enabled: refused by some host a while ago, and resting there."""
+    """Enabled identities that a host refused a while ago, and that rest there."""
 
 
 class CrawlOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,13 +83,21 @@ class CrawlOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlReader:
-    """PartialReads at it; SQL knows everything that is asked for."""
+    """Reads the overview. What cannot be read in time is null in it."""
 
-    def __init__(self, collection: Collection) -> None:
-        self._database = collection.parts.database
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def routes(self) -> Sequence[HTTPRouteHandler]:
+        """The address of the overview."""
+        return [route("GET", "/v1/crawl/overview", self.show_crawl_overview, "crawl")]
+
+    async def show_crawl_overview(self) -> CrawlOverview:
+        """Show the crawl at a glance: active crawls, what became of the pages, which hosts and identities rest."""
+        return await self.read()
 
     async def read(self) -> CrawlOverview:
-        """As it stands now."""
+        """The current state."""
         reads, read = PartialReads(), self._database.read
         crawls, raws, known, identities = await asyncio.gather(
             reads.read(DATABASE, read(_crawls), "active", "pages"),

@@ -1,4 +1,4 @@
-"""Runs of a source whose pool has no valid credential: they fail with the reason, instead of waiting for ever."""
+"""Runs whose pool has no valid credential: they fail with the reason instead of waiting forever."""
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import runs
@@ -16,20 +16,20 @@ log = get_logger(__name__)
 class UnservedRuns:
     """Fails the runs of one source whose pool has no valid credential, stored or in the memory of a process.
 
-    Their jobs can be retried as soon as there is one. `parts` are those of the cell of the source.
+    Their jobs can be retried as soon as there is one. `cell` is the context of the source.
     """
 
-    def __init__(self, parts: Context, source: str, *, on_moved: Moved) -> None:
-        self._database, self._source, self._on_moved = parts.database, source, on_moved
-        self._recovery = Recovery(parts.database, parts.gate)
+    def __init__(self, cell: Context, source: str, *, on_moved: Moved) -> None:
+        self._database, self._source, self._on_moved = cell.database, source, on_moved
+        self._recovery = Recovery(cell.database, cell.gate)
 
-    async def look_everywhere(self) -> None:
-        """Look at all pools of the source: a process may have removed a credential and died before it looked."""
+    async def check_all(self) -> None:
+        """Check all pools of the source: a process may have removed a credential and died before it checked."""
         for pool in await self._database.read(runs.pools_in_use):
-            await self.look_at(pool)
+            await self.check(pool)
 
-    async def look_at(self, pool: str) -> None:
-        """Fail the runs of a pool if it has no valid credential; pools of other sources are left alone."""
+    async def check(self, pool: str) -> None:
+        """Fail the runs of a pool that has no valid credential; pools of other sources are left alone."""
         if not has_credentials(self._source, pool) or await self._database.read(self._is_served, pool):
             return
         failed = await self._database.transaction(self._fail, pool)

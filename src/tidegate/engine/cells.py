@@ -1,7 +1,8 @@
-"""Cells: the processes that know one source, with a leader, a gate and a job stream of their own.
+"""Cells: the processes that know one source, with a leader, a gate, a job stream and timers of their own.
 
-A run whose source no process knows waits in SQL. `why_waiting` reports it; the first process that knows the source
-leads its cell, enrols its credentials and offers everything unfinished.
+A process that does not know a source is no member of its cell and gets none of its jobs. The credentials of the source
+are enrolled by the leader of the cell. A run whose source no process knows waits in SQL; `why_waiting` reports it. The
+first process that knows the source leads its cell, enrols its credentials and enqueues everything unfinished.
 """
 
 import asyncio
@@ -21,57 +22,56 @@ from tidegate.runtime.waiting import first_of, unless
 from tidegate.storage.sql import outbox
 from tidegate.system import Context
 
-SHARED_SOURCES = frozenset({"github", "crawl"})
-"""The sources that every process of the command line knows: they share one cell."""
-
 
 def cell_context(context: Context, source: str) -> Context:
-    """The same connections with keys of their own, for the processes that know `source`.
-
-    A process that does not know the source is no member of its cell, and so is given none of its jobs. Its credentials
-    are enrolled by the leader of the cell.
-    """
-    shard = f"source-{source}"
-    return build_context(context.settings, context.valkey, context.database, shard=shard, owner=context.owner)
-
-
-def cell_of(parts: Context, source: str) -> Context:
-    """The parts with which the jobs of a source are offered, dispatched and executed."""
-    return parts if source in SHARED_SOURCES else cell_context(parts, source)
+    """The same connections with the keys of the cell of `source`."""
+    return build_context(
+        context.settings,
+        context.valkey,
+        context.database,
+        shard=f"source-{source}",
+        owner=context.owner,
+        part_of=source,
+    )
 
 
-def orchestrator_of(parts: Context, source: str, *, on_moved: Moved = lambda _: None) -> Orchestrator:
+def source_of_pool(pool: str) -> str:
+    """The source whose credentials are in a pool: pools are called `SOURCE`, or `SOURCE:...`."""
+    return pool.partition(":")[0]
+
+
+def orchestrator_of(context: Context, source: str, *, on_moved: Moved = lambda _: None) -> Orchestrator:
     """Retries and cancels runs of a source, also in a process that does not know the source; it begins none."""
-    cell = cell_of(parts, source)
+    cell = cell_context(context, source)
     return Orchestrator(cell.database, cell.gate, {}, on_moved=on_moved)
 
 
-async def why_waiting(parts: Context, runs: Sequence[Run]) -> dict[int, str]:
+async def why_waiting(context: Context, runs: Sequence[Run]) -> dict[int, str]:
     """Those of `runs` that wait because no process knows their source, by number, with the reason.
 
     Where the server cannot be asked, nothing is reported.
     """
-    active = [run for run in runs if run.status in ACTIVE_RUNS and run.source not in SHARED_SOURCES]
+    active = [run for run in runs if run.status in ACTIVE_RUNS]
     try:
-        unknown = {source for source in {run.source for run in active} if not await _is_known(parts, source)}
+        unknown = {source for source in {run.source for run in active} if not await _is_known(context, source)}
     except Unavailable:
         return {}
     return {run.id: f"no process knows the source {run.source!r}" for run in active if run.source in unknown}
 
 
-async def _is_known(parts: Context, source: str) -> bool:
-    return any(member.remaining_ms > 0 for member in await cell_of(parts, source).membership.members())
+async def _is_known(context: Context, source: str) -> bool:
+    return any(member.remaining_ms > 0 for member in await cell_context(context, source).membership.members())
 
 
 class CellNotifier:
-    """A service of processes outside the cells: wakes the leader of a cell after a commit with an event for it.
+    """A service of every process: wakes the leader of a cell after this process committed an event for it.
 
-    Such events are the ends of runs that are retried, and replayed dead letters. `check` finds those that a process
-    committed before it died; it is called when this service starts, and by the leader after a death.
+    Such events are the ends of runs that are retried or canceled, and replayed dead letters. `check` finds those that a
+    process committed before it died; it is called when this service starts, and by the leader after a death.
     """
 
-    def __init__(self, parts: Context) -> None:
-        self._parts, self._outage = parts, Outage("cells.notify")
+    def __init__(self, context: Context) -> None:
+        self._context, self._outage = context, Outage("cells.notify")
         self._prefix = run_ended("")
         self._sources: set[str] = set()
         self._changed, self._must_check = asyncio.Event(), True
@@ -82,8 +82,8 @@ class CellNotifier:
         self._changed.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Wake leaders after commits, until told to stop; those of commits until then are woken."""
-        silence = self._parts.database.subscribe_prefix(outbox.topic_of(self._prefix), self._note)
+        """Wake leaders after commits until `stopping` is set, also for the commits before it was set."""
+        silence = self._context.database.subscribe_prefix(outbox.topic_of(self._prefix), self._note)
         self.check()
         try:
             while self._changed.is_set() or not stopping.is_set():
@@ -104,19 +104,18 @@ class CellNotifier:
         if self._must_check:
             self._must_check = False
             try:
-                kinds = await self._parts.database.read(outbox.pending_kinds, self._prefix)
+                kinds = await self._context.database.read(outbox.pending_kinds, self._prefix)
             except Unavailable:
                 self._must_check = True
                 raise
             self._sources |= {kind.removeprefix(self._prefix) for kind in kinds}
-        for source in sorted(self._sources - SHARED_SOURCES):
+        for source in sorted(self._sources):
             self._sources.discard(source)
             try:
-                await cell_of(self._parts, source).commits.notify()
+                await cell_context(self._context, source).commits.notify()
             except Unavailable:
                 self._sources.add(source)
                 raise
-        self._sources -= SHARED_SOURCES
 
 
 class CellCutOff(TidegateError):
@@ -127,15 +126,16 @@ class CellCutOff(TidegateError):
 
 
 class CellService:
-    """A service that is a process of a cell; started again, it begins with a new supervisor."""
+    """A service that runs the process of a cell inside another process; each start builds a new supervisor."""
 
     def __init__(self, build: Callable[[], Supervisor]) -> None:
         self._build = build
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until told to stop, then stop all services of the cell in order; a cancelled one stops at once.
+        """Run until `stopping` is set, then stop all services of the cell in order; at once when it is cancelled.
 
-        Raises `CellCutOff` when a service did not finish, so that the process reports it."""
+        Raises `CellCutOff` when a service did not finish, so that the process reports it.
+        """
         process, ended = self._build(), asyncio.Event()
         running = asyncio.create_task(process.run(), name="cell")
         running.add_done_callback(lambda _: ended.set())

@@ -1,0 +1,398 @@
+"""Collection in this process: the sources that are open, and what they share.
+
+A process of the application opens a source for each system that brings one, and those of the setting `sources`
+(`tidegate.engine.system`). A command opens the one source that it is about: `open_source`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from tidegate.connections import open_context
+from tidegate.core.errors import InvalidArgument, NotFound
+from tidegate.engine import job_store, runs
+from tidegate.engine.cells import cell_context, source_of_pool
+from tidegate.engine.change_feed import ChangeFeed
+from tidegate.engine.committer import Moved
+from tidegate.engine.completion import Finalizer
+from tidegate.engine.credentials import Credential, CredentialBook
+from tidegate.engine.credentials.environment_token import environment_token
+from tidegate.engine.credentials.records import everything
+from tidegate.engine.gate_sync import Recovery
+from tidegate.engine.lifecycle import ACTIVE_RUNS
+from tidegate.engine.orchestrator import Orchestrator
+from tidegate.engine.preflight import check_before_migration
+from tidegate.engine.runs import Run
+from tidegate.engine.schedules import store as schedule_records
+from tidegate.engine.schedules.firings import Firing
+from tidegate.engine.schedules.store import Schedules
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import Source, Subject
+from tidegate.engine.source_cell import SourceCell, build_book, open_cell
+from tidegate.engine.source_plugin import (
+    OwnSource,
+    SourceParts,
+    SourcePlugin,
+    find_plugin,
+    source_names,
+)
+from tidegate.engine.tokens import Tokens
+from tidegate.engine.unserved_runs import UnservedRuns
+from tidegate.engine.upstream import UpstreamClient
+from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.primitives.gate import Gate, PoolStatus
+from tidegate.primitives.stream import Stream
+from tidegate.primitives.wakeup import Wakeup
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.waiting import end
+from tidegate.settings import Settings
+from tidegate.storage.documents import Documents, open_documents
+from tidegate.system import Context, enabled_systems
+
+_CHECK_AGAIN_S = 30.0
+"""Runs are read again after this long, in case a change was not reported."""
+
+
+class Collection:
+    """The sources that are open in this process; `parts` is the context that the process has open."""
+
+    def __init__(self, context: Context, client: UpstreamClient, documents: Documents, bulletin: ChangeFeed) -> None:
+        self.parts, self.client, self.documents, self.bulletin = context, client, documents, bulletin
+        self.cells: dict[str, SourceCell] = {}
+        """By name of the source, in the order in which they were opened."""
+        self._contexts: dict[str, Context] = {}
+
+    @asynccontextmanager
+    async def open_source(
+        self, plugin: SourcePlugin, *, token: str | None = None, needs_credential: bool = False
+    ) -> AsyncGenerator[SourceCell]:
+        """Open a source in this process, for the length of a block.
+
+        `token` is used while no stored credential serves all users; where the upstream is unavailable, it is tried
+        again by the process of the cell. Where this process `needs_credential`, that is an error instead, and
+        `InvalidSettings` is raised if it could make no call.
+        """
+        opening = open_cell(
+            self.parts, plugin, client=self.client, documents=self.documents, bulletin=self.bulletin, token=token
+        )
+        async with opening as cell:
+            if needs_credential:
+                await cell.require_credentials()
+            elif cell.token is not None:
+                await cell.token.try_now()
+            self.cells[plugin.name] = cell
+            try:
+                yield cell
+            finally:
+                del self.cells[plugin.name]
+
+    @property
+    def default_source(self) -> str:
+        """The source that commands and requests mean when they name none."""
+        return self.parts.section(CollectSettings).source
+
+    def cell(self, source: str | None = None) -> SourceCell:
+        """A source that is open here, by default the default one; raises `InvalidArgument` for any other."""
+        name = self.default_source if source is None else source
+        if name not in self.cells:
+            known = ", ".join(sorted(self.cells)) or "none"
+            raise InvalidArgument("source", name, f"must be one of {known}")
+        return self.cells[name]
+
+    def context_of(self, source: str) -> Context:
+        """The context of a source, whether it is open here or not."""
+        if source in self.cells:
+            return self.cells[source].parts
+        if source not in self._contexts:
+            self._contexts[source] = cell_context(self.parts, source)
+        return self._contexts[source]
+
+    def gate_of(self, pool: str) -> Gate:
+        """The gate that knows the credentials of a pool."""
+        return self.context_of(source_of_pool(pool)).gate
+
+    @property
+    def pools(self) -> list[str]:
+        """The pools that serve all users of the sources that are open here."""
+        return [name for name, cell in self.cells.items() if cell.stored is not None]
+
+    @property
+    def job_streams(self) -> list[Stream]:
+        """The streams from which workers take jobs, one for each source that is open here."""
+        return [cell.parts.jobs for cell in self.cells.values()]
+
+    @property
+    def streams(self) -> list[Stream]:
+        """Job streams and alarms of this process and of its cells."""
+        return [stream for each in self.contexts.values() for stream in (each.jobs, each.alarms)]
+
+    @property
+    def contexts(self) -> dict[str, Context]:
+        """The context of this process under the empty name, and those of its cells by name of the source."""
+        return {"": self.parts, **{name: cell.parts for name, cell in self.cells.items()}}
+
+    async def status(self, pool: str) -> PoolStatus:
+        """What waits in a pool, and what its credentials may do."""
+        return await self.gate_of(pool).status(pool)
+
+    async def begin(self, source: str, subject: Subject) -> int:
+        """Begin a run, or find the one that is still active; returns its number. Some process must be at work.
+
+        Raises `NoCredential` where there is no valid credential, `InvalidArgument` for an unknown source.
+        """
+        return await self.cell(source).begin_or_resume(subject)
+
+    async def show(self, run_id: int) -> Run:
+        """One run; raises `NotFound`."""
+        return await self.parts.database.read(runs.get, run_id)
+
+    async def orchestrator_of(self, run_id: int) -> Orchestrator:
+        """Retries and cancels a run of any source: its jobs go to the gate that its workers use. Raises `NotFound`."""
+        run = await self.show(run_id)
+        if run.source in self.cells:
+            return self.cells[run.source].orchestrator
+        return Orchestrator(self.parts.database, self.context_of(run.source).gate, {}, on_moved=self.bulletin.moved)
+
+    async def run_of(self, job_id: int) -> int:
+        """The run of a job. Raises `NotFound`."""
+        found = await self.parts.database.read(job_store.runs_of, [job_id])
+        if not found:
+            raise NotFound("job", job_id)
+        return found[0]
+
+    async def list_credentials(self, source: str | None = None) -> Sequence[Credential]:
+        """Stored credentials of a source, or of all; never a secret."""
+        return [stored.credential for stored in await self.parts.database.read(everything, source)]
+
+    def book(self, source: str | None = None) -> CredentialBook:
+        """The stored credentials of a source, by default of the default one; raises `InvalidArgument`."""
+        return self.cell(source).book
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules of all sources that are open here."""
+        wakeups = _Wakeups([cell.parts.timers.wakeup for cell in self.cells.values()])
+        sources = {name: cell.source for name, cell in self.cells.items()}
+        return Schedules(self.parts.database, sources, wakeups, self.trigger)
+
+    def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
+        """A process that runs the cells of all sources that are open here, with workers where it `works`."""
+        if len(self.cells) == 1:
+            (cell,) = self.cells.values()
+            return cell.process(works=works, services=services)
+        process = Supervisor()
+        for name, cell in self.cells.items():
+            process.add(f"source {name}", cell.service(works=works))
+        for name, service in (services or {}).items():
+            process.add(name, service)
+        return process
+
+    async def collect(self, source: str, subjects: Sequence[Subject], *, handle_signals: bool = False) -> list[Run]:
+        """Collect all of `subjects` with workers of this process, until their runs are over.
+
+        With `handle_signals`, SIGINT and SIGTERM stop it gracefully: then some runs are not over, and the same call
+        continues them. A caller that is cancelled stops it gracefully too.
+        """
+        run_ids = [await self.begin(source, subject) for subject in subjects]
+        process = self.cell(source).process()
+        running = asyncio.create_task(process.run(handle_signals=handle_signals), name="process")
+        watching = asyncio.create_task(self._until_over(run_ids), name="watch the runs")
+        try:
+            await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not running.done():
+                process.stop()
+            await end(watching)
+            await running
+        return [await self.show(run_id) for run_id in run_ids]
+
+    async def trigger(self, schedule_id: int, firing_key: str) -> Firing:
+        """Fire a schedule now; see `Schedules.trigger`."""
+        schedule = await self.parts.database.read(schedule_records.get, schedule_id)
+        return await self.cell(schedule.source).schedules.trigger(schedule_id, firing_key)
+
+    async def _until_over(self, run_ids: Sequence[int]) -> None:
+        async with self.bulletin.watch(run_ids) as watch:
+            left = list(run_ids)
+            while left:
+                found = [await self.show(run_id) for run_id in left]
+                left = [run.id for run in found if run.status in ACTIVE_RUNS]
+                if left:
+                    await watch.news(within_s=_CHECK_AGAIN_S)
+
+
+class _Wakeups:
+    """Wakes the leaders of all cells that are open here: the timekeeper of one of them keeps the schedule's time."""
+
+    def __init__(self, wakeups: Sequence[Wakeup]) -> None:
+        self._wakeups = wakeups
+
+    async def notify(self) -> None:
+        for wakeup in self._wakeups:
+            await wakeup.notify()
+
+
+@asynccontextmanager
+async def open_collection_on(context: Context) -> AsyncGenerator[Collection]:
+    """Collection on a context that is open, without any source yet, for the length of a block."""
+    settings = context.settings
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
+        documents = await open_documents(settings.documents, context.database)
+        stack.push_async_callback(documents.close)
+        bulletin = ChangeFeed(context.valkey, context.unit)
+        stack.push_async_callback(bulletin.close)
+        yield Collection(context, client, documents, bulletin)
+
+
+@asynccontextmanager
+async def open_source(
+    settings: Settings, source: str, *, token: str | None = None, needs_credential: bool = False
+) -> AsyncGenerator[Collection]:
+    """Collection from one source, by its name, for the length of a block; nothing else is opened or imported.
+
+    `token` is that of the environment unless given. Where it `needs_credential`, raises `InvalidSettings` if this
+    process could make no call, and what the upstream raises when it is away.
+    """
+    plugin = find_plugin(settings, source)
+    token = token or environment_token(source)
+    systems = enabled_systems(settings, ["collection"])
+    check = partial(check_before_migration, settings, systems, [partial(plugin.check, token)])
+    async with (
+        open_context(settings, before_migration=check) as context,
+        open_collection_on(context) as collection,
+        collection.open_source(plugin, token=token, needs_credential=needs_credential),
+    ):
+        yield collection
+
+
+@asynccontextmanager
+async def open_sources(
+    settings: Settings,
+    sources: Sequence[Source],
+    tokens: Tokens | Mapping[str, Tokens],
+    *,
+    finalizers: Sequence[Finalizer] = (),
+) -> AsyncGenerator[Collection]:
+    """Collection from `sources` of a program, for the length of a block.
+
+    `tokens` make the calls; several sources have tokens of their own each, by the name of the source. The pool of the
+    tokens is called like the source.
+
+        async with open_sources(settings, [BookshopSource()], Tokens("bookshop", {"first": token})) as collection:
+            [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
+    """
+    by_source = _tokens_of(sources, tokens)
+    async with open_context(settings) as context, open_collection_on(context) as collection, AsyncExitStack() as stack:
+        for source in sources:
+            plugin = _SourceWithTokens(settings, source, by_source[source.name], finalizers, collection.bulletin.moved)
+            await stack.enter_async_context(collection.open_source(plugin))
+        yield collection
+
+
+@asynccontextmanager
+async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[CredentialBook]:
+    """The stored credentials of a source, for the length of a block: for commands that look after them.
+
+    Keys of all installed sources are rotated together. Raises `InvalidArgument` where the source stores none.
+    """
+    plugin = find_plugin(settings, source)
+    if not plugin.stores_credentials:
+        raise InvalidArgument("source", source, "has no stored credentials")
+    async with open_context(settings) as context, UpstreamClient(settings.section(UpstreamSettings)) as client:
+        bulletin, cell = ChangeFeed(context.valkey, context.unit), cell_context(context, source)
+        unserved = UnservedRuns(cell, source, on_moved=bulletin.moved)
+        book = build_book(cell, plugin, client, on_unserved=unserved.check)
+        for name in source_names(settings):
+            other = find_plugin(settings, name)
+            book.holdings.append(partial(other.holding, cell_context(context, name), book.vault))
+        try:
+            yield book
+        finally:
+            await book.close()
+            await bulletin.close()
+
+
+@asynccontextmanager
+async def open_schedules(settings: Settings, source: str | None = None) -> AsyncGenerator[Schedules]:
+    """Schedules for commands that change them, for the length of a block; no credential is needed.
+
+    Those of `source` can be added; those of all sources can be changed.
+    """
+    known = {} if source is None else {source: find_plugin(settings, source).source}
+    async with open_context(settings) as context:
+        names = [source] if source is not None else source_names(settings)
+        wakeups = _Wakeups([cell_context(context, name).timers.wakeup for name in names])
+        yield Schedules(context.database, known, wakeups)
+
+
+class _SourceWithTokens(OwnSource):
+    """A source of a program whose calls are made with tokens of the program."""
+
+    stores_credentials = False
+
+    def __init__(
+        self, settings: Settings, source: Source, tokens: Tokens, finalizers: Sequence[Finalizer], on_moved: Moved
+    ) -> None:
+        super().__init__(settings, source)
+        self._tokens, self._finalizers, self._on_moved = tokens, finalizers, on_moved
+
+    @asynccontextmanager
+    async def open(self, cell: Context, client: object, documents: object) -> AsyncGenerator[SourceParts]:
+        del client, documents
+        yield SourceParts(credentials=_ProgramTokens(self._tokens, cell, self._on_moved), finalizers=self._finalizers)
+
+
+class _ProgramTokens:
+    """Tokens that workers use: when the last one is refused, runs fail, since they would wait forever."""
+
+    def __init__(self, tokens: Tokens, cell: Context, on_moved: Moved) -> None:
+        self._tokens, self._cell, self._on_moved = tokens, cell, on_moved
+
+    async def pool_for(self, user_id: str) -> str:
+        return await self._tokens.pool_for(user_id)
+
+    async def enrol(self) -> None:
+        await self._tokens.enrol(self._cell.gate)
+
+    async def secret_of(self, credential: str) -> str:
+        return await self._tokens.secret_of(credential)
+
+    async def rejected(self, credential: str, secret: str, reason: str) -> bool:
+        del secret
+        if not self._tokens.refuse(credential, reason):
+            why = f"no valid credential for pool {self._tokens.pool!r}: {reason}"
+            failed = await self._cell.database.transaction(runs.fail_pool, self._tokens.pool, why)
+            self._on_moved(failed)
+            recovery = Recovery(self._cell.database, self._cell.gate)
+            await recovery.forget_failed(failed)
+        return False
+
+
+def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens]) -> Mapping[str, Tokens]:
+    """The tokens of each source. An allowance that two gates know would be spent twice, so none is shared."""
+    names = sorted(source.name for source in sources)
+    if isinstance(tokens, Tokens):
+        if len(names) != 1:
+            raise InvalidArgument("tokens", repr(tokens), f"must be given for each source: {', '.join(names)}")
+        tokens = {names[0]: tokens}
+    if sorted(tokens) != names:
+        raise InvalidArgument("tokens", sorted(tokens), f"must be given for each source: {', '.join(names)}")
+    for name, one in tokens.items():
+        if one.pool != name and not one.pool.startswith(f"{name}:"):
+            raise InvalidArgument("pool", one.pool, f"must be called like its source: {name}")
+    return tokens
+
+
+__all__ = [
+    "Collection",
+    "open_collection_on",
+    "open_credentials",
+    "open_schedules",
+    "open_source",
+    "open_sources",
+]

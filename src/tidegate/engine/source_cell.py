@@ -1,0 +1,287 @@
+"""One source, open in this process: its collector, credentials and schedules, in the cell of its source.
+
+All sources are opened here, whether a system, the setting `sources` or a program brings them. What differs between them
+is in their plug-ins (`SourcePlugin`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tidegate.core.errors import InvalidArgument, InvalidSettings
+from tidegate.engine.cells import CellService, cell_context
+from tidegate.engine.change_feed import ChangeFeed
+from tidegate.engine.collector import CollectDependencies, Collector
+from tidegate.engine.credentials import CredentialBook
+from tidegate.engine.credentials.environment_token import EnvironmentToken
+from tidegate.engine.credentials.opening import open_vault
+from tidegate.engine.gate_sync import Recovery, none_barred
+from tidegate.engine.orchestrator import Orchestrator, Trigger
+from tidegate.engine.retention import rules
+from tidegate.engine.runs import RunActive
+from tidegate.engine.schedules.due import DueSchedules
+from tidegate.engine.schedules.store import Schedules
+from tidegate.engine.schedules.triggers import Triggers
+from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source import Source, Subject
+from tidegate.engine.source_addresses import AddressedSource, SourceAddressConflict, register_source_address
+from tidegate.engine.source_plugin import CallCredentials, SourceParts, SourcePlugin
+from tidegate.engine.sqs import Aws, AwsSettings, open_aws
+from tidegate.engine.unserved_runs import UnservedRuns
+from tidegate.engine.upstream import UpstreamClient
+from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.primitives.stream import Passage
+from tidegate.process import build_process
+from tidegate.runtime.delivery import Handler
+from tidegate.runtime.retention import RetentionRule
+from tidegate.runtime.service import Service
+from tidegate.runtime.supervisor import Supervisor
+from tidegate.runtime.timekeeper import DueSource
+from tidegate.storage.documents import Documents
+from tidegate.system import Context, OpenSystem
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceCell:
+    """One source in this process; `parts` is the context of its cell."""
+
+    parts: Context
+    plugin: SourcePlugin
+    extra: SourceParts
+    documents: Documents
+    collector: Collector
+    bulletin: ChangeFeed
+    """Reports that a run changed, in this process or another."""
+    credentials: CallCredentials
+    stored: CredentialBook | None
+    """The stored credentials; None where the source uses others."""
+    token: EnvironmentToken | None
+    """The token of the environment, where there is one."""
+    schedules: Schedules
+    due_schedules: DueSchedules
+    aws: Aws
+
+    @property
+    def source(self) -> Source:
+        """The source itself."""
+        return self.plugin.source
+
+    @property
+    def book(self) -> CredentialBook:
+        """The stored credentials; raises `InvalidArgument` where the source uses others."""
+        if self.stored is None:
+            raise InvalidArgument("source", self.plugin.name, "has no stored credentials")
+        return self.stored
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """Begins, cancels and retries runs of the source."""
+        return self.collector.orchestrator
+
+    async def require_credentials(self) -> None:
+        """Raise `InvalidSettings` where this process could make no call, or what the upstream raises when it is away.
+
+        The token of the environment is used from now on.
+        """
+        if self.token is not None:
+            await self.token.use()
+        if self.stored is not None:
+            await self.stored.require_any()
+
+    async def begin(self, subject: Subject, *, trigger: Trigger = Trigger.MANUAL) -> int:
+        """Begin a run and return its number. Raises `RunActive` and `NoCredential`."""
+        pool = await self.credentials.pool_for(subject.user_id)
+        return await self.orchestrator.begin(self.plugin.name, subject, pool=pool, trigger=trigger)
+
+    async def begin_or_resume(self, subject: Subject, *, pool: str | None = None) -> int:
+        """Begin a run, or find the active one of the user; returns its number.
+
+        The jobs of an active run are enqueued again, since the process that began it may have died before.
+        """
+        pool = await self.credentials.pool_for(subject.user_id) if pool is None else pool
+        try:
+            return await self.orchestrator.begin(self.plugin.name, subject, pool=pool)
+        except RunActive as active:
+            await self.resume(active.run_id)
+            return active.run_id
+
+    async def resume(self, run_id: int) -> None:
+        """Enqueue the unfinished jobs of a run."""
+        await Recovery(self.parts.database, self.parts.gate, sources=[self.plugin.name]).offer_run(run_id)
+
+    def process(
+        self,
+        *,
+        works: bool = True,
+        services: Mapping[str, Service] | None = None,
+        systems: Sequence[OpenSystem] = (),
+    ) -> Supervisor:
+        """A process of the cell, with workers where it `works`, with further `systems` and `services`."""
+        return build_process(self.parts, [_OpenCell(self, prunes=True), *systems], works=works, services=services)
+
+    def service(self, *, works: bool) -> Service:
+        """The process of the cell as a service of a process that has several cells, and that deletes old rows."""
+        return CellService(partial(build_process, self.parts, [_OpenCell(self, prunes=False)], works=works))
+
+
+class _OpenCell(OpenSystem):
+    """What a source contributes to the processes of its cell."""
+
+    def __init__(self, cell: SourceCell, *, prunes: bool) -> None:
+        self._cell, self._prunes = cell, prunes
+
+    def workers(self) -> Mapping[str, Service]:
+        return self._cell.collector.services
+
+    def services(self) -> Mapping[str, Service]:
+        token = {} if self._cell.token is None else {"environment token": self._cell.token}
+        return {**self._cell.extra.services, **self._cell.aws.services, **token}
+
+    def duties(self) -> Mapping[str, Service]:
+        return {"recovery": self._cell.collector.duty, **self._cell.extra.duties}
+
+    def due_sources(self) -> Sequence[DueSource]:
+        return [self._cell.due_schedules, *self._cell.aws.sources]
+
+    def event_handlers(self) -> Sequence[Handler]:
+        return self._cell.collector.handlers
+
+    def on_loss(self) -> Sequence[Callable[[], object]]:
+        return [self._cell.collector.duty.notify, *self._cell.extra.on_loss]
+
+    def retention_rules(self) -> Sequence[RetentionRule]:
+        return [*engine_rules(self._cell.parts), *self._cell.extra.retention_rules] if self._prunes else []
+
+
+def engine_rules(context: Context) -> list[RetentionRule]:
+    """How long runs, cursors and firings of all sources are kept."""
+    kept = context.settings.retention
+    return rules(context.database, runs=kept.runs, cursors=kept.cursors, firings=kept.firings)
+
+
+@asynccontextmanager
+async def open_cell(
+    context: Context,
+    plugin: SourcePlugin,
+    *,
+    client: UpstreamClient,
+    documents: Documents,
+    bulletin: ChangeFeed,
+    token: str | None = None,
+) -> AsyncGenerator[SourceCell]:
+    """A source, open for the length of a block. `token` serves while no stored credential serves all users.
+
+    Raises `InvalidSettings` where the database has data of the source from another address.
+    """
+    cell, settings, name = cell_context(context, plugin.name), context.settings, plugin.name
+    async with AsyncExitStack() as stack:
+        await _register_address(cell, plugin)  # before a credential is stored for the wrong address
+        unserved = UnservedRuns(cell, name, on_moved=bulletin.moved)
+        extra = await stack.enter_async_context(plugin.open(cell, client, documents))
+        book, given = None, None
+        if extra.credentials is None:
+            book = build_book(cell, plugin, client, on_unserved=unserved.check)
+            stack.push_async_callback(book.close)
+            if token:
+                given = EnvironmentToken(book, token, on_used=lambda: collector.duty.notify())  # noqa: PLW0108 - made below
+        credentials: CallCredentials = extra.credentials or book  # pyright: ignore[reportAssignmentType] - one of both
+
+        async def enrol() -> None:
+            await credentials.enrol()
+            if book is not None and (given is None or not given.is_awaited):
+                await unserved.check_all()
+
+        async def pool_for(_source: str, user_id: str) -> str:
+            return await credentials.pool_for(user_id)
+
+        aws = await stack.enter_async_context(_open_task_queue(cell, name))
+        collector = Collector(
+            CollectDependencies(cell.database, cell.gate, cell.jobs, cell.owner, documents),
+            [plugin.source],
+            caller=client,
+            secrets=credentials,
+            enrol_credentials=enrol,
+            finalizers=extra.finalizers,
+            after_offer=None if book is None else unserved.check,
+            ways={} if extra.route is None else {name: extra.route},
+            writers={} if extra.writer is None else {name: extra.writer},
+            records_executions={name} if extra.records_executions else (),
+            on_moved=bulletin.moved,
+            settings=settings.section(CollectSettings),
+            intake=aws.intake,
+            most_redirects=settings.section(UpstreamSettings).most_redirects,
+            barred=extra.barred or none_barred,
+        )
+        common: dict[str, Any] = {"pool_for": pool_for, "settings": settings.section(CollectSettings)}
+        sources = {name: plugin.source}
+        triggers = Triggers(cell.database, sources, orchestrator=collector.orchestrator, **common)
+        yield SourceCell(
+            parts=cell,
+            plugin=plugin,
+            extra=extra,
+            documents=documents,
+            collector=collector,
+            bulletin=bulletin,
+            credentials=credentials,
+            stored=book,
+            token=given,
+            schedules=Schedules(cell.database, sources, cell.timers.wakeup, triggers.fire),
+            due_schedules=DueSchedules(
+                cell.database,
+                sources,
+                offer=collector.orchestrator.offer,
+                on_doubt=collector.duty.notify,
+                **common,
+            ),
+            aws=aws,
+        )
+
+
+def build_book(
+    cell: Context, plugin: SourcePlugin, client: UpstreamClient, *, on_unserved: Callable[[str], Awaitable[None]]
+) -> CredentialBook:
+    """The stored credentials of a source, known to the gate of its cell.
+
+    `on_unserved` is called with a pool that has no valid credential left.
+    """
+    return CredentialBook(
+        cell.database,
+        cell.gate,
+        open_vault(cell.settings, cell.database),
+        plugin.authority(client),
+        source=plugin.name,
+        limits=cell.settings.gate,
+        on_unserved=on_unserved,
+        before_enrolment=Recovery(cell.database, cell.gate, sources=[plugin.name]).remind_gate,
+    )
+
+
+@asynccontextmanager
+async def _open_task_queue(cell: Context, source: str) -> AsyncGenerator[Aws]:
+    """The queue on SQS by which jobs reach workers: those of the source that `collect.source` names."""
+    if source != cell.section(CollectSettings).source:
+        yield Aws()
+        return
+    tasks_only = cell.section(AwsSettings).model_copy(update={"trigger_queue_url": None})
+    async with open_aws(tasks_only, Passage(cell.valkey, cell.jobs), cell.owner) as aws:
+        yield aws
+
+
+async def _register_address(cell: Context, plugin: SourcePlugin) -> None:
+    """Two upstreams of one source in one database would overwrite each other's items."""
+    source = plugin.source
+    if not isinstance(source, AddressedSource):
+        return
+    try:
+        await cell.database.transaction(register_source_address, plugin.name, source.address, plugin.moved_from)
+    except SourceAddressConflict as other:
+        raise InvalidSettings(
+            f"{plugin.name}.api_url is {other.wanted}, but the data in {cell.database.name} was collected from "
+            f"{other.present}. Both in one database would overwrite each other: give this one its own data folder "
+            "(TIDEGATE_DATA_DIR) or database. If it is the same upstream under a new address, set "
+            f"TIDEGATE_{plugin.name.upper()}__MOVED_FROM to the old one"
+        ) from None

@@ -1,0 +1,290 @@
+"""What a source brings along beside its requests and answers: credentials, options, words for people.
+
+A system names the plug-ins of its sources:
+
+    class GithubSystem(System):
+        sources = {"github": "tidegate.systems.github.plugin:GithubPlugin"}
+
+A source of the setting `sources`, or of the entry point group `tidegate.sources`, has a plug-in too: `OwnSource`, which
+reads optional attributes of the source. `find_plugin` finds a plug-in by the name of its source and imports no other
+source. So all sources are opened, scheduled, shown and exported in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from tidegate.core.errors import InvalidArgument
+from tidegate.core.plugins import installed_systems, load_place, load_system, loadable_systems
+from tidegate.engine.registry import load_sources
+
+if TYPE_CHECKING:
+    from tidegate.engine.calls import Caller, CallRoute
+    from tidegate.engine.commit_batch import Writer
+    from tidegate.engine.completion import Finalizer
+    from tidegate.engine.credentials import Authority
+    from tidegate.engine.credentials.rotation import Holding
+    from tidegate.engine.credentials.vault import Vault
+    from tidegate.engine.gate_sync import Barred
+    from tidegate.engine.source import Source, Subject
+    from tidegate.runtime.retention import RetentionRule
+    from tidegate.runtime.service import Service
+    from tidegate.settings import Settings
+    from tidegate.storage.documents import Documents
+    from tidegate.storage.documents.export import Column
+    from tidegate.system import Context, System
+
+
+class CallCredentials(Protocol):
+    """The credentials of a source: stored ones, `Tokens` of a program, or identities."""
+
+    async def pool_for(self, user_id: str) -> str:
+        """The pool for the runs of a user; raises `NoCredential`."""
+        ...
+
+    async def secret_of(self, credential: str) -> str:
+        """What is sent for a credential; raises `NoCredential`."""
+        ...
+
+    async def enrol(self) -> None:
+        """Make the gate of the source agree with the credentials that there are."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceParts:
+    """What the jobs of a source need beside `request` and `read`. Everything may be left out."""
+
+    credentials: CallCredentials | None = None
+    """Used instead of stored credentials."""
+    route: CallRoute | None = None
+    """How its calls are made, instead of by the HTTP client that all sources share."""
+    finalizers: Sequence[Finalizer] = ()
+    """Called when a run of the source has no job left."""
+    writer: Writer | None = None
+    """Writes `Reading.effects` in the transaction that ends the jobs."""
+    records_executions: bool = False
+    """Whether each execution of a job is recorded."""
+    barred: Barred | None = None
+    """Which credentials must not make the call of a job."""
+    services: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
+    """Services of every process that knows the source."""
+    duties: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
+    """Services of the leader."""
+    retention_rules: Sequence[RetentionRule] = ()
+    """What the leader deletes when it is too old."""
+    on_loss: Sequence[Callable[[], object]] = ()
+    """Called in the leader when something may have been lost: a process died, or a server was away."""
+
+
+class SourcePlugin:
+    """A source, and how it is opened. Subclasses set `name`, define `source`, and override what they need.
+
+    The class is imported by commands that only read texts, so its module imports nothing heavy at the top.
+    """
+
+    name: ClassVar[str] | str
+    columns: Mapping[str, Sequence[Column]] = {}
+    """Columns of an export, by kind of document."""
+    moved_from: str | None = None
+    """The address that the same upstream had before; see `register_source_address`."""
+    usual_audience: str = ""
+    """The address that credentials are for unless the settings say otherwise; lists show only others."""
+    checks_tokens: bool = False
+    """Whether `authority` asks the upstream about tokens when they are stored."""
+    stores_credentials: bool = True
+    """Whether `tidegate credentials` stores credentials for the source."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @cached_property
+    def source(self) -> Source:
+        """The source itself, made by the settings."""
+        raise NotImplementedError
+
+    def subject(self, text: str, options: Mapping[str, Any] | None = None) -> Subject:
+        """The subject that a person means by `text`; raises `InvalidArgument`."""
+        from tidegate.engine.source import Subject
+
+        return Subject(user_id=text, login=text, options=options or {})
+
+    def user(self, text: str) -> str:
+        """The id of the user that a person means by `text`: credentials can serve one user only."""
+        return self.subject(text).user_id
+
+    def owner(self, text: str) -> str:
+        """The owner of documents that a person means by `text`."""
+        return self.subject(text).user_id
+
+    def owner_of(self, subject: Subject) -> str | None:
+        """The owner of the documents and cursors of a subject; None where there may be several."""
+        return subject.user_id
+
+    def resource_of(self, subject: Subject) -> str | None:
+        """The only resource of its owner that a subject is about; None for all of them."""
+        del subject
+        return None
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a run by what was typed. Raises `InvalidArgument` for an option that the source does not have."""
+        wanted = {name: value for name, value in given.items() if value not in (None, False, [])}
+        for name, value in wanted.items():
+            if name not in getattr(self.source, "options", ()):
+                raise InvalidArgument(name, str(value), f"the source {self.name!r} has no such option")
+        return wanted
+
+    def at(self, api_url: str) -> Settings:
+        """The settings with another address of the upstream. Raises `InvalidArgument` where the source has one only."""
+        raise InvalidArgument("api_url", api_url, f"the address of the source {self.name!r} cannot be set")
+
+    def kinds_of(self, subject: Subject) -> frozenset[str] | None:
+        """The kinds of jobs that a run for `subject` has; None where all kinds are possible."""
+        del subject
+        return None
+
+    def bucket_of(self, kind: str) -> str:
+        """The allowance that jobs of a kind spend."""
+        del kind
+        return "core"
+
+    def command(self, user_id: str, login: str) -> str:
+        """The command that continues a run in the foreground."""
+        del user_id
+        return f"tidegate collect {'' if self.is_default else f'--source {self.name} '}{login}"
+
+    def next_commands(self, login: str) -> list[str]:
+        """Commands that show what was collected for a user."""
+        from tidegate.storage.documents.export import installed_formats
+
+        del login
+        source = "" if self.is_default else f" --source {self.name}"
+        return [f"tidegate export{source} --format {installed_formats()[0]} --output DIR"]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether commands mean this source when they name none."""
+        from tidegate.engine.settings import CollectSettings
+
+        return self.settings.section(CollectSettings).source == self.name
+
+    def is_missing_subject(self, kind: str, resource: str, reason: str) -> bool:
+        """Whether a failure means that the subject itself does not exist, so that a retry is useless."""
+        del kind, resource, reason
+        return False
+
+    def authority(self, client: Caller) -> Authority:
+        """Checks tokens at the upstream. By default tokens are stored unchecked."""
+        del client
+        from tidegate.engine.credentials.token_authority import TokenAuthority
+
+        return TokenAuthority(self.name)
+
+    async def check(self, token: str | None) -> None:
+        """Raise a `TidegateError` where the source cannot be opened with these settings and the environment's `token`.
+
+        Called before the schema of the database is migrated, since a migration cannot be undone.
+        """
+        del token
+        _ = self.source
+
+    @asynccontextmanager
+    async def open(self, cell: Context, client: Caller, documents: Documents) -> AsyncGenerator[SourceParts]:
+        """The parts of the source in the processes that know it, for the length of a block."""
+        del cell, client, documents
+        yield SourceParts()
+
+    def holding(self, cell: Context, vault: Vault) -> Holding | None:
+        """Further secrets of the source, encrypted with the key of the installation; they change keys together."""
+        del cell, vault
+        return None
+
+
+class OwnSource(SourcePlugin):
+    """The plug-in of a source that a program, the setting `sources` or an installed distribution brings."""
+
+    def __init__(self, settings: Settings, source: Source) -> None:
+        super().__init__(settings)
+        self._source, self.name = source, source.name
+        self.columns = getattr(source, "columns", {})
+
+    @cached_property
+    def source(self) -> Source:
+        """The source that was given."""
+        return self._source
+
+    def subject(self, text: str, options: Mapping[str, Any] | None = None) -> Subject:
+        """What the source's own `subject` returns, else the text itself."""
+        import msgspec
+
+        read: Any = getattr(self._source, "subject", None)
+        found: Subject = super().subject(text) if read is None else read(text)
+        return msgspec.structs.replace(found, options={**found.options, **options}) if options else found
+
+
+def source_names(settings: Settings) -> list[str]:
+    """Names of all sources that this installation knows. Imports the sources of the setting."""
+    systems = [name for system in _enabled(settings) for name in system.sources]
+    return sorted({*systems, *load_sources(settings.sources, taken=systems)})
+
+
+def find_plugin(settings: Settings, name: str) -> SourcePlugin:
+    """The plug-in of the source `name`; raises `InvalidArgument` with the names of all known sources.
+
+    Imports as few systems as possible: the one with the name of the source first.
+    """
+    if name in installed_systems() and (place := load_system(name).sources.get(name)) is not None:
+        return load_place(place)(settings)
+    for system in loadable_systems():
+        if name in system.sources:
+            return load_place(system.sources[name])(settings)
+    own = own_plugins(settings)
+    if name not in own:
+        known = ", ".join(source_names(settings)) or "none"
+        reason = f"must be one of {known}. Sources of your own stand in TIDEGATE_SOURCES"
+        raise InvalidArgument("source", name, reason)
+    return own[name]
+
+
+def own_plugins(settings: Settings) -> dict[str, SourcePlugin]:
+    """Plug-ins of the setting `sources` and of the entry point group; raises `InvalidSettings`."""
+    taken = [name for system in loadable_systems() for name in system.sources]
+    return {name: OwnSource(settings, source) for name, source in load_sources(settings.sources, taken=taken).items()}
+
+
+@cache
+def kind_names() -> Mapping[str, str]:
+    """What people call kinds of jobs, of all installed systems; a kind that is not here is called by itself."""
+    names: dict[str, str] = {}
+    for system in loadable_systems():
+        if system.kind_names:
+            names |= load_place(system.kind_names)
+    return names
+
+
+def system_of(source: str) -> str | None:
+    """The system that brings a source; None for one of the setting `sources` or of the entry point group."""
+    return next((system.name for system in loadable_systems() if source in system.sources), None)
+
+
+def _enabled(settings: Settings) -> list[System]:
+    from tidegate.system import enabled_systems
+
+    return enabled_systems(settings)
+
+
+__all__ = [
+    "CallCredentials",
+    "OwnSource",
+    "SourceParts",
+    "SourcePlugin",
+    "find_plugin",
+    "kind_names",
+    "own_plugins",
+    "source_names",
+    "system_of",
+]

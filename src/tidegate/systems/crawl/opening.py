@@ -1,0 +1,76 @@
+"""The crawl of an installation, open; and what it contributes to a process."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tidegate.engine.collection import open_source
+from tidegate.engine.source_cell import SourceCell
+from tidegate.engine.system import OpenSource
+from tidegate.engine.upstream.addresses import PrivateHosts
+from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.settings import Settings
+from tidegate.system import Api, DeadLetterCount, Gauges, HttpContext, Topic
+from tidegate.systems.crawl import SOURCE
+from tidegate.systems.crawl.crawls import Crawls
+from tidegate.systems.crawl.gauges import CrawlGauges
+from tidegate.systems.crawl.plugin import CrawlParts
+from tidegate.systems.crawl.raw_states import RawState
+
+if TYPE_CHECKING:
+    from tidegate.systems.crawl.topics import CrawlReader
+
+
+class OpenCrawl(OpenSource):
+    """The crawl, open: its cell, its products, and how crawls begin."""
+
+    def __init__(self, cell: SourceCell) -> None:
+        super().__init__(cell)
+        self.cell = cell
+        self.identities, self.products, self.raws = cell.parts.get(CrawlParts)
+        private_hosts = PrivateHosts(cell.parts.section(UpstreamSettings).private_hosts)
+        self.crawls = Crawls(cell.orchestrator, cell.schedules, self.identities, self.raws, private_hosts)
+
+    def api(self, http: HttpContext) -> Api:
+        """Crawls, products, hosts and identities."""
+        del http
+        from tidegate.http.crawl_identities import IdentityDesk
+        from tidegate.http.crawl_products import CrawlProductDesk
+        from tidegate.http.crawls import CrawlDesk
+
+        routes = [
+            self._overview,
+            CrawlDesk(self),
+            CrawlProductDesk(self.products, self.raws, self.crawls),
+            IdentityDesk(self.identities),
+        ]
+        return Api(routes=[route for each in routes for route in each.routes()])
+
+    def topics(self) -> Sequence[Topic]:
+        """`/v1/crawl/overview`."""
+        return [Topic("crawl", self._overview.read, heeds_runs=True)]
+
+    def dead_letters(self) -> Sequence[DeadLetterCount]:
+        """Answers that could not be made part of a product."""
+        return [DeadLetterCount("crawl", "the crawl", self._count_dead)]
+
+    def gauges(self) -> Sequence[Gauges]:
+        """Kept answers that wait, and dead letters."""
+        return [CrawlGauges(self.cell.parts.database)]
+
+    @cached_property
+    def _overview(self) -> "CrawlReader":
+        from tidegate.systems.crawl.topics import CrawlReader
+
+        return CrawlReader(self.cell.parts.database)
+
+    async def _count_dead(self) -> Mapping[str, int]:
+        return {"": (await self.raws.counts([RawState.FAILED]))[RawState.FAILED]}
+
+
+@asynccontextmanager
+async def open_crawl(settings: Settings) -> AsyncGenerator[OpenCrawl]:
+    """The crawl alone, for the length of a block."""
+    async with open_source(settings, SOURCE) as collection:
+        yield OpenCrawl(collection.cell(SOURCE))

@@ -1,0 +1,116 @@
+"""The crawl as a source of runs: identities instead of stored credentials, polite calls, and products."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.engine.source_plugin import SourceParts, SourcePlugin
+from tidegate.systems.crawl import SOURCE
+from tidegate.systems.crawl.settings import CrawlSettings
+
+if TYPE_CHECKING:
+    from tidegate.engine.calls import Caller
+    from tidegate.engine.credentials.rotation import Holding
+    from tidegate.engine.credentials.vault import Vault
+    from tidegate.storage.documents import Documents
+    from tidegate.system import Context
+    from tidegate.systems.crawl.identities import IdentityBook
+    from tidegate.systems.crawl.products import Products
+    from tidegate.systems.crawl.raws import Raws
+    from tidegate.systems.crawl.site import Sites
+    from tidegate.systems.crawl.source import CrawlSource
+
+
+class CrawlParts(NamedTuple):
+    """What the processes of the crawl have open beside its jobs."""
+
+    identities: IdentityBook
+    products: Products
+    raws: Raws
+
+
+class CrawlPlugin(SourcePlugin):
+    """What the crawl brings along beside its requests and answers."""
+
+    name = SOURCE
+    stores_credentials = False
+
+    @cached_property
+    def sites(self) -> Sites:
+        """The sites that every installation knows, and those of the settings; raises `InvalidSettings`."""
+        from tidegate.systems.crawl.marketplace import MarketplaceSite
+        from tidegate.systems.crawl.site import Sites, load_site
+
+        own = self.settings.section(CrawlSettings).sites
+        return Sites([MarketplaceSite(), *(load_site(place) for place in own)])
+
+    @cached_property
+    def source(self) -> CrawlSource:
+        """The crawl of these sites."""
+        from tidegate.engine.settings import CollectSettings
+        from tidegate.systems.crawl.source import CrawlSource
+
+        tries = self.settings.section(CollectSettings).max_attempts
+        return CrawlSource(self.sites, self.settings.section(CrawlSettings), tries=tries)
+
+    def command(self, user_id: str, login: str) -> str:
+        """A crawl is continued by the command that began it."""
+        del login
+        return f"the same tidegate crawl run {user_id} … again"
+
+    def identities(self, cell: Context, vault: Vault) -> IdentityBook:
+        """The identities, known to the gate of the cell."""
+        from tidegate.systems.crawl.identities import IdentityBook
+
+        return IdentityBook(cell.database, cell.gate, vault, self.settings.section(CrawlSettings))
+
+    def holding(self, cell: Context, vault: Vault) -> Holding:
+        """The headers of the identities."""
+        return self.identities(cell, vault)
+
+    @asynccontextmanager
+    async def open(self, cell: Context, client: Caller, documents: Documents) -> AsyncGenerator[SourceParts]:
+        """Identities, polite calls, and the processor that makes products of answers."""
+        del documents
+        from tidegate.engine.calls import CallRoute
+        from tidegate.engine.credentials.opening import open_vault
+        from tidegate.primitives.wakeup import Wakeup
+        from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
+        from tidegate.systems.crawl.eligibility import Eligibility
+        from tidegate.systems.crawl.finalizing import CrawlFinalizer
+        from tidegate.systems.crawl.health_records import note
+        from tidegate.systems.crawl.politeness import PoliteCaller
+        from tidegate.systems.crawl.processing import RawProcessor
+        from tidegate.systems.crawl.products import Products
+        from tidegate.systems.crawl.raws import Raws
+        from tidegate.systems.crawl.retention import rules
+        from tidegate.systems.crawl.writing import RAWS_STORED, CrawlWriter
+
+        database, wakeup = cell.database, Wakeup(cell.valkey, cell.unit.key("raws"))
+        identities = self.identities(cell, open_vault(self.settings, database))
+        processor = RawProcessor(database, self.sites, self.settings.section(CrawlSettings))
+        cell.share(CrawlParts(identities, Products(database), Raws(database, wakeup.notify)))
+        yield SourceParts(
+            credentials=identities,
+            route=CallRoute(PoliteCaller(client, identities.hosts), identities, keeps_answers=True),
+            finalizers=[CrawlFinalizer(database, processor).finalize],
+            writer=CrawlWriter(note),
+            records_executions=True,
+            barred=Eligibility(self.source, identities).barred,
+            services={
+                "raws notifier": OutboxNotifier(
+                    database, wakeup, leads_here=lambda: processor.is_running, topic=RAWS_STORED
+                )
+            },
+            retention_rules=rules(
+                database,
+                raws=self.settings.section(CrawlSettings).raws_kept,
+                dead_letters=self.settings.retention.dead_letters,
+                identity_health=self.settings.retention.identity_health,
+            ),
+            duties={"raws": NotifiedRelay(processor, wakeup)},
+            on_loss=[processor.notify],
+        )

@@ -1,0 +1,46 @@
+"""Declares the crawl to the application."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from tidegate.system import Command, Context, OpenSystem, System
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+
+
+class CrawlSystem(System):
+    """Product pages of marketplaces, crawled politely."""
+
+    name = "crawl"
+    requires = ("collection",)
+    sections = {"crawl": "tidegate.systems.crawl.settings:CrawlSettings"}
+    sources = {"crawl": "tidegate.systems.crawl.plugin:CrawlPlugin"}
+    commands = {
+        "crawl": Command("tidegate.systems.crawl.commands.crawl:app", "Crawl marketplaces, and see what came of it.")
+    }
+    kept_tables = {
+        "crawl_hosts": "one row for each host that is crawled; deleted by `tidegate crawl hosts --forget`",
+        "crawl_identities": "deleted by `tidegate crawl identities remove`",
+        "crawl_products": "the result of crawls: as many as the sites have listed",
+        "crawl_sightings": "one row for each product and crawl",
+        "crawl_turns": "a few rows that are locked",
+    }
+    encrypted_tables = ("crawl_identities",)
+
+    def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
+        """Sites of the installation's own."""
+        from tidegate.systems.crawl.plugin import CrawlPlugin
+
+        return [lambda: CrawlPlugin(settings).sites]
+
+    @asynccontextmanager
+    async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
+        """The crawl, for the length of a block."""
+        from tidegate.engine.collection import Collection
+        from tidegate.systems.crawl.opening import OpenCrawl
+        from tidegate.systems.crawl.plugin import CrawlPlugin
+
+        async with context.get(Collection).open_source(CrawlPlugin(context.settings)) as cell:
+            yield OpenCrawl(cell)

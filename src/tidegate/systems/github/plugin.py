@@ -1,0 +1,147 @@
+"""GitHub as a source of runs: its credentials, options and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.errors import InvalidArgument, InvalidSettings
+from tidegate.engine.source_plugin import SourceParts, SourcePlugin
+from tidegate.systems.github.kinds import COLUMNS, USER_BASIC, bucket_of, require_kinds
+from tidegate.systems.github.settings import API_URL, NAME, VARIABLE, GithubSettings
+
+if TYPE_CHECKING:
+    from tidegate.engine.calls import Caller
+    from tidegate.engine.credentials import Authority
+    from tidegate.engine.source import Subject
+    from tidegate.settings import Settings
+    from tidegate.storage.documents import Documents
+    from tidegate.system import Context
+    from tidegate.systems.github.source import GithubSource
+
+
+class GithubPlugin(SourcePlugin):
+    """What GitHub brings along beside its requests and answers."""
+
+    name = NAME
+    columns = COLUMNS
+    usual_audience = API_URL
+    checks_tokens = True
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._github = settings.section(GithubSettings)
+        self.moved_from = self._github.moved_from
+
+    @cached_property
+    def source(self) -> GithubSource:
+        """GitHub at the address of the settings."""
+        from tidegate.systems.github.source import GithubSource
+
+        return GithubSource(self._github.api_url, self._github.kinds)
+
+    def subject(self, text: str, options: Mapping[str, Any] | None = None) -> Subject:
+        """A user, a repository, an organization or a search; see `tidegate.systems.github.subjects`."""
+        from tidegate.systems.github.subjects import parse_subject
+
+        return parse_subject(text).with_options(options or {})
+
+    def user(self, text: str) -> str:
+        """The login of a user: `octocat`, `@octocat`, or the address of a profile."""
+        from tidegate.systems.github.logins import parse_login
+
+        return parse_login(text)
+
+    def owner(self, text: str) -> str:
+        """The account in lower case: `org:GitHub` owns what `github` does."""
+        return self.user(text.removeprefix("org:"))
+
+    def owner_of(self, subject: Subject) -> str | None:
+        """The account that owns all repositories of a subject; None where there may be several."""
+        from tidegate.systems.github.subjects import parse_subject
+
+        return parse_subject(subject.login).account
+
+    def resource_of(self, subject: Subject) -> str | None:
+        """The repository that a run is about; None for all of its owner."""
+        from tidegate.systems.github.subjects import SubjectKind, parse_subject
+
+        wanted = parse_subject(subject.login)
+        return wanted.id if wanted.kind is SubjectKind.REPOSITORY else None
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Kinds and repositories to collect, how far back to look, and whether everything is read again."""
+        from tidegate.systems.github.states import as_upstream
+
+        options = {name: value for name, value in given.items() if value not in (None, False, [])}
+        options |= {name: given[name] for name in ("archived", "forks") if given.get(name) is not None}
+        if include := options.get("include"):
+            named = [name.strip() for several in include for name in several.split(",") if name.strip()]
+            options["include"] = sorted(require_kinds(named))
+        if (since := options.get("since")) is not None:
+            options["since"] = as_upstream(since)
+            if datetime.fromisoformat(as_upstream(since)) > datetime.now(UTC):
+                raise InvalidArgument("since", since, "lies in the future, so that nothing would be collected")
+        return options
+
+    def at(self, api_url: str) -> Settings:
+        """The settings with another GitHub: GitHub Enterprise, or a simulator."""
+        from tidegate.systems.github.requests import require_api_url
+
+        github = self._github.model_copy(update={"api_url": require_api_url(api_url)})
+        return self.settings.model_copy(update={"github": github})
+
+    def kinds_of(self, subject: Subject) -> frozenset[str]:
+        """The kinds that the options of a run include, else those of the settings."""
+        return self.source.included(subject)
+
+    def bucket_of(self, kind: str) -> str:
+        """The allowance that jobs of a kind spend."""
+        return bucket_of(kind)
+
+    def is_missing_subject(self, kind: str, resource: str, reason: str) -> bool:
+        """Whether GitHub has no such user, organization or repository."""
+        return kind == USER_BASIC and reason.startswith("404") and not resource.endswith("/repos")
+
+    def next_commands(self, login: str) -> list[str]:
+        """Statistics, and an export."""
+        return [f"tidegate stats {login}", *super().next_commands(login)]
+
+    def authority(self, client: Caller) -> Authority:
+        """Asks GitHub about tokens, and has it issue tokens for apps."""
+        from tidegate.systems.github.authority import GithubAuthority
+
+        return GithubAuthority(client, self._github.api_url)
+
+    async def check(self, token: str | None) -> None:
+        """Raise `InvalidSettings` where GitHub refuses the token. One that cannot be checked now may be used later."""
+        if not token:
+            return
+        from tidegate.engine.credentials import NotNow, SecretRefused
+        from tidegate.engine.credentials.checks import require_token
+        from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
+        from tidegate.engine.upstream.settings import UpstreamSettings
+
+        token = require_token(token)
+        async with UpstreamClient(self.settings.section(UpstreamSettings)) as client:
+            try:
+                await self.authority(client).check(token, identify=False)
+            except SecretRefused as refused:
+                raise InvalidSettings(
+                    f"{VARIABLE} cannot be used: {self._github.api_url} says {refused.reason}"
+                ) from None
+            except (UpstreamFailed, NotNow):  # it may come back: the process starts, or reports it itself
+                return
+
+    @asynccontextmanager
+    async def open(self, cell: Context, client: Caller, documents: Documents) -> AsyncGenerator[SourceParts]:
+        """Statistics of users; each run updates them before it is complete."""
+        del client
+        from tidegate.systems.github.statistics import Statistics
+
+        statistics = Statistics(cell.database, documents.of(self.name))
+        cell.share(statistics)
+        yield SourceParts(finalizers=[statistics.finalize])

@@ -1,0 +1,50 @@
+"""Declares GitHub to the application."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from tidegate.system import Command, Context, OpenSystem, System
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+
+
+class GithubSystem(System):
+    """What users did on GitHub, and statistics of it."""
+
+    name = "github"
+    requires = ("collection",)
+    sections = {"github": "tidegate.systems.github.settings:GithubSettings"}
+    sources = {"github": "tidegate.systems.github.plugin:GithubPlugin"}
+    kind_names = "tidegate.systems.github.kinds:NAMES"
+    commands = {
+        "stats": Command(
+            "tidegate.systems.github.commands.stats:stats", "Show the statistics of a user, or of all users."
+        )
+    }
+    kept_tables = {
+        "statistics_items": "one row for each document",
+        "statistics_users": "one row for each user",
+    }
+
+    def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
+        """The token of the environment."""
+        from tidegate.systems.github.plugin import GithubPlugin
+        from tidegate.systems.github.settings import VARIABLE
+
+        return [lambda: GithubPlugin(settings).check(os.environ.get(VARIABLE))]
+
+    @asynccontextmanager
+    async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
+        """GitHub, for the length of a block; without a credential it waits for one."""
+        from tidegate.engine.collection import Collection
+        from tidegate.engine.credentials.environment_token import environment_token
+        from tidegate.systems.github.opening import OpenGithub
+        from tidegate.systems.github.plugin import GithubPlugin
+
+        plugin = GithubPlugin(context.settings)
+        opening = context.get(Collection).open_source(plugin, token=environment_token(plugin.name))
+        async with opening as cell:
+            yield OpenGithub(cell)
