@@ -48,7 +48,7 @@ class OpenCrawl(OpenSource):
         return Api(routes=[route for each in routes for route in each.routes()])
 
     def topics(self) -> Sequence[Topic]:
-        """`/v1/crawl/overview`."""
+        """The topic of the crawl overview, for event streams of HTTP clients."""
         return [Topic("crawl", self._overview.read, heeds_runs=True)]
 
     def dead_letters(self) -> Sequence[DeadLetterCount]:

@@ -61,7 +61,7 @@ class HostsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdentityCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Identities by state."""
+    """The number of crawl identities in each state."""
 
     enabled: int
     disabled: int
@@ -97,7 +97,7 @@ class CrawlReader:
         return await self.read()
 
     async def read(self) -> CrawlOverview:
-        """The current state."""
+        """Read the current state of the crawl; a field that cannot be read in time is null."""
         reads, read = PartialReads(), self._database.read
         crawls, raws, known, identities = await asyncio.gather(
             reads.read(DATABASE, read(_crawls), "active", "pages"),

@@ -20,7 +20,7 @@ class OpenGithub(OpenSource):
         self.cell, self.statistics = cell, cell.parts.get(Statistics)
 
     def api(self, http: HttpContext) -> Api:
-        """Statistics of users."""
+        """The HTTP routes that show statistics of users."""
         del http
         from tidegate.http.statistics import StatisticsDesk
 
