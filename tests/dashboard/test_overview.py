@@ -138,14 +138,17 @@ async def test_the_machinery_is_told_with_who_leads_and_who_takes_jobs(deploymen
 
     told = (await deployment.client.get("/v1/machinery")).json
 
-    assert [stream["name"] for stream in told["streams"]] == ["jobs", "alarms"]
-    [jobs, _] = told["streams"]
+    named = [f"{part}{name}" for part in ("", "github.", "crawl.") for name in ("jobs", "alarms")]
+    assert [stream["name"] for stream in told["streams"]] == named
+    jobs = told["streams"][named.index("github.jobs")]
     assert any(consumer["name"].startswith(owner) for consumer in jobs["consumers"])
     [process] = told["processes"]
     assert (process["owner"], process["is_leader"], process["is_here"]) == (owner, True, True)
     assert owner.startswith(f"{process['host']}.{process['pid']}.")
     assert 0 < process["lease_ms"] <= 10_000
-    assert [timers["name"] for timers in told["timers"]] == ["alarms", "gate"]
+    assert [timers["name"] for timers in told["timers"]] == [
+        f"{part}{name}" for part in ("", "github.", "crawl.") for name in ("alarms", "gate")
+    ]
     assert (told["outbox"]["pending"], told["unknown"]) == (0, [])
 
 
@@ -197,8 +200,8 @@ def state(**changes: Any) -> DeploymentState:
         "failed": [],
         "waits": [],
         "credentials": [credential()],
-        "audience": GITHUB,
-        "late_token": None,
+        "audiences": {"github": GITHUB},
+        "awaited_tokens": {},
         "dead": [],
         "open_breakers": [],
     }
@@ -211,7 +214,7 @@ def waiting(reason: str, *credentials: str) -> PoolWait:
 
 
 async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_not_said():
-    nobody = ProcessList(members=[], jobs=StreamStatus(0, 0, 0, 0, []))
+    nobody = ProcessList(members=[], jobs=[StreamStatus(0, 0, 0, 0, [])])
     dead = DeadCount(kind="snapshots", label="snapshots", count=12, parts=[], link="#/dead/snapshots")
     none = DeadCount(kind="crawl", label="the crawl", count=0, parts=[], link="#/dead/crawl")
 
@@ -247,7 +250,7 @@ async def test_without_a_valid_credential_not_all_is_well(credentials: list[Cred
 
 
 async def test_a_token_that_waits_for_its_upstream_is_told_instead():
-    [told] = find_attention(state(credentials=[], late_token="no connection"))
+    [told] = find_attention(state(credentials=[], awaited_tokens={"github": "no connection"}))
 
     assert (told.severity, told.text) == ("warning", "GITHUB_TOKEN is not in use yet: no connection")
 
