@@ -63,7 +63,7 @@ async def run_all(folder: Path, page: str, words: Mapping[str, str] | None = Non
 async def test_users_of_a_file_are_scheduled_collected_and_queried_in_postgresql(tmp_path: Path):
     async with simulator() as sim, empty_database("postgres", tmp_path) as url:
         (tmp_path / "users.txt").write_text("\n".join(sim.world.logins()))
-        await run_all(tmp_path, "nightly-to-postgresql.md", **surroundings(sim, TIDEGATE_DATABASE_URL=url))
+        await run_all(tmp_path, "nightly-to-postgresql.md", None, **surroundings(sim, TIDEGATE_DATABASE_URL=url))
         [query] = queries_of("nightly-to-postgresql.md")
 
         async with await Database.open(url) as database:
@@ -104,7 +104,7 @@ async def test_a_game_is_kept_fresh(tmp_path: Path):
     (tmp_path / "data" / "tidegate.toml").write_text(limits)
     async with game() as sim, at_work(tmp_path, sim) as (client, variables):
         await make_requests(client, shown_in(GUIDES / "keep-an-api-fresh.md", "curl"))
-        await run_all(tmp_path, "keep-an-api-fresh.md", **variables)
+        await run_all(tmp_path, "keep-an-api-fresh.md", None, **variables)
 
         assert sim.report().calls == 1
 
