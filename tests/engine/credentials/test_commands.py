@@ -121,7 +121,7 @@ async def test_mistakes_are_told_with_the_remedy_and_without_the_secret(terminal
         assert code == 1
         assert words in said
         assert "0123456789" not in said
-    assert "GitHub was not asked. Test it before you rely on it: tidegate credentials test mine" in results[7][1]
+    assert "The upstream was not asked. Test it before you rely on it: tidegate credentials test mine" in results[7][1]
     assert only(results[8])["checks"][0]["account"] == terminal.operators[0]
 
 
