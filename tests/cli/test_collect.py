@@ -109,7 +109,7 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     assert "issue" in told["documents"]
     assert "commit" not in told["documents"]
     assert told["data"] == f"{tmp_path}/data/tidegate.db (SQLite)"
-    assert told["next"] == "nobody-at-all: not on GitHub; check the spelling"
+    assert told["next"] == "nobody-at-all: the upstream does not know this name; check the spelling"
     assert "runs retry" not in ended.out
 
 

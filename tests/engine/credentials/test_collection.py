@@ -89,7 +89,7 @@ async def until_over(collection: SourceCell, run_id: int) -> Run:
     return run
 
 
-async def until_nothing_waits(collection: Collection) -> None:
+async def until_nothing_waits(collection: SourceCell) -> None:
     """The gate forgets the jobs of a failed run after the transaction that fails it."""
     async with patience():
         while (await collection.parts.gate.status(POOL)).waiting:
