@@ -13,7 +13,7 @@ _FILE, _FOLDER = 0o600, 0o700
 
 def create_private_folder(folder: Path) -> None:
     """Create a folder and those above it; folders that exist keep their permissions."""
-    if not folder.parent.is_dir():
+    if not folder.parent.exists():
         create_private_folder(folder.parent)
     if not folder.is_dir():
         folder.mkdir(_FOLDER, exist_ok=True)
