@@ -1,7 +1,8 @@
-"""GitHub Apps: whoever has an app's key signs that he speaks for it, and is issued tokens of its installations.
+"""GitHub Apps: signs requests with an app's key, and requests tokens of its installations.
 
-A token lasts an hour. What is signed lasts nine minutes, since GitHub takes ten at most, and begins a minute ago, since
-clocks differ. Where ours differs by more, GitHub's own answer tells the time, and it is signed once more with that.
+A token lasts an hour. The signature is valid for nine minutes, since GitHub accepts ten at most, and starts one minute
+in the past, since clocks differ. If the local clock differs by more, the request is signed again with the time of
+GitHub's answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from tidegate.systems.github.requests import Call, to_request
 _BACKDATED = timedelta(minutes=1)
 _LASTS = timedelta(minutes=9)
 _TOLERATED = timedelta(seconds=30)
-"""GitHub forgives a clock that is off by this much, whatever we do."""
+"""GitHub accepts clocks that differ by up to this much."""
 
 
 class _Issued(msgspec.Struct):
@@ -30,7 +31,7 @@ class _Issued(msgspec.Struct):
 
 
 def sign(app_id: int, private_key: str, *, now: datetime) -> str:
-    """What proves that we speak for an app."""
+    """The signed token that authenticates the app."""
     claims = {"iat": now - _BACKDATED, "exp": now + _LASTS, "iss": str(app_id)}
     return jwt.encode(claims, private_key, algorithm="RS256")
 
@@ -43,16 +44,16 @@ async def ask_for_token(
     api_url: str,
     now: datetime,
 ) -> Answer:
-    """GitHub's answer to the wish for a token; asked once more if a 401 may come from our clock."""
-    answer = await fetch(_wish(installation, private_key, api_url, now))
+    """Request a token; repeated once if a 401 may be caused by the local clock."""
+    answer = await fetch(_token_request(installation, private_key, api_url, now))
     theirs = answer.date
     if answer.status == 401 and theirs is not None and abs(theirs - answer.received_at) > _TOLERATED:
-        answer = await fetch(_wish(installation, private_key, api_url, theirs))
+        answer = await fetch(_token_request(installation, private_key, api_url, theirs))
     return answer
 
 
 def read_token(answer: Answer) -> IssuedToken:
-    """The token that was issued, and for how long: by GitHub's clock, whatever ours says."""
+    """The issued token, with its lifetime by GitHub's clock."""
     try:
         issued = msgspec.json.decode(answer.body, type=_Issued)
     except UNDECODABLE:
@@ -61,7 +62,7 @@ def read_token(answer: Answer) -> IssuedToken:
     return IssuedToken(token=issued.token, lasts_s=max(0.0, lasts.total_seconds()))
 
 
-def _wish(installation: Installation, private_key: str, api_url: str, now: datetime) -> Request:
+def _token_request(installation: Installation, private_key: str, api_url: str, now: datetime) -> Request:
     asked = to_request(
         Call(path=f"/app/installations/{installation.installation_id}/access_tokens"),
         api_url=api_url,

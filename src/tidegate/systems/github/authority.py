@@ -1,7 +1,7 @@
-"""What GitHub says of credentials: whose a token is, what it may do, what is left, and tokens for apps.
+"""Checks credentials at GitHub: the account and scopes of a token, what is left, and tokens of apps.
 
-GitHub rations accounts and installations, not tokens: all tokens of an account share what it may do in an hour. So an
-allowance is named by the number of the account or installation, at the host where it has that number.
+GitHub limits accounts and installations, not tokens: all tokens of an account share its quota. So an allowance is named
+after the number of the account or installation, and the host that assigned the number.
 """
 
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ T = TypeVar("T")
 _LONGEST_HOST = 60
 
 
-class Caller(Protocol):
-    """Whoever makes the calls."""
+class RequestSender(Protocol):
+    """Sends requests without permits."""
 
     async def fetch(self, request: Request) -> Answer:
-        """One call, one answer; raises `UpstreamFailed`."""
+        """Send one request; raises `UpstreamFailed`."""
         ...
 
 
@@ -48,18 +48,18 @@ class _Left(msgspec.Struct):
     reset: int
 
 
-class _RateLimit(msgspec.Struct):
+class _RateLimits(msgspec.Struct):
     resources: dict[str, _Left]
 
 
 class GithubAuthority:
-    """GitHub, asked about credentials.
+    """The `Authority` of GitHub.
 
-    These calls take no permit of the gate: they are few, they are made before anybody knows which allowance they spend,
-    and the one that costs something is not made where nothing is left.
+    These calls take no permit of the gate: they are few, the allowance that they spend is not known before, and the
+    one that spends quota is not made if nothing is left.
     """
 
-    def __init__(self, caller: Caller, api_url: str, clock: Clock | None = None) -> None:
+    def __init__(self, caller: RequestSender, api_url: str, clock: Clock | None = None) -> None:
         self._caller, self._clock = caller, clock or SystemClock()
         self._api_url = require_api_url(api_url)
         host = urlsplit(self._api_url).netloc
@@ -71,12 +71,12 @@ class GithubAuthority:
         return self._api_url
 
     def account_of(self, installation: Installation) -> Account:
-        """An installation has an allowance of its own."""
+        """The account of an installation, which has its own allowance."""
         name = f"installation-{installation.installation_id}"
         return Account(allowance=f"{name}@{self._host}", login=name)
 
     async def check(self, secret: str, *, identify: bool) -> Checked:
-        """Ask what is left, which is free, and then whose it is, unless nothing is left to ask with."""
+        """Read what is left, which is free, and then the account, unless nothing is left for that call."""
         answer = await self._ask(FREE, secret)
         left = _left(answer)
         core = left.get("core")
@@ -88,7 +88,7 @@ class GithubAuthority:
         return Checked(account=account, scopes=_scopes(answer), expires_at=_expiry(answer), left=left)
 
     async def issue(self, installation: Installation, private_key: str) -> IssuedToken:
-        """A token of an installation. An app that is gone, suspended, or has another key gets none."""
+        """Issue a token of an installation. Raises `SecretRefused` if the app is gone, suspended or has another key."""
         answer = await ask_for_token(
             self._caller.fetch, installation, private_key, api_url=self._api_url, now=self._clock.now()
         )
@@ -100,14 +100,14 @@ class GithubAuthority:
     async def _ask(self, path: str, secret: str) -> Answer:
         request = to_request(Call(path=path), api_url=self._api_url, secret=secret, purpose="github.credentials")
         answer = await self._caller.fetch(request)
-        # A GitHub of one's own may have no limits, and says so with a 404.
+        # GitHub Enterprise can be configured without limits, and then answers 404.
         if not (path == FREE and answer.status == 404):
             _require_success(answer)
         return answer
 
 
 def _require_success(answer: Answer) -> None:
-    """Raise what an answer means that is none: no good, or not now."""
+    """Raise `SecretRefused` or `NotNow` for an error answer."""
     match answer.status:
         case 200 | 201:
             return
@@ -127,7 +127,7 @@ def _require_success(answer: Answer) -> None:
 def _left(answer: Answer) -> Mapping[str, Seen]:
     if answer.status != 200:
         return {}
-    said = _decoded(answer, _RateLimit).resources
+    said = _decoded(answer, _RateLimits).resources
     return {
         name: Seen(limit=one.limit, remaining=one.remaining, resets_at=datetime.fromtimestamp(one.reset, UTC))
         for name, one in said.items()
@@ -135,7 +135,7 @@ def _left(answer: Answer) -> Mapping[str, Seen]:
 
 
 def _scopes(answer: Answer) -> list[str] | None:
-    """Those of a classic token; other kinds have permissions, which GitHub does not tell."""
+    """The scopes of a classic token; other kinds have permissions, which GitHub does not report."""
     said = answer.headers.get("x-oauth-scopes")
     return None if said is None else [scope.strip() for scope in said.split(",") if scope.strip()]
 

@@ -1,4 +1,4 @@
-"""What an answer says of our allowance, and whether it is a refusal because of a limit."""
+"""Reads allowances from answers, and recognizes refusals because of a limit."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -10,77 +10,77 @@ from tidegate.engine.upstream import Answer
 from tidegate.primitives.gate import Allowance
 
 LEAST_PAUSE_MS = 60_000
-"""Where a secondary limit does not say how long, no less than this."""
+"""Minimum pause after a secondary limit without a duration."""
 LONGEST_PAUSE_MS = 24 * 3_600_000
 _WORDS = ("rate limit", "abuse detection", "login attempts", "try again later")
-"""In refusals that pass: of a limit, or of the credential itself after others have failed to log in with it."""
+"""Words in temporary refusals: because of a limit, or after too many failed logins with the credential."""
 
 
-class Limit(StrEnum):
-    """Why we were refused."""
+class LimitKind(StrEnum):
+    """The kind of limit that refused a call."""
 
     PRIMARY = "primary"  # the window is empty; its allowance says until when
-    SECONDARY = "secondary"  # too fast, too much at once, or nobody says why
+    SECONDARY = "secondary"  # too fast, too many concurrent calls, or without a reason
 
 
-class _Said(msgspec.Struct):
+class _Remaining(msgspec.Struct):
     limit: int
     remaining: int
     reset: int
 
 
 class _RateLimit(msgspec.Struct):
-    resources: dict[str, _Said]
+    resources: dict[str, _Remaining]
 
 
 def allowance(answer: Answer) -> Allowance | None:
-    """What the headers tell; None where they tell nothing, or nothing that can be read."""
+    """The allowance in the headers; None if there is none, or it cannot be read."""
     said = [_whole(answer.headers.get(f"x-ratelimit-{name}")) for name in ("limit", "remaining", "reset")]
     limit, remaining, reset = said
     if limit is None or remaining is None or reset is None:
         return None
-    return _allowance(_Said(limit, remaining, reset), _sent_at(answer))
+    return _allowance(_Remaining(limit, remaining, reset), _sent_at(answer))
 
 
 def bucket(answer: Answer) -> str | None:
-    """The allowance that the headers are about."""
+    """The bucket that the headers refer to."""
     name = answer.headers.get("x-ratelimit-resource", "")
     return name if name.replace("_", "").isalnum() else None
 
 
 def allowance_of(answer: Answer, wanted: str) -> Allowance | None:
-    """What the free call `/rate_limit` tells of one bucket."""
+    """The allowance of one bucket in an answer of the free call `/rate_limit`."""
     said = msgspec.json.decode(answer.body, type=_RateLimit).resources.get(wanted)
     return None if said is None else _allowance(said, _sent_at(answer))
 
 
-def limit_of(answer: Answer) -> Limit | None:
-    """Which limit a 403 or 429 stands for; None if it is no limit at all."""
+def limit_of(answer: Answer) -> LimitKind | None:
+    """The limit behind a 403 or 429; None if it has another reason."""
     if "retry-after" in answer.headers:
-        return Limit.SECONDARY
+        return LimitKind.SECONDARY
     if answer.headers.get("x-ratelimit-remaining") == "0":
-        return Limit.PRIMARY
+        return LimitKind.PRIMARY
     text = answer.body[:2_000].decode(errors="replace").lower()
     if answer.status == 429 or any(word in text for word in _WORDS):
-        return Limit.SECONDARY
+        return LimitKind.SECONDARY
     return None
 
 
 def asked_wait_ms(answer: Answer) -> int | None:
-    """How long the upstream asks us to wait, with whatever status; None where it does not say."""
+    """The wait that an answer of any status asks for; None if it asks for none."""
     wait_s = _whole(answer.headers.get("retry-after"))
     return None if wait_s is None else min(max(1, wait_s) * 1_000, LONGEST_PAUSE_MS)
 
 
 def rest(answer: Answer, reason: str) -> Reading:
-    """What a secondary limit means: the credential has to rest, for as long as it says, or else longer and longer."""
+    """The meaning of a secondary limit: the credential is blocked for the requested time, or for a growing one."""
     asked_ms = asked_wait_ms(answer)
     return Reading(
         verdict=Verdict.LATER, reason=reason, blocked_ms=asked_ms or LEAST_PAUSE_MS, is_guess=asked_ms is None
     )
 
 
-def _allowance(said: _Said, sent_at: datetime) -> Allowance:
+def _allowance(said: _Remaining, sent_at: datetime) -> Allowance:
     left_ms = round((said.reset - sent_at.timestamp()) * 1_000)
     return Allowance(
         limit=said.limit,
@@ -91,7 +91,7 @@ def _allowance(said: _Said, sent_at: datetime) -> Allowance:
 
 
 def _sent_at(answer: Answer) -> datetime:
-    """By the upstream's clock, which is also that of the reset; ours only where it does not tell."""
+    """The upstream's clock, by which the reset is measured; the local clock if the answer has no date."""
     return answer.date or answer.received_at
 
 

@@ -1,4 +1,4 @@
-"""Names of users, as people write them and as we know them."""
+"""Logins of users: validation and parsing."""
 
 import re
 from urllib.parse import urlsplit
@@ -6,15 +6,15 @@ from urllib.parse import urlsplit
 from tidegate.core.errors import InvalidArgument
 
 LONGEST = 39
-# Hyphens side by side or at the end are refused to new users only; old ones have them. An underscore stands before
-# the short name of an enterprise that manages its users itself.
+# New users cannot have adjacent or trailing hyphens, but older ones do. An underscore precedes the short name of an
+# enterprise with managed users.
 _LOGIN = re.compile(r"[a-z0-9][a-z0-9-]*(_[a-z0-9]+)?")
 SITES = frozenset({"github.com", "www.github.com"})
 _RULE = f"must be a GitHub login (letters, digits and hyphens, {LONGEST} at most), or a profile's address on github.com"
 
 
 def require_login(text: str) -> str:
-    """A login in small letters: GitHub does not tell `Octocat` from `octocat`, so neither do we."""
+    """Return a login in lower case, since GitHub ignores case; raises `InvalidArgument` if it is invalid."""
     login = text.lower()
     if not text.isascii() or len(login) > LONGEST or not _LOGIN.fullmatch(login):
         raise InvalidArgument("login", text[: 2 * LONGEST], _RULE)
@@ -22,7 +22,7 @@ def require_login(text: str) -> str:
 
 
 def parse_login(text: str) -> str:
-    """The login that somebody meant: `octocat`, `@octocat`, or the address of a profile."""
+    """Parse a login that a user typed: `octocat`, `@octocat`, or the URL of a profile."""
     written = text.strip()
     bare = written.removeprefix("@") if "/" not in written else _of_profile(written)
     try:
@@ -32,9 +32,9 @@ def parse_login(text: str) -> str:
 
 
 def _of_profile(address: str) -> str:
-    """The only part of the path; an address with more is that of a repository, or of something else.
+    """The login in a profile's URL; empty for other URLs.
 
-    On another site the same name may be somebody else.
+    The same name on another site may belong to another user.
     """
     link = urlsplit(address if "://" in address else f"https://{address}")
     is_profile = link.scheme in ("http", "https") and link.netloc.lower() in SITES

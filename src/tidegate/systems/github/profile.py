@@ -1,7 +1,7 @@
-"""The account of a user or an organization.
+"""Collects the profile of a user or an organization.
 
-A login is a name, and names change: then the old one is nobody's. The number of the account stays, and the last run
-left it, so that one more call tells what the user is called now.
+An account can change its login, after which the old login does not exist. The number of the account stays; the previous
+run stored it, so one more call finds the current login.
 """
 
 import msgspec
@@ -19,11 +19,11 @@ _LONGEST_SHOWN = 40
 
 
 class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
-    """Whose profile."""
+    """The profile to request."""
 
     login: str
     number: int | None = None
-    """Of the account, where no account has the login any more."""
+    """The number of the account, once its login does not exist any more."""
     is_organization: bool = False
 
 
@@ -34,7 +34,7 @@ class _Account(msgspec.Struct):
 
 
 def ask(task: Task) -> Call:
-    """The call; it costs nothing where the profile is the same."""
+    """The request; it costs nothing if the profile is unchanged."""
     state = ProfileState.of(task)
     many, one = ("orgs", "organizations") if state.is_organization else ("users", "user")
     if state.number is not None:
@@ -43,7 +43,7 @@ def ask(task: Task) -> Call:
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
-    """The profile, or what has become of the login."""
+    """Read the profile, or report what happened to the login."""
     state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_Account)
     former = str(state.number) if state.number is not None else task.cursor.cursor if task.cursor else None
     is_same = former in (None, str(found.id))
@@ -68,12 +68,12 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 
 def unchanged(_task: Task, _answer: Answer) -> Reading:
-    """304: the same as before."""
+    """Handle a 304: the profile is unchanged."""
     return Reading()
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """404: no account has this login. The account that had it in the last run is requested by its number."""
+    """Handle a 404: no account has this login. The account that had it in the last run is requested by its number."""
     state, last = ProfileState.of(task), task.cursor
     if answer.status != 404 or state.number is not None:
         return None

@@ -1,4 +1,4 @@
-"""How GitHub is asked."""
+"""Builds requests to GitHub's API."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,26 +12,26 @@ from tidegate.engine.upstream import Request
 API_VERSION = "2022-11-28"
 USER_AGENT = f"tidegate/{__version__}"
 FREE = "/rate_limit"
-"""A call that costs nothing: it stands in for one whose answer is known already."""
+"""A call that costs nothing; sent in place of a call with a known answer."""
 PER_PAGE = 100
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job asks for, without the address and without the secret."""
+    """The request of a job, without host and secret."""
 
     path: str
     etag: str | None = None
     query: str | None = None
-    """GraphQL; then the call is a POST."""
+    """A GraphQL query, sent by POST."""
     variables: dict[str, Any] = {}
     media_type: str | None = None
-    """The representation that is asked for; None: the usual one."""
+    """The requested representation; None for the default."""
 
 
 def require_api_url(url: str) -> str:
-    """The address of the API without a slash at its end.
+    """Return the API's URL without a trailing slash.
 
-    One with a user or a password is refused without repeating it: addresses are stored, and shown to everybody.
+    A URL with a user or a password is refused without repeating it, because URLs are stored and shown.
     """
     parts = urlsplit(url)
     if "@" in parts.netloc:
@@ -43,7 +43,7 @@ def require_api_url(url: str) -> str:
 
 
 def to_request(call: Call, *, api_url: str, secret: str, purpose: str) -> Request:
-    """The whole request."""
+    """Build the complete request."""
     headers = {
         "Authorization": f"Bearer {secret}",
         "Accept": call.media_type or "application/vnd.github+json",

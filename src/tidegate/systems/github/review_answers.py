@@ -13,7 +13,7 @@ from tidegate.engine.items import read_items
 from tidegate.engine.source import Reading, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import limits
-from tidegate.systems.github.limits import Limit
+from tidegate.systems.github.limits import LimitKind
 
 _LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
 _NULL = msgspec.Raw(b"null")
@@ -139,7 +139,7 @@ def _trouble(answer: Answer, problems: list[Problem]) -> Reading:
     kinds = {problem.type for problem in problems}
     reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
     if kinds & _LIMITED:
-        if limits.limit_of(answer) is Limit.PRIMARY:
+        if limits.limit_of(answer) is LimitKind.PRIMARY:
             return Reading(verdict=Verdict.LATER, reason=reason, delay_ms=0)
         return limits.rest(answer, reason)
     if kinds <= _PERMANENT:

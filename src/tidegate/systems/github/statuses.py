@@ -10,7 +10,7 @@ from tidegate.engine.upstream import Answer
 from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.systems.github import kinds, limits
 from tidegate.systems.github.explaining import explain
-from tidegate.systems.github.limits import Limit
+from tidegate.systems.github.limits import LimitKind
 from tidegate.systems.github.links import ForeignLink, next_path
 from tidegate.systems.github.requests import Call
 
@@ -68,9 +68,9 @@ def _content(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readin
         return Reading(verdict=Verdict.RETRY, reason=str(error))
 
 
-def _limited(answer: Answer, limit: Limit) -> Reading:
+def _limited(answer: Answer, limit: LimitKind) -> Reading:
     """The empty window is told by the allowance, and parks the lane; any other limit blocks the credential."""
-    if limit is Limit.PRIMARY:
+    if limit is LimitKind.PRIMARY:
         return Reading(verdict=Verdict.LATER, reason=explain(answer), delay_ms=0)
     return limits.rest(answer, explain(answer))
 

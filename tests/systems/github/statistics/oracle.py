@@ -18,10 +18,10 @@ from tidegate.systems.github.statistics import (
     InRepositories,
     Issues,
     Language,
+    OwnedRepositories,
     Period,
     PullRequests,
     Ranked,
-    Repositories,
     StarredRepository,
     Streak,
     Totals,
@@ -58,14 +58,14 @@ class Oracle:
         self.documents, self.today = documents, today
         self.deeds = [deed for document in documents for deed in self._deeds(document)]
 
-    def repositories(self, user_id: str) -> Repositories:
+    def repositories(self, user_id: str) -> OwnedRepositories:
         found = self._repositories_of(user_id)
         languages: list[Language] = []
         for name in {each["language"] for each in found if each["language"] and not each["fork"]}:
             stars = [each["stargazers_count"] for each in found if each["language"] == name and not each["fork"]]
             languages.append(Language(name=name, repositories=len(stars), stars=sum(stars)))
         starred = [StarredRepository(name=r["full_name"], stars=r["stargazers_count"]) for r in found]
-        return Repositories(
+        return OwnedRepositories(
             total=len(found),
             forks=len([each for each in found if each["fork"]]),
             archived=len([each for each in found if each["archived"]]),

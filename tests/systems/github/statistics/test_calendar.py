@@ -16,7 +16,7 @@ from tidegate.systems.github.statistics.calendar import (
     monday_of,
     week_name,
 )
-from tidegate.systems.github.statistics.everybody import Span, day_of, month_of, week_of
+from tidegate.systems.github.statistics.global_statistics import DayRange, day_of, month_of, week_of
 
 
 def days(*texts: str) -> list[int]:
@@ -130,5 +130,5 @@ def test_durations_are_those_of_the_slow_computation(seconds: list[int]):
         (month_of(*days("2025-12-31")), "2025-12", "2025-12-01", "2025-12-31"),
     ],
 )
-def test_periods_are_whole_and_have_names(span: Span, name: str, first: str, last: str):
+def test_periods_are_whole_and_have_names(span: DayRange, name: str, first: str, last: str):
     assert (span.name, [span.first, span.last]) == (name, days(first, last))

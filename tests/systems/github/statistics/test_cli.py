@@ -47,8 +47,8 @@ async def test_the_statistics_of_a_user_are_numbers_and_charts_in_eighty_columns
     assert [line for line in lines if line != line.rstrip()] == []
     assert "\x1b" not in shown.out
     assert lines[0].startswith("ann  as of ")
-    assert "In these repositories, by anybody" in lines
-    assert "By ann, in every repository that was collected" in lines
+    assert "In these repositories, by all accounts" in lines
+    assert "By ann, in all collected repositories" in lines
     words = [line.split() for line in lines]
     assert ["commits", "40"] in words
     assert ["commits", "8"] in words
@@ -82,14 +82,14 @@ async def test_where_there_is_nothing_it_says_what_to_do(tmp_path: Path):
     assert (shown.code, shown.out) == (1, "")
     assert shown.err == "no statistics of octocat: run tidegate collect octocat\n"
     shown = await tidegate(tmp_path, "stats", "--all")
-    assert (shown.code, shown.err) == (1, "no statistics of anybody: run tidegate collect LOGIN\n")
+    assert (shown.code, shown.err) == (1, "there are no statistics yet: run tidegate collect LOGIN\n")
 
 
 async def test_a_command_that_says_too_much_is_refused(tmp_path: Path):
     refused = await tidegate(tmp_path, "stats", "ann", "--all")
 
     assert refused.code == 2
-    assert "name a user, or give --all for everybody" in refused.err
+    assert "name a user, or pass --all for all users" in refused.err
 
 
 async def test_everything_can_be_computed_again_and_told_as_json(folder: Path, small_world: World):

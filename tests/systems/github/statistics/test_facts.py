@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.systems.github.statistics import world as w
 from tidegate.storage.documents import StoredDocument
 from tidegate.systems.github import kinds
-from tidegate.systems.github.statistics.facts import READERS, Activity, Fact, State, fact_of
+from tidegate.systems.github.statistics.facts import READERS, Activity, Fact, ItemState, fact_of
 
 SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -66,15 +66,15 @@ def test_a_pull_request_in_the_list_of_issues_is_no_issue():
 @pytest.mark.parametrize(
     ("body", "state", "took_s"),
     [
-        (w.issue("dan", "2026-01-01T00:00:00Z"), State.OPEN, None),
-        (w.issue("dan", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"), State.CLOSED, 60),
-        (w.issue("dan", "2026-01-01T00:00:00Z", "2025-12-31T00:00:00Z"), State.CLOSED, 0),
-        (w.issue("dan", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z") | {"state": "open"}, State.OPEN, None),
-        (w.issue("dan", "2026-01-01T00:00:00Z") | {"state": "closed"}, State.CLOSED, None),
+        (w.issue("dan", "2026-01-01T00:00:00Z"), ItemState.OPEN, None),
+        (w.issue("dan", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"), ItemState.CLOSED, 60),
+        (w.issue("dan", "2026-01-01T00:00:00Z", "2025-12-31T00:00:00Z"), ItemState.CLOSED, 0),
+        (w.issue("dan", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z") | {"state": "open"}, ItemState.OPEN, None),
+        (w.issue("dan", "2026-01-01T00:00:00Z") | {"state": "closed"}, ItemState.CLOSED, None),
     ],
     ids=["open", "closed", "closed before it was opened", "opened again", "closed at no time"],
 )
-def test_the_state_of_an_issue_is_that_of_now(body: dict[str, Any], state: State, took_s: int | None):
+def test_the_state_of_an_issue_is_that_of_now(body: dict[str, Any], state: ItemState, took_s: int | None):
     found = fact("issue", body)
 
     assert (found.state, found.took_s) == (state, took_s)
@@ -83,13 +83,13 @@ def test_the_state_of_an_issue_is_that_of_now(body: dict[str, Any], state: State
 @pytest.mark.parametrize(
     ("body", "state", "took_s"),
     [
-        (w.pull("dan", "2026-01-01T00:00:00Z"), State.OPEN, None),
-        (w.pull("dan", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", merged=True), State.MERGED, 60),
-        (w.pull("dan", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"), State.CLOSED, None),
+        (w.pull("dan", "2026-01-01T00:00:00Z"), ItemState.OPEN, None),
+        (w.pull("dan", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", merged=True), ItemState.MERGED, 60),
+        (w.pull("dan", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"), ItemState.CLOSED, None),
     ],
     ids=["open", "merged", "rejected"],
 )
-def test_a_pull_request_is_open_merged_or_rejected(body: dict[str, Any], state: State, took_s: int | None):
+def test_a_pull_request_is_open_merged_or_rejected(body: dict[str, Any], state: ItemState, took_s: int | None):
     found = fact("pull_request", body)
 
     assert (found.state, found.took_s) == (state, took_s)
@@ -107,7 +107,7 @@ def test_a_repository_goes_by_its_own_name_and_not_by_the_list_it_was_in():
 
     found = fact("repository", body)
 
-    assert (found.resource, found.state, found.activity) == ("repo:ann/y", State.FORK, None)
+    assert (found.resource, found.state, found.activity) == ("repo:ann/y", ItemState.FORK, None)
     assert found.detail is not None
     assert found.detail.stars == 4
 

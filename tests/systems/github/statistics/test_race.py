@@ -12,9 +12,9 @@ from tests.systems.github.statistics import world as w
 from tests.systems.github.statistics.world import ACCOUNTS, USERS, Repository, World, days_ago, run_of
 from tests.systems.github.statistics.wrapped import Wrapped
 from tidegate.storage.documents import DocumentStore, StoredDocument
-from tidegate.systems.github.statistics import Statistics, ledger, summary
+from tidegate.systems.github.statistics import Statistics, item_store, summary
 from tidegate.systems.github.statistics.facts import fact_of
-from tidegate.systems.github.statistics.ledger import Overtaken
+from tidegate.systems.github.statistics.item_store import Overtaken
 from tidegate.systems.github.statistics.recount import Recount
 
 
@@ -88,15 +88,15 @@ async def test_one_that_was_frozen_writes_nothing_when_it_wakes(world: World):
     await world.write_profile("ann")
     await world.write_repository(busy_repository(1, "ann"))
     database, store = world.shelf.database, world.shelf.store
-    frozen = await database.transaction(ledger.begin, "ann", "ann")
+    frozen = await database.transaction(item_store.begin, "ann", "ann")
     old = [document async for document in store.iterate("commit", "ann")]
     await world.relist(Repository(id=1, owner="ann", name="r1"), "commit")
     await world.finalize("ann")
 
     with pytest.raises(Overtaken):
-        await database.transaction(ledger.write, frozen, "commit", [counted(document) for document in old])
+        await database.transaction(item_store.write, frozen, "commit", [counted(document) for document in old])
     with pytest.raises(Overtaken):
-        await database.transaction(ledger.sweep, frozen, "commit", None)
+        await database.transaction(item_store.sweep, frozen, "commit", None)
     with pytest.raises(Overtaken):
         await database.transaction(summary.conclude, frozen, 9)
     await world.assert_right()
@@ -109,7 +109,7 @@ async def test_one_that_read_a_document_before_it_passed_to_another_does_not_tak
         await world.write_profile(login)
     await world.write_repository(moved)
     database, store = world.shelf.database, world.shelf.store
-    slow = await database.transaction(ledger.begin, "ann", "ann")
+    slow = await database.transaction(item_store.begin, "ann", "ann")
     old = [document async for document in store.iterate("commit", "ann")]
     moved.owner = "bob"
     await world.write_repository(moved)
@@ -129,22 +129,22 @@ async def test_a_claim_that_was_renewed_meanwhile_is_not_taken(small_world: Worl
     database, store = small_world.shelf.database, small_world.shelf.store
     mine = [counted(document) async for document in store.iterate("commit", "bob")]
     await small_world.finalize("bob")
-    held = await database.transaction(ledger.begin, "ann", "ann")
-    claims = await database.transaction(ledger.write, held, "commit", mine)
+    held = await database.transaction(item_store.begin, "ann", "ann")
+    claims = await database.transaction(item_store.write, held, "commit", mine)
     await small_world.statistics.recompute("bob")
 
-    renewed = await database.transaction(ledger.write, held, "commit", mine, claims)
+    renewed = await database.transaction(item_store.write, held, "commit", mine, claims)
 
     assert {claim.owner for claim in renewed} == {"bob"}
     assert len(renewed) == len(claims) == len(mine)
     await small_world.assert_owned("bob")
-    assert await database.transaction(ledger.write, held, "commit", mine, renewed) == []
+    assert await database.transaction(item_store.write, held, "commit", mine, renewed) == []
 
 
-def counted(document: StoredDocument) -> ledger.Counted:
+def counted(document: StoredDocument) -> item_store.CountedItem:
     fact = fact_of(document)
     assert fact is not None
-    return ledger.Counted.of(document, fact)
+    return item_store.CountedItem.of(document, fact)
 
 
 class Remembering(Wrapped):

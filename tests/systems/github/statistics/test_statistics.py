@@ -9,7 +9,7 @@ from tests.systems.github.statistics import world as w
 from tests.systems.github.statistics.world import Repository, World, days_ago, run_of
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.storage.documents import Document
-from tidegate.systems.github.statistics import Collaborator, Durations, InRepositories, Totals, ledger, summary
+from tidegate.systems.github.statistics import Collaborator, Durations, InRepositories, Totals, item_store, summary
 from tidegate.systems.github.statistics.recount import Recount
 from tidegate.systems.github.statistics.tables import statistics_items
 
@@ -179,7 +179,7 @@ async def test_only_what_changed_is_read_again(world: World):
 
 async def documents_read(world: World, login: str) -> int:
     database, store = world.shelf.database, world.shelf.store
-    held = await database.transaction(ledger.begin, login, login)
+    held = await database.transaction(item_store.begin, login, login)
     recount = Recount(database, store, held, full=False)
     await recount.run()
     await database.transaction(summary.conclude, held, 1)

@@ -1,4 +1,4 @@
-"""`tidegate stats`: what is known of a user, or of everybody, in numbers and small charts."""
+"""`tidegate stats`: shows statistics of a user, or of all users, as numbers and small charts."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 def stats(
-    login: str | None = typer.Argument(None, help="Of whom."),
+    login: str | None = typer.Argument(None, help="The user."),
     *,
-    everybody: bool = typer.Option(False, "--all", help="Of everybody who was collected."),
+    all_users: bool = typer.Option(False, "--all", help="Show totals of all collected users."),
     days: int = typer.Option(30, min=1, max=366, help="With --all: how many days to look back."),
     recompute: bool = typer.Option(False, "--recompute", help="Read all documents of the user again first."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
-    """Show the statistics of a user, or of all users; every run brings them up to date.
+    """Show the statistics of a user, or of all users; every run updates them.
 
-    Days are days in UTC. What each figure means is told in docs/guides/statistics.md. Exit 1 where there are none.
+    Days are days in UTC. docs/guides/statistics.md explains each figure. Exit code 1 if there are no statistics.
     """
     from tidegate.systems.github import parse_login
 
-    if (login is None) != everybody:
-        raise typer.BadParameter("name a user, or give --all for everybody")
+    if (login is None) != all_users:
+        raise typer.BadParameter("name a user, or pass --all for all users")
     if login is None:
-        _show_everybody(run(_overall(load_settings(), days)), as_json=as_json)
+        _show_all_users(run(_overall(load_settings(), days)), as_json=as_json)
         return
     name = parse_login(login)
     found = run(_of_user(load_settings(), name, recompute=recompute))
@@ -54,7 +54,7 @@ async def _of_user(settings: Settings, login: str, *, recompute: bool) -> UserSt
                 return await _recomputed(Statistics(database, documents.of("github")), login)
             finally:
                 await documents.close()
-        # Reading needs no documents, wherever they are.
+        # The statistics can be read without opening the document store.
         return await Statistics(database, SqlDocuments(database).of("github")).of_user(login)
 
 
@@ -86,15 +86,15 @@ def _show_user(found: UserStatistics, *, as_json: bool) -> None:
     print_user(table_console(), found, datetime.now(UTC))
 
 
-def _show_everybody(found: GlobalStatistics, *, as_json: bool) -> None:
+def _show_all_users(found: GlobalStatistics, *, as_json: bool) -> None:
     from tidegate.cli.tables import table_console
 
     if as_json:
         typer.echo(msgspec.json.encode(found))
         return
     if found.totals.users == 0:
-        typer.echo("no statistics of anybody: run tidegate collect LOGIN", err=True)
+        typer.echo("there are no statistics yet: run tidegate collect LOGIN", err=True)
         raise typer.Exit(1)
-    from tidegate.systems.github.commands.stats_text import print_everybody
+    from tidegate.systems.github.commands.stats_text import print_all_users
 
-    print_everybody(table_console(), found, datetime.now(UTC))
+    print_all_users(table_console(), found, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Statistics as people read them: numbers and small charts, eighty columns wide."""
+"""Formats statistics as text: numbers and small charts, eighty columns wide."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +16,10 @@ from tidegate.systems.github.statistics import (
     GlobalStatistics,
     InRepositories,
     Language,
+    OwnedRepositories,
     Period,
     PullRequests,
     Ranked,
-    Repositories,
     UserStatistics,
 )
 
@@ -31,26 +31,26 @@ _NARROWEST = 24
 _TIED = "\N{NO-BREAK SPACE}"
 
 Row = tuple[str, str, str]
-"""What it is, how much, and what else there is to say."""
+"""Label, amount and note."""
 
 
 def print_user(console: Console, found: UserStatistics, now: datetime) -> None:
-    """Everything about a user."""
+    """Print the statistics of one user."""
     glyphs, login = Glyphs.of(console.encoding), found.login
     console.print(_title(login, found.computed_at, now))
-    _print_rows(console, "Repositories", _repository_rows(found.repositories))
+    _print_rows(console, "OwnedRepositories", _repository_rows(found.repositories))
     if found.repositories.languages:
         lines = _language_lines(found.repositories.languages, glyphs)
         _print_lines(console, "Languages of repositories that are no forks", lines, _CHART)
-    _print_rows(console, "In these repositories, by anybody", _inside_rows(found.in_repositories))
-    _print_rows(console, f"By {login}, in every repository that was collected", _deed_rows(found.by_user))
+    _print_rows(console, "In these repositories, by all accounts", _inside_rows(found.in_repositories))
+    _print_rows(console, f"By {login}, in all collected repositories", _activity_rows(found.by_user))
     _print_charts(console, found.by_user, now.date(), glyphs)
 
 
-def print_everybody(console: Console, found: GlobalStatistics, now: datetime) -> None:
-    """Everything about everybody."""
+def print_all_users(console: Console, found: GlobalStatistics, now: datetime) -> None:
+    """Print the statistics of all users."""
     console.print(_title(counted(found.totals.users, "user"), found.as_of, now))
-    _print_rows(console, "In their repositories, by anybody", _total_rows(found))
+    _print_rows(console, "In their repositories, by all accounts", _total_rows(found))
     per_day = [day.contributions for day in found.days]
     under = f"{found.days[0].day} to {found.days[-1].day}, at most {number(max(per_day))} a day"
     parts = [per_day[start : start + 70] for start in range(0, len(per_day), 70)]
@@ -67,12 +67,12 @@ def _title(name: str, at: datetime, now: datetime) -> Text:
 
 
 def _print_rows(console: Console, heading: str, rows: Iterable[Row]) -> None:
-    """In three columns; what else there is to say is folded between names, and not between a name and its number."""
-    told = list(rows)
-    label, amount = (max(len(row[n]) for row in told) for n in (0, 1))
+    """Print rows in three columns; notes are wrapped between names, not between a name and its number."""
+    rows_shown = list(rows)
+    label, amount = (max(len(row[n]) for row in rows_shown) for n in (0, 1))
     room = max(_NARROWEST, console.width - label - amount - 6)
     lines: list[str] = []
-    for what, how_much, note in told:
+    for what, how_much, note in rows_shown:
         first, *more = textwrap.wrap(note, room, break_long_words=False, break_on_hyphens=False) or [""]
         lines.append(f"{what:<{label}}  {how_much:>{amount}}  {first}")
         lines += [" " * (label + amount + 4) + line for line in more]
@@ -86,7 +86,7 @@ def _print_lines(console: Console, heading: str, lines: Iterable[str], style: st
         console.print(Text(f"  {line}", style), soft_wrap=True)
 
 
-def _repository_rows(found: Repositories) -> Iterator[Row]:
+def _repository_rows(found: OwnedRepositories) -> Iterator[Row]:
     sorts = [counted(found.forks, "fork")] if found.forks else []
     sorts += [f"{number(found.archived)} archived"] if found.archived else []
     yield "repositories", number(found.total), ", ".join(sorts)
@@ -111,7 +111,7 @@ def _inside_rows(found: InRepositories) -> Iterator[Row]:
     yield "collaborators", number(found.collaborators), _names(top)
 
 
-def _deed_rows(found: ByUser) -> Iterator[Row]:
+def _activity_rows(found: ByUser) -> Iterator[Row]:
     yield from _work_rows(found)
     between = f"from {found.first_active} to {found.last_active}" if found.active_days else ""
     yield "active days", number(found.active_days), between
@@ -137,8 +137,8 @@ def _work_rows(found: InRepositories | ByUser) -> Iterator[Row]:
 def _merging(pulls: PullRequests) -> str:
     if not pulls.opened:
         return ""
-    told = f"{number(pulls.open)} open, {number(pulls.merged)} merged, {number(pulls.rejected)} rejected"
-    return told if pulls.merge_rate is None else f"{told}: merge rate {pulls.merge_rate:.0%}"
+    rows_shown = f"{number(pulls.open)} open, {number(pulls.merged)} merged, {number(pulls.rejected)} rejected"
+    return rows_shown if pulls.merge_rate is None else f"{rows_shown}: merge rate {pulls.merge_rate:.0%}"
 
 
 def _took(found: Durations) -> str:
@@ -168,7 +168,7 @@ def _total_rows(found: GlobalStatistics) -> Iterator[Row]:
 
 
 def _rank_rows(periods: Iterable[Period], ranked: Callable[[Period], tuple[Ranked, ...]]) -> Iterator[Row]:
-    """The contributions of everybody in each period, and whose they are."""
+    """Total contributions of each period, with the most active names."""
     for period in periods:
         yield (
             period.name,
@@ -178,5 +178,5 @@ def _rank_rows(periods: Iterable[Period], ranked: Callable[[Period], tuple[Ranke
 
 
 def _names(found: Iterable[tuple[str, int]]) -> str:
-    """The first of them, each tied to its number."""
+    """The first names, each joined to its number by a no-break space."""
     return ", ".join(f"{name}{_TIED}{number(count)}" for name, count in islice(found, _MOST_NAMES))

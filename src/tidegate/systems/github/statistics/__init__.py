@@ -1,6 +1,6 @@
-"""Statistics of users and of everybody, kept up to date by the run that brings new documents.
+"""Statistics of single users and of all users, updated by the run that stores new documents.
 
-`Statistics` is what others use; what its results mean is told in docs/guides/statistics.md.
+`Statistics` is the entry point; docs/guides/statistics.md explains its results.
 """
 
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.systems.github.statistics.figures import (
+    from tidegate.systems.github.statistics.results import (
         ByUser,
         Collaborator,
         DayCount,
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
         InRepositories,
         Issues,
         Language,
+        OwnedRepositories,
         Period,
         PullRequests,
         Ranked,
-        Repositories,
         StarredRepository,
         Streak,
         Totals,
@@ -40,10 +40,10 @@ __all__ = [
     "InRepositories",
     "Issues",
     "Language",
+    "OwnedRepositories",
     "Period",
     "PullRequests",
     "Ranked",
-    "Repositories",
     "StarredRepository",
     "Statistics",
     "Streak",
@@ -55,7 +55,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.systems.github.statistics.figures": (
+        "tidegate.systems.github.statistics.results": (
             "ByUser Collaborator DayCount DayTotals Durations GlobalStatistics InRepositories Issues "
             "Language Period PullRequests Ranked Repositories StarredRepository Streak Totals UserStatistics "
             "WeekCount"

@@ -1,13 +1,13 @@
-"""Arithmetic of days and durations. Days are numbered as by `date.toordinal`, so years and leap days are no matter."""
+"""Arithmetic of days and durations. Days are numbered as by `date.toordinal`, which avoids years and leap days."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from statistics import median
 
-from tidegate.systems.github.statistics.figures import Durations, Streak, WeekCount
+from tidegate.systems.github.statistics.results import Durations, Streak, WeekCount
 
 WEEKS = 53
-"""As many as a year can touch."""
+"""Number of ISO weeks that a year can overlap."""
 
 
 def monday_of(day: int) -> int:
@@ -22,7 +22,7 @@ def week_name(day: int) -> str:
 
 
 def last_weeks(commits: Mapping[int, int], today: int) -> tuple[WeekCount, ...]:
-    """Commits of each of the last weeks, this one being the last, from commits of each day."""
+    """Commits of each of the last weeks up to the current one, from commits per day."""
     last = monday_of(today)
     first = last - 7 * (WEEKS - 1)
     per_week = dict.fromkeys(range(first, last + 1, 7), 0)
@@ -36,7 +36,7 @@ def last_weeks(commits: Mapping[int, int], today: int) -> tuple[WeekCount, ...]:
 
 
 def longest_streak(days: Iterable[int]) -> Streak:
-    """The most days in a row; of several as long, the earliest."""
+    """The longest run of consecutive days; of several, the earliest."""
     best_first = best_last = best = first = 0
     last = -1
     for day in sorted(set(days)):
@@ -49,7 +49,7 @@ def longest_streak(days: Iterable[int]) -> Streak:
 
 
 def current_streak(days: Collection[int], today: int) -> Streak:
-    """Days in a row up to today; a day that is not over does not end it."""
+    """Consecutive days up to today; the current day does not end a streak while it lasts."""
     present = set(days)
     last = today if today in present else today - 1
     first = last
@@ -59,7 +59,7 @@ def current_streak(days: Collection[int], today: int) -> Streak:
 
 
 def durations(seconds: Sequence[int]) -> Durations:
-    """Median and 90th percentile; the latter by rank, so that it is one that occurred."""
+    """Median and 90th percentile; the latter by rank, so that it is a duration that occurred."""
     if not seconds:
         return Durations()
     ordered = sorted(seconds)

@@ -1,4 +1,4 @@
-"""Which items count, for whom, and how counts become figures."""
+"""Decides which items count, and turns counts into results."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,44 +8,44 @@ from sqlalchemy import ColumnElement, select
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github import kinds
 from tidegate.systems.github.statistics.calendar import durations
-from tidegate.systems.github.statistics.facts import Activity, State
-from tidegate.systems.github.statistics.figures import Issues, PullRequests
+from tidegate.systems.github.statistics.facts import Activity, ItemState
+from tidegate.systems.github.statistics.results import Issues, PullRequests
 from tidegate.systems.github.statistics.tables import statistics_items
 
 _item = statistics_items.c
 Counts = Mapping[tuple[str, str | None], int]
-"""How many items there are, by activity and state."""
+"""Number of items by activity and state."""
 
 
-class Shelf:
-    """Which repositories there are, and with that, which items count.
+class CountedRepositories:
+    """The known repositories, which decide which items count.
 
-    An item whose repository is not among them (deleted, private, transferred) does not count, and a commit does not
-    count in a fork: most of those were made elsewhere, and would be counted twice.
+    An item of an unknown repository (deleted, private, transferred) does not count. Commits in a fork do not count,
+    because most of them were made in the original repository and would be counted twice.
     """
 
     def __init__(self, repositories: Iterable[tuple[str, str, str]]) -> None:
         self._sources: dict[tuple[str, str], bool] = {}
         for owner, resource, state in repositories:
-            self._sources[owner, resource] = self._sources.get((owner, resource), False) or state == State.SOURCE
+            self._sources[owner, resource] = self._sources.get((owner, resource), False) or state == ItemState.SOURCE
 
     @classmethod
-    def of(cls, tx: Transaction, owners: Iterable[str]) -> "Shelf":
-        """The repositories of some users."""
+    def of(cls, tx: Transaction, owners: Iterable[str]) -> "CountedRepositories":
+        """Read the repositories of some users."""
         found = select(_item.owner, _item.resource, _item.state)
         those = (_item.kind == kinds.REPOSITORY, _item.state.is_not(None), _item.owner.in_(sorted(owners)))
         return cls((row[0], row[1], row[2]) for row in tx.execute(found.where(*those)))
 
     def counts(self, owner: str, resource: str, activity: str) -> bool:
-        """Whether an item counts. What is in no repository always does."""
+        """Whether an item counts. Items without a repository always do."""
         if activity == Activity.EVENT:
             return True
         is_source = self._sources.get((owner, resource))
         return is_source is True or (is_source is False and activity != Activity.COMMIT)
 
 
-class People:
-    """Contributions of accounts, each under the login that it had last."""
+class Contributors:
+    """Contributions per account, each under its latest login."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -55,38 +55,38 @@ class People:
         return len(self._counts)
 
     def add(self, author_id: int, login: str, day: int | None, count: int) -> None:
-        """So many more of somebody who was called so on that day."""
+        """Add contributions of an account, with its login on that day."""
         self._counts[author_id] += count
         self._names[author_id] = max(self._names.get(author_id, (-1, "")), (day or 0, login))
 
     def most_active(self, most: int) -> list[tuple[str, int]]:
-        """Logins and contributions, the most first; equals by their names."""
+        """Logins and contributions, most active first; ties are sorted by login."""
         named = [(self._names[author_id][1], count) for author_id, count in self._counts.items()]
         return sorted(named, key=lambda each: (-each[1], each[0].casefold(), each[0]))[:most]
 
 
-def times_taken(tx: Transaction, shelf: Shelf, whose: ColumnElement[bool]) -> Mapping[str, list[int]]:
-    """How long issues that are closed and pull requests that are merged took, by activity."""
+def times_taken(tx: Transaction, known: CountedRepositories, whose: ColumnElement[bool]) -> Mapping[str, list[int]]:
+    """Durations of closed issues and merged pull requests in seconds, by activity."""
     found = select(_item.owner, _item.resource, _item.activity, _item.took_s)
     those = (_item.activity.in_((Activity.ISSUE, Activity.PULL_REQUEST)), _item.took_s.is_not(None))
     took: defaultdict[str, list[int]] = defaultdict(list)
     for owner, resource, activity, seconds in tx.execute(found.where(whose, *those)):
-        if shelf.counts(owner, resource, activity):
+        if known.counts(owner, resource, activity):
             took[activity].append(seconds)
     return took
 
 
 def issues(counts: Counts, took: Mapping[str, list[int]]) -> Issues:
-    """Issues, from counts by activity and state."""
-    is_open, closed = (counts.get((Activity.ISSUE, state), 0) for state in (State.OPEN, State.CLOSED))
+    """Results for issues, from counts by activity and state."""
+    is_open, closed = (counts.get((Activity.ISSUE, state), 0) for state in (ItemState.OPEN, ItemState.CLOSED))
     return Issues(
         opened=is_open + closed, open=is_open, closed=closed, to_close=durations(took.get(Activity.ISSUE, []))
     )
 
 
 def pull_requests(counts: Counts, took: Mapping[str, list[int]]) -> PullRequests:
-    """Pull requests, from counts by activity and state."""
-    states = (State.OPEN, State.MERGED, State.CLOSED)
+    """Results for pull requests, from counts by activity and state."""
+    states = (ItemState.OPEN, ItemState.MERGED, ItemState.CLOSED)
     is_open, merged, rejected = (counts.get((Activity.PULL_REQUEST, state), 0) for state in states)
     ended = merged + rejected
     return PullRequests(

@@ -1,7 +1,7 @@
-"""What a document says that is worth counting. Pure: the same document always says the same.
+"""Extracts the countable facts of a document. Pure: equal documents give equal facts.
 
-A body that lacks something, or has it in another form than GitHub gives it, is counted as far as it can be read: the
-statistics of a user must not fail for ever because of one odd document.
+A body with missing or malformed fields is counted as far as it can be read, because one malformed document must not
+prevent the statistics of a user permanently.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,37 +18,37 @@ from tidegate.systems.github import kinds
 from tidegate.systems.github.statistics.tables import LONGEST_LOGIN
 
 GHOST = 10137
-"""The account that stands for all that were deleted."""
+"""GitHub's account in place of deleted accounts."""
 _LARGEST = 2**63 - 1
 _LARGEST_COUNT = 2**40
 
 
 class Activity(StrEnum):
-    """What an item counts as."""
+    """The kind of activity that an item counts as."""
 
     COMMIT = "commit"
     ISSUE = "issue"
     PULL_REQUEST = "pull_request"
     REVIEW = "review"
     COMMENT = "comment"
-    EVENT = "event"  # a line of the public timeline: makes a day active, and is no contribution
+    EVENT = "event"  # an entry of the public timeline: makes a day active, but is no contribution
 
 
 CONTRIBUTIONS = (Activity.COMMIT, Activity.ISSUE, Activity.PULL_REQUEST, Activity.REVIEW, Activity.COMMENT)
 
 
-class State(StrEnum):
-    """What became of an item, or what a repository is."""
+class ItemState(StrEnum):
+    """The state of an item, or the kind of a repository."""
 
     OPEN = "open"
     CLOSED = "closed"
     MERGED = "merged"
-    SOURCE = "source"  # a repository of its own
+    SOURCE = "source"  # not a fork
     FORK = "fork"
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """What is counted of a repository."""
+    """The counted properties of a repository."""
 
     stars: int
     times_forked: int
@@ -57,19 +57,19 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of a document; the columns of `statistics_items` tell more."""
+    """The stored facts of a document; see the columns of `statistics_items`."""
 
     resource: str
     activity: Activity | None = None
     author_id: int | None = None
     author_login: str | None = None
     day: int | None = None
-    state: State | None = None
+    state: ItemState | None = None
     took_s: int | None = None
     detail: Detail | None = None
 
 
-class _Account(msgspec.Struct):
+class _AccountRef(msgspec.Struct):
     id: int | None = None
     login: str | None = None
     type: str | None = None
@@ -77,7 +77,7 @@ class _Account(msgspec.Struct):
 
 class _Repository(msgspec.Struct):
     full_name: str
-    owner: _Account | None = None
+    owner: _AccountRef | None = None
     stargazers_count: int | None = None
     forks_count: int | None = None
     language: str | None = None
@@ -95,11 +95,11 @@ class _Git(msgspec.Struct):
 
 class _Commit(msgspec.Struct):
     commit: _Git | None = None
-    author: _Account | None = None
+    author: _AccountRef | None = None
 
 
 class _Thread(msgspec.Struct):
-    user: _Account | None = None
+    user: _AccountRef | None = None
     state: str | None = None
     created_at: str | None = None
     closed_at: str | None = None
@@ -107,19 +107,19 @@ class _Thread(msgspec.Struct):
     pull_request: dict[str, Any] | None = None
 
 
-class _Said(msgspec.Struct):
-    user: _Account | None = None
+class _Authored(msgspec.Struct):
+    user: _AccountRef | None = None
     created_at: str | None = None
     submitted_at: str | None = None
 
 
 class _Event(msgspec.Struct):
-    actor: _Account | None = None
+    actor: _AccountRef | None = None
     created_at: str | None = None
 
 
 def fact_of(document: StoredDocument) -> Fact | None:
-    """What is counted of a document; None where it cannot be read, and so counts as nothing."""
+    """The facts of a document; None if it cannot be read, and so does not count."""
     try:
         return READERS[document.kind](document)
     except UNDECODABLE:
@@ -127,12 +127,12 @@ def fact_of(document: StoredDocument) -> Fact | None:
 
 
 def _user(document: StoredDocument) -> Fact:
-    return _fact(document, document.body_as(_Account))
+    return _fact(document, document.body_as(_AccountRef))
 
 
 def _repository(document: StoredDocument) -> Fact | None:
     found: _Repository = document.body_as(_Repository)
-    resource = f"repo:{found.full_name}"  # under which its items are found
+    resource = f"repo:{found.full_name}"  # the resource of its items
     if len(resource) > LONGEST_TEXT or not resource.isprintable():
         return None
     owner_id, owner_login = _person(found.owner)
@@ -140,7 +140,7 @@ def _repository(document: StoredDocument) -> Fact | None:
         resource=resource,
         author_id=owner_id,
         author_login=owner_login,
-        state=State.FORK if found.fork else State.SOURCE,
+        state=ItemState.FORK if found.fork else ItemState.SOURCE,
         detail=Detail(
             stars=_number(found.stargazers_count),
             times_forked=_number(found.forks_count),
@@ -151,7 +151,7 @@ def _repository(document: StoredDocument) -> Fact | None:
 
 
 def _commit(document: StoredDocument) -> Fact:
-    """By its author, when the author made it: a rebase or a late merge changes neither."""
+    """Count a commit for its author at the authored date, which rebases and merges keep."""
     found: _Commit = document.body_as(_Commit)
     signature = found.commit.author if found.commit else None
     at = _moment(signature.date if signature else None)
@@ -160,7 +160,7 @@ def _commit(document: StoredDocument) -> Fact:
 
 def _issue(document: StoredDocument) -> Fact:
     found: _Thread = document.body_as(_Thread)
-    if found.pull_request is not None:  # in the list of issues too, and counted as what it is
+    if found.pull_request is not None:  # also in the list of issues, and counted as a pull request
         return Fact(resource=document.resource)
     opened, closed = _moment(found.created_at), _moment(found.closed_at)
     is_closed = found.state == "closed"
@@ -169,7 +169,7 @@ def _issue(document: StoredDocument) -> Fact:
         found.user,
         activity=Activity.ISSUE,
         at=opened,
-        state=State.CLOSED if is_closed else State.OPEN,
+        state=ItemState.CLOSED if is_closed else ItemState.OPEN,
         took_s=_seconds(opened, closed) if is_closed else None,
     )
 
@@ -177,24 +177,24 @@ def _issue(document: StoredDocument) -> Fact:
 def _pull_request(document: StoredDocument) -> Fact:
     found: _Thread = document.body_as(_Thread)
     opened, merged = _moment(found.created_at), _moment(found.merged_at)
-    state = State.CLOSED if found.state == "closed" else State.OPEN
+    state = ItemState.CLOSED if found.state == "closed" else ItemState.OPEN
     return _fact(
         document,
         found.user,
         activity=Activity.PULL_REQUEST,
         at=opened,
-        state=State.MERGED if found.merged_at else state,
+        state=ItemState.MERGED if found.merged_at else state,
         took_s=_seconds(opened, merged),
     )
 
 
 def _comment(document: StoredDocument) -> Fact:
-    found: _Said = document.body_as(_Said)
+    found: _Authored = document.body_as(_Authored)
     return _fact(document, found.user, activity=Activity.COMMENT, at=_moment(found.created_at))
 
 
 def _review(document: StoredDocument) -> Fact:
-    found: _Said = document.body_as(_Said)
+    found: _Authored = document.body_as(_Authored)
     return _fact(document, found.user, activity=Activity.REVIEW, at=_moment(found.submitted_at))
 
 
@@ -214,16 +214,16 @@ READERS: Mapping[str, Callable[[StoredDocument], Fact | None]] = {
     kinds.DOCUMENTS[kinds.REPO_REVIEW_COMMENTS]: _comment,
     kinds.DOCUMENTS[kinds.REPO_REVIEWS]: _review,
 }
-"""For each kind of document that is counted."""
+"""The reader of each kind of document that is counted."""
 
 
 def _fact(
     document: StoredDocument,
-    account: _Account | None,
+    account: _AccountRef | None,
     *,
     activity: Activity | None = None,
     at: datetime | None = None,
-    state: State | None = None,
+    state: ItemState | None = None,
     took_s: int | None = None,
 ) -> Fact:
     author_id, author_login = _person(account)
@@ -238,8 +238,8 @@ def _fact(
     )
 
 
-def _person(account: _Account | None) -> tuple[int | None, str | None]:
-    """Number and login of an account; nobody for a bot, for one that was deleted, and where GitHub knows none."""
+def _person(account: _AccountRef | None) -> tuple[int | None, str | None]:
+    """Number and login of an account; None for bots, deleted accounts, and accounts that GitHub does not know."""
     if account is None or account.id is None or not account.login:
         return None, None
     is_person = account.type != "Bot" and account.id != GHOST
@@ -252,7 +252,7 @@ def _number(value: int | None) -> int:
 
 
 def _moment(text: str | None) -> datetime | None:
-    """In UTC; None where there is none, or none that a calendar has."""
+    """Parse a timestamp in UTC; None if it is missing or invalid."""
     try:
         moment = datetime.fromisoformat(text or "")
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""The one door to statistics: a finalizer that keeps them up to date, and what others read."""
+"""The entry point of statistics: a finalizer that updates them, and their readers."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -15,13 +15,13 @@ from tidegate.engine.tables import page_jobs
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github.source import GithubSource
-from tidegate.systems.github.statistics import everybody, ledger, summary
-from tidegate.systems.github.statistics.deeds import deeds_of
-from tidegate.systems.github.statistics.figures import ByUser, GlobalStatistics, UserStatistics
-from tidegate.systems.github.statistics.ledger import Overtaken
+from tidegate.systems.github.statistics import global_statistics, item_store, summary
+from tidegate.systems.github.statistics.item_store import Overtaken
 from tidegate.systems.github.statistics.recount import Recount
-from tidegate.systems.github.statistics.summary import Summary
+from tidegate.systems.github.statistics.results import ByUser, GlobalStatistics, UserStatistics
+from tidegate.systems.github.statistics.summary import StoredSummary
 from tidegate.systems.github.statistics.tables import statistics_users
+from tidegate.systems.github.statistics.user_activity import activity_of_user
 from tidegate.systems.github.subjects import SubjectKind, parse_subject
 
 log = get_logger(__name__)
@@ -33,22 +33,22 @@ LONGEST_SPAN = 366
 
 
 class Statistics:
-    """Statistics of users and of everybody.
+    """Statistics of single users and of all users.
 
-    What is stored follows the documents: whenever a computation has come to its end, the figures are those that a
-    look at all documents would give, whatever was computed before, how often, by whom, and at the same time as what.
+    The stored results depend on the documents only: when a computation ends, they are the same as after a full
+    recomputation, whatever was computed before, how often and concurrently.
     """
 
     def __init__(self, database: Database, documents: DocumentStore) -> None:
         self._database, self._documents = database, documents
 
     async def finalize(self, run: Run) -> None:
-        """Bring the statistics of a run's accounts up to date; for runs of other sources, do nothing.
+        """Update the statistics of a run's accounts; ignores runs of other sources.
 
-        A user or an organization has statistics of its own. A repository or a search shows only a part of what its
-        accounts have, so only accounts that have statistics already are brought up to date.
+        A user or an organization has its own statistics. A repository or a search covers only a part of its accounts'
+        repositories, so only accounts that have statistics already are updated.
 
-        A finalizer: it may be called again for the same run, and for several runs at the same time.
+        As a finalizer it can be repeated for the same run, and run concurrently for several runs.
         """
         if run.source != GithubSource.name:
             return
@@ -56,32 +56,32 @@ class Statistics:
             await self._compute(user_id, login, run_id=run.id, full=False)
 
     async def recompute(self, user_id: str) -> None:
-        """Read all documents of a user, and compute everything from them; raise `NotFound` where nothing ever was."""
+        """Read all documents of a user and recompute everything; raises `NotFound` for an unknown user."""
         login = await self._database.read(_login_of, require_name("user_id", user_id))
         if login is None:
             raise NotFound("user with statistics", user_id)
         await self._compute(user_id, login, run_id=None, full=True)
 
     async def of_user(self, login: str) -> UserStatistics | None:
-        """The statistics of a user as of now; None where no run of that user was completed. Case does not matter."""
+        """The current statistics of a user; None if no run of the user was completed. Case is ignored."""
         return await self._database.read(_of_user, require_name("login", login), self._database.clock.now())
 
     async def overall(self, *, days: int = 30) -> GlobalStatistics:
-        """Totals of all users, and who and what was most active in the last `days` days, their weeks and months."""
+        """Totals of all users, and the most active users and repositories of the last `days` days, weeks and months."""
         require_whole("days", days, least=1, most=LONGEST_SPAN)
-        return await self._database.read(everybody.overall, days, self._database.clock.now().astimezone(UTC))
+        return await self._database.read(global_statistics.overall, days, self._database.clock.now().astimezone(UTC))
 
     async def _compute(self, user_id: str, login: str, *, run_id: int | None, full: bool) -> None:
         tries = 1
         while True:
-            held = await self._database.transaction(ledger.begin, user_id, login)
+            held = await self._database.transaction(item_store.begin, user_id, login)
             recount = Recount(self._database, self._documents, held, full=full)
             try:
                 await recount.run()
                 await self._database.transaction(summary.conclude, held, run_id)
                 break
             except Overtaken:
-                # Whoever overtook us may die before the end. So once more; a pause keeps two from overtaking for ever.
+                # The other computation may die before its end, so this one retries, with pauses against livelock.
                 if tries == _MOST_TRIES:
                     raise
                 await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
@@ -90,13 +90,13 @@ class Statistics:
         log.debug("statistics.computed", user_id=user_id, run_id=run_id, documents=recount.read, full=full)
 
     async def _refresh_others(self) -> None:
-        """Whoever lost documents to this user, or to one whose computation died before it came to this."""
-        for user_id in await self._database.read(ledger.stale_users):
+        """Update users that lost documents to this user, or to a computation that died before this step."""
+        for user_id in await self._database.read(item_store.stale_users):
             await self._database.transaction(summary.refresh, user_id)
 
 
 def _accounts_of(tx: Transaction, run: Run) -> list[tuple[str, str]]:
-    """The owners of a run's documents that have statistics, and their logins."""
+    """The accounts with statistics that own documents of a run, and their logins."""
     subject = parse_subject(run.login)
     match subject.kind:
         case SubjectKind.USER:
@@ -118,7 +118,7 @@ def _of_user(tx: Transaction, login: str, now: datetime) -> UserStatistics | Non
     row = tx.execute(found.order_by(_user.computed_at.desc(), _user.user_id).limit(1)).one_or_none()
     if row is None:
         return None
-    kept = msgspec.convert(row.summary, Summary)
+    kept = msgspec.convert(row.summary, StoredSummary)
     today = now.astimezone(UTC).toordinal()
     return UserStatistics(
         user_id=row.user_id,
@@ -127,5 +127,5 @@ def _of_user(tx: Transaction, login: str, now: datetime) -> UserStatistics | Non
         computed_at=row.computed_at,
         repositories=kept.repositories,
         in_repositories=kept.in_repositories,
-        by_user=ByUser() if row.account_id is None else deeds_of(tx, row.account_id, today),
+        by_user=ByUser() if row.account_id is None else activity_of_user(tx, row.account_id, today),
     )

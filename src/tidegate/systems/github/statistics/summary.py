@@ -1,4 +1,4 @@
-"""What is in the repositories of a user, summed over the user's items and kept beside them."""
+"""Sums over the repositories of a user, stored with the user."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -9,33 +9,39 @@ from sqlalchemy import func, select, update
 
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github import kinds
-from tidegate.systems.github.statistics import ledger
-from tidegate.systems.github.statistics.counts import People, Shelf, issues, pull_requests, times_taken
-from tidegate.systems.github.statistics.facts import CONTRIBUTIONS, Activity, Detail, State
-from tidegate.systems.github.statistics.figures import (
+from tidegate.systems.github.statistics import item_store
+from tidegate.systems.github.statistics.counts import (
+    Contributors,
+    CountedRepositories,
+    issues,
+    pull_requests,
+    times_taken,
+)
+from tidegate.systems.github.statistics.facts import CONTRIBUTIONS, Activity, Detail, ItemState
+from tidegate.systems.github.statistics.item_store import RecountPass
+from tidegate.systems.github.statistics.results import (
     Collaborator,
     InRepositories,
     Language,
-    Repositories,
+    OwnedRepositories,
     StarredRepository,
 )
-from tidegate.systems.github.statistics.ledger import Pass
 from tidegate.systems.github.statistics.tables import statistics_items, statistics_users
 
 _item, _user = statistics_items.c, statistics_users.c
 _TOP = 10
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept with the user."""
+class StoredSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored results of a user."""
 
-    repositories: Repositories = Repositories()
+    repositories: OwnedRepositories = OwnedRepositories()
     in_repositories: InRepositories = InRepositories()
 
 
-def conclude(tx: Transaction, held: Pass, run_id: int | None) -> None:
-    """The items of the user are all there: sum them, and say so, unless nothing was ever found of this user."""
-    ledger.require_valid(tx, held)
+def conclude(tx: Transaction, held: RecountPass, run_id: int | None) -> None:
+    """Sum the items after a completed recount; marks the user as computed if any item was ever found."""
+    item_store.require_valid(tx, held)
     known = select(_user.run_id).where(_user.user_id == held.user_id)
     runs = [number for number in (tx.execute(known).scalar(), run_id) if number is not None]
     is_known = select(_item.id).where(_item.owner == held.user_id).limit(1)
@@ -44,7 +50,7 @@ def conclude(tx: Transaction, held: Pass, run_id: int | None) -> None:
 
 
 def refresh(tx: Transaction, user_id: str) -> None:
-    """Sum the items of a user from whom others took some."""
+    """Sum the items of a user that lost some to other users."""
     stale = select(_user.is_stale).where(_user.user_id == user_id).with_for_update()
     if tx.execute(stale).scalar():
         _write(tx, user_id, {})
@@ -69,73 +75,74 @@ def _write(tx: Transaction, user_id: str, also: Mapping[str, Any]) -> None:
     tx.execute(update(statistics_users).where(_user.user_id == user_id).values(**sums, **kept, **also))
 
 
-def summarize(tx: Transaction, user_id: str, login: str, account_id: int | None) -> Summary:
-    """Everything that is in the repositories of a user."""
+def summarize(tx: Transaction, user_id: str, login: str, account_id: int | None) -> StoredSummary:
+    """Compute the results for the repositories of a user."""
     found = select(_item.owner, _item.resource, _item.state, _item.detail)
     those = (_item.owner == user_id, _item.kind == kinds.REPOSITORY, _item.state.is_not(None))
     rows = tx.execute(found.where(*those)).all()
-    shelf = Shelf((row[0], row[1], row[2]) for row in rows)
-    details = [(row.resource, row.state == State.FORK, msgspec.convert(row.detail, Detail)) for row in rows]
-    return Summary(
+    known = CountedRepositories((row[0], row[1], row[2]) for row in rows)
+    details = [(row.resource, row.state == ItemState.FORK, msgspec.convert(row.detail, Detail)) for row in rows]
+    return StoredSummary(
         repositories=_repositories(details),
-        in_repositories=_in_repositories(tx, user_id, shelf, _Self(account_id, login.casefold())),
+        in_repositories=_in_repositories(tx, user_id, known, _User(account_id, login.casefold())),
     )
 
 
-class _Self(msgspec.Struct, frozen=True):
+class _User(msgspec.Struct, frozen=True):
     account_id: int | None
     login_key: str
 
-    def is_somebody_else(self, author_id: int, login: str) -> bool:
+    def is_other_account(self, author_id: int, login: str) -> bool:
         if self.account_id is None:
             return login.casefold() != self.login_key
         return author_id != self.account_id
 
 
 def _account_of(tx: Transaction, user_id: str) -> int | None:
-    """GitHub's number of the user: as the profile tells, else the owner of the repositories, else whoever acted."""
+    """GitHub's number of the user: from the profile, else from owned repositories, else from events."""
     for kind in (kinds.USER, kinds.REPOSITORY, kinds.DOCUMENTS[kinds.USER_EVENTS]):
-        told = select(_item.author_id).where(_item.owner == user_id, _item.kind == kind, _item.author_id.is_not(None))
-        newest = told.order_by(_item.changed_at.desc(), _item.id.desc()).limit(1)
+        authors = select(_item.author_id)
+        those = (_item.owner == user_id, _item.kind == kind, _item.author_id.is_not(None))
+        newest = authors.where(*those).order_by(_item.changed_at.desc(), _item.id.desc()).limit(1)
         if (found := tx.execute(newest).scalar()) is not None:
             return found
     return None
 
 
-def _repositories(details: list[tuple[str, bool, Detail]]) -> Repositories:
+def _repositories(details: list[tuple[str, bool, Detail]]) -> OwnedRepositories:
     languages: defaultdict[str, list[int]] = defaultdict(list)
     for _, is_fork, detail in details:
         if detail.language and not is_fork:
             languages[detail.language].append(detail.stars)
     starred = sorted((-detail.stars, resource) for resource, _, detail in details if detail.stars)
-    told = (Language(name=name, repositories=len(stars), stars=sum(stars)) for name, stars in languages.items())
-    return Repositories(
+    main = [Language(name=name, repositories=len(stars), stars=sum(stars)) for name, stars in languages.items()]
+    return OwnedRepositories(
         total=len(details),
         forks=sum(is_fork for _, is_fork, _ in details),
         archived=sum(detail.is_archived for *_, detail in details),
         stars=sum(detail.stars for *_, detail in details),
         times_forked=sum(detail.times_forked for *_, detail in details),
-        languages=tuple(sorted(told, key=lambda each: (-each.repositories, -each.stars, each.name))),
+        languages=tuple(sorted(main, key=lambda each: (-each.repositories, -each.stars, each.name))),
         most_starred=tuple(
             StarredRepository(name=resource.removeprefix("repo:"), stars=-less) for less, resource in starred[:_TOP]
         ),
     )
 
 
-def _in_repositories(tx: Transaction, user_id: str, shelf: Shelf, self_: _Self) -> InRepositories:
+def _in_repositories(tx: Transaction, user_id: str, known: CountedRepositories, self_: _User) -> InRepositories:
     columns = (_item.resource, _item.activity, _item.state, _item.author_id, _item.author_login)
     grouped = select(*columns, func.count(), func.max(_item.day)).group_by(*columns)
     counts: Counter[tuple[str, str | None]] = Counter()
-    people = People()
+    people = Contributors()
     for resource, activity, state, author_id, login, count, day in tx.execute(
         grouped.where(_item.owner == user_id, _item.activity.in_(CONTRIBUTIONS))
     ):
-        if not shelf.counts(user_id, resource, activity):
+        if not known.counts(user_id, resource, activity):
             continue
         counts[activity, state] += count
-        if author_id is not None and self_.is_somebody_else(author_id, login):
+        if author_id is not None and self_.is_other_account(author_id, login):
             people.add(author_id, login, day, count)
-    took = times_taken(tx, shelf, _item.owner == user_id)
+    took = times_taken(tx, known, _item.owner == user_id)
     return InRepositories(
         commits=counts[Activity.COMMIT, None],
         issues=issues(counts, took),

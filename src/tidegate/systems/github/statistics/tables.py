@@ -1,4 +1,4 @@
-"""What is kept of every document that was counted, and what came of it for every user."""
+"""Tables of counted documents, and of the sums per user."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table
 
@@ -15,14 +15,14 @@ statistics_users = Table(
     Column("login", exact_text(LONGEST_LOGIN), nullable=False),
     # Logins that differ only by case are the same.
     Column("login_key", exact_text(LONGEST_LOGIN), nullable=False),
-    # GitHub's number of the account; NULL while nothing told it.
+    # GitHub's number of the account; NULL until a document shows it.
     Column("account_id", BigInteger),
-    # Raised by every computation; whoever carries an older one may write nothing more.
+    # Raised by every computation; a computation with an older token may not write.
     Column("fence", BigInteger, nullable=False),
-    # Another user's computation took documents from this one: the sums below are to be made anew.
+    # The computation of another user took documents from this one: the sums below are outdated.
     Column("is_stale", Boolean, nullable=False),
     Column("run_id", BigInteger),
-    # NULL until the first computation has come to its end.
+    # NULL until the first computation has ended.
     Column("computed_at", UtcDateTime),
     Column("repositories", Integer, nullable=False),
     Column("stars", BigInteger, nullable=False),
@@ -37,7 +37,7 @@ statistics_users = Table(
     Index(None, "is_stale"),
     **TABLE_OPTIONS,
 )
-"""One row for each user: sums over the user's items, written by the computation that changed them."""
+"""One row per user: sums over the user's items, written by the computation that changed them."""
 
 statistics_items = Table(
     "statistics_items",
@@ -47,16 +47,16 @@ statistics_items = Table(
     Column("owner", exact_text(LONGEST_TEXT), nullable=False),
     # `repo:owner/name`, for the repository itself too.
     Column("resource", exact_text(LONGEST_TEXT), nullable=False),
-    # That of the document when it was counted; see `DocumentStore.changes`.
+    # The time of the document when it was counted; see `DocumentStore.changes`.
     Column("changed_at", UtcDateTime, nullable=False),
-    # Of the computation that wrote the row last.
+    # The fencing token of the computation that last wrote the row.
     Column("fence", BigInteger, nullable=False),
-    # What it counts as; NULL: as nothing, like a pull request in the list of issues.
+    # The activity it counts as; NULL if it does not count, like a pull request in the list of issues.
     Column("activity", exact_text(16)),
-    # NULL: nobody knows, or it was a bot.
+    # NULL for bots and unknown accounts.
     Column("author_id", BigInteger),
     Column("author_login", exact_text(LONGEST_LOGIN)),
-    # In UTC, as Python's `date.toordinal` numbers them.
+    # In UTC, numbered as by Python's `date.toordinal`.
     Column("day", Integer),
     Column("state", exact_text(16)),
     # From opened to merged, or to closed.
@@ -68,4 +68,4 @@ statistics_items = Table(
     Index(None, "day", "activity"),
     **TABLE_OPTIONS,
 )
-"""One small row for each document that is there: its facts, without its body."""
+"""One small row per stored document: its facts, without its body."""

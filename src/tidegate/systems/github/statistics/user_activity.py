@@ -1,6 +1,6 @@
-"""What a user did, in all repositories that were collected.
+"""The activity of a user in all collected repositories.
 
-Computed when it is asked for, and not with the run: much of it depends on today, and on what others' runs brought.
+Computed on request and not with the run, because it depends on the current day and on the runs of other users.
 """
 
 from collections import Counter
@@ -10,27 +10,27 @@ from sqlalchemy import func, select
 
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github.statistics.calendar import WEEKS, current_streak, last_weeks, longest_streak, monday_of
-from tidegate.systems.github.statistics.counts import Shelf, issues, pull_requests, times_taken
+from tidegate.systems.github.statistics.counts import CountedRepositories, issues, pull_requests, times_taken
 from tidegate.systems.github.statistics.facts import Activity
-from tidegate.systems.github.statistics.figures import ByUser, DayCount
+from tidegate.systems.github.statistics.results import ByUser, DayCount
 from tidegate.systems.github.statistics.tables import statistics_items
 
 _item = statistics_items.c
 
 
-def deeds_of(tx: Transaction, account_id: int, today: int) -> ByUser:
-    """What an account did, as seen on a day. Days that have not come yet, by somebody's wrong clock, are not active."""
+def activity_of_user(tx: Transaction, account_id: int, today: int) -> ByUser:
+    """The activity of an account, as of a day. Later days, caused by wrong clocks, are not active."""
     whose = _item.author_id == account_id
     columns = (_item.owner, _item.resource, _item.activity, _item.state, _item.day)
     grouped = select(*columns, func.count()).where(whose, _item.activity.is_not(None)).group_by(*columns)
     rows = tx.execute(grouped).all()
-    shelf = Shelf.of(tx, {row[0] for row in rows})
+    known = CountedRepositories.of(tx, {row[0] for row in rows})
     counts: Counter[tuple[str, str | None]] = Counter()
     commits: Counter[int] = Counter()
     contributions: Counter[int] = Counter()
     active: set[int] = set()
     for owner, resource, activity, state, day, count in rows:
-        if not shelf.counts(owner, resource, activity):
+        if not known.counts(owner, resource, activity):
             continue
         counts[activity, state] += count
         if day is None or day > today:
@@ -40,7 +40,7 @@ def deeds_of(tx: Transaction, account_id: int, today: int) -> ByUser:
             contributions[day] += count
         if activity == Activity.COMMIT:
             commits[day] += count
-    took = times_taken(tx, shelf, whose)
+    took = times_taken(tx, known, whose)
     return ByUser(
         commits=counts[Activity.COMMIT, None],
         issues=issues(counts, took),

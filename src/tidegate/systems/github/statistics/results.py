@@ -1,7 +1,7 @@
-"""What is told of users and of everybody. All of it can be written as JSON; all days are days in UTC.
+"""The results of statistics, which can be encoded as JSON; all days are days in UTC.
 
-Two things that are easily confused are kept apart by name: `by_user` is what the user did, in any repository that was
-collected; `in_repositories` is what anybody did in the repositories of the user.
+Two things that are easily confused have different names: `by_user` is the activity of the user in any collected
+repository; `in_repositories` is the activity of all accounts in the repositories of the user.
 """
 
 from datetime import date, datetime
@@ -10,50 +10,50 @@ import msgspec
 
 
 class Durations(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something took, in seconds, over all cases where it has ended."""
+    """Durations in seconds, over all cases that have ended."""
 
     cases: int = 0
     median_s: float | None = None
-    """The middle one, or the mean of the two in the middle; None where there is no case."""
+    """The median; None if there is no case."""
     p90_s: float | None = None
-    """No more than this in nine of ten cases (the least of the durations of which that is true)."""
+    """The 90th percentile, by rank."""
 
 
 class Issues(msgspec.Struct, frozen=True, kw_only=True):
-    """Issues that were opened; a pull request is none."""
+    """Issues, without pull requests."""
 
     opened: int = 0
-    """All of them."""
+    """Number of all issues."""
     open: int = 0
-    """Those that are open now."""
+    """Number of open issues."""
     closed: int = 0
     to_close: Durations = Durations()
-    """From opened to closed, for those that are closed now."""
+    """From opened to closed, for issues that are closed now."""
 
 
 class PullRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """Pull requests that were opened."""
+    """Pull requests by state."""
 
     opened: int = 0
-    """All of them."""
+    """Number of all pull requests."""
     open: int = 0
-    """Those that are open now."""
+    """Number of open pull requests."""
     merged: int = 0
     rejected: int = 0
     """Closed without a merge."""
     merge_rate: float | None = None
-    """Merged ones among those that are not open any more, from 0 to 1; None where all are open."""
+    """Merged ones among those that are not open, from 0 to 1; None if all are open."""
     to_merge: Durations = Durations()
     """From opened to merged."""
 
 
 class Language(msgspec.Struct, frozen=True, kw_only=True):
-    """A language, and in how many repositories it is the main one."""
+    """A language, and the number of repositories with it as main language."""
 
     name: str
     repositories: int
     stars: int
-    """Of those repositories together."""
+    """Total stars of these repositories."""
 
 
 class StarredRepository(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,45 +64,45 @@ class StarredRepository(msgspec.Struct, frozen=True, kw_only=True):
     stars: int
 
 
-class Repositories(msgspec.Struct, frozen=True, kw_only=True):
+class OwnedRepositories(msgspec.Struct, frozen=True, kw_only=True):
     """The repositories that the user owns."""
 
     total: int = 0
     forks: int = 0
-    """Those that are forks of somebody else's."""
+    """Number of forks of other repositories."""
     archived: int = 0
     stars: int = 0
-    """Of all of them together."""
+    """Total stars of all repositories."""
     times_forked: int = 0
-    """How often others forked them."""
+    """Number of forks made by others."""
     languages: tuple[Language, ...] = ()
-    """The main language of each repository that is no fork; the most frequent first."""
+    """Main languages of repositories that are not forks, most frequent first."""
     most_starred: tuple[StarredRepository, ...] = ()
 
 
 class Collaborator(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody else who contributed to the user's repositories."""
+    """Another account that contributed to the user's repositories."""
 
     login: str
     contributions: int
 
 
 class InRepositories(msgspec.Struct, frozen=True, kw_only=True):
-    """What anybody, known or unknown, did in the repositories that the user owns."""
+    """Activity of all accounts, known or unknown, in the repositories that the user owns."""
 
     commits: int = 0
-    """Of default branches; forks are left out, since most of their commits were made elsewhere."""
+    """Commits of default branches, without forks, because most commits of forks were made elsewhere."""
     issues: Issues = Issues()
     pull_requests: PullRequests = PullRequests()
     reviews: int = 0
     comments: int = 0
     collaborators: int = 0
-    """People other than the user with a contribution in them."""
+    """Number of other accounts with a contribution in them."""
     top_collaborators: tuple[Collaborator, ...] = ()
 
 
 class Streak(msgspec.Struct, frozen=True, kw_only=True):
-    """Days in a row."""
+    """Consecutive active days."""
 
     days: int = 0
     first: date | None = None
@@ -115,7 +115,7 @@ class WeekCount(msgspec.Struct, frozen=True, kw_only=True):
     week: str
     """`2026-W01`."""
     first: date
-    """Its Monday."""
+    """Monday of the week."""
     commits: int
 
 
@@ -127,46 +127,46 @@ class DayCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByUser(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user did: in the own repositories, and in those of other users that were collected.
+    """Activity of the user in own repositories, and in collected repositories of other users.
 
-    A contribution is a commit, an issue or a pull request that was opened, a review, or a comment.
+    A contribution is a commit, an opened issue or pull request, a review, or a comment.
     """
 
     commits: int = 0
-    """By the author's account and date, in repositories that are no forks."""
+    """By the author's account and date, in repositories that are not forks."""
     issues: Issues = Issues()
     pull_requests: PullRequests = PullRequests()
     reviews: int = 0
     comments: int = 0
     commits_per_week: tuple[WeekCount, ...] = ()
-    """Of the last 53 weeks up to this one, also those without a commit."""
+    """The last 53 weeks up to the current one, including weeks without commits."""
     contributions_per_day: tuple[DayCount, ...] = ()
-    """Of the same weeks; days without any are left out."""
+    """The same weeks; days without contributions are omitted."""
     active_days: int = 0
     """Days with a contribution or a public event."""
     first_active: date | None = None
     last_active: date | None = None
     current_streak: Streak = Streak()
-    """Active days in a row up to today, or up to yesterday where today is not active so far."""
+    """Active days up to today, or up to yesterday if today is not active yet."""
     longest_streak: Streak = Streak()
-    """The earliest of the longest."""
+    """The longest streak; of several, the earliest."""
 
 
 class UserStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one user."""
+    """Statistics of one user."""
 
     user_id: str
     login: str
     run_id: int | None
-    """The last run whose documents are counted; None after a recomputation without one."""
+    """The last run with counted documents; None after a recomputation without one."""
     computed_at: datetime
-    repositories: Repositories
+    repositories: OwnedRepositories
     in_repositories: InRepositories
     by_user: ByUser
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all users that were collected; everything in their repositories, whoever did it."""
+    """Sums over all collected users, including the activity of other accounts in their repositories."""
 
     users: int = 0
     repositories: int = 0
@@ -180,7 +180,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened on a day in all repositories."""
+    """Activity on one day in all repositories."""
 
     day: date
     commits: int = 0
@@ -191,12 +191,12 @@ class DayTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contributions(self) -> int:
-        """All of them."""
+        """Sum of all kinds of contributions."""
         return self.commits + self.issues + self.pull_requests + self.reviews + self.comments
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A user or a repository, and its contributions in a period."""
+    """A user or repository with its contributions in a period."""
 
     name: str
     """A login, or `owner/name`."""
@@ -204,30 +204,30 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """A day, an ISO week or a month in which something happened."""
+    """A day, an ISO week or a month with activity."""
 
     name: str
     """`2026-02-28`, `2026-W09`, `2026-02`."""
     first: date
     last: date
     contributions: int
-    """Of everybody, also where nobody knows who it was."""
+    """Contributions of all accounts, including unknown ones."""
     users: tuple[Ranked, ...]
-    """The most active first, ten at most; accounts that are known, collected or not, and no bots."""
+    """The most active users, up to ten; known accounts, collected or not, without bots."""
     repositories: tuple[Ranked, ...]
-    """The most active first, ten at most."""
+    """The most active repositories, up to ten."""
 
 
 class GlobalStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of everybody."""
+    """Statistics of all users."""
 
     as_of: datetime
     totals: Totals
     days: tuple[DayTotals, ...]
-    """Every day of the span asked for, the oldest first."""
+    """Every day of the requested range, oldest first."""
     by_day: tuple[Period, ...]
-    """Days of the span, the newest first."""
+    """Days of the range, newest first."""
     by_week: tuple[Period, ...]
-    """Weeks that touch the span, whole, the newest first."""
+    """Whole weeks that overlap the range, newest first."""
     by_month: tuple[Period, ...]
-    """Months that touch the span, whole, the newest first."""
+    """Whole months that overlap the range, newest first."""

@@ -1,4 +1,4 @@
-"""What is known of everybody: sums of the users' sums, and who and what was most active when."""
+"""Statistics of all users: totals, and the most active users and repositories per period."""
 
 from calendar import monthrange
 from collections import Counter, defaultdict
@@ -12,24 +12,24 @@ from sqlalchemy import ColumnElement, func, or_, select
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github import kinds
 from tidegate.systems.github.statistics.calendar import monday_of, week_name
-from tidegate.systems.github.statistics.counts import People
-from tidegate.systems.github.statistics.facts import CONTRIBUTIONS, Activity, State
-from tidegate.systems.github.statistics.figures import DayTotals, GlobalStatistics, Period, Ranked, Totals
+from tidegate.systems.github.statistics.counts import Contributors
+from tidegate.systems.github.statistics.facts import CONTRIBUTIONS, Activity, ItemState
+from tidegate.systems.github.statistics.results import DayTotals, GlobalStatistics, Period, Ranked, Totals
 from tidegate.systems.github.statistics.tables import statistics_items, statistics_users
 
 _item, _user = statistics_items.c, statistics_users.c
 _TOP = 10
 
 
-class Span(msgspec.Struct, frozen=True):
-    """Days from the first to the last."""
+class DayRange(msgspec.Struct, frozen=True):
+    """A range of days, both ends included."""
 
     first: int
     last: int
 
     @property
     def name(self) -> str:
-        """As people write a day, a week or a month."""
+        """The name of a day, a week or a month."""
         day = date.fromordinal(self.first)
         match self.last - self.first:
             case 0:
@@ -40,32 +40,32 @@ class Span(msgspec.Struct, frozen=True):
                 return f"{day:%Y-%m}"
 
 
-def day_of(day: int) -> Span:
-    """That day alone."""
-    return Span(day, day)
+def day_of(day: int) -> DayRange:
+    """The range of a single day."""
+    return DayRange(day, day)
 
 
-def week_of(day: int) -> Span:
-    """The ISO week of a day."""
+def week_of(day: int) -> DayRange:
+    """The range of the ISO week of a day."""
     monday = monday_of(day)
-    return Span(monday, monday + 6)
+    return DayRange(monday, monday + 6)
 
 
-def month_of(day: int) -> Span:
-    """The month of a day."""
+def month_of(day: int) -> DayRange:
+    """The range of the month of a day."""
     first = date.fromordinal(day).replace(day=1)
-    return Span(first.toordinal(), first.toordinal() + monthrange(first.year, first.month)[1] - 1)
+    return DayRange(first.toordinal(), first.toordinal() + monthrange(first.year, first.month)[1] - 1)
 
 
 def overall(tx: Transaction, days: int, now: datetime) -> GlobalStatistics:
-    """Everything, with the last `days` days up to now day by day."""
+    """All statistics, with one entry per day for the last `days` days."""
     today = now.toordinal()
     first = today - days + 1
     since = min(week_of(first).first, month_of(first).first)
-    by_author = list(_by(tx, Span(since, today), (_item.author_id, _item.author_login)))
-    by_repository = list(_by(tx, Span(since, today), (_item.resource,)))
+    by_author = list(_by(tx, DayRange(since, today), (_item.author_id, _item.author_login)))
+    by_repository = list(_by(tx, DayRange(since, today), (_item.resource,)))
 
-    def periods(span_of: Callable[[int], Span], begin: int) -> tuple[Period, ...]:
+    def periods(span_of: Callable[[int], DayRange], begin: int) -> tuple[Period, ...]:
         return _periods(by_author, by_repository, span_of, begin)
 
     return GlobalStatistics(
@@ -94,20 +94,20 @@ def _days(tx: Transaction, first: int, last: int) -> tuple[DayTotals, ...]:
         Activity.COMMENT: "comments",
     }
     totals: dict[int, dict[str, int]] = {day: {} for day in range(first, last + 1)}
-    for day, activity, count in _by(tx, Span(first, last), (_item.activity,)):
+    for day, activity, count in _by(tx, DayRange(first, last), (_item.activity,)):
         totals[day][names[activity]] = count
     return tuple(DayTotals(day=date.fromordinal(day), **counts) for day, counts in totals.items())
 
 
-def _by(tx: Transaction, span: Span, columns: tuple[ColumnElement[Any], ...]) -> Iterable[Any]:
-    """Contributions in a span that count, by day and by whatever else."""
+def _by(tx: Transaction, span: DayRange, columns: tuple[ColumnElement[Any], ...]) -> Iterable[Any]:
+    """Counting contributions in a range, by day and by further columns."""
     grouped = select(_item.day, *columns, func.count()).group_by(_item.day, *columns)
     those = (_item.day.between(span.first, span.last), _item.activity.in_(CONTRIBUTIONS))
     return tx.execute(grouped.where(*those, _counts()))
 
 
 def _counts() -> ColumnElement[bool]:
-    """What `Shelf.counts` says, in SQL."""
+    """The rule of `CountedRepositories.counts` in SQL."""
     repository = statistics_items.alias("repository")
     return (
         select(1)
@@ -115,7 +115,7 @@ def _counts() -> ColumnElement[bool]:
             repository.c.kind == kinds.REPOSITORY,
             repository.c.owner == _item.owner,
             repository.c.resource == _item.resource,
-            or_(_item.activity != Activity.COMMIT, repository.c.state == State.SOURCE),
+            or_(_item.activity != Activity.COMMIT, repository.c.state == ItemState.SOURCE),
         )
         .exists()
     )
@@ -124,11 +124,11 @@ def _counts() -> ColumnElement[bool]:
 def _periods(
     by_author: Iterable[Any],
     by_repository: Iterable[Any],
-    span_of: Callable[[int], Span],
+    span_of: Callable[[int], DayRange],
     begin: int,
 ) -> tuple[Period, ...]:
-    people: defaultdict[Span, People] = defaultdict(People)
-    repositories: defaultdict[Span, Counter[str]] = defaultdict(Counter)
+    people: defaultdict[DayRange, Contributors] = defaultdict(Contributors)
+    repositories: defaultdict[DayRange, Counter[str]] = defaultdict(Counter)
     for day, author_id, login, count in by_author:
         if day >= begin and author_id is not None:
             people[span_of(day)].add(author_id, login, day, count)

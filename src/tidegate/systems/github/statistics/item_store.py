@@ -1,8 +1,8 @@
-"""What is written about counted documents; every function works in the caller's transaction.
+"""Rows of counted documents. Every function works in the caller's transaction.
 
-A computation has a *pass*: the user, and a fence that is higher than that of every pass of the user before. It reads
-documents outside of any transaction and writes them in several; each of these looks at the fence first. So one that
-was frozen, and wakes when a later one has read newer documents, writes nothing more.
+A computation holds a *pass*: the user and a fencing token that is higher than that of every earlier pass of the user.
+It reads documents outside transactions and writes them in several ones, each of which checks the token first. So a
+computation that was frozen writes nothing more after a later one has started.
 """
 
 from collections import defaultdict
@@ -24,30 +24,30 @@ _MOMENTS_AT_ONCE = 500
 
 
 class Overtaken(TidegateError):
-    """Another computation of the same user has begun since."""
+    """Another computation of the same user has started."""
 
     def __init__(self, user_id: str) -> None:
         super().__init__(f"another computation of the statistics of {user_id!r} has begun since; try again")
         self.user_id = user_id
 
 
-class Pass(msgspec.Struct, frozen=True):
-    """The right to write items of a user, until somebody begins another one."""
+class RecountPass(msgspec.Struct, frozen=True):
+    """The right to write items of a user, until another pass begins."""
 
     user_id: str
     fence: int
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """An item as a user has it."""
+class ItemClaim(msgspec.Struct, frozen=True):
+    """The ownership of an item by a user."""
 
     id: str
     owner: str
     fence: int
 
 
-class Counted(msgspec.Struct, frozen=True):
-    """A document's facts on their way into the table."""
+class CountedItem(msgspec.Struct, frozen=True):
+    """The facts of a document, ready to be written."""
 
     kind: str
     id: str
@@ -55,47 +55,47 @@ class Counted(msgspec.Struct, frozen=True):
     fact: Fact
 
     @classmethod
-    def of(cls, document: StoredDocument, fact: Fact) -> "Counted":
-        """The facts of a document."""
+    def of(cls, document: StoredDocument, fact: Fact) -> "CountedItem":
+        """Combine a document's key with its facts."""
         return cls(document.kind, document.id, document.changed_at, fact)
 
 
-def begin(tx: Transaction, user_id: str, login: str) -> Pass:
-    """Begin a pass; all others of this user are overtaken."""
+def begin(tx: Transaction, user_id: str, login: str) -> RecountPass:
+    """Begin a pass, which invalidates all others of this user."""
     named = {"login": login, "login_key": login.casefold()}
     sums = {column.name: 0 for column in statistics_users.columns if not column.nullable}
     first = {**sums, **named, "user_id": user_id, "is_stale": False}
     tx.execute(tx.insert_if_absent(statistics_users).values(first))
     mine = _user.user_id == user_id
     tx.execute(update(statistics_users).where(mine).values(fence=_user.fence + 1, **named))
-    return Pass(user_id, tx.execute(select(_user.fence).where(mine)).scalar_one())
+    return RecountPass(user_id, tx.execute(select(_user.fence).where(mine)).scalar_one())
 
 
-def require_valid(tx: Transaction, held: Pass) -> None:
-    """Raise `Overtaken` unless the pass is the last one; nobody can begin another until the commit."""
+def require_valid(tx: Transaction, held: RecountPass) -> None:
+    """Raise `Overtaken` unless the pass is the last one; locks out other passes until the commit."""
     last = select(_user.fence).where(_user.user_id == held.user_id).with_for_update()
     if tx.execute(last).scalar() != held.fence:
         raise Overtaken(held.user_id)
 
 
 def counted_changes(tx: Transaction, owner: str, kind: str) -> dict[datetime, int]:
-    """What `DocumentStore.changes` would say if the documents were as they are counted."""
+    """The result that `DocumentStore.changes` would have if the documents were as they are counted."""
     found = select(_item.changed_at, func.count()).where(_item.owner == owner, _item.kind == kind)
     return {row[0]: row[1] for row in tx.execute(found.group_by(_item.changed_at))}
 
 
 def write(
-    tx: Transaction, held: Pass, kind: str, counted: Sequence[Counted], taken: Iterable[Claim] = ()
-) -> list[Claim]:
-    """Write items of one kind, each once; return those that are another user's, and were left as they are.
+    tx: Transaction, held: RecountPass, kind: str, counted: Sequence[CountedItem], taken: Iterable[ItemClaim] = ()
+) -> list[ItemClaim]:
+    """Write items of one kind, each once; returns the claims of other users, whose items are left unchanged.
 
-    A document may pass to another user while both are computed, so whose it is must be looked up after the other's
-    claim was seen. Then the claim is given as `taken`: if it is still the same, it ends, and whoever had it is to be
-    summed anew.
+    A document can move to another user while both are computed, so its owner must be read again after the other claim
+    was seen. Then the claim is passed as `taken`: if it is unchanged, it is removed, and its former owner is marked for
+    a new summation.
     """
     require_valid(tx, held)
     ids = sorted(each.id for each in counted)
-    # By their keys alone: with the owner among the conditions, some planners go through all items of that owner.
+    # Only by their keys: with the owner as a condition, some planners read all items of that owner.
     former = _claims(tx, kind, ids, locks=True)
     if ours := sorted(claim.id for claim in former if claim.owner == held.user_id):
         tx.execute(delete(statistics_items).where(_item.kind == kind, _is_one_of(tx, ours)))
@@ -104,10 +104,10 @@ def write(
     return [claim for claim in _claims(tx, kind, ids) if claim.owner != held.user_id]
 
 
-def sweep(tx: Transaction, held: Pass, kind: str, moments: Iterable[datetime] | None) -> None:
-    """Remove what this pass should have met and did not: documents that are gone, or somebody else's.
+def sweep(tx: Transaction, held: RecountPass, kind: str, moments: Iterable[datetime] | None) -> None:
+    """Remove items that this pass should have written and did not: documents that are gone, or moved to another user.
 
-    With `moments`, only what had last changed at one of them was to be met.
+    With `moments`, only items that last changed at one of them.
     """
     require_valid(tx, held)
     unmet = (_item.owner == held.user_id, _item.kind == kind, _item.fence != held.fence)
@@ -121,17 +121,17 @@ def sweep(tx: Transaction, held: Pass, kind: str, moments: Iterable[datetime] | 
 
 
 def stale_users(tx: Transaction) -> list[str]:
-    """Whose sums are to be made anew."""
+    """Users with outdated sums."""
     found = select(_user.user_id).where(_user.is_stale.is_(True)).order_by(_user.user_id)
     return [row.user_id for row in tx.execute(found)]
 
 
-def _claims(tx: Transaction, kind: str, ids: Sequence[str], *, locks: bool = False) -> list[Claim]:
+def _claims(tx: Transaction, kind: str, ids: Sequence[str], *, locks: bool = False) -> list[ItemClaim]:
     found = select(_item.id, _item.owner, _item.fence).where(_item.kind == kind, _is_one_of(tx, ids))
-    return [Claim(*row) for row in tx.execute(found.with_for_update() if locks else found)]
+    return [ItemClaim(*row) for row in tx.execute(found.with_for_update() if locks else found)]
 
 
-def _end_claims(tx: Transaction, kind: str, taken: Iterable[Claim]) -> None:
+def _end_claims(tx: Transaction, kind: str, taken: Iterable[ItemClaim]) -> None:
     alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for claim in taken:
         alike[claim.owner, claim.fence].append(claim.id)
@@ -142,7 +142,7 @@ def _end_claims(tx: Transaction, kind: str, taken: Iterable[Claim]) -> None:
 
 
 def _is_one_of(tx: Transaction, ids: Sequence[str]) -> ColumnElement[bool]:
-    """While PostgreSQL does not know the table, it compares each item of a kind with each id of a list; so an array."""
+    """A condition on ids; an array on PostgreSQL, which may compare each item with each id of a list."""
     if tx.dialect == "postgresql":
         from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -150,7 +150,7 @@ def _is_one_of(tx: Transaction, ids: Sequence[str]) -> ColumnElement[bool]:
     return _item.id.in_(ids)
 
 
-def _row(held: Pass, each: Counted) -> dict[str, Any]:
+def _row(held: RecountPass, each: CountedItem) -> dict[str, Any]:
     fact = each.fact
     return {
         "kind": each.kind,
