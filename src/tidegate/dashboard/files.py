@@ -1,5 +1,7 @@
-"""The page and its files. The page has no data, so everybody may have it; its files are found under a digest of them
-all, so that a browser asks for each once, and never mixes those of two versions.
+"""Serves the page of the dashboard and its static files.
+
+The page contains no data, so it needs no key. The files are served under a digest of all of them, so that browsers
+cache them permanently and never mix two versions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from tidegate.http.routes import route
 TAG = "dashboard"
 PAGE = "index.html"
 PLACEHOLDER = b"{digest}"
-"""What stands in the page where the digest belongs."""
+"""Placeholder for the digest in the page."""
 _FILES = Path(__file__).with_name("files")
 _KINDS = {
     ".css": "text/css; charset=utf-8",
@@ -45,7 +47,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class Files:
-    """All of them, read once."""
+    """The static files, read once."""
 
     def __init__(self, folder: Path = _FILES) -> None:
         found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if _is_ours(path)}
@@ -56,7 +58,7 @@ class Files:
         self._answers = {name: (content, _KINDS[found[name].suffix]) for name, content in contents.items()}
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """For browsers."""
+        """The routes of the page and its files."""
         pages, everything = (_KINDS[".html"],), tuple(_KINDS.values())
         return [
             route("GET", "/", self.show_page, TAG, media_types=pages, is_open=True, is_page=True, is_chatter=True),
@@ -81,18 +83,18 @@ class Files:
         """Show a file of the dashboard."""
         answer = self._answers.get(name) if digest == self.digest else None
         if answer is None:
-            raise Trouble(ProblemType.NOT_FOUND, "there is no such file, or none of this version; load the page again")
+            raise Trouble(ProblemType.NOT_FOUND, "there is no such file in this version; load the page again")
         content, kind = answer
         return Response(content, headers={"cache-control": _FOR_EVER, "content-type": kind})
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a browser may ask for it: what an editor leaves behind is not."""
+    """Whether the file is served; backup files of editors are not."""
     return path.suffix in _KINDS and not path.name.startswith(".") and path.is_file()
 
 
 def _digest_of(contents: Mapping[str, bytes]) -> str:
-    """Changes with any name and any content."""
+    """A digest of all names and contents."""
     whole = sha256()
     for name, content in contents.items():
         whole.update(sha256(name.encode()).digest() + sha256(content).digest())

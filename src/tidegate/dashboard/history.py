@@ -1,6 +1,7 @@
-"""What some figures were in the last hour or so, in the memory of this process: enough for a chart, and bounded.
+"""History of some values during the last hour, in the memory of this process: bounded, and enough for a chart.
 
-Longer history is for Prometheus. A series is a ring of points; one that stays the same needs two points, however long
+Prometheus keeps longer history. A series is a ring buffer of points; an unchanged value needs only two points, so quiet
+times need no memory.
 it does, so that quiet times cost nothing.
 """
 
@@ -16,45 +17,45 @@ from tidegate.core.arguments import require_positive
 
 MOST_SERIES = 300
 MOST_POINTS = 720
-"""An hour, where there is one every five seconds."""
+"""One hour at one point every five seconds."""
 BELOW = "/"
-"""A name that ends with it means all names that begin with it."""
+"""A name that ends with this selects all names with that prefix."""
 
 
 class Sample(NamedTuple):
-    """A value, and what it counts."""
+    """A value with its unit."""
 
     value: float
     unit: str
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure over time."""
+    """The points of one value over time."""
 
     name: str
     unit: str
     points: list[tuple[float, float]]
-    """Seconds since 1970, and the value; the oldest first. Between two points nothing else was seen."""
+    """Pairs of Unix time in seconds and value, oldest first. Between two points no other value was seen."""
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """Some series."""
+    """The selected series, and the names of all series."""
 
     at: datetime
     names: list[str]
-    """Of all series that there are."""
+    """Names of all series."""
     series: list[Series]
 
 
 class _Ring:
-    """The points of one series."""
+    """The ring buffer of one series."""
 
     def __init__(self, unit: str, most: int) -> None:
         self.unit, self._most = unit, most
         self._times, self._values = array("d"), array("d")
 
     def add(self, at_s: float, value: float) -> None:
-        """A point; where the last two had this value too, the last one is moved instead."""
+        """Add a point. If the last two points have the same value, the last one is moved instead."""
         times, values = self._times, self._values
         if times and at_s <= times[-1]:
             values[-1] = value
@@ -73,7 +74,7 @@ class _Ring:
 
 
 class History:
-    """All series. Where there are too many, the one that was not written for the longest time goes."""
+    """All series. Beyond the maximum, the series that was not written for the longest time is removed."""
 
     def __init__(self, *, most_series: int = MOST_SERIES, most_points: int = MOST_POINTS) -> None:
         require_positive("most_series", most_series)
@@ -83,11 +84,11 @@ class History:
 
     @property
     def names(self) -> list[str]:
-        """Of all series."""
+        """Names of all series, sorted."""
         return sorted(self._rings)
 
     def record(self, at_s: float, figures: Mapping[str, Sample]) -> None:
-        """What was seen at one moment."""
+        """Add the samples of one moment."""
         for name, figure in figures.items():
             ring = self._rings.get(name)
             if ring is None:
@@ -98,14 +99,14 @@ class History:
             self._rings.popitem(last=False)
 
     def series(self, wanted: Collection[str]) -> list[Series]:
-        """Those that are `wanted`, by name; what there is not is left out."""
-        return [self._told(name) for name in self.names if _is_wanted(name, wanted)]
+        """The series that `wanted` selects, by name."""
+        return [self._series_of(name) for name in self.names if _is_wanted(name, wanted)]
 
     def newest(self) -> list[Series]:
         """Every series with its last point only."""
-        return [self._told(name, newest=1) for name in self.names]
+        return [self._series_of(name, newest=1) for name in self.names]
 
-    def _told(self, name: str, newest: int | None = None) -> Series:
+    def _series_of(self, name: str, newest: int | None = None) -> Series:
         ring = self._rings[name]
         return Series(name=name, unit=ring.unit, points=ring.points(newest))
 

@@ -1,9 +1,9 @@
-"""Topics for those who watch: each is read once for all of them, and only while somebody watches.
+"""Delivers topics to watchers: each topic is read once for all of them, and only while it is watched.
 
-A topic that somebody listens to has one follower. It reads when runs moved, where the topic is about them, and at the
-latest after two seconds, since most things have no news of their own; never more often than once a second, and never
-so often that it would be reading most of the time. What it read is encoded once, and shown where it has changed. A
-server that hangs is told of, and what was read when it is back is shown soon after, however long it hung.
+A watched topic has one follower task. It reads when runs changed, if the topic depends on runs, and at the latest after
+two seconds, because most data has no change events; at most once a second, and never for most of the time. The result
+is encoded once, and sent if it has changed. While a server does not answer, watchers receive a problem event, and the
+new state follows soon after the server is available again.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from tidegate.system import Topic
 log = get_logger(__name__)
 
 PROBLEM = "problem"
-"""The kind of the event that a topic cannot be told now."""
+"""Kind of the event for a topic that cannot be read."""
 _NO_ANSWER = "a server that is needed does not answer in time"
 _AT_MOST = 4
-"""A topic rests for so many times as long as it took to read it: it takes a fifth of one reader, and no more."""
+"""A topic pauses for this many times the duration of its last read, so it takes a fifth of one reader at most."""
 _WHILE_BUSY, _LONGEST_REST_S = 100, 3.0
-"""Up to so many seconds it rests so many times as long: where others work, it costs them a hundredth."""
+"""Up to this many seconds, it pauses this many times the duration, so it takes a hundredth of a busy process."""
 _NEVER_LONGER_S = 5.0
-"""But no longer: where a read took that long somebody hung, and whoever watches waits for him to be back."""
+"""Maximum pause. A read that took this long was blocked, and watchers need the state after the recovery."""
 
 
 class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a topic cannot be told now. It is tried again; the next event of the topic says that it is over."""
+    """Why a topic cannot be read now. It is retried; the next event of the topic ends the problem."""
 
     topic: str
     type: str
@@ -44,7 +44,7 @@ class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hub:
-    """All topics of this process, and who watches them."""
+    """All topics of this process, with their watchers."""
 
     def __init__(self, topics: Iterable[Topic], bulletin: ChangeFeed, seats: Seats) -> None:
         self._topics: Mapping[str, Topic] = {topic.name: topic for topic in topics}
@@ -59,12 +59,12 @@ class Hub:
         return list(self._topics)
 
     async def answer(self, name: str) -> bytes:
-        """A topic as it is now, encoded; those who ask at once share a read. Raises what the read raises."""
+        """Read a topic and encode it; concurrent calls share a read. Raises what the read raises."""
         return await self._reads[name].next()
 
     @asynccontextmanager
     async def listen(self, names: Sequence[str]) -> AsyncGenerator[Listener]:
-        """Be shown topics as they are and as they change; raise `TooManyWaiting` where too many are."""
+        """Receive topics now and after each change; raises `TooManyWaiting` if there are too many watchers."""
         with self._seats.taken():
             listener = Listener([self._channel(name) for name in dict.fromkeys(names)], self._closing)
             try:
@@ -74,7 +74,7 @@ class Hub:
                 await self._forget_unheard()
 
     def close(self) -> None:
-        """Nothing more is shown: everybody who listens is sent home."""
+        """End all event streams."""
         self._closing.set()
         for channel in self._channels.values():
             channel.wake()
@@ -93,7 +93,7 @@ class Hub:
         await end(*(channel.following for channel in unheard.values() if channel.following is not None))
 
     async def _follow(self, name: str, channel: Channel) -> None:
-        """Until nobody listens any more."""
+        """Read and publish a topic until it is not watched any more."""
         topic, moved = self._topics[name], asyncio.Event()
         async with AsyncExitStack() as stack:
             if topic.heeds_runs:
@@ -103,8 +103,8 @@ class Hub:
                 began_ms = monotonic_ms()
                 moved.clear()
                 body, kind = await self._look(name)
-                if (told := (_beyond_its_time(body), kind)) != shown:
-                    number, shown = number + 1, told
+                if (latest := (_without_time(body), kind)) != shown:
+                    number, shown = number + 1, latest
                     channel.show(Snapshot.of(number, body, kind, ident=f"{name}-{number}"))
                 took_s = (monotonic_ms() - began_ms) / 1000
                 rest_s = max(took_s * _AT_MOST, min(took_s * _WHILE_BUSY, _LONGEST_REST_S))
@@ -113,25 +113,25 @@ class Hub:
                 await occurs(moved, within_s=max(0.0, topic.silence.total_seconds() - took_s - gap_s))
 
     async def _look(self, name: str) -> tuple[bytes, str]:
-        """The body of the next event, and its kind."""
+        """The body and kind of the next event."""
         try:
             async with asyncio.timeout(self._topics[name].within.total_seconds()):
                 return await self._reads[name].next(), name
-        except TimeoutError:  # the read goes on, and the next one begins after it
+        except TimeoutError:  # the read continues, and the next one starts after it
             return _problem(name, Trouble(ProblemType.UNAVAILABLE, _NO_ANSWER)), PROBLEM
-        except Exception as error:  # whatever it is, the other topics are shown
+        except Exception as error:  # any error: the other topics are still delivered
             trouble = to_trouble(error)
             if trouble is None:
                 log.error("dashboard.look_failed", parts=name, exc_info=error)
-                trouble = Trouble(ProblemType.FAILED, "something unexpected happened here; it is in our log")
+                trouble = Trouble(ProblemType.FAILED, "an unexpected error occurred; see the log")
             return _problem(name, trouble), PROBLEM
 
 
 class SharedRead:
-    """Reads and encodes for all who ask at once.
+    """Reads and encodes once for concurrent callers.
 
-    Whoever asks while a read is under way is given the next one, which begins after that: so nobody is told how things
-    were before he asked, and however many ask, one read is under way and one is to come.
+    A caller during a read receives the result of the next one, which starts afterwards: so no result is older than its
+    call, and at most one read is in progress and one is waiting.
     """
 
     def __init__(self, read: Callable[[], Awaitable[msgspec.Struct]]) -> None:
@@ -140,7 +140,7 @@ class SharedRead:
         self._coming: asyncio.Task[bytes] | None = None
 
     async def next(self) -> bytes:
-        """What is read after this call."""
+        """The result of a read that starts after this call."""
         if self._coming is None:
             self._coming = asyncio.create_task(self._begin(self._current), name="read for all")
         return await asyncio.shield(self._coming)
@@ -152,14 +152,14 @@ class SharedRead:
         return msgspec.json.encode(await self._read())
 
 
-def _beyond_its_time(body: bytes) -> bytes:
-    """What tells whether something has changed: all but the moment of the look, which comes first where it is told."""
+def _without_time(body: bytes) -> bytes:
+    """The body without its leading time, to detect changes."""
     return body.partition(b",")[2] if body.startswith(b'{"at":') else body
 
 
 def _problem(name: str, trouble: Trouble) -> bytes:
     kind = trouble.kind
-    told = LiveProblem(
+    problem = LiveProblem(
         topic=name, type=kind.uri, title=kind.value.title, status=trouble.status, detail=trouble.told("").detail
     )
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(problem)

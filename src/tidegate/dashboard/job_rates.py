@@ -1,4 +1,4 @@
-"""How fast jobs end: by the counters of the runs that moved, compared with what they were at the last look."""
+"""Computes the rate of finished jobs from the counters of changed runs."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from tidegate.engine.reports.overview import Ended
 
 _MOST_REMEMBERED = 20_000
 _MOST_MOVED = 5_000
-"""Of more runs than that, some are looked at later."""
+"""Maximum number of runs per read; the others are read later."""
 
 
 class JobRates(NamedTuple):
@@ -20,7 +20,7 @@ class JobRates(NamedTuple):
 
 
 class JobRateMeter:
-    """Hears which runs moved, and compares."""
+    """Collects changed runs, and compares their counters with the previous ones."""
 
     def __init__(self) -> None:
         self._moved = set[int]()
@@ -28,19 +28,19 @@ class JobRateMeter:
         self._looked_at: datetime | None = None
 
     def mark_changed(self, moved: Collection[int] | None) -> None:
-        """These runs moved; None: any that we know may have."""
+        """Mark runs as changed; None marks all known runs."""
         self._moved.update(self._known if moved is None else moved)
 
     def take_changed(self) -> list[int]:
-        """The runs whose counters are to be read now."""
+        """Return the runs whose counters must be read now."""
         taken = sorted(self._moved)[-_MOST_MOVED:]
         self._moved.difference_update(taken)
         return taken
 
     def update(self, found: Mapping[int, Ended], now: datetime, elapsed_s: float | None) -> JobRates:
-        """How fast jobs ended since the last look, `elapsed_s` seconds ago.
+        """The rate of finished jobs since the last read, `elapsed_s` seconds ago.
 
-        None: that was long ago, or never. Then what has ended counts for the time until the next look.
+        None means that the last read is too old or missing. Then the counters count for the time until the next read.
         """
         done = failed = 0
         for run_id, ended in found.items():
@@ -52,7 +52,7 @@ class JobRateMeter:
                 self._moved.add(run_id)
             else:
                 self._known[run_id] = (ended.succeeded, ended.failed)
-                # Never below nothing: what failed and is tried again has not unhappened.
+                # Not below zero: a failed job that is retried lowers the counter of failures.
                 done, failed = done + max(0, ended.succeeded - before[0]), failed + max(0, ended.failed - before[1])
         while len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
@@ -60,5 +60,5 @@ class JobRateMeter:
         return JobRates(0.0, 0.0) if not elapsed_s else JobRates(done / elapsed_s, failed / elapsed_s)
 
     def _is_new(self, ended: Ended) -> bool:
-        """Whether it began since the last look: then all that has ended of it, has since."""
+        """Whether the run began after the last read, so that all its finished jobs are new."""
         return self._looked_at is not None and ended.created_at >= self._looked_at

@@ -1,4 +1,4 @@
-// Credentials: whose tokens may be used. A secret goes in, and never comes out.
+// Credentials: lists and manages them. Secrets can be entered, and are never shown.
 
 import { given, toNumber } from "../fields.js";
 import { useFetched, useTopic } from "../live.js";

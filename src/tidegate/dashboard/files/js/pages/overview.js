@@ -217,9 +217,9 @@ function nothingKeeps(jobs) {
 function Why({ wait }) {
   const names = wait.credentials.map((one) => one.credential);
   const some = names.length > 2 ? count(names.length, "credential") : names.join(", ");
-  const who = some || `pool ${wait.pool}`;
+  const holders = some || `pool ${wait.pool}`;
   return html`<div>${whyWaits(wait.reason)}</div><div class="quiet">
-    <a href="#/quotas">${who}</a>, ${wait.bucket}
+    <a href="#/quotas">${holders}</a>, ${wait.bucket}
   </div>`;
 }
 

@@ -57,14 +57,14 @@ function Last({ of }) {
 
 function Acts({ of, reload }) {
   const path = `/v1/schedules/${of.id}`;
-  const whose = `schedule ${of.id} of ${nameOf(of)}`;
+  const label = `schedule ${of.id} of ${nameOf(of)}`;
   const turn = of.next_at
     ? html`<${Action}
       label="Pause"
       name=${`Pause schedule ${of.id}`}
       icon="pause"
       small
-      question=${`Pause ${whose}?`}
+      question=${`Pause ${label}?`}
       consequence="It begins no runs until it is resumed. A run that it began continues."
       path=${`${path}/pause`}
       done=${`Schedule ${of.id} is paused.`}
@@ -75,7 +75,7 @@ function Acts({ of, reload }) {
       name=${`Resume schedule ${of.id}`}
       icon="play"
       small
-      question=${`Resume ${whose}?`}
+      question=${`Resume ${label}?`}
       consequence="It continues with the next due time; earlier ones are skipped."
       path=${`${path}/resume`}
       done=${`Schedule ${of.id} goes on.`}
@@ -88,7 +88,7 @@ function Acts({ of, reload }) {
       icon="play"
       small
       whyNot=${of.next_at ? null : "A schedule that is paused begins nothing: resume it first."}
-      question=${`Begin a run of ${whose} now?`}
+      question=${`Begin a run of ${label} now?`}
       consequence="One run begins at once, in addition to the due times, unless the subject has an active run."
       path=${`${path}/trigger`}
       body=${{}}
@@ -101,7 +101,7 @@ function Acts({ of, reload }) {
       name=${`Remove schedule ${of.id}`}
       small
       danger
-      question=${`Remove ${whose}?`}
+      question=${`Remove ${label}?`}
       consequence="It is deleted. A run that it began continues."
       method="DELETE"
       path=${path}
@@ -170,7 +170,7 @@ const ClockFields = () => html`
     name="timezone"
     required
     defaultValue=${HERE}
-    hint="By whose clocks, like Europe/Berlin."
+    hint="The time zone of the expression, like Europe/Berlin."
   />`;
 
 const toSchedule = ({ login, cron, timezone, full }) =>
