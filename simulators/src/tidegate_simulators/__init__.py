@@ -1,1 +1,1 @@
-"""Upstreams of our own, for the demo, the tests and the benchmarks. Never kinder than the real ones."""
+"""Simulated upstreams for the demo, the tests and the benchmarks, at least as strict as the real ones."""

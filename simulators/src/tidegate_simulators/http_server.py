@@ -25,7 +25,7 @@ class TransportFault(StrEnum):
 
     TIMEOUT = "timeout"  # no answer for a long time, then none
     RESET = "reset"  # the connection breaks instead of an answer
-    TRUNCATED = "truncated"  # fewer bytes than Content-Length promised
+    TRUNCATED = "truncated"  # fewer bytes than Content-Length
     SLOW = "slow"  # the body comes in small chunks
 
 
@@ -176,7 +176,7 @@ class HttpServer:
         return {"Server": self._name, **reply.headers}
 
     async def _send_badly(self, request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-        """Send half of what was promised and close the connection, or everything slowly."""
+        """Send half of the body and close the connection, or all of it slowly."""
         response, body = web.StreamResponse(status=reply.status, headers=self._headers(reply)), reply.body
         response.content_length = len(body)
         await response.prepare(request)

@@ -20,8 +20,8 @@ from tidegate_simulators.game.config import (
     parse_tempi,
 )
 from tidegate_simulators.game.documents import KEPT_FIELDS, extract_kept
+from tidegate_simulators.game.key_limits import KeyReport
 from tidegate_simulators.game.ledger import Report
-from tidegate_simulators.game.rations import KeyReport
 from tidegate_simulators.game.simulator import GameSimulator, Truth
 from tidegate_simulators.game.world import State, World
 

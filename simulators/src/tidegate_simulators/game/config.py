@@ -121,7 +121,7 @@ class FaultKind(StrEnum):
     REFUSED = "429"  # although no limit was broken; no strike
     TIMEOUT = "timeout"  # no answer for a long time, then none
     RESET = "reset"  # the connection breaks instead of an answer
-    TRUNCATED = "truncated"  # fewer bytes than Content-Length promised
+    TRUNCATED = "truncated"  # fewer bytes than Content-Length
     SLOW = "slow"  # the body comes in drops
     INVALID = "invalid"  # 200, and a body that is no JSON
     WRONG = "wrong"  # 200, and the body of another character

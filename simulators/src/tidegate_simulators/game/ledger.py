@@ -5,7 +5,7 @@ from collections import Counter, deque
 import msgspec
 
 from tidegate_simulators.cost import Cost, Meter
-from tidegate_simulators.game.rations import KeyReport
+from tidegate_simulators.game.key_limits import KeyReport
 from tidegate_simulators.stalls import StallReport
 
 _SECONDS_REMEMBERED = 3_600

@@ -1,4 +1,4 @@
-"""A gzip stream put together from pieces that were compressed beforehand.
+"""A gzip stream assembled from pieces that were compressed in advance.
 
 Each piece is compressed by itself and ends on a whole byte, so pieces can follow each other in any choice; the last,
 which differs in every answer, goes in uncompressed. The checksum of the whole is found from those of the pieces: it is

@@ -14,10 +14,10 @@ from tidegate_simulators.game.admin import Admin
 from tidegate_simulators.game.clock import WorldClock
 from tidegate_simulators.game.config import GameConfig
 from tidegate_simulators.game.faults import Faults
+from tidegate_simulators.game.key_limits import KeyAccounts
 from tidegate_simulators.game.ledger import Ledger, Report
 from tidegate_simulators.game.names import name_of
-from tidegate_simulators.game.rations import Rations
-from tidegate_simulators.game.reception import Reception
+from tidegate_simulators.game.request_handler import GameRequestHandler
 from tidegate_simulators.game.world import World
 from tidegate_simulators.http_server import HttpServer, Reply, read_request
 from tidegate_simulators.stalls import LoopMonitor
@@ -44,12 +44,12 @@ class GameSimulator:
         self.clock = clock or WorldClock(shape.epoch, shape.speed)
         self.faults = Faults(shape.seed, manners.faults)
         self.ledger = Ledger(self.config.subjects_counted)
-        self._rations = Rations(shape.seed, self.config.limits)
+        self._accounts = KeyAccounts(shape.seed, self.config.limits)
         self._monitor = LoopMonitor(is_enabled=self.clock.runs_by_itself)
-        self._reception = Reception(
+        self._handler = GameRequestHandler(
             self.world,
             self.clock,
-            rations=self._rations,
+            accounts=self._accounts,
             faults=self.faults,
             ledger=self.ledger,
             manners=manners,
@@ -86,12 +86,12 @@ class GameSimulator:
     @property
     def api_keys(self) -> list[str]:
         """The keys that are known, each with limits of its own."""
-        return list(self._rations.keys)
+        return list(self._accounts.keys)
 
     @property
     def api_key(self) -> str:
         """The first of them. It goes into the header X-Api-Key."""
-        return self._rations.keys[0]
+        return self._accounts.keys[0]
 
     def name_of(self, subject: int) -> str:
         """The name by which `/v1/ids` finds a character."""
@@ -105,11 +105,11 @@ class GameSimulator:
         if state is None:
             return None
         changed_at = from_ms(state.changed_ms) if state.changed_ms else None
-        return Truth(subject, state.version, changed_at, self._reception.documents.kept(state))
+        return Truth(subject, state.version, changed_at, self._handler.documents.kept(state))
 
     def kept(self, subject: int, version: int) -> dict[str, Any]:
         """What an honest extraction of one version of a character has."""
-        return self._reception.documents.kept(self.world.at_version(subject, version))
+        return self._handler.documents.kept(self.world.at_version(subject, version))
 
     def change(self, subject: int) -> int:
         """Change a character now; the version it has from now on."""
@@ -126,23 +126,23 @@ class GameSimulator:
     def report(self) -> Report:
         """What happened so far, and whether any limit was broken."""
         at_us, _ = self.clock.read()
-        keys = [ration.report(at_us) for ration in self._rations.all]
+        keys = [account.report(at_us) for account in self._accounts.all]
         return self.ledger.report(keys, self._monitor.report())
 
     def clear(self) -> None:
         """Count from zero; the windows of the limits, strikes and bans go on."""
         self.ledger.clear()
         self._monitor.clear()
-        for ration in self._rations.all:
-            ration.clear()
+        for account in self._accounts.all:
+            account.clear()
 
     def pardon(self) -> None:
         """Forget all strikes, and end all bans."""
-        for ration in self._rations.all:
-            ration.pardon()
+        for account in self._accounts.all:
+            account.pardon()
 
     async def _handle(self, request: web.BaseRequest) -> Reply:
         read, body = await read_request(request)
         if read.path.startswith(PREFIX):
             return self._admin.handle(read, body)
-        return self._reception.receive(read)
+        return self._handler.receive(read)

@@ -113,7 +113,7 @@ class FaultKind(StrEnum):
     GATEWAY_TIMEOUT = "504"
     TIMEOUT = "timeout"  # no answer for a long time, then none
     RESET = "reset"  # the connection breaks instead of an answer
-    TRUNCATED = "truncated"  # fewer bytes than content-length promised
+    TRUNCATED = "truncated"  # fewer bytes than content-length
     SLOW = "slow"  # the body comes in drops
     INVALID = "invalid"  # 200, and a body that is no JSON
     PENDING = "202"  # being computed: ask again

@@ -65,7 +65,7 @@ class Credentials:
         self._tokens[token] = _Token(replace(caller, scopes=held, is_signed_on=signed_on))
 
     def revoke(self, token: str) -> None:
-        """Revoke a token."""
+        """Revoke a token; raises `NotFound` for an unknown one."""
         if token not in self._tokens:
             raise NotFound("token", "(hidden)")
         self._tokens[token] = _Token(self._tokens[token].caller, expires=0)

@@ -8,7 +8,7 @@ import struct
 from aiohttp import web
 
 from tidegate_simulators.github.config import FaultKind, Manners
-from tidegate_simulators.github.reception import Reply
+from tidegate_simulators.github.request_handler import Reply
 
 _DROPS = 20
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
@@ -77,7 +77,7 @@ class Sender:
         return response
 
     async def _truncated(self, request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-        """Half of what was promised, and then the end of the connection."""
+        """Send half of the body, then close the connection."""
         body = self._packed(request, reply)
         response = await self._begun(request, reply, len(body))
         await response.write(body[: len(body) // 2])

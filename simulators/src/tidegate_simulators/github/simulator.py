@@ -17,7 +17,7 @@ from tidegate_simulators.github.credentials import BadCredentials, Credentials
 from tidegate_simulators.github.faults import Faults
 from tidegate_simulators.github.ledger import Ledger, Needed, Report
 from tidegate_simulators.github.mutations import Mutations
-from tidegate_simulators.github.reception import Reception
+from tidegate_simulators.github.request_handler import GithubRequestHandler
 from tidegate_simulators.github.routes import match
 from tidegate_simulators.github.secondary import SecondaryLimits
 from tidegate_simulators.github.sending import Sender
@@ -56,7 +56,7 @@ class GithubSimulator:
         )
         self.extras = self._api.extras
         self.spoiler = Spoiler(self.world)
-        self._reception = Reception(
+        self._handler = GithubRequestHandler(
             self._api,
             self._windows,
             self._secondary,
@@ -134,7 +134,7 @@ class GithubSimulator:
         standing = self._secondary.of(call)
         standing.at_once += 1
         try:
-            return await self._sender.send(request, self._reception.receive(call, problem))
+            return await self._sender.send(request, self._handler.receive(call, problem))
         finally:
             standing.at_once -= 1
 

@@ -112,8 +112,8 @@ class RobotsSettings(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class PauseScope(StrEnum):
     """The identities for which a Retry-After is binding."""
 
-    HOST = "host"  # everybody who calls this host
-    IDENTITY = "identity"  # the one who was told
+    HOST = "host"  # all callers of this host
+    IDENTITY = "identity"  # the identity that received it
 
 
 class Politeness(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,7 +147,7 @@ class FaultKind(StrEnum):
     REFUSED = "429"  # although no limit was broken; no strike
     TIMEOUT = "timeout"  # no answer for a long time, then none
     RESET = "reset"  # the connection breaks instead of an answer
-    TRUNCATED = "truncated"  # fewer bytes than Content-Length promised
+    TRUNCATED = "truncated"  # fewer bytes than Content-Length
     SLOW = "slow"  # the body comes in drops
     INVALID = "invalid"  # 200, and a text that breaks off
     WRONG = "wrong"  # 200, and something whole that is not what was asked for

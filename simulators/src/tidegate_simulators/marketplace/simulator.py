@@ -14,7 +14,7 @@ from tidegate_simulators.marketplace.config import FaultKind, MarketplaceConfig,
 from tidegate_simulators.marketplace.documents import Documents, ProductTruth
 from tidegate_simulators.marketplace.identities import Callers, Identity
 from tidegate_simulators.marketplace.ledger import IdentityReport, Ledger, Report
-from tidegate_simulators.marketplace.reception import Reception
+from tidegate_simulators.marketplace.request_handler import MarketplaceRequestHandler
 from tidegate_simulators.marketplace.site import Site
 from tidegate_simulators.marketplace.world import World
 from tidegate_simulators.stalls import LoopMonitor
@@ -39,7 +39,7 @@ class MarketplaceSimulator:
         self.faults = Faults[FaultKind, Route](shape.seed, manners.faults)
         self._callers = Callers(self.config)
         self._sites = [Site(number, self.config, self.ledger, self._receive) for number in range(shape.hosts)]
-        self._reception = Reception(
+        self._handler = MarketplaceRequestHandler(
             self.config,
             Answers(self.world, self.documents, manners),
             callers=self._callers,
@@ -164,7 +164,7 @@ class MarketplaceSimulator:
             self._step_by_clock(at_us, self.config.world.steps_every_s)
         if request.path.startswith(PREFIX):
             return self._admin.handle(request, body)
-        return self._reception.receive(site, request, at_us, self._monitor.delay_us())
+        return self._handler.receive(site, request, at_us, self._monitor.delay_us())
 
     def _step_by_clock(self, at_us: int, every_s: float) -> None:
         due = int(at_us / (every_s * _US))

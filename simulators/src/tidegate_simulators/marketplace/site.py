@@ -16,7 +16,7 @@ Receive = Callable[["Site", Request, bytes], Reply]
 
 
 class Site:
-    """Listens, and hands every request on together with itself."""
+    """A listening server that passes each request on, together with itself."""
 
     def __init__(self, number: int, config: MarketplaceConfig, ledger: Ledger, receive: Receive) -> None:
         self.number = number

@@ -31,12 +31,12 @@ _REFUSALS = {
     Refusal.IDENTITY_RATE: (429, "You ask too often."),
     Refusal.HOST_RATE: (429, "Too many ask at present."),
     Refusal.IDENTITY_BANNED: (403, "You asked too often."),
-    Refusal.HOST_BANNED: (403, "Nobody is served from where you are."),
+    Refusal.HOST_BANNED: (403, "Requests from your address are not served."),
 }
 _SCOPES = {Refusal.IDENTITY_RATE: PauseScope.IDENTITY, Refusal.HOST_RATE: PauseScope.HOST}
 
 
-class Reception:
+class MarketplaceRequestHandler:
     """Decides everything when a call arrives; only the sending takes time."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Reception:
         if is_stranger or (self._config.only_known and not caller.is_known):
             caller.refused += 1
             self._ledger.refused["unknown_identity"] += 1
-            return error(403, "unknown_identity", "Say who you are.")
+            return error(403, "unknown_identity", "Identify yourself.")
         verdict = judge(site.rate, caller.rates[site.number], at_us)
         if verdict is None:
             return None

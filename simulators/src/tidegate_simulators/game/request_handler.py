@@ -6,9 +6,9 @@ from tidegate_simulators.game.clock import WorldClock
 from tidegate_simulators.game.config import FaultKind, Manners
 from tidegate_simulators.game.documents import Documents
 from tidegate_simulators.game.faults import Faults
+from tidegate_simulators.game.key_limits import KeyAccounts, Refusal, Verdict
 from tidegate_simulators.game.ledger import Ledger
 from tidegate_simulators.game.names import name_of, subject_of
-from tidegate_simulators.game.rations import Rations, Refusal, Verdict
 from tidegate_simulators.game.world import World
 from tidegate_simulators.http_server import JSON, Reply, Request, TransportFault, error, is_known
 from tidegate_simulators.stalls import LoopMonitor
@@ -37,7 +37,7 @@ _REFUSALS = {
 }
 
 
-class Reception:
+class GameRequestHandler:
     """Decides everything when a call arrives; only the sending takes time."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Reception:
         world: World,
         clock: WorldClock,
         *,
-        rations: Rations,
+        accounts: KeyAccounts,
         faults: Faults,
         ledger: Ledger,
         manners: Manners,
@@ -53,19 +53,19 @@ class Reception:
     ) -> None:
         self._monitor = monitor
         self._world, self._clock, self.documents = world, clock, Documents(world)
-        self._by_key, self._faults, self._ledger, self._manners = rations.by_key, faults, ledger, manners
+        self._by_key, self._faults, self._ledger, self._manners = accounts.by_key, faults, ledger, manners
 
     def receive(self, request: Request) -> Reply:
         """Decide on the answer, and book the call."""
         at_us, now_ms = self._clock.read()
         route, subject = _route(request.path)
-        ration = self._by_key.get(request.headers.get(b"x-api-key", b""))
-        if ration is None:
+        account = self._by_key.get(request.headers.get(b"x-api-key", b""))
+        if account is None:
             reply = error(401, "unauthorised", "Send a key that is known in the header X-Api-Key.")
         else:
             if subject is not None:
                 self._ledger.book_subject(subject)
-            verdict = ration.arrive(at_us, self._monitor.delay_us())
+            verdict = account.arrive(at_us, self._monitor.delay_us())
             if verdict is not None:
                 reply = _refused(verdict)
             elif subject is not None and request.method == b"GET" and self._faults.are_none:
@@ -127,10 +127,10 @@ class Reception:
     def _id(self, query: bytes) -> Reply:
         name = parse_qs(query.decode("latin-1")).get("name", [""])[0]
         if not name:
-            return error(400, "name", "Say whose id is wanted: /v1/ids?name={name}.")
+            return error(400, "name", "Name the character: /v1/ids?name={name}.")
         subject = subject_of(name)
         if subject is None or not self._world.exists(subject):
-            return error(404, "not_found", "Nobody has this name.")
+            return error(404, "not_found", "No one has this name.")
         body = b'{"id":%d,"name":"%b"}' % (subject, name_of(subject).encode())
         return Reply(200, body)
 

@@ -41,7 +41,7 @@ class Reply:
     pause_s: float = 0
 
 
-class Reception:
+class GithubRequestHandler:
     """Decides everything when a call arrives; only the sending takes time, so answers may overtake each other."""
 
     def __init__(

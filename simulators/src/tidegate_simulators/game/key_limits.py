@@ -1,4 +1,4 @@
-"""What each key may do: so many calls in any second, so many in any day; beyond that a strike, and in the end a ban."""
+"""Limits per key: calls in any second and in any day; calls beyond them are strikes, which lead to a ban."""
 
 from collections import deque
 from enum import StrEnum
@@ -22,14 +22,14 @@ class Refusal(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """A call is refused, and after how long it would not be."""
+    """A refusal, and the time until the call would be accepted."""
 
     refusal: Refusal
     wait_us: int
 
     @property
     def retry_after_s(self) -> int:
-        """In whole seconds, never too few."""
+        """The wait in whole seconds, rounded up."""
         return max(1, -(-self.wait_us // _US))
 
 
@@ -97,8 +97,8 @@ class _StalledCalls:
         return self._calls
 
 
-class Ration:
-    """The account of one key. Refused calls take nothing from it, so what is told in Retry-After is true."""
+class KeyAccount:
+    """The calls of one key. Refused calls use up nothing, so that Retry-After is exact."""
 
     def __init__(self, name: str, limits: LimitSettings) -> None:
         self.name, self._limits = name, limits
@@ -270,12 +270,12 @@ class Ration:
         )
 
 
-class Rations:
+class KeyAccounts:
     """The keys that are known, and the account of each."""
 
     def __init__(self, seed: int, limits: LimitSettings) -> None:
         self.keys = [_key(seed, number) for number in range(limits.keys)]
-        self.all = [Ration(f"key-{number}", limits) for number in range(limits.keys)]
+        self.all = [KeyAccount(f"key-{number}", limits) for number in range(limits.keys)]
         self.by_key = dict(zip((key.encode() for key in self.keys), self.all, strict=True))
 
 

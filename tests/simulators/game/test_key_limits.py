@@ -8,7 +8,7 @@ from tests.examples import examples
 from tidegate_simulators import sliding
 from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.game import LimitSettings
-from tidegate_simulators.game.rations import Ration, Refusal, Verdict
+from tidegate_simulators.game.key_limits import KeyAccount, Refusal, Verdict
 from tidegate_simulators.sliding import SlidingLog
 
 SECOND_US, DAY_US = 1_000_000, 10_000_000
@@ -108,11 +108,11 @@ def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
     limits = LimitSettings(
         per_second=per_second, per_day=per_day, day_s=DAY_US / 1e6, strikes_until_ban=strikes, ban_s=2.5
     )
-    ration, model, at_us = Ration("key", limits), Model(limits), 0
+    account, model, at_us = KeyAccount("key", limits), Model(limits), 0
     for at_us in moments(pauses):
-        assert ration.arrive(at_us) == model.arrive(at_us)
+        assert account.arrive(at_us) == model.arrive(at_us)
 
-    report = ration.report(at_us)
+    report = account.report(at_us)
     assert (report.calls, report.broken, report.seconds_over) == (len(pauses), model.broken, model.seconds_over)
     assert (report.most_in_a_second, report.most_in_a_day) == (model.most_in_a_second, model.most_in_a_day)
     by_clock = [
@@ -125,13 +125,13 @@ def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
 @given(pauses=PAUSES, per_second=some.integers(1, 6))
 @settings(max_examples=examples(30))
 def test_whoever_waits_as_long_as_told_is_admitted(pauses: list[int], per_second: int):
-    ration, at_us = Ration("key", LimitSettings(per_second=per_second, per_day=7, day_s=10, ban_s=1)), 0
+    account, at_us = KeyAccount("key", LimitSettings(per_second=per_second, per_day=7, day_s=10, ban_s=1)), 0
     for pause in pauses:
         at_us += pause
-        verdict = ration.arrive(at_us)
+        verdict = account.arrive(at_us)
         if verdict is not None:
             at_us += verdict.retry_after_s * 1_000_000
-            assert ration.arrive(at_us) is None
+            assert account.arrive(at_us) is None
 
 
 @given(
@@ -144,7 +144,7 @@ def test_a_stall_of_the_simulator_makes_no_breach_of_calls_that_kept_the_limit(
     pauses: list[int], stalls: list[tuple[int, int]], per_second: int
 ):
     """Calls come at times that keep the limit; what comes during a stall is read at its end."""
-    ration, came = Ration("key", LimitSettings(per_second=per_second)), list[int]()
+    account, came = KeyAccount("key", LimitSettings(per_second=per_second)), list[int]()
     for pause in pauses:
         at_us = (came[-1] if came else 0) + pause
         came.append(max(at_us, came[-per_second] + SECOND_US) if len(came) >= per_second else at_us)
@@ -156,26 +156,26 @@ def test_a_stall_of_the_simulator_makes_no_breach_of_calls_that_kept_the_limit(
                 begin, end = min(begin, start), start + length
         read.append((end, end - begin))
 
-    assert [ration.arrive(at_us, delay_us) for at_us, delay_us in sorted(read)] == [None] * len(read)
-    report = ration.report(10**9)
+    assert [account.arrive(at_us, delay_us) for at_us, delay_us in sorted(read)] == [None] * len(read)
+    report = account.report(10**9)
     assert (report.broken, report.seconds_over, report.most_in_a_second <= per_second) == (0, 0, True)
 
 
 @pytest.mark.parametrize("delay_us", [0, 900_000])
 def test_calls_that_came_within_one_second_are_a_breach_also_if_they_were_read_late(delay_us: int):
-    ration = Ration("key", LimitSettings(per_second=10, strikes_until_ban=None))
-    refused = [ration.arrive(5_000_000, delay_us) for _ in range(15)]
+    account = KeyAccount("key", LimitSettings(per_second=10, strikes_until_ban=None))
+    refused = [account.arrive(5_000_000, delay_us) for _ in range(15)]
 
-    report = ration.report(5_000_000)
+    report = account.report(5_000_000)
     assert (sum(each is not None for each in refused), report.broken, report.uncertain) == (5, 5, 0)
 
 
 def test_more_calls_than_any_second_of_a_stall_allows_are_a_breach():
     """In 2.5 s at most 30 calls can have kept a limit of 10."""
-    ration = Ration("key", LimitSettings(per_second=10, strikes_until_ban=None))
-    refused = [ration.arrive(5_000_000, 2_500_000) for _ in range(40)]
+    account = KeyAccount("key", LimitSettings(per_second=10, strikes_until_ban=None))
+    refused = [account.arrive(5_000_000, 2_500_000) for _ in range(40)]
 
-    report = ration.report(5_000_000)
+    report = account.report(5_000_000)
     assert (sum(each is not None for each in refused), report.broken, report.uncertain) == (10, 10, 1)
     (window,) = report.uncertain_windows
     assert (window.read, window.certain, window.limit, window.stall_ms) == (30, 0, 10, 2_500)
@@ -183,29 +183,35 @@ def test_more_calls_than_any_second_of_a_stall_allows_are_a_breach():
 
 def test_a_limit_holds_in_any_second_and_not_only_in_those_of_the_clock():
     """Ten at the end of one second of the clock and ten at the beginning of the next: twenty within 200 ms."""
-    ration = Ration("key", LimitSettings(per_second=10))
-    verdicts = [ration.arrive(at_us) for at_us in (*[900_000] * 10, *[1_100_000] * 10)]
+    account = KeyAccount("key", LimitSettings(per_second=10))
+    verdicts = [account.arrive(at_us) for at_us in (*[900_000] * 10, *[1_100_000] * 10)]
 
     assert [verdict is None for verdict in verdicts] == [True] * 10 + [False] * 10
-    report = ration.report(1_100_000)
+    report = account.report(1_100_000)
     assert (report.most_in_a_second, report.seconds_over) == (20, 10)
     assert (report.most_in_a_clock_second, report.clock_seconds_over) == (10, 0), "which a coarser counter overlooks"
 
 
 def test_calls_exactly_one_second_apart_are_in_different_windows():
-    ration = Ration("key", LimitSettings(per_second=1))
+    account = KeyAccount("key", LimitSettings(per_second=1))
 
-    assert [ration.arrive(at_us) is None for at_us in (0, 1_000_000, 1_999_999, 2_000_000)] == [True, True, False, True]
+    arrivals_us = (0, 1_000_000, 1_999_999, 2_000_000)
+    assert [account.arrive(at_us) is None for at_us in arrivals_us] == [
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_counting_anew_does_not_open_the_windows_anew():
-    ration = Ration("key", LimitSettings(per_second=2))
-    ration.arrive(0)
-    ration.arrive(0)
-    ration.clear()
+    account = KeyAccount("key", LimitSettings(per_second=2))
+    account.arrive(0)
+    account.arrive(0)
+    account.clear()
 
-    assert ration.arrive(1) is not None
-    assert ration.report(1).calls == 1
+    assert account.arrive(1) is not None
+    assert account.report(1).calls == 1
 
 
 def test_limits_of_nothing_are_refused():
