@@ -57,7 +57,7 @@ __getattr__ = lazy_exports(
     {
         "tidegate.systems.github.statistics.results": (
             "ByUser Collaborator DayCount DayTotals Durations GlobalStatistics InRepositories Issues "
-            "Language Period PullRequests Ranked Repositories StarredRepository Streak Totals UserStatistics "
+            "Language OwnedRepositories Period PullRequests Ranked StarredRepository Streak Totals UserStatistics "
             "WeekCount"
         ),
         "tidegate.systems.github.statistics.statistics": "Statistics",
