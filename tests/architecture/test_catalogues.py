@@ -14,6 +14,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 LOGGERS = {"log", "_log"}
 TELEMETRY = "tidegate/core/telemetry/"
 QUIETS_LIBRARIES = {
+    "tidegate/http/server.py": "the server logs a warning for each request that is wrong",
     "tidegate/storage/sql/pooled.py": "a driver logs each remark of the server as a warning",
     "tidegate/systems/snapshots/transports/kafka/connection.py": "a driver logs the password at the level debug",
 }

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.http.asgi import ask
 from tests.waiting import patience
-from tidegate.http import Binding
+from tidegate.http import Binding, server
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application, Receive, Scope, Send
 from tidegate.http.connection import CONNECTION
@@ -36,6 +36,8 @@ class Site:
         self.connection = scope["state"][CONNECTION]
         is_stream = scope["path"] == "/stream"
         headers = [] if is_stream else [(b"content-length", b"2")]
+        if scope["path"] == "/last":
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok", "more_body": is_stream})
         if is_stream:
@@ -93,6 +95,69 @@ async def test_a_request_that_arrives_as_the_server_stops_is_answered_before_the
 
         assert b"connection: close" in await answer(client)
         assert await answer(client) == await answer(idle) == await answer(slow) == b""
+
+
+async def send_all(client: socket.socket, data: bytes) -> None:
+    async with patience():
+        await asyncio.get_running_loop().sock_sendall(client, data)
+
+
+async def everything(client: socket.socket) -> bytes:
+    """What the server sends until it ends the connection; raises where it resets the connection."""
+    received = b""
+    while data := await answer(client):
+        received += data
+    return received
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * 40_000, b"431"),
+        (b"no request at all\r\n\r\n", b"400"),
+        (b"POST /last HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n", b"200"),
+    ],
+    ids=["too large", "malformed", "answered before its body arrived"],
+)
+async def test_the_last_answer_reaches_a_client_that_still_sends(site: Site, head: bytes, status: bytes):
+    with site.connect() as client:
+        await send_all(client, head)
+        async with patience():
+            await asyncio.get_running_loop().sock_recv(client, 1)  # the server has answered
+        await send_all(client, b"y" * 500_000)
+        client.shutdown(socket.SHUT_WR)
+
+        assert (await everything(client)).startswith(b"TTP/1.1 " + status)
+
+
+@pytest.mark.parametrize("limit", ["_LINGER_S", "_MOST_LINGERED"])
+async def test_a_client_that_does_not_stop_is_cut_off(site: Site, limit: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, limit, 0.01 if limit == "_LINGER_S" else 1000)
+    with site.connect() as client:
+        await send_all(client, b"no request at all\r\n\r\n")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            await send_all(client, b"y" * 50_000_000)
+
+
+async def test_a_request_for_another_protocol_is_answered_and_so_is_the_next(site: Site):
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    with site.connect() as client:
+        await send_all(client, REQUEST.replace(b"\r\n\r\n", b"\r\n%b\r\n" % upgrade) * 2000 + REQUEST)
+        received = b""
+        while received.count(b"\r\n\r\nok") < 2001:
+            received += await answer(client)
+
+
+async def test_what_clients_send_wrong_is_not_logged(site: Site, caplog: pytest.LogCaptureFixture):
+    for said in (
+        b"no request at all\r\n\r\n",
+        REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
+    ):
+        with site.connect() as client:
+            await send_all(client, said)
+            assert (await answer(client)).startswith(b"HTTP/1.1 ")
+
+    assert caplog.records == []
 
 
 async def test_a_stream_ends_with_its_client_also_where_another_request_was_pipelined_behind_it(site: Site):

@@ -23,6 +23,8 @@ RawHandler = Callable[[Application], Application]
 """Makes the ASGI application of a prefix. It is given the application that answers what the handler does not."""
 
 _MOST_REMEMBERED = 2_000
+_LONGEST_REMEMBERED = 2 * 1024
+"""Bytes of headers; those of browsers are shorter. So at most 4 MB are remembered."""
 _STATUS_LINES = {each.value: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
 
 
@@ -76,9 +78,11 @@ class Admission:
             return None
         if len(headers) != len(known[2]):
             return None  # the application decides which of several headers of one name counts
-        if len(self._admitted) >= _MOST_REMEMBERED:
-            self._admitted.clear()
-        found = self._admitted[known] = Admitted(headers)
+        found = Admitted(headers)
+        if sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_REMEMBERED:
+            if len(self._admitted) >= _MOST_REMEMBERED:
+                self._admitted.clear()
+            self._admitted[known] = found
         return found
 
 

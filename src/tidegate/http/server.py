@@ -4,12 +4,14 @@ The process handles signals, and the server waits for the stop signal without po
 """
 
 import asyncio
+import logging
 import select
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -30,8 +32,16 @@ _KEEP_ALIVE_S = 20
 """Longer than common clients keep idle connections (aiohttp: 15 s), so that none sends a request while it is closed."""
 _AGAIN_S = 1.0
 """When an idle connection on which a request has just arrived is looked at again."""
+_LINGER_S = 2.0
+_MOST_LINGERED = 1024 * 1024
+"""How long, and for how many bytes, a client may go on sending after its last answer."""
 _DRAIN_WITHIN_S = 20
 """Shorter than the supervisor's limit, so that the services that stop next have time, too."""
+
+
+# What clients send wrong is answered, and not logged: they decide how much that is.
+_errors = logging.getLogger("uvicorn.error.tidegate")
+_errors.setLevel(logging.ERROR)
 
 
 class HttpService:
@@ -79,8 +89,8 @@ class _Server(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """Limits how large and how slow the head of a request may be, and offers `Connection`.
 
-    A connection on which data has arrived that was not read yet is not idle. It is not closed: the kernel would answer
-    the unread request with a reset.
+    A connection with unread data is not closed, since the kernel would reset it. An idle one stays open for the request
+    that has arrived; after the last answer, what the client still sends is read and ignored for a short time.
     """
 
     def __init__(
@@ -98,6 +108,9 @@ class _Protocol(HttpToolsProtocol):
         self._is_stopping = False
         self._head_size = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._lingered: int | None = None
+        """The bytes that arrived since the last answer of the connection, which are ignored."""
+        self.logger = _errors
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A client connected; its first request has to arrive in time."""
@@ -106,17 +119,38 @@ class _Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and limit how large and how slow a head may be."""
-        super().data_received(data)
+        if self._lingered is not None:
+            self._lingered += len(data)
+            if self._lingered > _MOST_LINGERED:
+                self.transport.close()
+            return
+        self._unset_keepalive_if_required()
+        before: Any = self.cycle
+        if not self._has_parsed(data):
+            return
         cycle: Any = self.cycle  # None before the first request
         if cycle is not None and cycle.scope is self.scope and not (cycle.response_complete and cycle.more_body):
             self._head_size = 0
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+            self._stop_head_timer()
         elif self._is_stopping:
             self.transport.close()
         elif not self.transport.is_closing():
-            self._await_head(len(data))
+            self._await_head(len(data) if cycle is before else 0)  # how much of it is behind a complete head is unknown
+
+    def _has_parsed(self, data: bytes) -> bool:
+        """Parse requests; one that asks for another protocol is answered like any other, and so are those behind it."""
+        parser: Any = self.parser
+        while data:
+            try:
+                parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return False
+            else:
+                return True
+        return True
 
     def _await_head(self, arrived: int) -> None:
         """The head is incomplete, or the client still sends the body of a request that is answered."""
@@ -132,6 +166,11 @@ class _Protocol(HttpToolsProtocol):
 
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self._end_head)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _end_head(self) -> None:
         """The time for a head is over."""
@@ -158,8 +197,35 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start to answer a request; while the server stops, it is the last one of its connection."""
         super().on_headers_complete()
+        cycle: Any = self.cycle
+        cycle.transport = _Closing(self, cycle)
         if self._is_stopping:
             self.cycle.keep_alive = False
+
+    def end(self, *, is_answered: bool) -> None:
+        """Close the connection; after an answer, as soon as the client has sent the rest of its requests."""
+        if is_answered and (self.cycle.more_body or self._has_unread()):
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Send nothing more, and ignore what the client still sends, until it closes the connection."""
+        if not self.transport.can_write_eof():
+            self.transport.close()
+        elif self._lingered is None and not self.transport.is_closing():
+            self._lingered = 0
+            self._stop_head_timer()
+            self._unset_keepalive_if_required()
+            self.pipeline.clear()
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._head_timer = self.loop.call_later(_LINGER_S, self.transport.close)
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request, or wait for it; after the last answer there is none."""
+        if self._lingered is None:
+            super().on_response_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
@@ -226,8 +292,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has closed the connection."""
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+        self._stop_head_timer()
         if self._waiting is not None:
             self._waiting.cancel()
         self._waiting = self._on_writable = None
@@ -258,4 +323,20 @@ class _Protocol(HttpToolsProtocol):
             phrase = HTTPStatus(trouble.status).phrase.encode()
             lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
             self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (trouble.status, phrase, lines, body))
-        self.transport.close()
+            self._linger()
+        else:
+            self.transport.close()
+
+
+class _Closing:
+    """The transport of one request, which closes the connection through its protocol."""
+
+    def __init__(self, protocol: _Protocol, cycle: Any) -> None:
+        self._protocol, self._cycle, self._transport = protocol, cycle, protocol.transport
+        self.write = protocol.transport.write
+
+    def close(self) -> None:
+        self._protocol.end(is_answered=self._cycle.response_complete)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
