@@ -326,3 +326,16 @@ async def test_of_runs_that_waited_for_different_runs_one_is_released(database: 
 
 async def claimed_of(database: Database, job_id: int) -> list[int]:
     return list((await write(database, wanted=[job_id])).claimed)
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("migrated_url", ["sqlite", "postgres"], indirect=True)
+async def test_the_index_of_jobs_that_wait_has_no_other_jobs(database: Database):
+    def condition(tx: Transaction) -> str:
+        if tx.dialect == "sqlite":
+            listed = "SELECT sql FROM sqlite_master WHERE name = 'ix_page_jobs_awaits_run_resource_key'"
+        else:
+            listed = "SELECT indexdef FROM pg_indexes WHERE indexname = 'ix_page_jobs_awaits_run_resource_key'"
+        return str(tx.execute_sql(listed).scalar_one()).rpartition("WHERE")[2]
+
+    assert "awaits_run IS NOT NULL" in await database.read(condition)

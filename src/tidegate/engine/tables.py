@@ -10,7 +10,6 @@ from tidegate.storage.sql.columns import (
     UtcDateTime,
     ascending_key,
     exact_text,
-    where_set,
 )
 from tidegate.storage.sql.schema import metadata
 
@@ -77,8 +76,8 @@ page_jobs = Table(
     # The run that collects this resource at present; until it is done with it, the job is not offered to the gate.
     Column("awaits_run", BigInteger),
     UniqueConstraint("run_id", "job_type", "resource_key", "page_key"),
-    # Few jobs ever wait, and no other row has an entry, except on MySQL.
-    Index(None, "awaits_run", "resource_key", **where_set("awaits_run")),
+    # Few jobs ever wait: the migration leaves out all others, except on MySQL. To say so here would import a dialect.
+    Index(None, "awaits_run", "resource_key"),
     # The kind is there to be read, and not to be searched by: how far each kind of a run is, this alone tells.
     Index(None, "run_id", "status", "id", "job_type"),
     **NUMBERED_TABLE_OPTIONS,

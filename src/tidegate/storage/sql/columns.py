@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text, text
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, LargeBinary, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from tidegate.core.arguments import require_positive
@@ -119,15 +119,6 @@ def exact_text(length: int) -> String:
     """Text of at most `length` characters for ids, keys and names, compared exactly (see `TABLE_OPTIONS`)."""
     require_positive("length", length)
     return String(length)
-
-
-def where_set(column: str) -> dict[str, Any]:
-    """Options of an index that has only rows in which `column` is not NULL: `Index(..., **where_set("name"))`.
-
-    MySQL and MariaDB have no such indexes, and index every row.
-    """
-    condition = text(f"{column} IS NOT NULL")
-    return {"sqlite_where": condition, "postgresql_where": condition}
 
 
 def ascending_key() -> TypeEngine[int]:

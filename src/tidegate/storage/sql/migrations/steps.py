@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alembic import op
-from sqlalchemy import Column, ColumnElement, TableClause, inspect, literal_column
+from sqlalchemy import Column, ColumnElement, TableClause, inspect, literal_column, text
 from sqlalchemy.schema import SchemaItem
 
 
@@ -19,9 +19,15 @@ def create_table(name: str, *items: SchemaItem, options: Mapping[str, Any]) -> N
         op.create_table(name, *items, **options)
 
 
-def create_index(table: str, columns: Sequence[str], **options: Any) -> None:
-    """Make an index, named after its table and columns, unless it is there. `options` are those of an `Index`."""
-    name = _index_name(table, columns)
+def create_index(table: str, columns: Sequence[str], *, only_with: str | None = None) -> None:
+    """Make an index, named after its table and columns, unless it is there.
+
+    It has only the rows in which the column `only_with` is set; on MySQL and MariaDB, which cannot do that, all rows.
+    """
+    name, options = _index_name(table, columns), dict[str, Any]()
+    if only_with is not None:
+        condition = text(f"{only_with} IS NOT NULL")
+        options = {"sqlite_where": condition, "postgresql_where": condition}
     if name not in _indexes(table):
         op.create_index(name, table, list(columns), **options)
 

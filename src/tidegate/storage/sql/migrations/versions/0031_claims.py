@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, exact_text, where_set
+from tidegate.storage.sql.columns import TABLE_OPTIONS, exact_text
 from tidegate.storage.sql.migrations import steps
 
 revision = "0031"
@@ -12,7 +12,7 @@ down_revision = "0030"
 def upgrade() -> None:
     steps.add_column("page_jobs", sa.Column("owner", exact_text(200)))
     steps.add_column("page_jobs", sa.Column("awaits_run", sa.BigInteger))
-    steps.create_index("page_jobs", ["awaits_run", "resource_key"], **where_set("awaits_run"))
+    steps.create_index("page_jobs", ["awaits_run", "resource_key"], only_with="awaits_run")
     steps.create_table(
         "resource_claims",
         sa.Column("source", exact_text(40), nullable=False),
