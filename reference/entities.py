@@ -27,9 +27,9 @@ _COSTS: Mapping[ListOrder, tuple[str, str, str, str]] = {
     ),
     ListOrder.HISTORY: ("n/100", "0", "pages down to the former head", "-"),
     ListOrder.PULL_REQUESTS: (
-        "n/50 GraphQL points (n pull requests)",
+        "n/100 GraphQL points (n pull requests)",
         "0",
-        "1 point for each 50 changed pull requests",
+        "1 point for each 100 changed pull requests",
         "deleted reviews, before a full run",
     ),
     ListOrder.PAGES: (

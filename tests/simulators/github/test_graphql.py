@@ -9,10 +9,10 @@ from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
 from tidegate_simulators.github.graphql_language import Field, SyntaxProblem, Variable, parse
 
 REVIEWS = """
-query Reviews($owner: String!, $name: String!, $pulls: Int = 50, $after: String) {
+query Reviews($owner: String!, $name: String!, $pulls: Int = 100, $after: String) {
   repository(owner: $owner, name: $name) {  # by name
     pullRequests(first: $pulls, after: $after, orderBy: {field: UPDATED_AT, direction: DESC}) {
-      nodes { number fullDatabaseId updatedAt reviews(first: 100) { ...found } }
+      nodes { number fullDatabaseId updatedAt reviews(first: 50) { ...found } }
       pageInfo { hasNextPage endCursor }
     }
   }
@@ -105,7 +105,7 @@ async def test_too_many_nodes_are_refused():
 
 
 async def test_a_query_that_takes_too_long_is_charged_and_succeeds_with_half_the_page():
-    async with simulated(sizes=SIZES) as client:
+    async with simulated(sizes=SIZES, manners=Manners(error_pause_s=0, graphql_nodes_in_time=5_000)) as client:
         owner, name = client.repo().split("/")
         got = await client.query(REVIEWS, owner=owner, name=name, pulls=100)
 

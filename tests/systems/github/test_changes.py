@@ -17,7 +17,7 @@ from tests.systems.github.deployment import (
     deployed,
 )
 from tests.waiting import look_again
-from tidegate.systems.github import CONVERSATIONS
+from tidegate.systems.github import CONVERSATIONS, kinds
 from tidegate_simulators.github import FaultKind, Sizes
 
 
@@ -141,6 +141,28 @@ async def test_a_renamed_repository_keeps_its_documents_under_the_new_name(tmp_p
         await assert_complete(it, login)
         assert {found.resource async for found in it.documents.iterate("issue")} == {f"repo:{login}/somewhere-else"}
         assert await it.documents.count("commit", with_gone=True) == SMALL.commits
+
+
+async def test_a_repository_that_is_renamed_while_it_is_read_is_complete_in_this_run_and_the_next(
+    tmp_path: Path, embedded_url: str
+):
+    """Lists are requested by number. What this run wrote under the former name is under the new one after the next."""
+    include = CONVERSATIONS | {kinds.REPO_BRANCHES, kinds.REPO_BRANCH_COMMITS}
+    async with deployed(tmp_path, embedded_url, sizes=LARGE, include=include) as it:
+        (login,), name = it.sim.world.logins(), first_repository(it)
+        it.sim.faults.inject(FaultKind.BAD_GATEWAY, contains="after=", times=1)
+        collecting = asyncio.create_task(it.collect(login))
+        while it.sim.report().by_status.get("502", 0) < 1:  # the second page of issues
+            await look_again()
+        it.sim.mutate.rename(name, "somewhere-else")
+        (run,) = await collecting
+        assert (run.failed_jobs, run.skipped_items) == (0, 0)
+        await it.collect(login)
+
+        await assert_complete(it, login)
+        for kind in ("issue", "commit", "branch_commit", "review"):
+            resources = {found.resource async for found in it.documents.iterate(kind)}
+            assert resources == {f"repo:{login}/somewhere-else"}, kind
 
 
 async def test_repositories_on_many_pages_come_and_go(tmp_path: Path, embedded_url: str):

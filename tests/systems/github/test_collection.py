@@ -7,7 +7,7 @@ import pytest
 
 from tests.systems.github.deployment import CALM, LARGE, assert_complete, assert_talk_is_complete, deployed
 from tidegate.engine.reports.progress import unavailable_of
-from tidegate.systems.github import CONVERSATIONS
+from tidegate.systems.github import CONVERSATIONS, kinds
 from tidegate_simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 
 
@@ -38,6 +38,24 @@ async def test_a_second_run_of_an_unchanged_account_costs_nothing(tmp_path: Path
         await it.collect(login)
 
         assert it.spent(before) == {"core": 0, "graphql": 0}
+        await assert_complete(it, login)
+        await assert_talk_is_complete(it, login)
+
+
+@pytest.mark.full
+async def test_the_repository_of_the_comparison_costs_at_most_105_calls_and_then_none(
+    tmp_path: Path, embedded_url: str
+):
+    """1,000 issues, 500 pull requests, 3,000 commits, and their comments and reviews; 100 is the least."""
+    sizes = Sizes(issues=1_000, pulls=500, commits=3_000, issue_comments=3_000, review_comments=1_500, reviews=1_000)
+    include = CONVERSATIONS - {kinds.USER_EVENTS}
+    async with deployed(tmp_path, embedded_url, sizes=sizes, events=0, include=include) as it:
+        (login,) = it.sim.world.logins()
+        await it.collect(login)
+        first = it.sim.report()
+        assert sum(first.spent.values()) - 2 <= 105, "without the profile and the list of repositories"
+        await it.collect(login)
+        assert it.spent(first) == {"core": 0, "graphql": 0}
         await assert_complete(it, login)
         await assert_talk_is_complete(it, login)
 

@@ -188,4 +188,4 @@ def test_a_query_is_halved_until_it_asks_for_one():
         (spec,) = reading.follow_ups
         sizes.append(spec.params["first"])
         asked = task(kinds.REPO_REVIEWS, **spec.params)
-    assert (sizes, reading.verdict) == ([25, 12, 6, 3, 1], Verdict.RETRY)
+    assert (sizes, reading.verdict) == ([50, 25, 12, 6, 3, 1], Verdict.RETRY)

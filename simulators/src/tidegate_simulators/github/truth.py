@@ -17,8 +17,8 @@ KINDS = (
     "profile", "repositories", "events", "issues", "pulls", "commits", "issue_comments", "review_comments", "reviews",
 )  # fmt: skip
 ESSENTIAL = ("profile", "repositories", "events", "issues", "pulls", "commits")
-PULLS_PER_QUERY = 50
-"""How many pull requests a GraphQL query can ask for together with up to 100 reviews of each, and still be in time."""
+PULLS_PER_QUERY, REVIEWS_PER_PULL = 100, 50
+"""How many pull requests, and reviews of each, a GraphQL query can ask for and still be in time."""
 _PER_PAGE = 100
 
 
@@ -83,9 +83,9 @@ def perfect_calls(
     Every included list of every listed repository is read once, a hundred items a page, and no page is asked for that
     no link named. A list costs one call even if it turns out empty (or 409), since nothing else would tell. A withheld
     repository (404, 403, 451) costs one call: the first refused list tells that the others are refused too. The issues
-    of a repository that says `has_issues: false` cost nothing. Reviews cost one GraphQL query for each 50 pull
-    requests, and one more for each further 100 reviews of one of them. An unchanged account costs nothing the next
-    time.
+    of a repository that says `has_issues: false` cost nothing. Reviews cost one GraphQL query for each 100 pull
+    requests with 50 reviews each, and one more for each further 100 reviews of one of them. An unchanged account costs
+    nothing the next time.
     """
     include = tuple(include)
     for kind in include:
@@ -145,7 +145,7 @@ def _review_queries(found: Repository) -> int:
     per_pull = dict.fromkeys(pulls, 0)
     for ordinal in found.reviews.ordinals():
         per_pull[found.reviews.parents[ordinal]] += 1
-    further = sum(_pages(count) - 1 for count in per_pull.values())
+    further = sum(-(-max(0, count - REVIEWS_PER_PULL) // _PER_PAGE) for count in per_pull.values())
     return max(1, -(-len(pulls) // PULLS_PER_QUERY)) + further
 
 

@@ -1,4 +1,4 @@
-"""Reviews of pull requests, by GraphQL: fifty pull requests with up to a hundred reviews each cost one point.
+"""Reviews of pull requests, by GraphQL: a hundred pull requests with up to fifty reviews each cost one point.
 
 They are asked for after the list of pull requests was read, whose ETag and newest change say of which state they are:
 a review changes its pull request. All are read in the order of creation, which nothing moves; what is new is read from
@@ -20,11 +20,12 @@ from tidegate.systems.github.requests import Call
 from tidegate.systems.github.review_answers import PageInfo, Pull, Review, parse
 from tidegate.systems.github.states import OfRepository
 
-PULLS_AT_ONCE = 50
+PULLS_AT_ONCE, REVIEWS_OF_EACH, REVIEWS_AT_ONCE = 100, 50, 100
+"""A page of pull requests, the reviews that come along with each, and a page of further reviews of one of them."""
 _REVIEWS = """
 fragment found on PullRequest {
   id number updatedAt
-  reviews(first: 100, after: $reviews_after) {
+  reviews(first: $reviews, after: $reviews_after) {
     nodes {
       id fullDatabaseId state body submittedAt updatedAt url authorAssociation
       commit { oid }
@@ -36,7 +37,7 @@ fragment found on PullRequest {
 """
 _OF_REPOSITORY = """
 query(
-  $id: ID!, $first: Int!, $after: String, $reviews_after: String,
+  $id: ID!, $first: Int!, $after: String, $reviews: Int!, $reviews_after: String,
   $field: IssueOrderField!, $direction: OrderDirection!
 ) {
   node(id: $id) {
@@ -49,7 +50,7 @@ query(
   }
 }
 """
-_OF_PULL = "query($id: ID!, $reviews_after: String) { node(id: $id) { ...found } }"
+_OF_PULL = "query($id: ID!, $reviews: Int!, $reviews_after: String) { node(id: $id) { ...found } }"
 
 
 class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
@@ -112,12 +113,17 @@ def ask(task: Task) -> Call:
     state = _begun(task)
     if state.pending:
         pull, after = state.pending[0]
-        return Call(path="/graphql", query=_OF_PULL + _REVIEWS, variables={"id": pull, "reviews_after": after})
+        return Call(
+            path="/graphql",
+            query=_OF_PULL + _REVIEWS,
+            variables={"id": pull, "reviews": REVIEWS_AT_ONCE, "reviews_after": after},
+        )
     order = ("CREATED_AT", "ASC") if state.known is None else ("UPDATED_AT", "DESC")
     variables: dict[str, Any] = {
         "id": state.repository.node_id,
         "first": state.first,
         "after": state.after,
+        "reviews": REVIEWS_OF_EACH,
         "field": order[0],
         "direction": order[1],
     }
