@@ -5,7 +5,7 @@ from chaos.worker import LEADING
 
 from tests.faults.conftest import Open, assert_all_is_well
 from tests.waiting import random_moment
-from tidegate_simulators.github import Manners, Sizes
+from tidegate_simulators.github import LimitSettings, Manners, Sizes
 
 pytestmark = pytest.mark.crash
 
@@ -40,6 +40,26 @@ async def test_a_worker_that_dies_at_any_step_loses_doubles_and_miscounts_nothin
 
         await assert_all_is_well(it, run_ids)
         assert await it.stopped() == [0]
+
+
+async def test_a_small_quota_is_never_exceeded(site: Open):
+    """With the reserve that settings have by default, by two processes at once, one of which dies."""
+    slow = Manners(latency_ms=20, error_pause_s=0, hang_s=0, drip_s=0)
+    quota = LimitSettings(quota=60, window_s=5)
+    bounds = {"concurrency": 20, "per_minute": 100_000}
+    async with site(users=2, repositories=24, github_limits=quota, manners=slow, limits=bounds) as it:
+        run_ids = await it.begin(*it.logins)
+        victim = await it.start()
+        await it.working()
+        await it.github.until_arrived(70)
+        await random_moment(0.05)
+        victim.kill()
+        await it.working()
+        await it.until_over(run_ids)
+
+        await assert_all_is_well(it, run_ids)
+        used = [window.used for window in it.github.report().windows if window.bucket == "core"]
+        assert max(used) <= 59, "one call is kept"
 
 
 async def test_the_jobs_of_a_killed_worker_run_again_elsewhere(site: Open):
