@@ -131,9 +131,14 @@ def collection() -> Json:
         rate("Triggers by SQS, per second", "sqs_triggers_total", "outcome"),
         rate("Tickets by SQS, per second", "sqs_tickets_total", "outcome"),
     ]
+    webhooks = [
+        rate("Deliveries of webhooks, per second", "github_webhook_deliveries_total", "event, result", stacked=True),
+        rate("Documents changed by webhooks, per second", "github_webhook_documents_total", "event", stacked=True),
+        spans("Time to apply a delivery", "github_webhook_apply_seconds", "deployment"),
+    ]
     rows = [Row("Runs and jobs", jobs), Row("Quotas", quotas), Row("Streams and delays", streams)]
-    note = "Runs and their jobs, the gate with its tokens, the streams, and the upstreams."
-    return dashboard("collection", note, [*rows, Row("Upstreams", upstreams)])
+    note = "Runs and their jobs, the gate with its tokens, the streams, the upstreams, and webhooks."
+    return dashboard("collection", note, [*rows, Row("Upstreams", upstreams), Row("Webhooks", webhooks)])
 
 
 def snapshots() -> Json:
