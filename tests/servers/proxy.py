@@ -38,7 +38,12 @@ class Proxy:
 
     async def refuse(self) -> None:
         """Cut all connections and take no new ones."""
-        if self._server:
+        if self._server and self._server.is_serving():
+            loop = asyncio.get_running_loop()
+            for listening in self._server.sockets:
+                loop.remove_reader(listening.fileno())
+            # A closed server leaves the sockets of connections that were accepted in this step open.
+            await asyncio.sleep(0)
             self._server.close()
         self.cut()
 
