@@ -47,7 +47,9 @@ async def test_what_was_refreshed_is_fresh_and_what_waits_is_counted(tmp_path: P
             "day": (86_400.0, None),
             "sustained": (None, 450),
         }
-        assert [rule.used for rule in told.rules if rule.name == "day"] == [3]
+        # A worker takes a permit again if it was held up for longer than the permit is valid.
+        [used] = [rule.used for rule in told.rules if rule.name == "day"]
+        assert 3 <= used <= 6
         assert (told.waiting, told.paused_until, told.dead, told.unknown) == ({"high": 0, "low": 0}, None, 0, [])
         assert told.rates is not None
         assert [(rate.priority, rate.limit) for rate in told.rates] == [("all", 500), ("high", 500), ("low", 350)]
