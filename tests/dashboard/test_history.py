@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.engine.api.test_run_feed import until
+from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Served, served
-from tests.http.test_events import until
-from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, until_still
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.dashboard import sampler as sampler_module

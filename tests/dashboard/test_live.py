@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 
+from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Event, Served, read_events, served
-from tests.http.test_runs import TIGHT, begin
 from tests.waiting import PATIENCE_S, look_again, observe_absence, patience, simulated_delay, stopwatch, until
 from tidegate.core.errors import DatabaseUnavailable, TooManyWaiting
 from tidegate.dashboard import hub as hub_module

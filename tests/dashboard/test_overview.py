@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Client, Served, served
-from tests.http.test_runs import TIGHT, begin
 from tidegate.dashboard.attention import DeploymentState, find_attention
 from tidegate.dashboard.dead_letters import DeadCount
 from tidegate.dashboard.processes import ProcessList

@@ -131,7 +131,7 @@ def test_the_addresses_that_are_named_exist():
     asked = {path for line in LINES for path in re.findall(r"http://127\.0\.0\.1:8321(/\S+)", line)}
     asked |= {path for book in RUNBOOKS for path in re.findall(r"`(?:GET|POST|DELETE) (/\S+)`", book.read_text())}
     served: set[str] = set()
-    for module in (ROOT / "src/tidegate/http").glob("*.py"):
+    for module in (ROOT / "src/tidegate").rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/v1/"):
                 served.add(re.sub(r"{[^}]*}", "[^/]+", node.value))

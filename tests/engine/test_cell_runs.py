@@ -16,6 +16,11 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import patience, until
 from tidegate.app.application import Application, open_application
 from tidegate.core.errors import NoCredential
+from tidegate.engine.api.dead_letters import DeadLetters
+from tidegate.engine.api.jobs import Jobs
+from tidegate.engine.api.run_details import RunViews
+from tidegate.engine.api.run_feed import RunFeed
+from tidegate.engine.api.runs import Runs
 from tidegate.engine.cells import CellService
 from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.commands.runs import cancel_run, retry_runs
@@ -28,11 +33,6 @@ from tidegate.engine.source import Subject
 from tidegate.engine.system import OpenCollection
 from tidegate.engine.tables import collection_runs
 from tidegate.http.channel import Seats
-from tidegate.http.dead_letters import DeadLetters
-from tidegate.http.feed import RunFeed
-from tidegate.http.jobs import Jobs
-from tidegate.http.runs import Runs
-from tidegate.http.views import RunViews
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox

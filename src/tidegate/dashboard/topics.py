@@ -11,9 +11,9 @@ from tidegate.dashboard.history import History, HistoryView
 from tidegate.dashboard.overview import OverviewReader
 from tidegate.dashboard.runtime_status import RuntimeStatusReader
 from tidegate.dashboard.sampler import GAP, Sampler
+from tidegate.engine.api.quotas import PoolFilter, Quotas
+from tidegate.engine.api.runs import RunFilter, run_page
 from tidegate.engine.collection import Collection
-from tidegate.http.quotas import PoolFilter, Quotas
-from tidegate.http.runs import RunFilter, run_page
 from tidegate.system import OpenSystem, Topic
 from tidegate.systems.snapshots.service import Snapshots
 

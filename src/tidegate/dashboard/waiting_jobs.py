@@ -5,8 +5,8 @@ from datetime import datetime
 
 import msgspec
 
+from tidegate.engine.api.run_details import Wait, moment, waits_of
 from tidegate.engine.credentials import Credential
-from tidegate.http.views import Wait, moment, waits_of
 from tidegate.primitives.gate import PoolStatus
 
 RESTING = "resting"

@@ -90,15 +90,15 @@ class OpenCollection(OpenSystem):
 
     def api(self, http: HttpContext) -> Api:
         """Runs, jobs, schedules, credentials, quotas, reports and dead letters."""
-        from tidegate.http.credentials import Credentials
-        from tidegate.http.dead_letters import DeadLetters
-        from tidegate.http.feed import RunFeed
-        from tidegate.http.jobs import Jobs
-        from tidegate.http.quotas import Quotas
-        from tidegate.http.reports import Reports
-        from tidegate.http.runs import Runs
-        from tidegate.http.schedules import SchedulesDesk
-        from tidegate.http.views import RunViews
+        from tidegate.engine.api.credentials import Credentials
+        from tidegate.engine.api.dead_letters import DeadLetters
+        from tidegate.engine.api.jobs import Jobs
+        from tidegate.engine.api.quotas import Quotas
+        from tidegate.engine.api.reports import Reports
+        from tidegate.engine.api.run_details import RunViews
+        from tidegate.engine.api.run_feed import RunFeed
+        from tidegate.engine.api.runs import Runs
+        from tidegate.engine.api.schedules import SchedulesDesk
 
         collection = self.collection
         views = RunViews(collection)

@@ -11,12 +11,12 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import NotFound
+from tidegate.engine.api.run_details import Limit
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules.store import Schedule
 from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
-from tidegate.http.views import Limit
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.opening import OpenCrawl
 from tidegate.systems.crawl.source import CrawlSource

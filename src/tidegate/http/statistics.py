@@ -7,8 +7,8 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import NotFound
+from tidegate.engine.api.subjects import Login, read_login
 from tidegate.http.dispatch import Given
-from tidegate.http.logins import Login, read_login
 from tidegate.http.routes import route
 from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
 

@@ -17,7 +17,7 @@ from tidegate.core.errors import Unavailable
 from tidegate.engine.commands.spans import parse_since, parse_span
 
 if TYPE_CHECKING:
-    from tidegate.http.waiting import WaitingReport
+    from tidegate.engine.api.waiting_pools import WaitingReport
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database
 
@@ -161,7 +161,7 @@ async def _ask_all(settings: Settings) -> dict[str, Any]:
 async def _waiting(database: Database, settings: Settings, limit: int) -> WaitingReport:
     """With the gate's reasons, where anything waits and its server answers."""
     from tidegate.connections import build_context, open_valkey
-    from tidegate.http.waiting import waiting_report
+    from tidegate.engine.api.waiting_pools import waiting_report
 
     found = await waiting_report(database, None, limit)
     if not found.pools:

@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, number, span
+from tidegate.engine.api.run_details import Wait
+from tidegate.engine.api.waiting_pools import WaitingPool, WaitingReport
 from tidegate.engine.reports.kinds import FailingReport, LookedAt, RetriesReport, TimesReport
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport
 from tidegate.engine.source_plugin import kind_names
-from tidegate.http.views import Wait
-from tidegate.http.waiting import WaitingPool, WaitingReport
 
 TITLES = {
     "runs": "Runs by state",

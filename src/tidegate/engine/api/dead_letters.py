@@ -16,11 +16,11 @@ from msgspec import Meta
 
 from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
+from tidegate.engine.api.run_details import Limit
 from tidegate.engine.collection import Collection
 from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
-from tidegate.http.views import Limit
 from tidegate.primitives.stream.message import DeadLetter as DeadMessage
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.storage.sql.outbox import StoredEvent

@@ -7,6 +7,7 @@ from typing import Annotated
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
+from tidegate.engine.api.waiting_pools import WaitingReport, waiting_report
 from tidegate.engine.collection import Collection
 from tidegate.engine.reports.kinds import (
     FailingReport,
@@ -19,7 +20,6 @@ from tidegate.engine.reports.kinds import (
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport, jobs_by_state, runs_by_state, slow_jobs
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
-from tidegate.http.waiting import WaitingReport, waiting_report
 
 TAG = "reports"
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.engine.credentials.office import app_key
 from tests.http.serving import Reply, Served, served
 from tests.http.test_problems import log_lines
-from tidegate.http.credentials import App, NewCredential
+from tidegate.engine.api.credentials import App, NewCredential
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,11 +15,11 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.api.run_details import RunDetail
 from tidegate.engine.change_feed import ChangeFeed, Watch
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.http.channel import Channel, Listener, Seats, Snapshot
 from tidegate.http.events import ENDED
-from tidegate.http.views import RunDetail
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
 

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Client, Served, read_events, served
-from tests.http.test_runs import TIGHT, begin
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
+from tidegate.engine.api.run_details import RunDetail, RunViews
+from tidegate.engine.api.run_feed import RunFeed
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.lifecycle import RunState
 from tidegate.http.channel import Seats
 from tidegate.http.events import EventStream
-from tidegate.http.feed import RunFeed
 from tidegate.http.settings import HttpSettings
-from tidegate.http.views import RunDetail, RunViews
 from tidegate.storage.valkey import Valkey
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

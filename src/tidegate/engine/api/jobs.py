@@ -11,6 +11,8 @@ from msgspec import Meta
 
 from tidegate.core.errors import NotFound
 from tidegate.engine import executions, job_store, runs
+from tidegate.engine.api.run_details import Id, Limit
+from tidegate.engine.api.runs import Retried
 from tidegate.engine.collection import Collection
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import JobState
@@ -18,8 +20,6 @@ from tidegate.engine.reports.progress import JobDetail, JobView, job_of, jobs_of
 from tidegate.http.dispatch import Given
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
-from tidegate.http.runs import Retried
-from tidegate.http.views import Id, Limit
 from tidegate.storage.sql import Transaction
 
 TAG = "jobs"

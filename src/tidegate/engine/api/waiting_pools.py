@@ -8,10 +8,10 @@ import msgspec
 
 from tidegate.core.errors import TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.engine.api.run_details import Wait, waits_of
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports.states import PoolQueue, queues
-from tidegate.http.views import Wait, waits_of
 from tidegate.primitives.gate import PoolStatus
 from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database, Transaction

@@ -9,10 +9,10 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
+from tidegate.engine.api.subjects import Login, read_login
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck
 from tidegate.http.dispatch import Given
-from tidegate.http.logins import Login, read_login
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import given, one_of, route
 

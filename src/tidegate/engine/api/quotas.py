@@ -9,11 +9,11 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
+from tidegate.engine.api.run_details import Limit, moment
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
-from tidegate.http.views import Limit, moment
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 
 TAG = "credentials"

@@ -10,9 +10,9 @@ from tests.http.unattended import unattended
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import Embedded, empty_valkey
 from tidegate.connections import build_context
+from tidegate.engine.api.waiting_pools import waiting_report
 from tidegate.engine.reports.kinds import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports.states import jobs_by_state, runs_by_state, slow_jobs
-from tidegate.http.waiting import waiting_report
 from tidegate.primitives.gate import Job
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database

@@ -10,14 +10,14 @@ from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
+from tidegate.engine.api.run_details import Id, Limit
+from tidegate.engine.api.subjects import Selected, SubjectText, read_subject
 from tidegate.engine.collection import Collection
 from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules.store import Schedule
 from tidegate.http.dispatch import Given
-from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType, Trouble
 from tidegate.http.routes import route
-from tidegate.http.views import Id, Limit
 
 TAG = "schedules"
 _KEY = "^[ -z~]+$"

@@ -11,6 +11,9 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.engine.api.run_details import Id, Limit, RunDetail, RunViews
+from tidegate.engine.api.run_feed import RunFeed
+from tidegate.engine.api.subjects import Selected, SubjectText, read_subject
 from tidegate.engine.collection import Collection
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
@@ -22,11 +25,8 @@ from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.dispatch import Given
 from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
-from tidegate.http.feed import RunFeed
-from tidegate.http.logins import Selected, SubjectText, read_subject
 from tidegate.http.problems import ProblemType, Trouble, to_trouble
 from tidegate.http.routes import Also, one_of, route
-from tidegate.http.views import Id, Limit, RunDetail, RunViews
 from tidegate.storage.sql import Database, Transaction
 
 TAG = "runs"

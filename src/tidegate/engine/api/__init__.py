@@ -1,0 +1,1 @@
+"""HTTP routes of runs, jobs, schedules, credentials, quotas, reports and dead letters."""
