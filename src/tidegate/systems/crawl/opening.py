@@ -35,9 +35,9 @@ class OpenCrawl(OpenSource):
     def api(self, http: HttpContext) -> Api:
         """Crawls, products, hosts and identities."""
         del http
-        from tidegate.http.crawl_identities import IdentityDesk
-        from tidegate.http.crawl_products import CrawlProductDesk
-        from tidegate.http.crawls import CrawlDesk
+        from tidegate.systems.crawl.api.crawls import CrawlDesk
+        from tidegate.systems.crawl.api.identities import IdentityDesk
+        from tidegate.systems.crawl.api.products import CrawlProductDesk
 
         routes = [
             self._overview,

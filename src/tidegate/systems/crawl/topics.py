@@ -11,11 +11,11 @@ from sqlalchemy import func, select
 from tidegate.engine.reports.overview import newest_active
 from tidegate.engine.reports.progress import kinds_of
 from tidegate.engine.runs import Run
-from tidegate.http.crawls import CrawledHost
 from tidegate.http.routes import route
 from tidegate.runtime.partial_reads import DATABASE, PartialReads, Unknown
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import hosts
+from tidegate.systems.crawl.api.crawls import CrawledHost
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.identities import Identity, listed
 from tidegate.systems.crawl.raw_states import RawState

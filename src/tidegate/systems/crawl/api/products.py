@@ -10,10 +10,10 @@ from msgspec import Meta
 
 from tidegate.core.errors import NotFound
 from tidegate.engine.api.run_details import Id
-from tidegate.http.crawls import TAG
-from tidegate.http.crawls import HostName as Host
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
+from tidegate.systems.crawl.api.crawls import TAG
+from tidegate.systems.crawl.api.crawls import HostName as Host
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.crawl.products import MOST_AT_ONCE, Product, Products
 from tidegate.systems.crawl.raws import Raw, Raws, RawState

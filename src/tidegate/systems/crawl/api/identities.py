@@ -7,9 +7,9 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.http.crawls import TAG
 from tidegate.http.dispatch import Given
 from tidegate.http.routes import route
+from tidegate.systems.crawl.api.crawls import TAG
 from tidegate.systems.crawl.identities import Identity, IdentityBook
 
 IdentityName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9_.-]+$")]

@@ -1,0 +1,1 @@
+"""HTTP routes of crawls: `/v1/crawl`."""
