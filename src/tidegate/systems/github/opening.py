@@ -22,7 +22,7 @@ class OpenGithub(OpenSource):
     def api(self, http: HttpContext) -> Api:
         """The HTTP routes that show statistics of users."""
         del http
-        from tidegate.http.statistics import StatisticsDesk
+        from tidegate.systems.github.api.statistics import StatisticsDesk
 
         return Api(routes=StatisticsDesk(self.statistics).routes())
 
