@@ -24,12 +24,10 @@ def create_index(table: str, columns: Sequence[str], *, only_with: str | None = 
 
     It has only the rows in which the column `only_with` is set; on MySQL and MariaDB, which cannot do that, all rows.
     """
-    name, options = _index_name(table, columns), dict[str, Any]()
-    if only_with is not None:
-        condition = text(f"{only_with} IS NOT NULL")
-        options = {"sqlite_where": condition, "postgresql_where": condition}
+    name = _index_name(table, columns)
+    condition = None if only_with is None else text(f"{only_with} IS NOT NULL")
     if name not in _indexes(table):
-        op.create_index(name, table, list(columns), **options)
+        op.create_index(name, table, list(columns), sqlite_where=condition, postgresql_where=condition)
 
 
 def drop_index(table: str, columns: Sequence[str]) -> None:
