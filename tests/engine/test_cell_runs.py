@@ -16,11 +16,11 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import patience, until
 from tidegate.app.application import Application, open_application
 from tidegate.core.errors import NoCredential
-from tidegate.engine.api.dead_letters import DeadLetters
-from tidegate.engine.api.jobs import Jobs
-from tidegate.engine.api.run_details import RunViews
+from tidegate.engine.api.dead_letters import DeadLetterRoutes
+from tidegate.engine.api.jobs import JobRoutes
+from tidegate.engine.api.run_details import RunDetailReader
 from tidegate.engine.api.run_feed import RunFeed
-from tidegate.engine.api.runs import Runs
+from tidegate.engine.api.runs import RunRoutes
 from tidegate.engine.cells import CellService
 from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.commands.runs import cancel_run, retry_runs
@@ -96,9 +96,9 @@ async def open_http(settings: Settings) -> AsyncGenerator[Collection]:
         yield opened.collection
 
 
-def runs_desk(collection: Collection) -> Runs:
-    views = RunViews(collection)
-    return Runs(collection, views, RunFeed(views.detail, collection.bulletin, Seats(1)))
+def run_routes(collection: Collection) -> RunRoutes:
+    details = RunDetailReader(collection)
+    return RunRoutes(collection, details, RunFeed(details.detail, collection.bulletin, Seats(1)))
 
 
 async def retry_by_command(settings: Settings, run_id: int, _job_id: int) -> None:
@@ -113,12 +113,12 @@ async def retry_job_by_command(settings: Settings, run_id: int, job_id: int) -> 
 
 async def retry_by_http(settings: Settings, run_id: int, _job_id: int) -> None:
     async with open_http(settings) as collection:
-        assert (await runs_desk(collection).retry_run(run_id)).jobs == 1
+        assert (await run_routes(collection).retry_run(run_id)).jobs == 1
 
 
 async def retry_job_by_http(settings: Settings, run_id: int, job_id: int) -> None:
     async with open_http(settings) as collection:
-        assert (await Jobs(collection).retry_job(job_id)).run_id == run_id
+        assert (await JobRoutes(collection).retry_job(job_id)).run_id == run_id
 
 
 @pytest.mark.parametrize("retry", [retry_by_command, retry_job_by_command, retry_by_http, retry_job_by_http])
@@ -144,7 +144,7 @@ async def cancel_by_command(settings: Settings, run_id: int) -> None:
 
 async def cancel_by_http(settings: Settings, run_id: int) -> None:
     async with open_http(settings) as collection:
-        assert (await runs_desk(collection).cancel_run(run_id)).status is RunState.CANCELED
+        assert (await run_routes(collection).cancel_run(run_id)).status is RunState.CANCELED
 
 
 @pytest.mark.parametrize("cancel", [cancel_by_command, cancel_by_http])
@@ -190,7 +190,7 @@ async def test_a_dead_letter_that_another_process_replays_wakes_the_leader_of_th
         async with working(shop.collection):
             await shop.until_over(await shop.begin())  # the relay of the cell works, and has nothing to do
             assert opened is not None
-            await DeadLetters(opened.collection).replay_dead_letter(f"outbox-{letter}")
+            await DeadLetterRoutes(opened.collection).replay_dead_letter(f"outbox-{letter}")
             await shop.until_over(run_id)
             assert (await shop.collection.show(run_id)).status is RunState.COMPLETED
         other.stop()
@@ -225,7 +225,7 @@ async def test_a_run_whose_last_credential_is_gone_fails_with_the_advice_for_its
         assert (failed.status, failed.calls) == (RunState.FAILED, 0)
         assert advice in (failed.last_error or "")
 
-        assert (await runs_desk(opened.collection).retry_run(run_id)).jobs == 1
+        assert (await run_routes(opened.collection).retry_run(run_id)).jobs == 1
         again = await collection.show(run_id)
         assert (again.status, again.last_error) == (RunState.FAILED, failed.last_error)
         assert await collection.cells[BOOKSHOP].parts.gate.lengths() == (0, 0)

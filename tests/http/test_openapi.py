@@ -87,7 +87,7 @@ async def test_fields_are_described_by_what_stands_under_them_in_the_code(docume
     schemas = document["components"]["schemas"]
 
     assert schemas["NewRuns"]["properties"]["full"]["description"].startswith("Read everything again")
-    assert schemas["RunDetail"]["properties"]["waits"]["description"].startswith("Empty where nothing keeps it")
+    assert schemas["RunDetail"]["properties"]["waits"]["description"].startswith("Empty if the run can continue")
     assert schemas["RunDetail"]["properties"]["calls"]["description"], "also what is inherited"
     [before] = [each for each in operations(document)["GET /v1/runs"]["parameters"] if each["name"] == "before"]
     assert before["description"] == "Only runs older than this one."

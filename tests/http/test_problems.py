@@ -49,8 +49,8 @@ def log_lines() -> Generator[list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("body", "field", "detail"),
     [
-        ({}, "login", "give either login or logins"),
-        ({"login": "octocat", "logins": ["octocat"]}, "login", "give either login or logins"),
+        ({}, "login", "exactly one of login and logins is required"),
+        ({"login": "octocat", "logins": ["octocat"]}, "login", "exactly one of login and logins is required"),
         ({"login": "octocat", "lgin": 1}, "lgin", "lgin: there is no such field"),
         ({"login": 7}, "login", "Expected `str | null`, got `int`"),
         ({"login": "octo cat"}, "login", "must be a login"),

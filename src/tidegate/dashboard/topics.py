@@ -11,7 +11,7 @@ from tidegate.dashboard.history import History, HistoryView
 from tidegate.dashboard.overview import OverviewReader
 from tidegate.dashboard.runtime_status import RuntimeStatusReader
 from tidegate.dashboard.sampler import GAP, Sampler
-from tidegate.engine.api.quotas import PoolFilter, Quotas
+from tidegate.engine.api.quotas import PoolFilter, QuotaRoutes
 from tidegate.engine.api.runs import RunFilter, run_page
 from tidegate.engine.collection import Collection
 from tidegate.system import OpenSystem, Topic
@@ -46,7 +46,7 @@ class Readers:
         self.machinery = RuntimeStatusReader(collection, snapshots)
         self.history = History()
         self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)
-        self._quotas = Quotas(collection)
+        self._quotas = QuotaRoutes(collection)
 
     def now(self) -> datetime:
         """By the clock of the database."""

@@ -90,27 +90,27 @@ class OpenCollection(OpenSystem):
 
     def api(self, http: HttpContext) -> Api:
         """Runs, jobs, schedules, credentials, quotas, reports and dead letters."""
-        from tidegate.engine.api.credentials import Credentials
-        from tidegate.engine.api.dead_letters import DeadLetters
-        from tidegate.engine.api.jobs import Jobs
-        from tidegate.engine.api.quotas import Quotas
-        from tidegate.engine.api.reports import Reports
-        from tidegate.engine.api.run_details import RunViews
+        from tidegate.engine.api.credentials import CredentialRoutes
+        from tidegate.engine.api.dead_letters import DeadLetterRoutes
+        from tidegate.engine.api.jobs import JobRoutes
+        from tidegate.engine.api.quotas import QuotaRoutes
+        from tidegate.engine.api.reports import ReportRoutes
+        from tidegate.engine.api.run_details import RunDetailReader
         from tidegate.engine.api.run_feed import RunFeed
-        from tidegate.engine.api.runs import Runs
-        from tidegate.engine.api.schedules import SchedulesDesk
+        from tidegate.engine.api.runs import RunRoutes
+        from tidegate.engine.api.schedules import ScheduleRoutes
 
         collection = self.collection
-        views = RunViews(collection)
-        feed = RunFeed(views.detail, collection.bulletin, http.seats)
+        details = RunDetailReader(collection)
+        feed = RunFeed(details.detail, collection.bulletin, http.seats)
         routes = [
-            Runs(collection, views, feed),
-            Jobs(collection),
-            SchedulesDesk(collection),
-            Credentials(collection),
-            Quotas(collection),
-            Reports(collection),
-            DeadLetters(collection),
+            RunRoutes(collection, details, feed),
+            JobRoutes(collection),
+            ScheduleRoutes(collection),
+            CredentialRoutes(collection),
+            QuotaRoutes(collection),
+            ReportRoutes(collection),
+            DeadLetterRoutes(collection),
         ]
         return Api(routes=[route for each in routes for route in each.routes()], close=feed.close)
 

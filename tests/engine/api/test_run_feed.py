@@ -16,7 +16,7 @@ from tests.engine.api.test_runs import TIGHT, begin
 from tests.http.serving import Client, Served, read_events, served
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
-from tidegate.engine.api.run_details import RunDetail, RunViews
+from tidegate.engine.api.run_details import RunDetail, RunDetailReader
 from tidegate.engine.api.run_feed import RunFeed
 from tidegate.engine.change_feed import ChangeFeed
 from tidegate.engine.lifecycle import RunState
@@ -195,8 +195,8 @@ class Reading:
 @pytest_asyncio.fixture(loop_scope="module")
 async def reading(deployment: Served) -> Reading:
     ended = await deployment.collect(deployment.logins[6], include=["USER_BASIC"])
-    views = RunViews(deployment.collection)
-    reading = Reading(await views.detail(ended["id"]))
+    details = RunDetailReader(deployment.collection)
+    reading = Reading(await details.detail(ended["id"]))
     reading.move(status=RunState.RUNNING, succeeded_jobs=0)
     return reading
 

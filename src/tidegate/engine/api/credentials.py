@@ -1,4 +1,4 @@
-"""`/v1/credentials`: whose tokens may be used. A secret goes in, and never comes out."""
+"""`/v1/credentials`: add, list, test and delete credentials. Responses never contain a secret."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
@@ -24,19 +24,19 @@ AppNumber = Annotated[int, Meta(ge=1, le=10**15)]
 
 
 class App(Given, frozen=True, kw_only=True):
-    """An installation of a GitHub App: tokens are issued to it when they are needed."""
+    """An installation of a GitHub App. Its tokens are issued on demand."""
 
     app_id: AppNumber
     installation_id: AppNumber
     private_key: Annotated[str, Meta(extra_json_schema={"format": "rsa-private-key"})]
-    """The app's RSA key in PEM. It is encrypted, and not shown to anybody."""
+    """The app's RSA key in PEM. It is stored encrypted and never returned."""
 
     def __repr__(self) -> str:
         return f"App(app_id={self.app_id}, installation_id={self.installation_id})"
 
 
 class NewCredential(Given, frozen=True, kw_only=True):
-    """A token or an app. Give either `token` or `app`."""
+    """A credential to add. Exactly one of `token` and `app` is required."""
 
     NARROWER: ClassVar = one_of("token", "app") | {
         "if": {"anyOf": [given("app"), {"required": ["check"], "properties": {"check": {"const": False}}}]},
@@ -44,29 +44,29 @@ class NewCredential(Given, frozen=True, kw_only=True):
     }
 
     token: Annotated[str, Meta(extra_json_schema={"format": "github-token"})] | None = None
-    """It is encrypted, and not shown to anybody."""
+    """The token. It is stored encrypted and never returned."""
     app: App | None = None
     owner: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_PLAIN)] | None = None
-    """Who answers for it; the account's login where it is left out. An app needs one."""
+    """The person or team responsible for the credential. Default: the account's login. Required for an app."""
     user: Login | None = None
-    """The only user whose runs it serves; it serves everybody where this is left out."""
+    """Restricts the credential to the runs of this user. Default: it serves the runs of all users."""
     name: Name | None = None
-    """What to call it; where there is one of this name for the same account, its secret is replaced."""
+    """Name of the credential. If the account already has a credential of this name, its secret is replaced."""
     check: bool = True
-    """Whether GitHub is asked at once. It must be, unless an owner is named."""
+    """Whether to verify the secret with GitHub before it is stored. Can be disabled only if `owner` is given."""
 
     def __repr__(self) -> str:
         return f"NewCredential(owner={self.owner!r}, name={self.name!r})"
 
 
 class CredentialList(msgspec.Struct, frozen=True, kw_only=True):
-    """All credentials, the oldest first."""
+    """All credentials, oldest first."""
 
     credentials: list[Credential]
 
 
-class Credentials:
-    """The handlers."""
+class CredentialRoutes:
+    """Handlers of `/v1/credentials`."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
@@ -76,7 +76,7 @@ class Credentials:
         return self._collection.book()
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with credentials."""
+        """The routes of credentials."""
         return [
             route("GET", "/v1/credentials", self.list_credentials, TAG),
             route(
@@ -88,7 +88,7 @@ class Credentials:
                 headers={"Location": "The address of the credential."},
                 problems=(ProblemType.CONFLICT, ProblemType.SECRET_REFUSED),
             ),
-            # Before the others, since a name may contain a slash.
+            # Before the others, because a name may contain a slash.
             route(
                 "POST", "/v1/credentials/{name:path}/test", self.test_credential, TAG, problems=(ProblemType.CONFLICT,)
             ),
@@ -97,31 +97,31 @@ class Credentials:
         ]
 
     async def list_credentials(self) -> CredentialList:
-        """List credentials: owner, account, whom they serve, whether they are valid. Never a secret."""
+        """List credentials with owner, account, served users and validity. Secrets are not included."""
         return CredentialList(credentials=list(await self._book.list()))
 
     async def add_credential(self, body: NewCredential) -> Response[Credential]:
-        """Store a token, or the key of a GitHub App; it is encrypted, and serves from now on.
+        """Store a token or the key of a GitHub App. It is encrypted and used from now on.
 
-        GitHub is asked whose it is. Sending the same again replaces the secret, and changes nothing else.
+        GitHub is asked which account it belongs to. Repeating the request replaces the secret and changes nothing else.
         """
         if (body.token is None) == (body.app is None):
-            raise Trouble(ProblemType.INVALID, "give either token or app", field="token")
+            raise Trouble(ProblemType.INVALID, "exactly one of token and app is required", field="token")
         added = await (self._add_token(body.token, body) if body.token is not None else self._add_app(body))
         return Response(added, headers={"Location": f"/v1/credentials/{quote(added.name, safe='')}"})
 
     async def show_credential(self, name: Name) -> Credential:
-        """Show one credential. Never a secret."""
+        """Show one credential. The secret is not included."""
         return await self._book.get(name)
 
     async def remove_credential(self, name: Name) -> Credential:
-        """Delete a credential: nobody uses it from now on. Calls under way end as they will."""
+        """Delete a credential. New requests no longer use it; requests in progress are not interrupted."""
         return await self._book.remove(name)
 
     async def test_credential(self, name: Name) -> CredentialCheck:
-        """Ask GitHub whether a credential is good and what is left of it; the answer is noted.
+        """Check a credential with GitHub, report the remaining quota and store the result.
 
-        409 where it was stored unasked, and turns out to be of an account that serves others already.
+        409 if the credential was stored without a check and its account already has credentials that serve other runs.
         """
         return await self._book.test(name)
 
@@ -133,7 +133,7 @@ class Credentials:
     async def _add_app(self, body: NewCredential) -> Credential:
         app, owner = body.app, body.owner
         if app is None or owner is None:
-            raise Trouble(ProblemType.INVALID, "owner: an app needs somebody who answers for it", field="owner")
+            raise Trouble(ProblemType.INVALID, "owner: required for an app", field="owner")
         return await self._book.add_installation(
             app.private_key,
             app_id=app.app_id,

@@ -1,7 +1,8 @@
-"""`/v1/dead-letters`: what failed for good, wherever it did, until somebody replays or removes it.
+"""`/v1/dead-letters`: events and messages that failed permanently; they are kept until they are replayed or removed.
 
-There are two kinds. An *event* could not be handled, and waits in SQL; a *message* of a stream was with too many
-workers, and waits on the server. Both are in one list. The id says where: `outbox-17`, `alarms-1700000000000-0`.
+There are two kinds. An *event* is an outbox row whose handler failed; it is stored in SQL. A *message* is a stream
+entry that exceeded its number of deliveries; it is stored in Valkey. One list contains both. The prefix of the id names
+the origin: `outbox-17`, `alarms-1700000000000-0`.
 """
 
 from collections.abc import Sequence
@@ -32,62 +33,62 @@ _EVENT_ID, _MESSAGE_ID = r"outbox-[1-9][0-9]{0,17}", r"([a-z][a-z0-9_]{0,39}[.])
 LetterId = Annotated[str, Meta(pattern=rf"^({_EVENT_ID}|{_MESSAGE_ID})$", max_length=80)]
 
 
-class LetterFilter(Given, frozen=True, kw_only=True):
-    """Which letters, and how many."""
+class DeadLetterFilter(Given, frozen=True, kw_only=True):
+    """Filter and page size of the list."""
 
     kind: Literal["event", "message"] | None = None
     after: LetterId | None = None
-    """Only letters behind this one."""
+    """Only dead letters after this id."""
     limit: Limit = 100
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that failed for good, and why."""
+    """An event or message that failed permanently, with the reason."""
 
     id: str
     kind: Literal["event", "message"]
     name: str
-    """Which kind of event, or which stream."""
+    """The kind of the event, or the name of the stream."""
     key: str
-    """Whom the event was about, or the message's own id."""
+    """The key of the event, such as a run id, or the id of the message."""
     attempts: int
     reason: str
     at: datetime
-    """When the event happened, or the message was buried."""
+    """When the event was recorded, or when the message became a dead letter."""
     contents: Any
-    """What it carries; secrets are hidden."""
+    """The payload. Secrets are redacted."""
 
 
-class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some letters: events first, then messages stream by stream, the oldest first."""
+class DeadLetterList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of dead letters: events first, then messages by stream; oldest first."""
 
     letters: list[DeadLetter]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """URL of the next page; null on the last page."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a letter."""
+    """The outcome for one dead letter."""
 
     id: str
     outcome: Literal["replayed", "removed"]
 
 
-class LetterKind(Given, frozen=True, kw_only=True):
-    """Which letters."""
+class ReplayRequest(Given, frozen=True, kw_only=True):
+    """The kind of dead letters to replay."""
 
     kind: Literal["event", "message"] | None = None
-    """Null: both."""
+    """Null selects both kinds."""
 
 
-class ReplayedLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """How many letters were given a fresh start."""
+class ReplayedDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of dead letters that were replayed."""
 
     replayed: int
 
 
-class DeadLetters:
-    """The handlers."""
+class DeadLetterRoutes:
+    """Handlers of `/v1/dead-letters`."""
 
     def __init__(self, collection: Collection) -> None:
         parts = collection.parts
@@ -95,7 +96,7 @@ class DeadLetters:
         self._streams = {stream.name: stream.dead_letters for stream in collection.streams}
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with dead letters."""
+        """The routes of dead letters."""
         return [
             route("GET", "/v1/dead-letters", self.list_dead_letters, TAG),
             route("POST", "/v1/dead-letters/replay", self.replay_dead_letters, TAG),
@@ -109,24 +110,24 @@ class DeadLetters:
             ),
         ]
 
-    async def list_dead_letters(self, query: LetterFilter) -> LetterPage:
-        """List what failed for good: events that no handler took, and messages that no worker could end."""
+    async def list_dead_letters(self, query: DeadLetterFilter) -> DeadLetterList:
+        """List dead letters: events whose handlers failed, and messages that no worker could process."""
         letters = await self._from(query.after, query.limit + 1, query.kind)
         shown, more = letters[: query.limit], letters[query.limit :]
-        return LetterPage(letters=shown, next=_next(query, shown[-1].id) if more else None)
+        return DeadLetterList(letters=shown, next=_next(query, shown[-1].id) if more else None)
 
-    async def replay_dead_letters(self, body: LetterKind = LetterKind()) -> ReplayedLetters:  # noqa: B008 - it is frozen
-        """Give all letters a fresh start, or all of one kind. Those that fail meanwhile are for the next time."""
+    async def replay_dead_letters(self, body: ReplayRequest = ReplayRequest()) -> ReplayedDeadLetters:  # noqa: B008 - it is frozen
+        """Replay all dead letters, or all of one kind. Those that are added during the request are not included."""
         replayed = 0
         if body.kind != "message":
             replayed += await self._database.transaction(_replay_all)
         if body.kind != "event":
             for stream in self._streams.values():
                 replayed += await stream.replay(await stream.ids())
-        return ReplayedLetters(replayed=replayed)
+        return ReplayedDeadLetters(replayed=replayed)
 
     async def replay_dead_letter(self, letter_id: LetterId) -> Settled:
-        """Give a letter a fresh start: the event is delivered again, the message goes back into its stream."""
+        """Replay one dead letter: an event is delivered again, a message is added to its stream again."""
         place, number = _parse(letter_id)
         if place == _OUTBOX:
             replayed = await self._database.transaction(partial(_replay, number=int(number)))
@@ -139,16 +140,16 @@ class DeadLetters:
         return Settled(id=letter_id, outcome="replayed")
 
     async def remove_dead_letter(self, letter_id: LetterId) -> Settled:
-        """Give a message up for good. An event is refused with 409: its run would stay unfinished for ever."""
+        """Discard a message. For an event the answer is 409, because its run would never be completed."""
         place, number = _parse(letter_id)
         if place == _OUTBOX and await self._database.read(partial(_exists, number=int(number))):
-            raise Trouble(ProblemType.CONFLICT, "an event can be replayed, and not removed")
+            raise Trouble(ProblemType.CONFLICT, "an event cannot be removed, only replayed")
         if place not in self._streams or not await self._streams[place].remove([number]):
             raise NotFound("dead letter", letter_id)
         return Settled(id=letter_id, outcome="removed")
 
     async def _from(self, after: str | None, limit: int, kind: str | None) -> list[DeadLetter]:
-        """The letters behind one of them, from one place after the other."""
+        """The dead letters after an id, from the outbox and then from each stream."""
         place, number = _parse(after) if after else ("", "")
         places = [_OUTBOX, *self._streams]
         found: list[DeadLetter] = []
@@ -166,7 +167,7 @@ class DeadLetters:
 
 
 def _parse(letter_id: str) -> tuple[str, str]:
-    """The place, and the number in it."""
+    """Split an id into its origin and the id within it."""
     place, _, number = letter_id.partition("-")
     return place, number
 
@@ -222,6 +223,6 @@ def _exists(tx: Transaction, *, number: int) -> bool:
     return bool(found) and found[0].id == number
 
 
-def _next(query: LetterFilter, after: str) -> str:
+def _next(query: DeadLetterFilter, after: str) -> str:
     kind = [("kind", query.kind)] if query.kind else []
     return f"/v1/dead-letters?{urlencode([*kind, ('after', after), ('limit', query.limit)])}"

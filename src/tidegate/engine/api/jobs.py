@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: single calls of a run, and who worked on them."""
+"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: the jobs of a run and their executions."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,38 +26,38 @@ TAG = "jobs"
 
 
 class JobFilter(Given, frozen=True, kw_only=True):
-    """Which jobs, and how many."""
+    """Filter and page size of the list."""
 
     state: tuple[JobState, ...] = ()
-    """May be given several times."""
+    """Can be repeated."""
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    """Only jobs behind this one."""
+    """Only jobs after this id."""
     limit: Limit = 100
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some jobs, the oldest first."""
+    """A page of jobs, oldest first."""
 
     jobs: list[JobView]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """URL of the next page; null on the last page."""
 
 
 class Executions(msgspec.Struct, frozen=True, kw_only=True):
-    """Who worked on a job, the first one first."""
+    """The executions of a job, oldest first."""
 
     executions: list[Execution]
-    """Empty where nobody began it, and where its source records none: jobs of crawls have them."""
+    """Empty if the job was not started, or if its source does not record executions. Crawls record them."""
 
 
-class Jobs:
-    """The handlers."""
+class JobRoutes:
+    """Handlers of jobs."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection, self._database = collection, collection.parts.database
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with jobs."""
+        """The routes of jobs."""
         return [
             route("GET", "/v1/runs/{run_id}/jobs", self.list_jobs, TAG),
             route("GET", "/v1/jobs/{job_id}", self.show_job, TAG),
@@ -72,22 +72,22 @@ class Jobs:
         ]
 
     async def list_jobs(self, run_id: Id, query: JobFilter) -> JobPage:
-        """List the jobs of a run, the oldest first: each is one call."""
+        """List the jobs of a run, oldest first. Each job is one upstream request."""
         read = partial(_page, run_id=run_id, states=query.state, after=query.after, limit=query.limit + 1)
         found = await self._database.read(read)
         jobs, more = found[: query.limit], found[query.limit :]
         return JobPage(jobs=jobs, next=_next(run_id, query, jobs[-1].id) if more else None)
 
     async def show_job(self, job_id: Id) -> JobDetail:
-        """Show one job: how it stands, what its last try came to, and who worked on it."""
+        """Show one job: its state, the result of its last attempt, and its executions."""
         return await self._database.read(job_of, job_id)
 
     async def list_executions(self, job_id: Id) -> Executions:
-        """List who worked on a job, and what came of it: a worker that died leaves one that is `lost`."""
+        """List the executions of a job with worker and outcome. The outcome is `lost` if the worker died."""
         return Executions(executions=await self._database.read(_executions, job_id))
 
     async def retry_job(self, job_id: Id) -> Retried:
-        """Try one failed job again. Its run goes on. A job that has not failed is refused with 409."""
+        """Retry one failed job; its run becomes active again. 409 if the job has not failed."""
         run_id = await self._collection.run_of(job_id)
         orchestrator = await self._collection.orchestrator_of(run_id)
         if not await orchestrator.retry_job(job_id):
@@ -96,7 +96,7 @@ class Jobs:
 
 
 def _page(tx: Transaction, run_id: int, **wanted: Any) -> list[JobView]:
-    runs.get(tx, run_id)  # no jobs and no run are two things
+    runs.get(tx, run_id)  # an unknown run is an error, a run without jobs is not
     return jobs_of(tx, run_id, **wanted)
 
 

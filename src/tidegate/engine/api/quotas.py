@@ -1,4 +1,4 @@
-"""`/v1/quotas`: what each credential may still do, and why calls wait."""
+"""`/v1/quotas`: the allowance of each credential, and why jobs wait."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,48 +20,48 @@ TAG = "credentials"
 
 
 class PoolFilter(Given, frozen=True, kw_only=True):
-    """Which pools, and how many."""
+    """Filter and page size of the list."""
 
     pool: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-    """Only this one."""
+    """Only this pool."""
     after: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-    """Only pools behind this one."""
+    """Only pools after this name."""
     limit: Limit = 50
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of call that the upstream counts apart."""
+    """Calls that the upstream counts together."""
 
     name: str
     limit: int | None
     remaining: int | None
-    """What the upstream last said; null where nobody has asked yet."""
+    """The remaining calls that the upstream reported last; null before the first call."""
     left: int | None
-    """The same, less what is under way or of unknown fate."""
+    """`remaining` minus the calls in flight and the calls with unknown outcome."""
     resets_at: datetime | None
     opens_at: datetime | None
-    """When the next call may be made, where that is not now."""
+    """When the next call can be made; null if a call can be made now."""
     reason: str | None
-    """Why none may be made now: blocked, retired, concurrency, minute, probing, exhausted."""
+    """Why no call can be made now: blocked, retired, concurrency, minute, probing or exhausted."""
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the upstream rations: an account, or an installation; all its credentials share it."""
+    """What the upstream limits: an account or an installation. All its credentials share the allowance."""
 
     name: str
     credentials: list[str]
-    """The names of the credentials that spend it; never a secret."""
+    """Names of the credentials that share the allowance."""
     in_flight: int
     concurrency: int
     is_retired: bool
-    """Whether the upstream refuses it."""
+    """Whether the upstream rejects its secrets."""
     blocked_until: datetime | None
-    """The upstream asked for a rest until then."""
+    """Until when the upstream asked for a pause."""
     buckets: list[Bucket]
 
 
 class PoolQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """Credentials that serve the same runs."""
+    """The allowances of the credentials that serve the same runs."""
 
     pool: str
     waiting: dict[str, int]
@@ -70,26 +70,26 @@ class PoolQuota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some pools, in the order of their names."""
+    """A page of pools, ordered by name."""
 
     pools: list[PoolQuota]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """URL of the next page; null on the last page."""
 
 
-class Quotas:
-    """The handler."""
+class QuotaRoutes:
+    """Handlers of `/v1/quotas`."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
         self._clock = collection.parts.database.clock
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What is told."""
+        """The routes of quotas."""
         return [route("GET", "/v1/quotas", self.list_quotas, TAG)]
 
     async def list_quotas(self, query: PoolFilter) -> QuotaPage:
-        """Tell what each credential may still do, and how many jobs wait for it. Never a secret."""
+        """List the allowance of each credential and the number of waiting jobs. Secrets are not included."""
         known = await self._collection.list_credentials()
         pools = sorted({*self._collection.pools, *(each.pool for each in known)})
         wanted = [pool for pool in pools if query.pool in (None, pool) and (query.after is None or pool > query.after)]

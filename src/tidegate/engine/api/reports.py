@@ -1,4 +1,4 @@
-"""`/v1/reports`: what operators ask, each question under its own address; `tidegate report` prints the same."""
+"""`/v1/reports`: reports for operators, one URL for each; `tidegate report` prints the same."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -28,44 +28,44 @@ Rows = Annotated[int, Meta(ge=1, le=500)]
 Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
 
 
-class Ended(Given, frozen=True, kw_only=True):
-    """How far back."""
+class RunReportQuery(Given, frozen=True, kw_only=True):
+    """Period of the report."""
 
     hours: Hours | None = None
-    """Of the runs that are over, only those that ended in the last hours, so many; all where it is left out."""
+    """Include ended runs only if they ended in the last `hours`. Default: all."""
 
 
-class Lately(Given, frozen=True, kw_only=True):
-    """How far back, and how many."""
+class KindReportQuery(Given, frozen=True, kw_only=True):
+    """Period and length of the report."""
 
     hours: Hours = 24
-    """Runs that are not over, and those that ended in the last hours, so many."""
+    """Include active runs, and runs that ended in the last `hours`."""
     limit: Rows = 20
-    """Kinds at most."""
+    """Maximum number of kinds."""
 
 
-class TooLong(Given, frozen=True, kw_only=True):
-    """How long is too long, and how many."""
+class SlowReportQuery(Given, frozen=True, kw_only=True):
+    """Threshold and length of the report."""
 
     longer_than: Seconds = 600
-    """Seconds."""
+    """Threshold in seconds."""
     limit: Rows = 20
 
 
-class Most(Given, frozen=True, kw_only=True):
-    """How many."""
+class WaitingReportQuery(Given, frozen=True, kw_only=True):
+    """Length of the report."""
 
     limit: Rows = 20
 
 
-class Reports:
-    """The handlers."""
+class ReportRoutes:
+    """Handlers of `/v1/reports`."""
 
     def __init__(self, collection: Collection) -> None:
         self._database, self._pools = collection.parts.database, collection
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be asked."""
+        """The routes of reports."""
         return [
             route("GET", "/v1/reports/runs", self.report_runs, TAG),
             route("GET", "/v1/reports/jobs", self.report_jobs, TAG),
@@ -76,33 +76,33 @@ class Reports:
             route("GET", "/v1/reports/retries", self.report_retries, TAG),
         ]
 
-    async def report_runs(self, query: Ended) -> RunsReport:
+    async def report_runs(self, query: RunReportQuery) -> RunsReport:
         """Count runs by state."""
         since = None if query.hours is None else self._ago(query.hours)
         return await self._database.read(runs_by_state, since)
 
     async def report_jobs(self) -> JobsReport:
-        """Count the jobs of runs that are not over, by source and state."""
+        """Count the jobs of active runs by source and state."""
         return await self._database.read(jobs_by_state)
 
-    async def report_failing(self, query: Lately) -> FailingReport:
-        """Tell which kinds of jobs fail most, and why the last one did."""
+    async def report_failing(self, query: KindReportQuery) -> FailingReport:
+        """List the kinds of jobs that fail most, with the last error of each."""
         return await self._database.read(failing_kinds, self._ago(query.hours), query.limit)
 
-    async def report_slow(self, query: TooLong) -> SlowReport:
-        """Tell which jobs have been running too long."""
+    async def report_slow(self, query: SlowReportQuery) -> SlowReport:
+        """List jobs that have been running for longer than a threshold."""
         return await self._database.read(slow_jobs, timedelta(seconds=query.longer_than), query.limit)
 
-    async def report_waiting(self, query: Most) -> WaitingReport:
-        """Tell how many jobs wait for a quota in each pool, why, and until when."""
+    async def report_waiting(self, query: WaitingReportQuery) -> WaitingReport:
+        """Count the jobs that wait for a quota in each pool, with the reasons and when they can continue."""
         return await waiting_report(self._database, self._pools, query.limit)
 
-    async def report_times(self, query: Lately) -> TimesReport:
-        """Tell how long jobs take by kind: half of them, 95 of 100, and the slowest."""
+    async def report_times(self, query: KindReportQuery) -> TimesReport:
+        """Report the processing time of jobs by kind: median, 95th percentile and maximum."""
         return await self._database.read(processing_times, self._ago(query.hours), query.limit)
 
-    async def report_retries(self, query: Lately) -> RetriesReport:
-        """Tell how often jobs are tried again by kind."""
+    async def report_retries(self, query: KindReportQuery) -> RetriesReport:
+        """Report the number of retries by kind of job."""
         return await self._database.read(retry_counts, self._ago(query.hours), query.limit)
 
     def _ago(self, hours: int) -> datetime:

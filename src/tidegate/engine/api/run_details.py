@@ -1,4 +1,4 @@
-"""What callers see of runs, and how it is put together: one read of SQL, and one look at the gate for the waits."""
+"""Details of a run for HTTP and the dashboard: one SQL read for its progress, and the gate's status for its waits."""
 
 import asyncio
 from collections import defaultdict
@@ -31,39 +31,39 @@ Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Why calls that a run wants made are not made now."""
+    """A reason why jobs of a run wait."""
 
     credential: str | None
-    """Whose allowance it is, by name; None where no credential serves the run."""
+    """Names of the credentials that share the allowance; null if no credential serves the run."""
     bucket: str
     reason: str
     """blocked, retired, concurrency, minute, probing, exhausted, or no_credential."""
     opens_at: datetime | None = None
-    """When the next call may be made; None where that is when a call under way ends, or nobody knows."""
+    """When the next call can be made; null if that is unknown or depends on a call in flight."""
 
 
 class RunDetail(Run, frozen=True, kw_only=True):
-    """A run with the progress of each kind of job, what failed, and what it waits for."""
+    """A run with the progress of each kind of job, its failed jobs, and what it waits for."""
 
     kinds: list[KindProgress]
     failures: list[Failure]
-    """The first hundred jobs that failed, and why."""
+    """The first 100 failed jobs with their errors."""
     unavailable: list[Failure]
-    """The first hundred jobs that asked for what GitHub shows to nobody, like a blocked repository, and why. They are
-    no failures: the run counts them as succeeded."""
+    """The first 100 jobs whose item is withheld by the upstream, such as a blocked repository, with the reason. They
+    are not failures: the run counts them as succeeded."""
     waits: list[Wait] | None
-    """Empty where nothing keeps it from going on; null where that could not be found out."""
+    """Empty if the run can continue; null if the gate could not be asked."""
 
 
-class RunViews:
-    """Looks at runs."""
+class RunDetailReader:
+    """Reads runs with their details."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection, self._database = collection, collection.parts.database
         self._outage = Outage("http.gate")
 
     async def detail(self, run_id: int) -> RunDetail:
-        """One run; raise `NotFound`."""
+        """Return the details of a run. Raises `NotFound` if there is none."""
         run, kinds, failures, unavailable = await self._database.read(_read, run_id)
         waits = await self._waits(run) if run.status in OPEN_RUNS else []
         return RunDetail(
@@ -85,7 +85,7 @@ class RunViews:
 
 
 def waits_of(pool: PoolStatus, known: Sequence[Credential], now: datetime) -> list[Wait]:
-    """Why the jobs that wait in a pool do; nothing where a call could be made at once."""
+    """Why the jobs of a pool wait. Empty for a bucket in which a call can be made now."""
     found: list[Wait] = []
     names: defaultdict[str, list[str]] = defaultdict(list)
     for credential in known:
@@ -100,7 +100,7 @@ def waits_of(pool: PoolStatus, known: Sequence[Credential], now: datetime) -> li
 
 
 def _wait(one: CredentialStatus, label: str, bucket: str, now: datetime) -> Wait | None:
-    """Why one credential makes no call; None where it could."""
+    """Why a credential cannot make a call now; None if it can."""
     if one.retired:
         return Wait(credential=label, bucket=bucket, reason="retired")
     found = next((each for each in one.buckets if each.name == bucket), None)
@@ -111,7 +111,10 @@ def _wait(one: CredentialStatus, label: str, bucket: str, now: datetime) -> Wait
 
 
 def moment(now: datetime, in_ms: float) -> datetime:
-    """When that is, to the second and not too early: by the millisecond it would be another at every look."""
+    """The time in `in_ms` milliseconds, rounded up to whole seconds.
+
+    Rounding keeps the value equal between reads, so that an unchanged run is not reported as changed.
+    """
     exact = now + timedelta(milliseconds=in_ms)
     whole = exact.replace(microsecond=0)
     return whole if exact == whole else whole + timedelta(seconds=1)

@@ -1,7 +1,7 @@
-"""The progress of runs for those who listen: each run is read once for all of them, when it moved, and not before.
+"""Live progress of runs (server-sent events). A run is read once for all its listeners, and only after it changed.
 
-A run that somebody listens to has one follower, which waits for news of it on the bulletin, reads it, and shows what it
-read to every listener. A listener that is slow is shown the latest when it is ready; what came between is left out.
+Each run with listeners has one follower task. It waits for an entry of the change feed, reads the run and passes the
+result to every listener. A slow listener receives the latest state and misses the states in between.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ from tidegate.runtime.waiting import end
 log = get_logger(__name__)
 
 _CALM_AFTER_S = 1.0
-"""A run that moves no more is looked at once again: what it waits for is known a moment after its last move."""
+"""A run is read once more when it has not changed for this long: the gate knows what it waits for only a moment after
+its last change."""
 _RETRIES = Backoff(first=timedelta(milliseconds=200), most=timedelta(seconds=10))
 
 
 class RunFeed:
-    """All the runs that somebody in this process listens to."""
+    """The runs that clients of this process follow."""
 
     def __init__(
         self,
         read: Callable[[int], Awaitable[RunDetail]],
-        bulletin: ChangeFeed,
+        change_feed: ChangeFeed,
         seats: Seats,
         *,
         gap: timedelta = timedelta(milliseconds=200),
         longest_silence: timedelta = timedelta(minutes=1),
     ) -> None:
-        """`gap`: a run is read no more often than this, however often it moves.
+        """`gap` is the minimum time between two reads of a run.
 
-        `longest_silence` is the second net: a run of which nothing was heard for so long is read all the same, since
-        news can be lost.
+        A run without a change for `longest_silence` is read anyway, because entries of the change feed can be lost.
         """
-        self._read, self._bulletin, self._longest_silence_s = read, bulletin, longest_silence.total_seconds()
+        self._read, self._change_feed, self._longest_silence_s = read, change_feed, longest_silence.total_seconds()
         self._seats, self._gap_ms = seats, gap.total_seconds() * 1000
         self._channels: dict[int, Channel] = {}
         self._closing = asyncio.Event()
@@ -55,7 +55,7 @@ class RunFeed:
 
     @asynccontextmanager
     async def listen(self, run_id: int) -> AsyncGenerator[Listener]:
-        """Be shown a run as it stands and as it moves; raise `TooManyWaiting` where too many are."""
+        """Follow a run: receive its current state and each change. Raises `TooManyWaiting` if there are too many."""
         with self._seats.taken():
             channel = self._channels.get(run_id)
             if channel is None:
@@ -70,7 +70,7 @@ class RunFeed:
                     await self._forget(run_id, channel)
 
     def close(self) -> None:
-        """Nothing more is shown: everybody who listens is sent home."""
+        """End the streams of all listeners."""
         self._closing.set()
         for channel in self._channels.values():
             channel.wake()
@@ -82,13 +82,13 @@ class RunFeed:
             await end(channel.following)
 
     async def _follow(self, run_id: int, channel: Channel) -> None:
-        """Until the run is over; then whoever comes next finds a new channel."""
+        """Publish the changes of a run until it ends. A listener that comes later opens a new channel."""
         try:
-            async with self._bulletin.watch([run_id]) as watch:
+            async with self._change_feed.watch([run_id]) as watch:
                 await self._show_all(run_id, channel, watch)
-        except NotFound:  # it was removed while somebody listened
+        except NotFound:  # the run was removed while it was followed
             pass
-        except Exception as error:  # a defect: those who listen are sent home, and may come again
+        except Exception as error:  # a defect: the streams end, and clients may connect again
             log.error("http.feed_failed", run=run_id, exc_info=error)
         finally:
             channel.has_ended = True

@@ -1,4 +1,4 @@
-"""`/v1/runs`: begin, look, follow, cancel, take up again."""
+"""`/v1/runs`: start, show, follow, cancel and retry runs."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument, TidegateError
-from tidegate.engine.api.run_details import Id, Limit, RunDetail, RunViews
+from tidegate.engine.api.run_details import Id, Limit, RunDetail, RunDetailReader
 from tidegate.engine.api.run_feed import RunFeed
 from tidegate.engine.api.subjects import Selected, SubjectText, read_subject
 from tidegate.engine.collection import Collection
@@ -34,86 +34,86 @@ _MOST_AT_ONCE = 500
 
 
 class NewRuns(Selected, frozen=True, kw_only=True):
-    """Which subjects to collect, and what of them. Give either `login` or `logins`."""
+    """The subjects to collect, and the options of their runs. Exactly one of `login` and `logins` is required."""
 
     NARROWER: ClassVar = one_of("login", "logins")
 
     login: SubjectText | None = None
-    """One subject: the answer is 201 with the run, or 409 with the one that is active."""
+    """One subject: the answer is 201 with the run, or 409 with the run that is already active."""
     logins: Annotated[list[SubjectText], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
-    """Several subjects: the answer is 207, with a status for each."""
+    """Several subjects: the answer is 207 with a status for each."""
     source: Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})] | None = None
-    """The source to collect from, by default that of the setting `collect.source`; it says what subjects there are."""
+    """The source to collect from. Default: the setting `collect.source`. The source determines the form of subjects."""
     include: (
         Annotated[list[Annotated[str, Meta(extra_json_schema={"format": "kind-of-jobs"})]], Meta(min_length=1)] | None
     ) = None
-    """What to collect; as the settings say, where it is left out."""
+    """The kinds to collect. Default: the settings of the source."""
     since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (
         None
     )
-    """Leave out what did not change after this date or time (ISO 8601)."""
+    """Skip items that did not change after this date or time (ISO 8601)."""
     full: bool = False
-    """Read everything again, so that deletions are noticed everywhere."""
+    """Read everything again, so that all deletions are detected."""
     trigger: Literal["manual", "signup"] = "manual"
-    """Why: somebody asked for it, or a user joined."""
+    """What started the run: a manual request, or a user who signed up."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one of several logins."""
+    """The result for one of several subjects."""
 
     login: str
     status: int
-    """201: begun; 409: there is an active run, or no credential; 422: what is wanted cannot be; 503: try again."""
+    """201: started; 409: a run is active, or no credential; 422: invalid request; 503: retry later."""
     run_id: int | None = None
-    """The run that was begun, or the one that is active."""
+    """The run that was started, or the active run."""
     detail: str | None = None
-    """Why it was not begun."""
+    """Why no run was started."""
 
 
 class RunResults(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of several logins, in their order."""
+    """The results for several subjects, in the order of the request."""
 
     begun: int
-    """How many runs were begun."""
+    """How many runs were started."""
     results: list[RunResult]
 
 
 class RunFilter(Given, frozen=True, kw_only=True):
-    """Which runs, and how many."""
+    """Filter and page size of the list."""
 
     login: SubjectText | None = None
     state: tuple[RunState, ...] = ()
-    """May be given several times."""
+    """Can be repeated."""
     before: Id | None = None
     """Only runs older than this one."""
     limit: Limit = 50
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some runs, the newest first."""
+    """A page of runs, newest first."""
 
     runs: list[Run]
     next: str | None
-    """The address of the next page; null where there is none."""
+    """URL of the next page; null on the last page."""
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done again."""
+    """The run and the number of jobs that are retried."""
 
     run_id: int
     jobs: int
-    """How many jobs had failed, and are tried again."""
+    """How many failed jobs are retried."""
 
 
-class Runs:
-    """The handlers."""
+class RunRoutes:
+    """Handlers of `/v1/runs`."""
 
-    def __init__(self, collection: Collection, views: RunViews, feed: RunFeed) -> None:
-        self._collection, self._views, self._feed = collection, views, feed
+    def __init__(self, collection: Collection, details: RunDetailReader, feed: RunFeed) -> None:
+        self._collection, self._details, self._feed = collection, details, feed
         self._database = collection.parts.database
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with runs."""
+        """The routes of runs."""
         return [
             route(
                 "POST",
@@ -122,7 +122,7 @@ class Runs:
                 TAG,
                 status=201,
                 headers={"Location": "The address of the run."},
-                also={207: Also("Several logins were given: each has its own status.", RunResults)},
+                also={207: Also("Several subjects were given. Each has its own status.", RunResults)},
                 problems=(ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL, ProblemType.CONFLICT),
             ),
             route("GET", "/v1/runs", self.list_runs, TAG),
@@ -133,7 +133,7 @@ class Runs:
                 self.follow_run,
                 TAG,
                 media_types=(EVENTS,),
-                also={204: Also("The client has seen the last event already: there is nothing more to come.")},
+                also={204: Also("The client has already received the last event.")},
                 problems=(ProblemType.TOO_MANY,),
             ),
             route("POST", "/v1/runs/{run_id}/cancel", self.cancel_run, TAG, problems=(ProblemType.CONFLICT,)),
@@ -147,14 +147,13 @@ class Runs:
         ]
 
     async def begin_runs(self, body: NewRuns) -> Response[Run] | Response[RunResults]:
-        """Begin to collect a subject, or several.
+        """Start a run for one subject, or a run for each of several subjects.
 
-        A subject has one active run at most, so it is safe to send the same request again when its answer was lost:
-        either the run is begun now, or 409 names the one that was. With `logins`, those that were begun stay begun
-        whatever becomes of the others.
+        A subject has at most one active run, so a request whose answer was lost can be repeated: the run is started
+        now, or 409 names the active one. With `logins`, a failure for one subject does not affect the others.
         """
         if (body.login is None) == (body.logins is None):
-            raise Trouble(ProblemType.INVALID, "give either login or logins", field="login")
+            raise Trouble(ProblemType.INVALID, "exactly one of login and logins is required", field="login")
         cell, options = self._collection.cell(body.source), _options(body)
         if body.login is not None:
             run_id = await _begin(cell, _subject(cell, body.login, options, "login"), body.trigger)
@@ -168,25 +167,26 @@ class Runs:
         return Response(RunResults(begun=begun, results=results), status_code=207)
 
     async def list_runs(self, query: RunFilter) -> RunPage:
-        """List runs, the newest first."""
+        """List runs, newest first."""
         return await run_page(self._database, query)
 
     async def show_run(self, run_id: Id, request: HttpRequest) -> RunDetail | HttpResponse:
-        """Show one run: its progress by kind of job, what failed and why, and what it waits for.
+        """Show one run: its progress by kind of job, its failed jobs with their errors, and what it waits for.
 
-        With `Accept: text/event-stream` it is followed instead, as under `/events`.
+        With `Accept: text/event-stream` the answer is a stream, as of `/v1/runs/{run_id}/events`.
         """
         if EVENTS in request.headers.get("accept", ""):
             return await self.follow_run(run_id, request)
-        return await self._views.detail(run_id)
+        return await self._details.detail(run_id)
 
     async def follow_run(self, run_id: Id, request: HttpRequest) -> HttpResponse:
         """Follow one run by server-sent events.
 
-        Each `progress` event has the whole run, as `GET /v1/runs/{run_id}` answers it; the `ended` event is the last,
-        and closes the stream. Where a client is slower than the run, it gets the latest and not what came before.
-        Comments come when nothing else does. `Last-Event-ID` changes nothing, since every event is whole; only who has
-        seen the end is answered 204, at which a browser stops asking.
+        Each `progress` event contains the whole run as in `GET /v1/runs/{run_id}`. The `ended` event is the last one;
+        the server then closes the stream. A client that is slower than the run receives the latest state and misses
+        the states in between. Comments are sent as keep-alive. `Last-Event-ID` is not needed to resume, because every
+        event is complete. A client that already received the `ended` event gets 204, so that a browser does not
+        reconnect.
         """
         run = await self._collection.show(run_id)
         if request.headers.get("last-event-id") == ENDED and run.status in _OVER:
@@ -194,30 +194,30 @@ class Runs:
         return EventStream(self._feed.listen(run_id))
 
     async def cancel_run(self, run_id: Id) -> Run:
-        """Cancel a run: no further call is begun; those under way end, and change nothing.
+        """Cancel a run. No further jobs are started; the results of jobs in progress are discarded.
 
-        Asking again changes nothing. A run that is over otherwise is refused with 409.
+        Repeating the request has no effect. 409 if the run is already completed or failed.
         """
         orchestrator = await self._collection.orchestrator_of(run_id)
         await orchestrator.cancel(run_id)
         run = await orchestrator.show(run_id)
         if run.status is not RunState.CANCELED:
             raise Trouble(
-                ProblemType.CONFLICT, f"the run {run_id} is {run.status}: nothing is left to cancel", run_id=run_id
+                ProblemType.CONFLICT, f"run {run_id} is already {run.status} and cannot be canceled", run_id=run_id
             )
         return run
 
     async def retry_run(self, run_id: Id) -> Retried:
-        """Try the failed jobs of a run again, and its statistics where they failed for good.
+        """Retry the failed jobs of a run, and its statistics if they failed permanently.
 
-        The run goes on; asking again finds nothing to do.
+        The run becomes active again. Repeating the request has no effect.
         """
         orchestrator = await self._collection.orchestrator_of(run_id)
         return Retried(run_id=run_id, jobs=await orchestrator.retry(run_id))
 
 
 def _subject(cell: SourceCell, text: str, options: Mapping[str, Any], field: str) -> Subject:
-    """The subject that is meant; a problem that names the field where it is none."""
+    """Parse a subject. Raises a problem that names the field if it is invalid."""
     try:
         return cell.plugin.subject(text, options)
     except InvalidArgument as error:
@@ -239,7 +239,7 @@ async def _attempt(cell: SourceCell, subject: Subject, trigger: str) -> RunResul
 
 
 async def run_page(database: Database, query: RunFilter) -> RunPage:
-    """The runs that are asked for."""
+    """Read the page of runs that a filter selects."""
     login = None if query.login is None else read_subject(query.login).id
     read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
     found = await database.read(read)
@@ -251,7 +251,7 @@ _OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
 
 
 def _options(body: NewRuns) -> dict[str, Any]:
-    """Only what was asked for: what is left out is decided by the settings of whoever works."""
+    """Only the options of the request; the settings of the worker decide the others."""
     asked = {"full": body.full or None, "since": body.since, "include": body.include}
     return {**body.selection, **{name: value for name, value in asked.items() if value is not None}}
 

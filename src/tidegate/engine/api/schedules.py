@@ -1,4 +1,4 @@
-"""`/v1/schedules`: runs that begin by the clock."""
+"""`/v1/schedules`: cron expressions that start runs."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -21,69 +21,69 @@ from tidegate.http.routes import route
 
 TAG = "schedules"
 _KEY = "^[ -z~]+$"
-"""Printable, and nothing that keys are divided by."""
+"""Printable ASCII characters."""
 
 
 class NewSchedule(Selected, frozen=True, kw_only=True):
-    """For which subject runs begin, when, and what of them is collected."""
+    """A schedule to add: the subject, the due times and the options of its runs."""
 
     login: SubjectText
     source: Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})] | None = None
-    """The source to collect from, by default that of the setting `collect.source`; it says what subjects there are."""
+    """The source to collect from. Default: the setting `collect.source`. The source determines the form of subjects."""
     cron: Annotated[str, Meta(max_length=100, examples=["0 3 * * *"], extra_json_schema={"format": "cron"})]
     """Minute, hour, day of month, month, day of week."""
     timezone: Annotated[
         str, Meta(max_length=64, examples=["UTC", "Europe/Berlin"], extra_json_schema={"format": "time-zone"})
     ] = "UTC"
-    """By whose clocks."""
+    """The time zone of the cron expression."""
     include: (
         Annotated[list[Annotated[str, Meta(extra_json_schema={"format": "kind-of-jobs"})]], Meta(min_length=1)] | None
     ) = None
-    """What to collect; as the settings say, where it is left out."""
+    """The kinds to collect. Default: the settings of the source."""
     since: Annotated[str, Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})] | None = (
         None
     )
-    """Leave out what did not change after this date or time (ISO 8601)."""
+    """Skip items that did not change after this date or time (ISO 8601)."""
     full: bool = False
-    """Read everything again each time, so that deletions are noticed everywhere."""
+    """Read everything again in each run, so that all deletions are detected."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """Only what was asked for."""
+        """Only the options of the request."""
         asked = {"full": self.full or None, "since": self.since, "include": self.include}
         return {**self.selection, **{name: value for name, value in asked.items() if value is not None}}
 
 
 class NewFiring(Given, frozen=True, kw_only=True):
-    """Which firing is asked for."""
+    """A request to start a run of a schedule now."""
 
     key: Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY, pattern=_KEY, examples=["order-4711"])] | None = None
-    """Its name: the same again begins nothing more. Where it is left out, each request is a firing of its own."""
+    """Idempotency key: a repeated request with the same key starts no further run. Default: each request is new."""
 
 
 class ScheduleFilter(Given, frozen=True, kw_only=True):
-    """Which schedules, and how many."""
+    """Filter and page size of the list."""
 
     login: SubjectText | None = None
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    """Only those with a greater number: the last one of the page before."""
+    """Only schedules after this id: the last id of the previous page."""
     limit: Limit = 100
 
 
 class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedules in the order of their numbers."""
+    """A page of schedules, ordered by id."""
 
     schedules: list[Schedule]
 
 
-class SchedulesDesk:
-    """The handlers."""
+class ScheduleRoutes:
+    """Handlers of `/v1/schedules`."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with schedules."""
+        """The routes of schedules."""
         located = {"Location": "The address of the schedule."}
         return [
             route("GET", "/v1/schedules", self.list_schedules, TAG),
@@ -102,15 +102,15 @@ class SchedulesDesk:
         ]
 
     async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
-        """List schedules: when they are due next, and what their last due time brought."""
+        """List schedules with their next due time and the result of the last one."""
         login = None if query.login is None else read_subject(query.login).id
         found = await self._collection.schedules.list_schedules(login, after=query.after, limit=query.limit)
         return SchedulePage(schedules=found)
 
     async def add_schedule(self, body: NewSchedule) -> Response[Schedule]:
-        """Begin a run for a subject whenever the time has come.
+        """Add a schedule that starts a run for a subject at each due time.
 
-        The same user, cron and time zone again change the options of the schedule that is there, and nothing else.
+        If a schedule with the same subject, cron expression and time zone exists, its options are replaced.
         """
         cell = self._collection.cell(body.source)
         try:
@@ -121,26 +121,25 @@ class SchedulesDesk:
         return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 
     async def show_schedule(self, schedule_id: Id) -> Schedule:
-        """Show one schedule."""
+        """Show one schedule with its next due time."""
         return await self._collection.schedules.show(schedule_id)
 
     async def remove_schedule(self, schedule_id: Id) -> Schedule:
-        """Forget a schedule. A run that it began goes on."""
+        """Delete a schedule. A run that it started is not affected."""
         return await self._collection.schedules.remove(schedule_id)
 
     async def pause_schedule(self, schedule_id: Id) -> Schedule:
-        """Let a schedule begin nothing until it is resumed."""
+        """Pause a schedule: it starts no runs until it is resumed."""
         return await self._collection.schedules.pause(schedule_id)
 
     async def resume_schedule(self, schedule_id: Id) -> Schedule:
-        """Go on with the next due time; what came due meanwhile is left out."""
+        """Resume a schedule at its next due time. Due times that passed during the pause are skipped."""
         return await self._collection.schedules.resume(schedule_id)
 
     async def trigger_schedule(self, schedule_id: Id, body: NewFiring = NewFiring()) -> Firing:  # noqa: B008 - it is frozen
-        """Begin a run of a schedule now.
+        """Start a run of a schedule now.
 
-        The same key begins one run at most, whoever asks and how often: asked again, what became of it is told. Where
-        the user has an active run, the firing is skipped, and the key may be fired again when that run has ended. A
-        schedule that is paused begins nothing.
+        A key starts at most one run; a repeated request returns the first result. If the subject has an active run,
+        the firing is skipped, and the key can be used again after that run has ended. A paused schedule starts nothing.
         """
         return await self._collection.schedules.trigger(schedule_id, body.key or new_id())

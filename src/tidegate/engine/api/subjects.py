@@ -1,4 +1,4 @@
-"""Logins and subjects in requests: written as people write them, and understood as the commands understand them."""
+"""Logins and subjects in HTTP requests. The accepted forms are the same as on the command line."""
 
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ Login = Annotated[
     Meta(
         max_length=200,
         description="A login, with or without an @ before it, or the address of a profile.",
-        # Said, and not checked, by the type: what is wrong is told in words, and not as an expression.
+        # Documentation only. The handler checks the value, so that the error is a sentence and not a pattern.
         extra_json_schema={"anyOf": [_written(""), _written("@"), _written(_PROFILE)]},
     ),
 ]
@@ -37,7 +37,7 @@ _SUBJECTS: list[dict[str, object]] = [
     {"pattern": "^topic:[a-z0-9][a-z0-9-]{0,49}$"},
     {"pattern": "^search:[!-~][ -~]{0,178}$"},
 ]
-"""The usual forms of a subject. More are understood, such as the address of a repository."""
+"""The usual forms of a subject. Others are accepted too, such as the URL of a repository."""
 
 Pattern = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"pattern": "^[ -~]+$"})]
 SubjectText = Annotated[
@@ -54,7 +54,7 @@ SubjectText = Annotated[
 
 
 def read_subject(text: str, field: str = "login") -> GithubSubject:
-    """The subject that is meant; a problem that names the field where it is none."""
+    """Parse a subject. Raises a problem that names the field if it is invalid."""
     try:
         return parse_subject(text)
     except InvalidArgument as error:
@@ -62,7 +62,7 @@ def read_subject(text: str, field: str = "login") -> GithubSubject:
 
 
 def read_login(text: str, field: str = "login") -> str:
-    """The login that is meant; a problem that names the field where it is none."""
+    """Parse a login. Raises a problem that names the field if it is invalid."""
     try:
         return parse_login(text)
     except InvalidArgument as error:
@@ -70,20 +70,20 @@ def read_login(text: str, field: str = "login") -> str:
 
 
 class Selected(Given, frozen=True, kw_only=True):
-    """Which repositories of the subjects are collected; the others are listed only."""
+    """Selects the repositories to collect. Other repositories of the subject are only listed."""
 
     repos: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()
-    """Only those that match one of these patterns (`docs-*`, `octocat/hello*`)."""
+    """Only repositories that match one of these patterns (`docs-*`, `octocat/hello*`)."""
     exclude: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()
-    """None that matches one of these."""
+    """No repositories that match one of these patterns."""
     archived: bool | None = None
-    """Only archived ones, or only others."""
+    """True: only archived repositories. False: only others."""
     forks: bool | None = None
-    """Only forks, or only others."""
+    """True: only forks. False: only others."""
 
     @property
     def selection(self) -> dict[str, Any]:
-        """Only what was asked for, as options of a run."""
+        """The selection of the request as options of a run."""
         patterns = {"repos": list(self.repos), "exclude": list(self.exclude)}
         switches = {"archived": self.archived, "forks": self.forks}
         return {name: given for name, given in patterns.items() if given} | {

@@ -1,4 +1,4 @@
-"""Jobs that wait for a quota: the database knows how many, and the gate why, and until when."""
+"""Jobs that wait for a quota: the numbers are read from SQL, the reasons and times from the gate."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,51 +23,54 @@ _GATE_WITHIN_S = 2.0
 
 
 class WaitingPool(PoolQueue, frozen=True, kw_only=True):
-    """Jobs that wait in one pool, and why."""
+    """The waiting jobs of a pool, with the reasons."""
 
     buckets: dict[str, int] | None
-    """Jobs that wait for a permit by kind of call; null where the gate cannot be asked."""
+    """Jobs that wait for a permit, by bucket; null if the gate could not be asked."""
     waits: list[Wait] | None
-    """What they wait for, and until when; empty where a call could be made at once, null where nobody knows."""
+    """What they wait for, and until when. Empty if a call can be made now; null if the gate could not be asked."""
 
 
 class WaitingReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Pools in which jobs wait, where most wait first."""
+    """Pools with waiting jobs, the longest queue first."""
 
     pools: list[WaitingPool]
 
 
 class Pools(Protocol):
-    """Knows what waits in pools: a gate, or the gates of all sources."""
+    """Reports the status of pools: implemented by a gate, and by the gates of all sources together."""
 
     async def status(self, pool: str) -> PoolStatus:
-        """What waits in a pool, and what its credentials may do."""
+        """The waiting jobs of a pool and the allowances of its credentials."""
         ...
 
 
 async def waiting_report(database: Database, gate: Pools | None, limit: int = 20) -> WaitingReport:
-    """Count what waits, and ask the gate why; a gate that is away, or None, costs only the reasons."""
+    """Count waiting jobs and read the reasons from the gate.
+
+    If the gate is None or unavailable, the report contains the numbers without the reasons.
+    """
     found, known = await database.read(_read, limit)
-    told = [] if gate is None else await _reasons(found, known, database, gate)
-    return WaitingReport(pools=[*told, *(_joined(queue, None, None) for queue in found[len(told) :])])
+    reported = [] if gate is None else await _reasons(found, known, database, gate)
+    return WaitingReport(pools=[*reported, *(_joined(queue, None, None) for queue in found[len(reported) :])])
 
 
 async def _reasons(
     found: Sequence[PoolQueue], known: Sequence[Credential], database: Database, gate: Pools
 ) -> list[WaitingPool]:
-    """The first of these pools, as many as could be asked about in time."""
-    told: list[WaitingPool] = []
+    """The report for the first of these pools, for as many as the gate answered in time."""
+    reported: list[WaitingPool] = []
     try:
         async with asyncio.timeout(_GATE_WITHIN_S):
             for queue in found:
                 status = await gate.status(queue.pool)
                 waits = waits_of(status, known, database.clock.now())
-                told.append(_joined(queue, {name: jobs for name, jobs in status.waiting.items() if jobs}, waits))
+                reported.append(_joined(queue, {name: jobs for name, jobs in status.waiting.items() if jobs}, waits))
     except Unavailable as error:
         _outage.note(error)
     except (TidegateError, TimeoutError) as error:
-        log.warning("http.gate_unknown", pool=found[len(told)].pool, error=str(error) or "no answer in time")
-    return told
+        log.warning("http.gate_unknown", pool=found[len(reported)].pool, error=str(error) or "no answer in time")
+    return reported
 
 
 def _joined(queue: PoolQueue, buckets: dict[str, int] | None, waits: list[Wait] | None) -> WaitingPool:
