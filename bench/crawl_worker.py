@@ -34,7 +34,7 @@ async def crawl_all(crawl: OpenCrawl, given: Given) -> None:
     """Until the run has ended and every product is there."""
     options = CrawlOptions(url=given.url, keywords=given.keywords, pages=MOST_PAGES)
     run_id = await crawl.crawls.begin("bench", options)
-    async with crawl.cell.bulletin.watch([run_id]) as watch:
+    async with crawl.cell.change_feed.watch([run_id]) as watch:
         while (run := await crawl.cell.orchestrator.show(run_id)).status in ACTIVE_RUNS:
             await watch.news(within_s=0.05)
     products = await crawl.products.count(is_gone=False)

@@ -116,7 +116,7 @@ def _collector(collection: Collection) -> tuple[Collector, _Bench]:
         secrets=source,
         enrol_credentials=enrol,
         finalizers=[note_end],
-        on_moved=collection.bulletin.moved,
+        on_moved=collection.change_feed.moved,
     )
     bench = _Bench(collector, source)
     return collector, bench

@@ -91,7 +91,7 @@ async def test_a_pace_is_not_overstated_after_looks_that_failed(deployment: Serv
         """The rates of so many samples."""
         before = counting.count
         while counting.count < before + looks:
-            await collection.bulletin.tell([4711])
+            await collection.change_feed.tell([4711])
             await look_again()
         return counting.paces[before:]
 

@@ -53,10 +53,10 @@ class Source:
 
 
 def hub_of(
-    source: Source, bulletin: ChangeFeed, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
+    source: Source, change_feed: ChangeFeed, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
 ) -> Hub:
     topic = Topic("it", source.read, heeds_runs=heeds, gap=SOON, silence=silence)
-    return Hub([topic], bulletin, Seats(seats))
+    return Hub([topic], change_feed, Seats(seats))
 
 
 async def shown(listener: Listener, within_s: float = PATIENCE_S) -> int:
@@ -66,27 +66,27 @@ async def shown(listener: Listener, within_s: float = PATIENCE_S) -> int:
 
 
 async def test_a_move_of_any_run_is_read_once_for_all_who_watch(deployment: Served):
-    source, bulletin = Source(), deployment.collection.bulletin
-    hub = hub_of(source, bulletin)
+    source, change_feed = Source(), deployment.collection.change_feed
+    hub = hub_of(source, change_feed)
     async with AsyncExitStack() as stack:
         listeners = [await stack.enter_async_context(hub.listen(["it"])) for _ in range(10)]
         assert [await shown(listener) for listener in listeners] == [0] * 10
         before = source.reads
 
         source.value = 1
-        await bulletin.tell([4711])
+        await change_feed.tell([4711])
 
         assert [await shown(listener) for listener in listeners] == [1] * 10
         assert source.reads - before <= 2, "once for the move; and once where it came during a read"
     settled = source.reads
-    await bulletin.tell([4711])
+    await change_feed.tell([4711])
     assert not {task.get_name() for task in asyncio.all_tasks()} & {"follow topic it"}
     assert source.reads == settled, "nobody watches, nothing is read"
 
 
 async def test_what_has_no_news_is_read_after_a_silence_and_shown_when_it_changed(deployment: Served):
     source = Source()
-    hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
+    hub = hub_of(source, deployment.collection.change_feed, heeds=False, silence=SOON * 2)
     async with hub.listen(["it"]) as listener:
         assert await shown(listener) == 0
         await until(lambda: source.reads >= 3)
@@ -96,12 +96,12 @@ async def test_what_has_no_news_is_read_after_a_silence_and_shown_when_it_change
 
 
 async def test_a_slow_listener_is_shown_the_latest(deployment: Served):
-    source, bulletin = Source(), deployment.collection.bulletin
-    hub = hub_of(source, bulletin)
+    source, change_feed = Source(), deployment.collection.change_feed
+    hub = hub_of(source, change_feed)
     async with hub.listen(["it"]) as quick, hub.listen(["it"]) as slow:
         for value in range(4):
             source.value = value
-            await bulletin.tell([1])
+            await change_feed.tell([1])
             while await shown(quick) != value:
                 pass
         assert await shown(slow) == 3
@@ -124,7 +124,7 @@ async def test_a_topic_that_changes_faster_than_somebody_reads_does_not_keep_the
 
 async def test_what_cannot_be_read_is_a_problem_until_it_can(deployment: Served):
     source = Source()
-    hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
+    hub = hub_of(source, deployment.collection.change_feed, heeds=False, silence=SOON * 2)
     source.error = DatabaseUnavailable("postgres at 10.0.0.7 is away")
     async with hub.listen(["it"]) as listener:
         told = await listener.next(60)
@@ -145,7 +145,7 @@ async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
     monkeypatch.setattr(hub_module, "_AT_MOST", 1000)  # longer than the test, were a hang taken for its cost
     source = Source()
     topic = Topic("it", source.read, gap=SOON, silence=SOON, within=SOON * 2)
-    hub = Hub([topic], deployment.collection.bulletin, Seats(1))
+    hub = Hub([topic], deployment.collection.change_feed, Seats(1))
     async with hub.listen(["it"]) as listener:
         assert await shown(listener) == 0
         source.may_go_on.clear()
@@ -163,7 +163,7 @@ async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
 
 async def test_a_defect_of_one_topic_is_a_problem_and_not_the_end(deployment: Served):
     source = Source()
-    hub = hub_of(source, deployment.collection.bulletin, heeds=False, silence=SOON * 2)
+    hub = hub_of(source, deployment.collection.change_feed, heeds=False, silence=SOON * 2)
     source.error = ZeroDivisionError()
     async with hub.listen(["it"]) as listener:
         told = await listener.next(60)
@@ -205,7 +205,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others():
 
 
 async def test_seats_are_shared_and_those_of_who_left_are_free(deployment: Served):
-    hub = hub_of(Source(), deployment.collection.bulletin, seats=1)
+    hub = hub_of(Source(), deployment.collection.change_feed, seats=1)
     for _ in range(3):
         async with hub.listen(["it"]):
             with pytest.raises(TooManyWaiting):
@@ -214,7 +214,7 @@ async def test_seats_are_shared_and_those_of_who_left_are_free(deployment: Serve
 
 
 async def test_closing_sends_everybody_home(deployment: Served):
-    hub = hub_of(Source(), deployment.collection.bulletin)
+    hub = hub_of(Source(), deployment.collection.change_feed)
     async with hub.listen(["it"]) as listener:
         await listener.next(60)
         waiting = asyncio.create_task(listener.next(60))

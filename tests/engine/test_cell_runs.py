@@ -98,7 +98,7 @@ async def open_http(settings: Settings) -> AsyncGenerator[Collection]:
 
 def run_routes(collection: Collection) -> RunRoutes:
     details = RunDetailReader(collection)
-    return RunRoutes(collection, details, RunFeed(details.detail, collection.bulletin, Seats(1)))
+    return RunRoutes(collection, details, RunFeed(details.detail, collection.change_feed, Seats(1)))
 
 
 async def retry_by_command(settings: Settings, run_id: int, _job_id: int) -> None:

@@ -46,10 +46,10 @@ class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
 class Hub:
     """All topics of this process, with their watchers."""
 
-    def __init__(self, topics: Iterable[Topic], bulletin: ChangeFeed, seats: Seats) -> None:
+    def __init__(self, topics: Iterable[Topic], change_feed: ChangeFeed, seats: Seats) -> None:
         self._topics: Mapping[str, Topic] = {topic.name: topic for topic in topics}
         self._reads = {name: SharedRead(topic.read) for name, topic in self._topics.items()}
-        self._bulletin, self._seats = bulletin, seats
+        self._change_feed, self._seats = change_feed, seats
         self._channels: dict[str, Channel] = {}
         self._closing = asyncio.Event()
 
@@ -97,7 +97,7 @@ class Hub:
         topic, moved = self._topics[name], asyncio.Event()
         async with AsyncExitStack() as stack:
             if topic.heeds_runs:
-                await stack.enter_async_context(self._bulletin.follow(lambda _: moved.set(), gap=topic.gap))
+                await stack.enter_async_context(self._change_feed.follow(lambda _: moved.set(), gap=topic.gap))
             number, shown = 0, (b"", "")
             while True:
                 began_ms = monotonic_ms()

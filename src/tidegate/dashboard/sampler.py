@@ -1,7 +1,7 @@
-"""Feeds the history: after something moved, and while somebody watches; never by the clock alone.
+"""Samples the series of the history after a change, while a dashboard is open. There is no polling interval.
 
-It hears of moves on the bulletins, at most every few seconds, samples everything once, and once more after that: so a
-chart also shows that it became quiet. Then it waits, for as long as nothing moves.
+It is notified by the change feeds, at most every few seconds. It then samples every series once, and once more after a
+pause, so that a chart also shows that activity ended. Without changes it takes no samples.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Sampler:
         gap: timedelta = GAP,
     ) -> None:
         self._installation = installation
-        self._parts, self._bulletin = installation.parts, installation.bulletin
+        self._parts, self._change_feed = installation.parts, installation.change_feed
         self._streams, self._history, self._gap = streams, history, gap
         self._snapshots = snapshots
         self._refreshes = None if snapshots is None else SnapshotsOverviewReader(snapshots)
@@ -57,7 +57,7 @@ class Sampler:
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._bulletin.follow(self._on_runs_changed, gap=self._gap))
+            await stack.enter_async_context(self._change_feed.follow(self._on_runs_changed, gap=self._gap))
             if self._snapshots is not None:
                 await stack.enter_async_context(self._snapshots.feed.follow(self._on_refreshes, gap=self._gap))
             was_quiet = True

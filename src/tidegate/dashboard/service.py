@@ -40,4 +40,4 @@ def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: Seats
     snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)
     readers = Readers(collection, systems, snapshots=snapshots)
     del context
-    return Dashboard(readers, Hub(readers.topics(), collection.bulletin, seats))
+    return Dashboard(readers, Hub(readers.topics(), collection.change_feed, seats))

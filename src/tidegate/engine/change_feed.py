@@ -16,4 +16,4 @@ class ChangeFeed(change_feed.ChangeFeed[int]):
     """The change feed of one unit: the ids of runs that changed."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:
-        super().__init__(valkey, unit.key("bulletin"), int, field=b"runs", gap=_GAP)
+        super().__init__(valkey, unit.key("change_feed"), int, field=b"runs", gap=_GAP)

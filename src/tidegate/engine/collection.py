@@ -60,8 +60,8 @@ _CHECK_AGAIN_S = 30.0
 class Collection:
     """The sources that are open in this process; `parts` is the context that the process has open."""
 
-    def __init__(self, context: Context, client: UpstreamClient, documents: Documents, bulletin: ChangeFeed) -> None:
-        self.parts, self.client, self.documents, self.bulletin = context, client, documents, bulletin
+    def __init__(self, context: Context, client: UpstreamClient, documents: Documents, change_feed: ChangeFeed) -> None:
+        self.parts, self.client, self.documents, self.change_feed = context, client, documents, change_feed
         self.cells: dict[str, SourceCell] = {}
         """By name of the source, in the order in which they were opened."""
         self._contexts: dict[str, Context] = {}
@@ -77,7 +77,7 @@ class Collection:
         `InvalidSettings` is raised if it could make no call.
         """
         opening = open_cell(
-            self.parts, plugin, client=self.client, documents=self.documents, bulletin=self.bulletin, token=token
+            self.parts, plugin, client=self.client, documents=self.documents, change_feed=self.change_feed, token=token
         )
         async with opening as cell:
             if needs_credential:
@@ -155,7 +155,7 @@ class Collection:
         run = await self.show(run_id)
         if run.source in self.cells:
             return self.cells[run.source].orchestrator
-        return Orchestrator(self.parts.database, self.context_of(run.source).gate, {}, on_moved=self.bulletin.moved)
+        return Orchestrator(self.parts.database, self.context_of(run.source).gate, {}, on_moved=self.change_feed.moved)
 
     async def run_of(self, job_id: int) -> int:
         """The run of a job. Raises `NotFound`."""
@@ -216,7 +216,7 @@ class Collection:
         return await self.cell(schedule.source).schedules.trigger(schedule_id, firing_key)
 
     async def _until_over(self, run_ids: Sequence[int]) -> None:
-        async with self.bulletin.watch(run_ids) as watch:
+        async with self.change_feed.watch(run_ids) as watch:
             left = list(run_ids)
             while left:
                 found = [await self.show(run_id) for run_id in left]
@@ -244,9 +244,9 @@ async def open_collection_on(context: Context) -> AsyncGenerator[Collection]:
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, context.database)
         stack.push_async_callback(documents.close)
-        bulletin = ChangeFeed(context.valkey, context.unit)
-        stack.push_async_callback(bulletin.close)
-        yield Collection(context, client, documents, bulletin)
+        change_feed = ChangeFeed(context.valkey, context.unit)
+        stack.push_async_callback(change_feed.close)
+        yield Collection(context, client, documents, change_feed)
 
 
 @asynccontextmanager
@@ -289,7 +289,9 @@ async def open_sources(
     by_source = _tokens_of(sources, tokens)
     async with open_context(settings) as context, open_collection_on(context) as collection, AsyncExitStack() as stack:
         for source in sources:
-            plugin = _SourceWithTokens(settings, source, by_source[source.name], finalizers, collection.bulletin.moved)
+            plugin = _SourceWithTokens(
+                settings, source, by_source[source.name], finalizers, collection.change_feed.moved
+            )
             await stack.enter_async_context(collection.open_source(plugin))
         yield collection
 
@@ -304,8 +306,8 @@ async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[Cr
     if not plugin.stores_credentials:
         raise InvalidArgument("source", source, "has no stored credentials")
     async with open_context(settings) as context, UpstreamClient(settings.section(UpstreamSettings)) as client:
-        bulletin, cell = ChangeFeed(context.valkey, context.unit), cell_context(context, source)
-        unserved = UnservedRuns(cell, source, on_moved=bulletin.moved)
+        change_feed, cell = ChangeFeed(context.valkey, context.unit), cell_context(context, source)
+        unserved = UnservedRuns(cell, source, on_moved=change_feed.moved)
         book = build_book(cell, plugin, client, on_unserved=unserved.check)
         for name in source_names(settings):
             other = find_plugin(settings, name)
@@ -314,7 +316,7 @@ async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[Cr
             yield book
         finally:
             await book.close()
-            await bulletin.close()
+            await change_feed.close()
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ class SourceCell:
     extra: SourceParts
     documents: Documents
     collector: Collector
-    bulletin: ChangeFeed
+    change_feed: ChangeFeed
     """Reports that a run changed, in this process or another."""
     credentials: CallCredentials
     stored: CredentialBook | None
@@ -170,7 +170,7 @@ async def open_cell(
     *,
     client: UpstreamClient,
     documents: Documents,
-    bulletin: ChangeFeed,
+    change_feed: ChangeFeed,
     token: str | None = None,
 ) -> AsyncGenerator[SourceCell]:
     """A source, open for the length of a block. `token` serves while no stored credential serves all users.
@@ -180,7 +180,7 @@ async def open_cell(
     cell, settings, name = cell_context(context, plugin.name), context.settings, plugin.name
     async with AsyncExitStack() as stack:
         await _register_address(cell, plugin)  # before a credential is stored for the wrong address
-        unserved = UnservedRuns(cell, name, on_moved=bulletin.moved)
+        unserved = UnservedRuns(cell, name, on_moved=change_feed.moved)
         extra = await stack.enter_async_context(plugin.open(cell, client, documents))
         book, given = None, None
         if extra.credentials is None:
@@ -210,7 +210,7 @@ async def open_cell(
             ways={} if extra.route is None else {name: extra.route},
             writers={} if extra.writer is None else {name: extra.writer},
             records_executions={name} if extra.records_executions else (),
-            on_moved=bulletin.moved,
+            on_moved=change_feed.moved,
             settings=settings.section(CollectSettings),
             intake=aws.intake,
             most_redirects=settings.section(UpstreamSettings).most_redirects,
@@ -225,7 +225,7 @@ async def open_cell(
             extra=extra,
             documents=documents,
             collector=collector,
-            bulletin=bulletin,
+            change_feed=change_feed,
             credentials=credentials,
             stored=book,
             token=given,

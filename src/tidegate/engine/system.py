@@ -102,7 +102,7 @@ class OpenCollection(OpenSystem):
 
         collection = self.collection
         details = RunDetailReader(collection)
-        feed = RunFeed(details.detail, collection.bulletin, http.seats)
+        feed = RunFeed(details.detail, collection.change_feed, http.seats)
         routes = [
             RunRoutes(collection, details, feed),
             JobRoutes(collection),

@@ -125,7 +125,7 @@ async def test_fifty_clients_have_one_reader_and_see_the_same_end(tmp_path: Path
             ended = await asyncio.gather(*ends)
 
         assert {run["status"] for run in ended} == {"canceled"}
-        await until(lambda: not poor.collection.bulletin.is_reading)
+        await until(lambda: not poor.collection.change_feed.is_reading)
         assert b"http_listeners 0.0" in (await poor.client.get("/metrics")).body
         await until_readers(valkey, 0)
 
@@ -139,7 +139,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path):
                 await anext(read_events(answer))
                 assert ours() == {"send events", "client", f"follow run {run_id}", "read changes"}
 
-            await until(lambda: not poor.collection.bulletin.is_reading)
+            await until(lambda: not poor.collection.change_feed.is_reading)
 
         await until(lambda: ours() == set())
         await poor.client.post(f"/v1/runs/{run_id}/cancel")
@@ -201,18 +201,18 @@ async def reading(deployment: Served) -> Reading:
     return reading
 
 
-def feed_of(reading: Reading, bulletin: ChangeFeed, most_listeners: int = 10) -> RunFeed:
-    return RunFeed(reading.read, bulletin, Seats(most_listeners))
+def feed_of(reading: Reading, change_feed: ChangeFeed, most_listeners: int = 10) -> RunFeed:
+    return RunFeed(reading.read, change_feed, Seats(most_listeners))
 
 
 async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(deployment: Served, reading: Reading):
-    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
-    feed = feed_of(reading, bulletin)
+    change_feed, run_id = deployment.collection.change_feed, reading.detail.id
+    feed = feed_of(reading, change_feed)
     async with feed.listen(run_id) as quick, feed.listen(run_id) as slow:
         assert await quick.next(60)
         for jobs in range(1, 4):
             reading.move(succeeded_jobs=jobs)
-            await bulletin.tell([run_id])
+            await change_feed.tell([run_id])
             assert await quick.next(60)
 
         latest = await slow.next(60)
@@ -224,13 +224,13 @@ async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(depl
 
 
 async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, reading: Reading):
-    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
-    async with feed_of(reading, bulletin).listen(run_id) as listener:
+    change_feed, run_id = deployment.collection.change_feed, reading.detail.id
+    async with feed_of(reading, change_feed).listen(run_id) as listener:
         await listener.next(60)
         elapsed_s = stopwatch()
         for jobs in range(1, 200):
             reading.move(succeeded_jobs=jobs)
-            await bulletin.tell([run_id])
+            await change_feed.tell([run_id])
         while (shown := await listener.next(60)) and b'"succeeded_jobs":199' not in shown.body:
             pass
         assert reading.reads <= 3 + elapsed_s() / 0.2
@@ -239,7 +239,7 @@ async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, r
 async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Served, reading: Reading):
     """Whoever moved the run died before he could tell."""
     second_net = timedelta(milliseconds=300)
-    feed = RunFeed(reading.read, deployment.collection.bulletin, Seats(1), longest_silence=second_net)
+    feed = RunFeed(reading.read, deployment.collection.change_feed, Seats(1), longest_silence=second_net)
     async with feed.listen(reading.detail.id) as listener:
         assert await listener.next(60)
         await until(lambda: reading.reads == 2)  # the look at a run that has become calm; from then on it waits
@@ -256,7 +256,7 @@ async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Serve
 
 async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployment: Served, reading: Reading):
     reading.failing = 3
-    async with feed_of(reading, deployment.collection.bulletin).listen(reading.detail.id) as listener:
+    async with feed_of(reading, deployment.collection.change_feed).listen(reading.detail.id) as listener:
         shown = await listener.next(10)
 
         assert shown is not None
@@ -264,19 +264,19 @@ async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployme
 
 
 async def test_a_run_that_is_removed_ends_its_stream(deployment: Served, reading: Reading):
-    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
-    async with feed_of(reading, bulletin).listen(run_id) as listener:
+    change_feed, run_id = deployment.collection.change_feed, reading.detail.id
+    async with feed_of(reading, change_feed).listen(run_id) as listener:
         assert await listener.next(60)
         reading.move(id=run_id + 1)
-        await bulletin.tell([run_id])
+        await change_feed.tell([run_id])
 
         assert await listener.next(60) is None
         assert listener.is_over
 
 
 async def test_who_comes_back_after_the_end_finds_the_run_anew(deployment: Served, reading: Reading):
-    bulletin, run_id = deployment.collection.bulletin, reading.detail.id
-    feed = feed_of(reading, bulletin)
+    change_feed, run_id = deployment.collection.change_feed, reading.detail.id
+    feed = feed_of(reading, change_feed)
     reading.move(status=RunState.FAILED)
     async with feed.listen(run_id) as listener:
         shown = await listener.next(60)
@@ -290,7 +290,7 @@ async def test_who_comes_back_after_the_end_finds_the_run_anew(deployment: Serve
 
 
 async def test_the_places_of_those_who_left_are_free(deployment: Served, reading: Reading):
-    feed = feed_of(reading, deployment.collection.bulletin, most_listeners=1)
+    feed = feed_of(reading, deployment.collection.change_feed, most_listeners=1)
     for _ in range(3):
         async with feed.listen(reading.detail.id):
             with pytest.raises(TooManyWaiting):
@@ -299,7 +299,7 @@ async def test_the_places_of_those_who_left_are_free(deployment: Served, reading
 
 
 async def test_silence_is_filled_with_comments(deployment: Served, reading: Reading):
-    feed = feed_of(reading, deployment.collection.bulletin)
+    feed = feed_of(reading, deployment.collection.change_feed)
     stream = EventStream(feed.listen(reading.detail.id), heartbeat_s=0.05)
     sent, gone = list[bytes](), asyncio.Event()
 
@@ -316,4 +316,4 @@ async def test_silence_is_filled_with_comments(deployment: Served, reading: Read
         await stream({"type": "http", "method": "GET"}, receive, send)
 
     assert any(body.startswith(b"id: 1\nevent: progress\ndata: {") for body in sent)
-    assert not deployment.collection.bulletin.is_reading
+    assert not deployment.collection.change_feed.is_reading

@@ -41,7 +41,7 @@ async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: Scr
     run_ids = await _each(subjects, lambda subject: cell.begin_or_resume(subject, pool=pools[subject.user_id]))
     parts = cell.parts
     watcher = Watcher(parts.database, parts.gate, parts.settings.gate, lambda: labels(cell), cell.plugin.bucket_of)
-    watch = _watch(watcher, cell.bulletin, run_ids, screen)
+    watch = _watch(watcher, cell.change_feed, run_ids, screen)
     was_interrupted = await work_until_over(cell.process(), watch, screen.say)
     return Outcome(
         plan=plan,
@@ -59,12 +59,12 @@ async def _each(subjects: Sequence[Subject], work: Callable[[Subject], Awaitable
     return done
 
 
-async def _watch(watcher: Watcher, bulletin: ChangeFeed, run_ids: Sequence[int], screen: Screen) -> None:
+async def _watch(watcher: Watcher, change_feed: ChangeFeed, run_ids: Sequence[int], screen: Screen) -> None:
     """Show the runs whenever one of them changed, or the screen shows another time, until they are over.
 
     Runs that only a retry can end are not waited for.
     """
-    async with bulletin.watch(run_ids) as watch:
+    async with change_feed.watch(run_ids) as watch:
         while True:
             view = await watcher.look(run_ids)
             screen.show(view)

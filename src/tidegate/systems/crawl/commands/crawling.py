@@ -65,7 +65,7 @@ def _resumed(run: Run, asked: Mapping[str, Any]) -> str:
 
 async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
     """Show how the run stands, whenever it moved, until it is over."""
-    async with crawl.cell.bulletin.watch([run_id]) as watch:
+    async with crawl.cell.change_feed.watch([run_id]) as watch:
         while True:
             began = monotonic()
             run = await crawl.cell.orchestrator.show(run_id)

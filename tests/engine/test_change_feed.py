@@ -1,4 +1,4 @@
-"""The bulletin: whoever watches a run is woken by every tell, with one reader for a process, and none while idle."""
+"""Change feed of runs: every change wakes the watchers of its run; one reader per process, none while idle."""
 
 import asyncio
 import dataclasses
@@ -25,13 +25,13 @@ def unit(valkey: Valkey) -> Unit:
 
 
 @pytest.fixture
-def bulletin(valkey: Valkey, unit: Unit) -> ChangeFeed:
+def change_feed(valkey: Valkey, unit: Unit) -> ChangeFeed:
     return ChangeFeed(valkey, unit)
 
 
 async def until_reading(valkey: Valkey, readers: int) -> None:
     """Until so many connections block on the server."""
-    await until_blocked(valkey, valkey.unit("board").key("bulletin"), readers)
+    await until_blocked(valkey, valkey.unit("board").key("change_feed"), readers)
 
 
 async def calm(watch: Watch) -> None:
@@ -39,38 +39,38 @@ async def calm(watch: Watch) -> None:
     await watch.news(0.01)
 
 
-async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(bulletin: ChangeFeed, valkey: Valkey):
-    async with bulletin.watch([1]) as one, bulletin.watch([2]) as two, bulletin.watch([1, 2]) as both:
+async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(change_feed: ChangeFeed, valkey: Valkey):
+    async with change_feed.watch([1]) as one, change_feed.watch([2]) as two, change_feed.watch([1, 2]) as both:
         await until_reading(valkey, 1)
         for watch in (one, two, both):
             await calm(watch)
 
-        await bulletin.tell([1, 1])
+        await change_feed.tell([1, 1])
 
         assert await one.news(60)
         assert await both.news(60)
         assert not await two.news(0.05)
 
 
-async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(bulletin: ChangeFeed, valkey: Valkey):
-    async with bulletin.watch([1]) as watch, bulletin.watch([2]) as last:
+async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(change_feed: ChangeFeed, valkey: Valkey):
+    async with change_feed.watch([1]) as watch, change_feed.watch([2]) as last:
         await until_reading(valkey, 1)
         await calm(watch)
         await calm(last)
         for _ in range(20):
-            await bulletin.tell([1])
-        await bulletin.tell([2])
+            await change_feed.tell([1])
+        await change_feed.tell([2])
         assert await last.news(60)
 
         assert await watch.news(60)
         assert not await watch.news(0.05)
 
 
-async def test_another_process_is_heard(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
+async def test_another_process_is_heard(change_feed: ChangeFeed, valkey: Valkey, unit: Unit):
     """Another object on another connection is all that another process is to the server."""
     other = await Valkey.connect(valkey.url)
     try:
-        async with bulletin.watch([7]) as watch:
+        async with change_feed.watch([7]) as watch:
             await until_reading(valkey, 1)
             await calm(watch)
             await ChangeFeed(other, unit).tell([7])
@@ -81,47 +81,47 @@ async def test_another_process_is_heard(bulletin: ChangeFeed, valkey: Valkey, un
 
 @pytest.mark.every_server
 async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read_is_not_lost(
-    bulletin: ChangeFeed, valkey: Valkey, unit: Unit
+    change_feed: ChangeFeed, valkey: Valkey, unit: Unit
 ):
-    await bulletin.tell([1])
-    async with bulletin.watch([1]) as watch:
-        await bulletin.tell([1])  # the reader has not begun yet
+    await change_feed.tell([1])
+    async with change_feed.watch([1]) as watch:
+        await change_feed.tell([1])  # the reader has not begun yet
         assert await watch.news(60)
 
 
-async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(bulletin: ChangeFeed, valkey: Valkey):
+async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(change_feed: ChangeFeed, valkey: Valkey):
     async with AsyncExitStack() as stack:
-        watches = [await stack.enter_async_context(bulletin.watch([n % 5])) for n in range(50)]
+        watches = [await stack.enter_async_context(change_feed.watch([n % 5])) for n in range(50)]
         await until_reading(valkey, 1)
         await asyncio.gather(*map(calm, watches))
-        await bulletin.tell(range(5))
+        await change_feed.tell(range(5))
         assert all(await asyncio.gather(*(watch.news(60) for watch in watches)))
         await until_reading(valkey, 1)
 
-    assert not bulletin.is_reading
+    assert not change_feed.is_reading
     await until_reading(valkey, 0)
 
 
-async def test_who_comes_while_the_last_one_leaves_is_served(bulletin: ChangeFeed, valkey: Valkey):
+async def test_who_comes_while_the_last_one_leaves_is_served(change_feed: ChangeFeed, valkey: Valkey):
     for n in range(30):
-        async with bulletin.watch([n]) as watch:
-            await bulletin.tell([n])
+        async with change_feed.watch([n]) as watch:
+            await change_feed.tell([n])
             assert await watch.news(60), n
     await until_reading(valkey, 0)
 
 
 async def test_who_leaves_at_any_moment_leaves_at_once(embedded: Valkey):
     """Also in the moment in which the reader's first command is on its way: its cancellation must not get lost."""
-    bulletin = ChangeFeed(embedded, embedded.unit("board"))
+    change_feed = ChangeFeed(embedded, embedded.unit("board"))
     async with patience():
         for n in range(400):
-            async with bulletin.watch([1]):
+            async with change_feed.watch([1]):
                 await simulated_delay(n % 8 * 0.0002)
 
 
-async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: ChangeFeed, valkey: Valkey):
+async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(change_feed: ChangeFeed, valkey: Valkey):
     async def watch_for_ever() -> None:
-        async with bulletin.watch([1]) as watch:
+        async with change_feed.watch([1]) as watch:
             while True:
                 await watch.news(60)
 
@@ -130,43 +130,45 @@ async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(bulletin: Chang
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    assert not bulletin.is_reading
+    assert not change_feed.is_reading
     await until_reading(valkey, 0)
 
 
 @pytest.mark.full
 @pytest.mark.every_server
-async def test_the_stream_stays_short(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
+async def test_the_stream_stays_short(change_feed: ChangeFeed, valkey: Valkey, unit: Unit):
     for _ in range(1_500):
-        await bulletin.tell([1])
+        await change_feed.tell([1])
 
-    assert await valkey.execute("XLEN", unit.key("bulletin")) < 1_200
-    assert (await leftover_keys(valkey, unit)).keys() == {"bulletin"}
+    assert await valkey.execute("XLEN", unit.key("change_feed")) < 1_200
+    assert (await leftover_keys(valkey, unit)).keys() == {"change_feed"}
 
 
 @pytest.mark.every_server
-async def test_whoever_says_often_that_runs_moved_tells_it_together(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
-    async with bulletin.watch([150]) as watch:
+async def test_whoever_says_often_that_runs_moved_tells_it_together(
+    change_feed: ChangeFeed, valkey: Valkey, unit: Unit
+):
+    async with change_feed.watch([150]) as watch:
         await until_reading(valkey, 1)
         await calm(watch)
         elapsed_s = stopwatch()
         for n in range(300):
-            bulletin.moved([n])
-            await valkey.execute("EXISTS", unit.key("bulletin"))  # whoever tells has its turn
+            change_feed.moved([n])
+            await valkey.execute("EXISTS", unit.key("change_feed"))  # whoever tells has its turn
         assert await watch.news(60)
-        await bulletin.close()
+        await change_feed.close()
 
-    told = await valkey.execute("XLEN", unit.key("bulletin"))
+    told = await valkey.execute("XLEN", unit.key("change_feed"))
     assert told <= 2 + elapsed_s() * 20
 
 
 @pytest.mark.every_server
-async def test_what_moved_last_is_told_before_the_end(bulletin: ChangeFeed, valkey: Valkey, unit: Unit):
-    bulletin.moved([1])
-    bulletin.moved([2])
-    await bulletin.close()
+async def test_what_moved_last_is_told_before_the_end(change_feed: ChangeFeed, valkey: Valkey, unit: Unit):
+    change_feed.moved([1])
+    change_feed.moved([2])
+    await change_feed.close()
 
-    entries = await valkey.execute("XRANGE", unit.key("bulletin"), "-", "+")
+    entries = await valkey.execute("XRANGE", unit.key("change_feed"), "-", "+")
     assert [msgspec.msgpack.decode(fields[b"runs"]) for _, fields in entries] == [[1, 2]]
 
 
@@ -183,13 +185,13 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
 
 
 async def test_a_server_that_lost_its_data_is_followed_from_its_new_beginning(embedded: Valkey):
-    bulletin = ChangeFeed(embedded, embedded.unit("board"))
-    async with bulletin.watch([1]) as watch:
-        await bulletin.tell([1])
+    change_feed = ChangeFeed(embedded, embedded.unit("board"))
+    async with change_feed.watch([1]) as watch:
+        await change_feed.tell([1])
         await until_reading(embedded, 1)
         await calm(watch)
         await embedded.execute("FLUSHALL")
-        await bulletin.tell([1])
+        await change_feed.tell([1])
         assert await watch.news(60)
 
 
@@ -202,44 +204,44 @@ async def test_after_a_broken_connection_everybody_looks_again():
             connected(server.url) as direct,
             connected(f"redis://127.0.0.1:{proxy.port}") as through,
         ):
-            bulletin = ChangeFeed(through, through.unit("board"))
-            async with bulletin.watch([1]) as watch:
+            change_feed = ChangeFeed(through, through.unit("board"))
+            async with change_feed.watch([1]) as watch:
                 await until_reading(direct, 1)
                 await calm(watch)
                 await proxy.refuse()
-                await bulletin.tell([1])  # in vain, and harmless
+                await change_feed.tell([1])  # in vain, and harmless
                 await proxy.listen()
                 assert await watch.news(20)
 
 
 async def test_nonsense_is_refused(embedded: Valkey):
-    bulletin = ChangeFeed(embedded, embedded.unit("board"))
+    change_feed = ChangeFeed(embedded, embedded.unit("board"))
     with pytest.raises(InvalidArgument, match="nothing to watch"):
-        async with bulletin.watch([]):
+        async with change_feed.watch([]):
             pass
     with pytest.raises(InvalidArgument):
         await Watch().news(0)
-    await bulletin.tell([])
+    await change_feed.tell([])
     assert await leftover_keys(embedded, embedded.unit("board")) == {}
 
 
 async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_keeps_nobody_waiting(
-    bulletin: ChangeFeed, valkey: Valkey
+    change_feed: ChangeFeed, valkey: Valkey
 ):
     heard: list[Collection[int] | None] = []
-    async with bulletin.follow(heard.append, gap=timedelta(minutes=1)):
+    async with change_feed.follow(heard.append, gap=timedelta(minutes=1)):
         await until_reading(valkey, 1)
-        await bulletin.tell([1])
+        await change_feed.tell([1])
         async with patience():
             while [1] not in [sorted(each or ()) for each in heard]:
                 await look_again()
         for run in range(2, 20):
-            await bulletin.tell([run])
+            await change_feed.tell([run])
         assert len(heard) == 2, "its beginning, and the first move; the others can wait a minute"
 
-        async with bulletin.watch([50]) as watch:  # who watches something cannot
-            await bulletin.tell([50])
+        async with change_feed.watch([50]) as watch:  # who watches something cannot
+            await change_feed.tell([50])
             assert await watch.news(60)
             assert set().union(*(each or () for each in heard)) >= {*range(1, 20)}
-            await bulletin.tell([50])
+            await change_feed.tell([50])
             assert await watch.news(60), "also not a second time"
