@@ -8,7 +8,7 @@ from bench.figures import Figure, Section
 from tidegate.connections import open_context
 from tidegate.engine import runs
 from tidegate.engine.gate_sync import to_gate_jobs
-from tidegate.engine.runs import Beginning
+from tidegate.engine.runs import NewRun
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.settings import Settings
 from tidegate.system import Context
@@ -42,7 +42,7 @@ async def _begin(parts: Context, number: int) -> None:
     login = f"user-number-{number}"
     specs = [JobSpec(kind="REPO_ISSUES", resource=f"repo:{login}/repository-{n}") for n in range(JOBS_EACH)]
     subject = Subject(user_id=login, login=login, options={})
-    _, jobs = await parts.database.transaction(runs.begin, Beginning("github", subject, "everybody", "manual", specs))
+    _, jobs = await parts.database.transaction(runs.begin, NewRun("github", subject, "everybody", "manual", specs))
     for start in range(0, len(jobs), AT_ONCE):
         await parts.gate.enqueue(to_gate_jobs(jobs[start : start + AT_ONCE], now=parts.database.clock.now()))
 

@@ -9,7 +9,7 @@ from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
 from tidegate.engine.collection import Collection
 from tidegate.http import Binding
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.runtime.service import Service
 from tidegate.settings import Settings
 
@@ -28,7 +28,7 @@ async def open_site(stack: AsyncExitStack, settings: Settings) -> tuple[Site, Co
     """A site as the settings of a deployment describe it, and its collection; `stack` closes both."""
     application = await stack.enter_async_context(open_application(settings, SYSTEMS))
     context, systems = application.context, list(application.systems.values())
-    binding, seats = stack.enter_context(Binding(settings.http)), Seats(settings.http.most_listeners)
+    binding, seats = stack.enter_context(Binding(settings.http)), ListenerLimit(settings.http.most_listeners)
     dashboard = open_dashboard(context, systems, seats)
     service = serve_systems(context, systems, binding, seats=seats, further=dashboard)
     return Site(binding, {"http": service, "dashboard": dashboard}), context.get(Collection)

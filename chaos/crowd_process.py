@@ -28,7 +28,7 @@ from tidegate.systems.waiting_room import (
     Entering,
     InLine,
     Inside,
-    Nowhere,
+    NotPresent,
     PassSigner,
     WaitingRoom,
     WaitingRooms,
@@ -102,7 +102,7 @@ class Crowd:
         self._staying |= set(inside) - set(leavers)
         for start in range(0, len(leavers), _AT_ONCE):
             await asyncio.gather(*(self._leave(user) for user in leavers[start : start + _AT_ONCE]))
-        nowhere = [user for user, at in standings.items() if isinstance(at, Nowhere)]
+        nowhere = [user for user, at in standings.items() if isinstance(at, NotPresent)]
         used = await self._database.read(_used, [self._places[user] for user in nowhere])
         await self._join_all([user for user in nowhere if user not in used])  # the server has forgotten them
         return used.intersection(nowhere)

@@ -29,7 +29,7 @@ from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.settings import Settings
-from tidegate.systems.waiting_room import Inside, Nowhere, WaitingRoom, WaitingRooms, WaitingRoomSettings
+from tidegate.systems.waiting_room import Inside, NotPresent, WaitingRoom, WaitingRooms, WaitingRoomSettings
 from tidegate.systems.waiting_room.system import open_waiting_rooms
 
 PLAN = ShopPlan(
@@ -111,7 +111,7 @@ class Crowd:
             standings = (await room.look_at(seen)).standings
             inside = {user for user, at in zip(seen, standings, strict=True) if isinstance(at, Inside)}
             # Who lost his place shows his pass, and has it again; who is inside gets one for that.
-            anew = [user for user, at in zip(seen, standings, strict=True) if isinstance(at, Nowhere | Inside)]
+            anew = [user for user, at in zip(seen, standings, strict=True) if isinstance(at, NotPresent | Inside)]
             await asyncio.gather(*(self._join(room, user) for user in anew))
         except Unavailable:
             return waiting

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from reference.markdown import MADE, code, page, table
-from tidegate.systems.github.kinds import REGISTRY, Group, Kind, ListOrder
+from tidegate.systems.github.kinds import REGISTRY, Kind, KindGroup, ListOrder
 
 _HEAD = f"""# What is collected from GitHub
 
@@ -67,6 +67,6 @@ def _lines() -> Iterator[str]:
 
 def _row(declared: Kind) -> list[str]:
     costs = _SINGLE if declared.order is ListOrder.PAGES and declared.is_single else _COSTS[declared.order]
-    group = "by name" if declared.group is Group.NAMED else declared.group.value
+    group = "by name" if declared.group is KindGroup.NAMED else declared.group.value
     document = code(declared.document) if declared.document else "`user`, `organization`, `repository`"
     return [code(declared.name), group, document, declared.order.value, *costs]

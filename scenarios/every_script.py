@@ -6,11 +6,11 @@ from datetime import timedelta
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer, Draft
 from tidegate.primitives.gate import Admitted, Gate, Job, settlement
-from tidegate.primitives.gate.memory import Memory
+from tidegate.primitives.gate.memory import PoolRecord
 from tidegate.primitives.limiter import Limiter
 from tidegate.primitives.membership import Membership
 from tidegate.primitives.membership.election import Election
-from tidegate.primitives.stream import Passage, Stream
+from tidegate.primitives.stream import Stream, TicketedStream
 from tidegate.primitives.throttle import Throttle
 from tidegate.primitives.timers import Timers
 from tidegate.primitives.wakeup import Wakeup
@@ -24,7 +24,7 @@ _POOL = "pool"
 async def use_everything(valkey: Valkey, unit: Unit) -> None:
     """Everything but the snapshots' own, which only a deployment uses."""
     await _stream(Stream(valkey, unit, "stream"))
-    await _passage(Passage(valkey, Stream(valkey, unit, "passed")))
+    await _passage(TicketedStream(valkey, Stream(valkey, unit, "passed")))
     await _timers(Timers(valkey, unit, unit.key("alarms")))
     await _presence(valkey, unit)
     await _limiter(Limiter(valkey, valkey.unit(f"{unit.name}-limiter")))
@@ -50,7 +50,7 @@ async def _stream(stream: Stream) -> None:
     await stream.status()
 
 
-async def _passage(passage: Passage) -> None:
+async def _passage(passage: TicketedStream) -> None:
     sender = passage.sender("sender")
     await passage.stream.add([{b"n": b"1"}])
     tickets = [each.id for each in await sender.read(1, 1)]
@@ -98,7 +98,7 @@ async def _coalescer(coalescer: Coalescer, stream: Key) -> None:
 async def _gate(valkey: Valkey, unit: Unit) -> None:
     jobs = Stream(valkey, unit, "jobs")
     gate = Gate(valkey, unit, stream=jobs.keys.stream, group=jobs.settings.group, wake=unit.key("wake"))
-    await gate.remind(Memory(pool=_POOL, started=0, running=0, notes=[]))
+    await gate.remind(PoolRecord(pool=_POOL, started=0, running=0, notes=[]))
     await gate.pace(_POOL, "slow", gap_ms=1)
     await gate.enrol("credential", pool=_POOL)
     await gate.intents.record(_SOON)

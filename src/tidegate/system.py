@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from tidegate.http.access import Access
-    from tidegate.http.channel import Seats
+    from tidegate.http.channel import ListenerLimit
     from tidegate.http.raw import RawHandler
     from tidegate.http.settings import HttpSettings
     from tidegate.primitives.gate import Gate
@@ -130,7 +130,7 @@ class HttpContext:
     settings: HttpSettings
     access: Access
     """Keys, sessions and the limits of wrong keys."""
-    seats: Seats
+    seats: ListenerLimit
     """Limits how many event streams are open in this process."""
 
 

@@ -17,10 +17,10 @@ from tests.browser.chromium import Visitors
 from tidegate.http import Binding
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.http.server import HttpService
-from tidegate.http.session_routes import SessionDesk
+from tidegate.http.session_routes import SessionRoutes
 from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -38,7 +38,7 @@ _ASK = """async ([method, url, headers, body]) => {
 }"""
 
 
-class Word(Given, frozen=True, kw_only=True):
+class Word(RequestInput, frozen=True, kw_only=True):
     """Something to say."""
 
     text: str = ""
@@ -74,7 +74,7 @@ async def site(books: Books, key: str | None) -> AsyncGenerator[str]:
     page = route("GET", "/page", books.page, "x", media_types=("text/html",), is_open=True, is_page=True)
     ours = [route("GET", "/v1/thing", books.look, "x"), route("POST", "/v1/thing", books.act, "x")]
     application, stopping = (
-        build_application([page, *SessionDesk(Access(settings)).routes(), *ours], settings),
+        build_application([page, *SessionRoutes(Access(settings)).routes(), *ours], settings),
         asyncio.Event(),
     )
     with Binding(settings) as binding:

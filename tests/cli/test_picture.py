@@ -11,15 +11,15 @@ from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.commands.forecast import Forecast
 from tidegate.engine.commands.permits import Permits, waits
-from tidegate.engine.commands.picture import Picture
-from tidegate.engine.commands.screens import Lines, Silence, open_screen
+from tidegate.engine.commands.picture import ProgressView
+from tidegate.engine.commands.screens import LineOutput, SilentOutput, open_screen
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
 
 LATER = NOW + timedelta(seconds=130)
 
 
-def drawn(picture: Picture, shown: View, height: int = 24, width: int = 80) -> list[str]:
+def drawn(picture: ProgressView, shown: View, height: int = 24, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height)
     with console.capture() as captured:
         console.print(picture.draw(shown, height))
@@ -29,7 +29,7 @@ def drawn(picture: Picture, shown: View, height: int = 24, width: int = 80) -> l
 def test_totals_kinds_users_and_permits_are_told():
     octocat = run(failed_jobs=1, unchanged_calls=2)
     lines = drawn(
-        Picture(),
+        ProgressView(),
         view(
             octocat,
             run(2, "hubot", RunState.COMPLETED, succeeded_jobs=10),
@@ -52,12 +52,12 @@ def test_totals_kinds_users_and_permits_are_told():
 
 
 def test_a_run_that_failed_is_not_counted_as_complete():
-    lines = drawn(Picture(), view(run(status=RunState.FAILED, failed_jobs=1), run(2, "hubot", RunState.COMPLETED)))
+    lines = drawn(ProgressView(), view(run(status=RunState.FAILED, failed_jobs=1), run(2, "hubot", RunState.COMPLETED)))
     assert lines[0].startswith("1 of 2 users complete, 1 failed, ")
 
 
 def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
-    picture = Picture()
+    picture = ProgressView()
     runs = [run(n, f"user-{n}", RunState.RUNNING, succeeded_jobs=n % 7) for n in range(1, 1_001)]
     first = drawn(picture, view(*runs))
     assert len(first) <= 24
@@ -80,7 +80,7 @@ def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
 @pytest.mark.parametrize("users", [1, 5, 12, 40])
 def test_the_picture_is_never_higher_than_it_has_to_be(users: int, height: int):
     runs = [run(n, f"user-{n}") for n in range(1, users + 1)]
-    assert len(drawn(Picture(), view(*runs), height)) <= max(height, 14)
+    assert len(drawn(ProgressView(), view(*runs), height)) <= max(height, 14)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_ends_with_a_call_under_way_is_no_wait(reason: str | None):
 
 def test_lines_come_at_the_start_when_somebody_has_to_wait_and_not_at_every_look():
     out = io.StringIO()
-    lines = Lines(Console(file=out))
+    lines = LineOutput(Console(file=out))
     waiting = permits(reason="exhausted", left=0, opens_at=LATER)
     for shown in (
         view(run()),
@@ -127,13 +127,13 @@ def test_lines_come_at_the_start_when_somebody_has_to_wait_and_not_at_every_look
 
 def test_a_server_that_does_not_answer_is_told_of_and_nothing_breaks():
     shown = view(run(), trouble="127.0.0.1: no answer")
-    assert "not up to date: 127.0.0.1: no answer" in drawn(Picture(), shown)
+    assert "not up to date: 127.0.0.1: no answer" in drawn(ProgressView(), shown)
 
 
 def test_a_screen_that_nobody_looks_at_says_only_what_cannot_wait():
     out = io.StringIO()
     with open_screen(Console(file=out), LogSettings(), quiet=True) as screen:
-        assert isinstance(screen, Silence)
+        assert isinstance(screen, SilentOutput)
         screen.show(view(run()))
         screen.say("Stopping")
     assert out.getvalue() == "Stopping\n"

@@ -8,24 +8,33 @@ import msgspec
 
 from tests.cli.views import NOW, permits, run
 from tidegate.engine.commands.forecast import Forecast, Supply
-from tidegate.engine.commands.plan import ASSUMED_CALLS, Known, Plan, UserPlan, Way, foresee, plan_user, put_together
+from tidegate.engine.commands.plan import (
+    ASSUMED_CALLS,
+    CollectionPlan,
+    RunStart,
+    UserHistory,
+    UserPlan,
+    foresee,
+    plan_user,
+    put_together,
+)
 from tidegate.engine.commands.plan_text import plan_lines
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.reports.history import Marks, Typical
+from tidegate.engine.reports.history import ReadResources, RunAverages
 from tidegate.engine.source import Subject
 from tidegate.systems.github import ESSENTIAL
 
-NOTHING = Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0))
+NOTHING = UserHistory(active={}, last={}, marks={}, typical=RunAverages(users=0, calls=0))
 LAST = run(12, status=RunState.COMPLETED, completed_at=NOW - timedelta(minutes=3))
 MARKS = [
-    Marks(kind="REPO_ISSUES", resources=30, credential="user-1"),
-    Marks(kind="REPO_COMMITS", resources=10, credential="user-2"),
-    Marks(kind="REPO_REVIEWS", resources=99, credential=None),
+    ReadResources(kind="REPO_ISSUES", resources=30, credential="user-1"),
+    ReadResources(kind="REPO_COMMITS", resources=10, credential="user-2"),
+    ReadResources(kind="REPO_REVIEWS", resources=99, credential=None),
 ]
 SUPPLY = Supply(now=100, per_window=100, opens_in_s=60, window_s=3_600, per_minute=6_000, concurrency=5)
 
 
-def planned(known: Known = NOTHING, **options: Any) -> UserPlan:
+def planned(known: UserHistory = NOTHING, **options: Any) -> UserPlan:
     return plan_user(
         Subject(user_id="octocat", login="octocat", options=options),
         "github",
@@ -36,13 +45,13 @@ def planned(known: Known = NOTHING, **options: Any) -> UserPlan:
     )
 
 
-def told(*users: UserPlan, known: Known = NOTHING, end: Forecast | None = None) -> list[str]:
+def told(*users: UserPlan, known: UserHistory = NOTHING, end: Forecast | None = None) -> list[str]:
     return list(plan_lines(put_together(users, known, [permits()], end, NOW)))
 
 
 def test_of_a_new_user_three_calls_are_known_and_the_rest_is_an_assumption_that_says_so():
     user = planned()
-    assert (user.way, user.jobs, user.calls, user.is_estimate) == (Way.NEW, 3, ASSUMED_CALLS, True)
+    assert (user.way, user.jobs, user.calls, user.is_estimate) == (RunStart.NEW, 3, ASSUMED_CALLS, True)
     lines = told(user)
     assert lines[0] == "plan       octocat: new, 3 calls to begin with; the rest is known when the repositories are"
     assert lines[1] == "calls      about 100"
@@ -50,7 +59,7 @@ def test_of_a_new_user_three_calls_are_known_and_the_rest_is_an_assumption_that_
 
 
 def test_what_users_took_before_is_a_better_guess():
-    known = msgspec.structs.replace(NOTHING, typical=Typical(users=8, calls=46.4))
+    known = msgspec.structs.replace(NOTHING, typical=RunAverages(users=8, calls=46.4))
     user = planned(known)
     assert user.calls == 46
     assert told(user, known=known)[2].strip() == (
@@ -61,7 +70,7 @@ def test_what_users_took_before_is_a_better_guess():
 def test_whoever_was_here_before_is_asked_for_changes_and_only_the_same_credential_asks_for_nothing():
     known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
     user = planned(known)
-    assert (user.way, user.calls, user.free_calls, user.is_estimate) == (Way.INCREMENTAL, 40, 30, False)
+    assert (user.way, user.calls, user.free_calls, user.is_estimate) == (RunStart.INCREMENTAL, 40, 30, False)
     lines = told(user, known=known)
     assert re.fullmatch(r"plan       octocat  incremental: asks what changed since run 12 of \S+, 40 calls", lines[0])
     assert lines[1] == "calls      40, 30 of them free where nothing changed; what changed is read on top"
@@ -70,13 +79,13 @@ def test_whoever_was_here_before_is_asked_for_changes_and_only_the_same_credenti
 def test_whoever_reads_everything_again_pays_for_it():
     known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
     user = planned(known, full=True)
-    assert (user.way, user.calls, user.free_calls) == (Way.FULL, 100, 0)
+    assert (user.way, user.calls, user.free_calls) == (RunStart.FULL, 100, 0)
 
 
 def test_a_run_that_is_not_over_goes_on_and_so_do_its_own_options():
     known = msgspec.structs.replace(NOTHING, active={"octocat": run(15)})
     user = planned(known)
-    assert (user.way, user.run_id, user.jobs, user.jobs_done, user.calls) == (Way.RESUMED, 15, 10, 4, 6)
+    assert (user.way, user.run_id, user.jobs, user.jobs_done, user.calls) == (RunStart.RESUMED, 15, 10, 4, 6)
     assert told(user)[0] == "plan       octocat  resumed: run 15, 4 of 10 pages known so far are done"
 
     other = planned(known, since="2026-01-01T00:00:00Z")
@@ -125,5 +134,5 @@ def test_many_users_are_counted_and_a_few_are_named():
 
 
 def test_a_plan_can_be_written_as_json():
-    plan: Plan = put_together([planned()], NOTHING, [permits()], Forecast(seconds=5), NOW)
+    plan: CollectionPlan = put_together([planned()], NOTHING, [permits()], Forecast(seconds=5), NOW)
     assert msgspec.json.decode(msgspec.json.encode(plan))["calls"] == 100

@@ -41,7 +41,7 @@ async def installation(folder: Path) -> AsyncGenerator[Database]:
 def begin(tx: Transaction, login: str) -> int:
     subject = Subject(user_id=login, login=login, options={"since": "2026-01-01"})
     first = list(GithubSource().first_jobs(subject))
-    run_id, _ = runs.begin(tx, runs.Beginning("github", subject, "github", "manual", first))
+    run_id, _ = runs.begin(tx, runs.NewRun("github", subject, "github", "manual", first))
     return run_id
 
 

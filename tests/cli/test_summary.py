@@ -7,23 +7,25 @@ from typing import Any
 import pytest
 
 from tests.cli.views import NOW, kind, permits, run, view
-from tidegate.engine.commands.collecting import Outcome
-from tidegate.engine.commands.plan import Known, put_together
+from tidegate.engine.commands.collecting import CollectOutcome
+from tidegate.engine.commands.plan import UserHistory, put_together
 from tidegate.engine.commands.summary import Summary, summarise
 from tidegate.engine.commands.summary import summary_lines as lines_for
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.reports.history import Typical
+from tidegate.engine.reports.history import RunAverages
 from tidegate.engine.reports.progress import Failure
 from tidegate.engine.runs import Run
 from tidegate.settings import Settings
 from tidegate.systems.github.plugin import GithubPlugin
 
-PLAN = put_together([], Known(active={}, last={}, marks={}, typical=Typical(users=0, calls=0)), [permits()], None, NOW)
+PLAN = put_together(
+    [], UserHistory(active={}, last={}, marks={}, typical=RunAverages(users=0, calls=0)), [permits()], None, NOW
+)
 DONE = run(status=RunState.COMPLETED, succeeded_jobs=10, calls=10, unchanged_calls=7)
 
 
 def summary(*runs: Run, was_interrupted: bool = False, failures: Any = (), **documents: int) -> Summary:
-    outcome = Outcome(plan=PLAN, view=view(*runs), seconds=12.3, was_interrupted=was_interrupted)
+    outcome = CollectOutcome(plan=PLAN, view=view(*runs), seconds=12.3, was_interrupted=was_interrupted)
     return summarise(outcome, documents, failures, "sqlite:////data/tidegate.db")
 
 
@@ -89,7 +91,9 @@ def test_failures_are_grouped_by_their_reason():
 
 def test_what_the_upstream_shows_to_nobody_is_told_and_is_no_failure():
     closed = Failure(run_id=1, job_id=7, kind="REPO_ISSUES", resource="repo:octocat/a", reason="451: taken down")
-    outcome = Outcome(plan=PLAN, view=view(DONE, kinds={1: [kind(unavailable=3)]}), seconds=12.3, was_interrupted=False)
+    outcome = CollectOutcome(
+        plan=PLAN, view=view(DONE, kinds={1: [kind(unavailable=3)]}), seconds=12.3, was_interrupted=False
+    )
     told = summarise(outcome, {}, [], "sqlite:////data/tidegate.db", unavailable=[closed])
 
     assert (told.exit_code, told.unavailable_jobs, told.unavailable) == (0, 3, [closed])

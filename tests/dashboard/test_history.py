@@ -17,9 +17,9 @@ from tidegate.dashboard import sampler as sampler_module
 from tidegate.dashboard.history import History
 from tidegate.dashboard.sampler import Sampler
 from tidegate.engine.reports.gauges import RunFigures
-from tidegate.engine.reports.overview import Ended
+from tidegate.engine.reports.overview import EndedJobs
 from tidegate.storage.sql import Transaction
-from tidegate.storage.sql.outbox import Depth
+from tidegate.storage.sql.outbox import OutboxDepth
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,8 +80,8 @@ async def test_a_pace_is_not_overstated_after_looks_that_failed(deployment: Serv
         if is_away:
             raise DatabaseUnavailable("it is away")
         done = round((tx.now - created_at).total_seconds() * 100)
-        ended = {run: Ended(created_at=created_at, succeeded=done, failed=0) for run in moved if run == 4711}
-        return RunFigures(active=1, pending=1, failed=0, ended=0), Depth(0, 0, None), ended, tx.now
+        ended = {run: EndedJobs(created_at=created_at, succeeded=done, failed=0) for run in moved if run == 4711}
+        return RunFigures(active=1, pending=1, failed=0, ended=0), OutboxDepth(0, 0, None), ended, tx.now
 
     monkeypatch.setattr(sampler_module, "_read", read)
     sampler, stopping = Sampler(collection, [], history, gap=timedelta(milliseconds=100)), asyncio.Event()

@@ -17,8 +17,8 @@ from tests.waiting import PATIENCE_S, look_again, observe_absence, patience, sim
 from tidegate.core.errors import DatabaseUnavailable, TooManyWaiting
 from tidegate.dashboard import hub as hub_module
 from tidegate.dashboard.hub import Hub, SharedRead, Topic
-from tidegate.engine.change_feed import ChangeFeed
-from tidegate.http.channel import Channel, Listener, Seats, Snapshot
+from tidegate.engine.change_feed import RunChangeFeed
+from tidegate.http.channel import Channel, ChannelState, Listener, ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 
@@ -53,10 +53,10 @@ class Source:
 
 
 def hub_of(
-    source: Source, change_feed: ChangeFeed, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
+    source: Source, change_feed: RunChangeFeed, *, seats: int = 10, heeds: bool = True, silence: timedelta = LATE
 ) -> Hub:
     topic = Topic("it", source.read, heeds_runs=heeds, gap=SOON, silence=silence)
-    return Hub([topic], change_feed, Seats(seats))
+    return Hub([topic], change_feed, ListenerLimit(seats))
 
 
 async def shown(listener: Listener, within_s: float = PATIENCE_S) -> int:
@@ -112,9 +112,9 @@ async def test_a_topic_that_changes_faster_than_somebody_reads_does_not_keep_the
     busy, calm = Channel(), Channel()
     listener = Listener([busy, calm], asyncio.Event())
     seen: list[bytes] = []
-    calm.show(Snapshot.of(1, b"calm", "calm"))
+    calm.show(ChannelState.of(1, b"calm", "calm"))
     for number in range(4):
-        busy.show(Snapshot.of(number, b"busy %d" % number, "busy"))
+        busy.show(ChannelState.of(number, b"busy %d" % number, "busy"))
         told = await listener.next(1)
         assert told is not None
         seen.append(told.body)
@@ -145,7 +145,7 @@ async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
     monkeypatch.setattr(hub_module, "_AT_MOST", 1000)  # longer than the test, were a hang taken for its cost
     source = Source()
     topic = Topic("it", source.read, gap=SOON, silence=SOON, within=SOON * 2)
-    hub = Hub([topic], deployment.collection.change_feed, Seats(1))
+    hub = Hub([topic], deployment.collection.change_feed, ListenerLimit(1))
     async with hub.listen(["it"]) as listener:
         assert await shown(listener) == 0
         source.may_go_on.clear()

@@ -14,7 +14,7 @@ from tidegate.dashboard.attention import DeploymentState, find_attention
 from tidegate.dashboard.dead_letters import DeadCount
 from tidegate.dashboard.processes import ProcessList
 from tidegate.dashboard.waiting_jobs import CredentialWait, PoolWait
-from tidegate.engine.credentials import Credential, Kind, State
+from tidegate.engine.credentials import Credential, CredentialKind, CredentialState
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.primitives.stream.message import StreamStatus
 from tidegate.storage.sql import Transaction, outbox
@@ -169,11 +169,11 @@ async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: 
     assert "no kind of snapshots is configured" in answer.json["detail"]
 
 
-def credential(state: State = State.VALID, audience: str = GITHUB) -> Credential:
+def credential(state: CredentialState = CredentialState.VALID, audience: str = GITHUB) -> Credential:
     return Credential(
         source="github",
         name="ours",
-        kind=Kind.TOKEN,
+        kind=CredentialKind.TOKEN,
         owner="mona",
         account="mona",
         allowance="user-1@api.github.com",
@@ -240,7 +240,7 @@ async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_no
 
 
 @pytest.mark.parametrize(
-    "credentials", [[], [credential(State.INVALID)], [credential(audience="https://github.example/api/v3")]]
+    "credentials", [[], [credential(CredentialState.INVALID)], [credential(audience="https://github.example/api/v3")]]
 )
 async def test_without_a_valid_credential_not_all_is_well(credentials: list[Credential]):
     told = find_attention(state(credentials=credentials))

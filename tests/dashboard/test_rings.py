@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidegate.core.errors import InvalidArgument
 from tidegate.dashboard.history import History, Sample
 from tidegate.dashboard.job_rates import JobRateMeter, JobRates
-from tidegate.engine.reports.overview import Ended
+from tidegate.engine.reports.overview import EndedJobs
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -73,8 +73,8 @@ def test_series_are_found_by_their_names_and_by_how_they_begin():
     assert [(each.name, each.points) for each in history.newest()][-1] == ("runs/active", [(5, 2)])
 
 
-def ended(succeeded: int, failed: int = 0, *, since: timedelta = timedelta(0)) -> Ended:
-    return Ended(created_at=NOW + since, succeeded=succeeded, failed=failed)
+def ended(succeeded: int, failed: int = 0, *, since: timedelta = timedelta(0)) -> EndedJobs:
+    return EndedJobs(created_at=NOW + since, succeeded=succeeded, failed=failed)
 
 
 def test_a_pace_is_what_ended_since_the_last_look():

@@ -21,7 +21,7 @@ from tests.servers.registry import skip_or_fail
 from tests.servers.sql import PASSWORD, SqlName
 from tests.waiting import look_again
 from tidegate.engine import runs
-from tidegate.engine.runs import Beginning
+from tidegate.engine.runs import NewRun
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.migrate import pending_migrations
@@ -89,7 +89,7 @@ async def test_a_deployment_is_copied_in_the_middle_of_a_run_killed_and_goes_on_
 def put_a_run(tx: Transaction) -> int:
     specs = [JobSpec(kind="PAGE", resource=f"shelf:{n}") for n in range(3)]
     subject = Subject(user_id="zoë", login="zoë", options={"note": "naïve ✓"})
-    run_id, _ = runs.begin(tx, Beginning("shelves", subject, "everybody", "manual", specs))
+    run_id, _ = runs.begin(tx, NewRun("shelves", subject, "everybody", "manual", specs))
     return run_id
 
 

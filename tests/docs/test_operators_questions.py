@@ -18,7 +18,7 @@ from tidegate.engine.api.waiting_pools import waiting_report
 from tidegate.engine.commands import report_text
 from tidegate.engine.reports.kinds import failing_kinds, processing_times, retry_counts
 from tidegate.engine.reports.states import jobs_by_state, queues, runs_by_state, slow_jobs
-from tidegate.primitives.gate import Gate, Job, Memory, Note
+from tidegate.primitives.gate import CredentialRecord, Gate, Job, PoolRecord
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
@@ -109,8 +109,8 @@ def test_every_question_is_on_the_page_as_a_command_over_http_and_as_sql(name: s
 
 async def _keep_waiting(gate: Gate) -> None:
     """Mona's token was told to rest; the jobs of the crawl have their permits."""
-    rest = Note(credential="mona", bucket="core", blocked_ms=MINUTES_20)
-    await gate.remind(Memory(pool="github", started=0, running=0, notes=[rest]))
+    rest = CredentialRecord(credential="mona", bucket="core", blocked_ms=MINUTES_20)
+    await gate.remind(PoolRecord(pool="github", started=0, running=0, notes=[rest]))
     await gate.enrol("mona", pool="github")
     await gate.enqueue([Job(job=f"g{n}", pool="github", run="6") for n in range(25)])
 

@@ -73,7 +73,7 @@ class Player:
         self._begun += 1
         name = f"user-{self._seed}-{self._begun}"
         reached = self._random.sample(RESOURCES, k=self._random.randint(1, 3))
-        beginning = runs.Beginning(
+        beginning = runs.NewRun(
             *("shelves", Subject(user_id=name, login=name), self._random.choice(["pool", "gone"]), "manual"),
             [entry(resource) for resource in reached],
         )

@@ -7,11 +7,11 @@ import msgspec
 from sqlalchemy import func, select
 
 from tidegate.engine import runs
-from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, Group, write_batch
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, WriteGroup, write_batch
 from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.run_counters import run_ended
-from tidegate.engine.runs import Beginning, Run
+from tidegate.engine.runs import NewRun, Run
 from tidegate.engine.source import JobSpec, Subject
 from tidegate.engine.tables import page_jobs
 from tidegate.primitives.gate import Admitted, settlement
@@ -29,7 +29,7 @@ def shelf_job(name: str, page: int = 0) -> JobSpec:
 async def begun(database: Database, user: str = "ada", specs: Sequence[JobSpec] = ()) -> tuple[int, list[int]]:
     """A run with one planning job, or with `specs`: its number, and those of its jobs."""
     first = list(specs) or [JobSpec(kind="USER", resource=f"user:{user}")]
-    beginning = Beginning("shelves", Subject(user_id=user, login=user), "pool", "manual", first)
+    beginning = NewRun("shelves", Subject(user_id=user, login=user), "pool", "manual", first)
     run_id, jobs = await database.transaction(runs.begin, beginning)
     return run_id, [job.id for job in jobs]
 
@@ -61,7 +61,7 @@ async def write(
     terms: CommitPolicy = TERMS,
 ) -> CommitOutcome:
     """One round; results that are not ours any more count as late."""
-    this = CommitBatch(wanted=wanted, groups=[Group(results, staged)] if results else [], late=late)
+    this = CommitBatch(wanted=wanted, groups=[WriteGroup(results, staged)] if results else [], late=late)
     written = await write_or_find_overtaken(database, this, terms)
     if not written.overtaken:
         return written

@@ -24,7 +24,7 @@ from tidegate.engine.api.runs import RunRoutes
 from tidegate.engine.cells import CellService
 from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.commands.runs import cancel_run, retry_runs
-from tidegate.engine.credentials import CredentialBook, records
+from tidegate.engine.credentials import CredentialManager, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.run_counters import ended_key, run_ended
@@ -32,7 +32,7 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Subject
 from tidegate.engine.system import OpenCollection
 from tidegate.engine.tables import collection_runs
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
@@ -98,7 +98,7 @@ async def open_http(settings: Settings) -> AsyncGenerator[Collection]:
 
 def run_routes(collection: Collection) -> RunRoutes:
     details = RunDetailReader(collection)
-    return RunRoutes(collection, details, RunFeed(details.detail, collection.change_feed, Seats(1)))
+    return RunRoutes(collection, details, RunFeed(details.detail, collection.change_feed, ListenerLimit(1)))
 
 
 async def retry_by_command(settings: Settings, run_id: int, _job_id: int) -> None:
@@ -206,7 +206,7 @@ async def test_a_run_whose_last_credential_is_gone_fails_with_the_advice_for_its
         with pytest.raises(NoCredential, match=advice):
             await collection.begin(BOOKSHOP, subject)
         book = collection.cells[BOOKSHOP].credentials
-        assert isinstance(book, CredentialBook)
+        assert isinstance(book, CredentialManager)
         await book.add_token("abcdefgh12345678", owner="ada", name="one", check=False)
         run_id = await collection.begin(BOOKSHOP, subject)
         # `credentials remove` dies after its commit

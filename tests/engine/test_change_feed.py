@@ -14,7 +14,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.change_feed import ChangeFeed, Watch
+from tidegate.engine.change_feed import RunChangeFeed, Watch
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.storage.valkey.connection import connected
 
@@ -25,8 +25,8 @@ def unit(valkey: Valkey) -> Unit:
 
 
 @pytest.fixture
-def change_feed(valkey: Valkey, unit: Unit) -> ChangeFeed:
-    return ChangeFeed(valkey, unit)
+def change_feed(valkey: Valkey, unit: Unit) -> RunChangeFeed:
+    return RunChangeFeed(valkey, unit)
 
 
 async def until_reading(valkey: Valkey, readers: int) -> None:
@@ -39,7 +39,7 @@ async def calm(watch: Watch) -> None:
     await watch.news(0.01)
 
 
-async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(change_feed: ChangeFeed, valkey: Valkey):
+async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(change_feed: RunChangeFeed, valkey: Valkey):
     async with change_feed.watch([1]) as one, change_feed.watch([2]) as two, change_feed.watch([1, 2]) as both:
         await until_reading(valkey, 1)
         for watch in (one, two, both):
@@ -52,7 +52,7 @@ async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(change_feed:
         assert not await two.news(0.05)
 
 
-async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(change_feed: ChangeFeed, valkey: Valkey):
+async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(change_feed: RunChangeFeed, valkey: Valkey):
     async with change_feed.watch([1]) as watch, change_feed.watch([2]) as last:
         await until_reading(valkey, 1)
         await calm(watch)
@@ -66,14 +66,14 @@ async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(change_feed:
         assert not await watch.news(0.05)
 
 
-async def test_another_process_is_heard(change_feed: ChangeFeed, valkey: Valkey, unit: Unit):
+async def test_another_process_is_heard(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     """Another object on another connection is all that another process is to the server."""
     other = await Valkey.connect(valkey.url)
     try:
         async with change_feed.watch([7]) as watch:
             await until_reading(valkey, 1)
             await calm(watch)
-            await ChangeFeed(other, unit).tell([7])
+            await RunChangeFeed(other, unit).tell([7])
             assert await watch.news(60)
     finally:
         await other.close()
@@ -81,7 +81,7 @@ async def test_another_process_is_heard(change_feed: ChangeFeed, valkey: Valkey,
 
 @pytest.mark.every_server
 async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read_is_not_lost(
-    change_feed: ChangeFeed, valkey: Valkey, unit: Unit
+    change_feed: RunChangeFeed, valkey: Valkey, unit: Unit
 ):
     await change_feed.tell([1])
     async with change_feed.watch([1]) as watch:
@@ -89,7 +89,7 @@ async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read
         assert await watch.news(60)
 
 
-async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(change_feed: ChangeFeed, valkey: Valkey):
+async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(change_feed: RunChangeFeed, valkey: Valkey):
     async with AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(change_feed.watch([n % 5])) for n in range(50)]
         await until_reading(valkey, 1)
@@ -102,7 +102,7 @@ async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(change
     await until_reading(valkey, 0)
 
 
-async def test_who_comes_while_the_last_one_leaves_is_served(change_feed: ChangeFeed, valkey: Valkey):
+async def test_who_comes_while_the_last_one_leaves_is_served(change_feed: RunChangeFeed, valkey: Valkey):
     for n in range(30):
         async with change_feed.watch([n]) as watch:
             await change_feed.tell([n])
@@ -112,14 +112,14 @@ async def test_who_comes_while_the_last_one_leaves_is_served(change_feed: Change
 
 async def test_who_leaves_at_any_moment_leaves_at_once(embedded: Valkey):
     """Also in the moment in which the reader's first command is on its way: its cancellation must not get lost."""
-    change_feed = ChangeFeed(embedded, embedded.unit("board"))
+    change_feed = RunChangeFeed(embedded, embedded.unit("board"))
     async with patience():
         for n in range(400):
             async with change_feed.watch([1]):
                 await simulated_delay(n % 8 * 0.0002)
 
 
-async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(change_feed: ChangeFeed, valkey: Valkey):
+async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(change_feed: RunChangeFeed, valkey: Valkey):
     async def watch_for_ever() -> None:
         async with change_feed.watch([1]) as watch:
             while True:
@@ -136,7 +136,7 @@ async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(change_feed: Ch
 
 @pytest.mark.full
 @pytest.mark.every_server
-async def test_the_stream_stays_short(change_feed: ChangeFeed, valkey: Valkey, unit: Unit):
+async def test_the_stream_stays_short(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     for _ in range(1_500):
         await change_feed.tell([1])
 
@@ -146,7 +146,7 @@ async def test_the_stream_stays_short(change_feed: ChangeFeed, valkey: Valkey, u
 
 @pytest.mark.every_server
 async def test_whoever_says_often_that_runs_moved_tells_it_together(
-    change_feed: ChangeFeed, valkey: Valkey, unit: Unit
+    change_feed: RunChangeFeed, valkey: Valkey, unit: Unit
 ):
     async with change_feed.watch([150]) as watch:
         await until_reading(valkey, 1)
@@ -163,7 +163,7 @@ async def test_whoever_says_often_that_runs_moved_tells_it_together(
 
 
 @pytest.mark.every_server
-async def test_what_moved_last_is_told_before_the_end(change_feed: ChangeFeed, valkey: Valkey, unit: Unit):
+async def test_what_moved_last_is_told_before_the_end(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     change_feed.moved([1])
     change_feed.moved([2])
     await change_feed.close()
@@ -176,8 +176,8 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
     other = await Valkey.connect(valkey.url)
     other._info = dataclasses.replace(other.info, can_block=False)  # pyright: ignore[reportPrivateUsage]
     try:
-        async with ChangeFeed(other, unit).watch([3]) as watch:
-            await ChangeFeed(valkey, unit).tell([3])
+        async with RunChangeFeed(other, unit).watch([3]) as watch:
+            await RunChangeFeed(valkey, unit).tell([3])
             assert await watch.news(60)
             await until_reading(valkey, 0)
     finally:
@@ -185,7 +185,7 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
 
 
 async def test_a_server_that_lost_its_data_is_followed_from_its_new_beginning(embedded: Valkey):
-    change_feed = ChangeFeed(embedded, embedded.unit("board"))
+    change_feed = RunChangeFeed(embedded, embedded.unit("board"))
     async with change_feed.watch([1]) as watch:
         await change_feed.tell([1])
         await until_reading(embedded, 1)
@@ -204,7 +204,7 @@ async def test_after_a_broken_connection_everybody_looks_again():
             connected(server.url) as direct,
             connected(f"redis://127.0.0.1:{proxy.port}") as through,
         ):
-            change_feed = ChangeFeed(through, through.unit("board"))
+            change_feed = RunChangeFeed(through, through.unit("board"))
             async with change_feed.watch([1]) as watch:
                 await until_reading(direct, 1)
                 await calm(watch)
@@ -215,7 +215,7 @@ async def test_after_a_broken_connection_everybody_looks_again():
 
 
 async def test_nonsense_is_refused(embedded: Valkey):
-    change_feed = ChangeFeed(embedded, embedded.unit("board"))
+    change_feed = RunChangeFeed(embedded, embedded.unit("board"))
     with pytest.raises(InvalidArgument, match="nothing to watch"):
         async with change_feed.watch([]):
             pass
@@ -226,7 +226,7 @@ async def test_nonsense_is_refused(embedded: Valkey):
 
 
 async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_keeps_nobody_waiting(
-    change_feed: ChangeFeed, valkey: Valkey
+    change_feed: RunChangeFeed, valkey: Valkey
 ):
     heard: list[Collection[int] | None] = []
     async with change_feed.follow(heard.append, gap=timedelta(minutes=1)):

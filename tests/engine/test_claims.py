@@ -29,7 +29,7 @@ def entry(resource: str = "shelf:poems", *followed_by: str) -> JobSpec:
 
 async def begin(database: Database, user: str, *specs: JobSpec, pool: str = "pool") -> tuple[int, list[StoredJob]]:
     """A run, and those of its jobs that the gate is told of."""
-    beginning = runs.Beginning("shelves", Subject(user_id=user, login=user), pool, "manual", list(specs) or [entry()])
+    beginning = runs.NewRun("shelves", Subject(user_id=user, login=user), pool, "manual", list(specs) or [entry()])
     return await database.transaction(runs.begin, beginning)
 
 

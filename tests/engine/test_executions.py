@@ -9,7 +9,7 @@ from tests.engine.conftest import Library
 from tests.engine.rounds import begun, finished, shelf_job, write_or_find_overtaken
 from tests.engine.shelf import ShelfUpstream
 from tidegate.engine import executions, runs
-from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, Group, write_batch
+from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, WriteGroup, write_batch
 from tidegate.engine.executions import Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
 from tidegate.engine.job_store import Claim, JobResult
@@ -25,7 +25,7 @@ async def write(
 ):
     """A round in which jobs are claimed for somebody."""
     callers = wanted or {}
-    this = CommitBatch(wanted=list(callers), callers=callers, groups=[Group(results)] if results else [])
+    this = CommitBatch(wanted=list(callers), callers=callers, groups=[WriteGroup(results)] if results else [])
     return (await database.transaction(write_batch, this, terms)).claimed
 
 
@@ -65,7 +65,7 @@ async def test_what_a_dead_worker_left_open_is_ended_as_lost_by_the_next_claim(d
     old = (await write(database, wanted={job_id: "dead"}))[job_id]
     new = (await write(database, wanted={job_id: "heir"}))[job_id]
 
-    overtaken = await write_or_find_overtaken(database, CommitBatch(groups=[Group([finished(old)])]), RECORDED)
+    overtaken = await write_or_find_overtaken(database, CommitBatch(groups=[WriteGroup([finished(old)])]), RECORDED)
     assert overtaken.overtaken, "the dead one comes back, and is told that it is too late"
     await write(database, finished(new, JobState.READY, reason="status 500"))
     third = (await write(database, wanted={job_id: "third"}))[job_id]

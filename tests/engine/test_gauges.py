@@ -14,7 +14,7 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import patience, simulated_delay
 from tidegate.core.telemetry import metrics
 from tidegate.engine.lifecycle import RunState
-from tidegate.engine.reports.gauges import Gauges, RunFigures, count_runs
+from tidegate.engine.reports.gauges import EngineGauges, RunFigures, count_runs
 from tidegate.engine.tables import collection_runs
 from tidegate.primitives.gate import Gate
 from tidegate.primitives.stream import Stream, StreamStatus
@@ -103,12 +103,12 @@ _UNIT = "gauges"
 
 
 @pytest.fixture
-def make(embedded: Valkey, sqlite: Database, stream: Watched) -> Callable[[timedelta], Gauges]:
+def make(embedded: Valkey, sqlite: Database, stream: Watched) -> Callable[[timedelta], EngineGauges]:
     unit = embedded.unit(_UNIT)
     alarms = Stream(embedded, unit, "alarms")
     timers = Timers(embedded, unit, alarms.keys.stream)
     gate = Gate(embedded, unit, stream=stream.keys.stream, group="workers", wake=timers.keys.wake)
-    return lambda fresh_for: Gauges(sqlite, [gate], [timers], [stream, alarms], fresh_for=fresh_for)
+    return lambda fresh_for: EngineGauges(sqlite, [gate], [timers], [stream, alarms], fresh_for=fresh_for)
 
 
 def values(gauge: metrics.Gauge) -> list[float]:
@@ -120,7 +120,7 @@ def values(gauge: metrics.Gauge) -> list[float]:
     return found
 
 
-async def test_many_who_ask_at_once_are_told_of_one_look(make: Callable[[timedelta], Gauges], stream: Watched):
+async def test_many_who_ask_at_once_are_told_of_one_look(make: Callable[[timedelta], EngineGauges], stream: Watched):
     gauges = make(timedelta(minutes=1))
     await asyncio.gather(*(gauges.refresh() for _ in range(20)))
     await gauges.refresh()
@@ -129,7 +129,7 @@ async def test_many_who_ask_at_once_are_told_of_one_look(make: Callable[[timedel
 
 
 async def test_a_source_that_breaks_costs_its_own_figures_and_no_others(
-    make: Callable[[timedelta], Gauges], stream: Watched
+    make: Callable[[timedelta], EngineGauges], stream: Watched
 ):
     gauges = make(timedelta(0))
     await gauges.refresh()
@@ -149,7 +149,9 @@ async def test_a_source_that_breaks_costs_its_own_figures_and_no_others(
     assert not any(map(math.isnan, values(metrics.STREAM_PENDING_COUNT))), "and it is told again"
 
 
-async def test_events_that_wait_and_those_that_are_dead_are_told(make: Callable[[timedelta], Gauges], sqlite: Database):
+async def test_events_that_wait_and_those_that_are_dead_are_told(
+    make: Callable[[timedelta], EngineGauges], sqlite: Database
+):
     def fill(tx: Transaction) -> None:
         outbox.add(tx, *(Event("kind", "key", n) for n in range(3)))
         outbox.mark_dead(tx, outbox.pending_page(tx)[0].id, attempts=5, error="broken")
@@ -162,7 +164,7 @@ async def test_events_that_wait_and_those_that_are_dead_are_told(make: Callable[
     assert 0 <= waits_s < 60
 
 
-async def test_a_look_has_a_deadline(make: Callable[[timedelta], Gauges], stream: Watched):
+async def test_a_look_has_a_deadline(make: Callable[[timedelta], EngineGauges], stream: Watched):
     gauges, stream.pause_s = make(timedelta(0)), 60
 
     async with patience():

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream
 from tidegate.engine.reports import history
-from tidegate.engine.reports.history import Marks, Typical
+from tidegate.engine.reports.history import ReadResources, RunAverages
 
 NAME = "shelves"
 
@@ -29,7 +29,7 @@ async def test_users_have_the_run_that_is_active_the_last_that_was_completed_and
 
     assert {user: run.id for user, run in active.items()} == {"ada": waiting}
     assert {user: run.id for user, run in last.items()} == {"ada": second, "eve": other}
-    assert marks == {"ada": [Marks(kind="SHELF", resources=3, credential="librarian")]}
+    assert marks == {"ada": [ReadResources(kind="SHELF", resources=3, credential="librarian")]}
     assert await read(history.active_runs, "another source", ["ada"]) == {}
     assert await read(history.last_completed, "another source", ["ada"]) == {}
 
@@ -37,16 +37,16 @@ async def test_users_have_the_run_that_is_active_the_last_that_was_completed_and
 @pytest.mark.every_server
 async def test_what_users_took_is_told_by_their_largest_run(library: Library, upstream: ShelfUpstream):
     read = library.parts.database.read
-    assert await read(history.typical, NAME) == Typical(users=0, calls=0)
+    assert await read(history.typical, NAME) == RunAverages(users=0, calls=0)
     async with library.working():
         await library.until(await library.begin("ada"))
         upstream.shelves["ada-novels"] = 1
         await library.until(await library.begin("ada"))
         await library.until(await library.begin("nobody"))
 
-    assert await read(history.typical, NAME) == Typical(users=2, calls=(8 + 1) / 2)
-    assert await read(partial(history.typical, most=1), NAME) == Typical(users=1, calls=1)
-    assert await read(history.typical, "another source") == Typical(users=0, calls=0)
+    assert await read(history.typical, NAME) == RunAverages(users=2, calls=(8 + 1) / 2)
+    assert await read(partial(history.typical, most=1), NAME) == RunAverages(users=1, calls=1)
+    assert await read(history.typical, "another source") == RunAverages(users=0, calls=0)
 
 
 @pytest.mark.every_server

@@ -9,7 +9,7 @@ from tests.engine.rounds import begun, claimed, finished, shelf_job, write
 from tidegate.core.ids import new_id
 from tidegate.engine import allowance_records
 from tidegate.engine.job_store import JobResult
-from tidegate.primitives.gate import Learned, Memory, Note
+from tidegate.primitives.gate import CredentialRecord, LearnedLimits, PoolRecord
 from tidegate.storage.sql import Database, Transaction
 
 WINDOW = 1_900_000_000
@@ -28,7 +28,7 @@ async def told(database: Database, *answers: dict[str, int]) -> None:
         await write(database, [saying(finished(claim), **said)])
 
 
-async def remembered(database: Database) -> list[Note]:
+async def remembered(database: Database) -> list[CredentialRecord]:
     return [note for memory in await database.read(allowance_records.memories) for note in memory.notes]
 
 
@@ -95,18 +95,18 @@ async def test_calls_of_the_last_minute_and_those_under_way_are_counted_by_pool(
     claims = await claimed(database, *job_ids[:3])
     await write(database, [finished(claims[0])])
 
-    assert await database.read(allowance_records.memories) == [Memory(pool="pool", started=3, running=2, notes=[])]
+    assert await database.read(allowance_records.memories) == [PoolRecord(pool="pool", started=3, running=2, notes=[])]
 
-    def in_a_minute(tx: Transaction) -> list[Memory]:
+    def in_a_minute(tx: Transaction) -> list[PoolRecord]:
         tx.now += timedelta(seconds=61)
         return allowance_records.memories(tx)
 
-    assert await database.read(in_a_minute) == [Memory(pool="pool", started=0, running=2, notes=[])]
+    assert await database.read(in_a_minute) == [PoolRecord(pool="pool", started=0, running=2, notes=[])]
 
 
 async def test_what_a_refusal_taught_is_noted_until_it_has_no_effect_any_more(database: Database):
-    def lesson(concurrency: int, ends_in_ms: int) -> Learned:
-        return Learned(
+    def lesson(concurrency: int, ends_in_ms: int) -> LearnedLimits:
+        return LearnedLimits(
             concurrency=concurrency, per_minute=100, begins_in_ms=60_000, every_ms=120_000, ends_in_ms=ends_in_ms
         )
 

@@ -53,7 +53,7 @@ async def test_an_upstream_that_moved_takes_its_data_along(database: Database):
 
 async def begin(database: Database, user: str, address: str | None) -> None:
     subject, first = Subject(user_id=user, login=user), [JobSpec(kind="LIST", resource=f"user:{user}")]
-    await database.transaction(runs.begin, runs.Beginning("shelves", subject, "pool", "manual", first, address))
+    await database.transaction(runs.begin, runs.NewRun("shelves", subject, "pool", "manual", first, address))
 
 
 @pytest.mark.every_server

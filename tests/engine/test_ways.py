@@ -11,7 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.calls import Caller, CallRoute, Calls, NotCalled
+from tidegate.engine.calls import CallRoute, Calls, NotCalled, UpstreamCalls
 from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec, Reading, Task, Verdict
@@ -56,7 +56,7 @@ def claim_of(source: str = "shelves") -> Claim:
     return Claim(job, source, "ada", fence=1, attempt=1, max_attempts=5, cursor=None)
 
 
-async def made(caller: Caller, clock: ManualClock, source: ShelfSource | None = None) -> JobResult:
+async def made(caller: UpstreamCalls, clock: ManualClock, source: ShelfSource | None = None) -> JobResult:
     calls = Calls({"shelves": source or ShelfSource()}, CallRoute(caller, Secrets("")), clock)
     return await calls.make(claim_of(), ADMITTED)
 

@@ -8,7 +8,7 @@ from chaos.deployment import Site
 
 from tests.faults.conftest import CALM, LIMITS, PATIENT, Open, assert_all_is_well
 from tests.waiting import stopwatch
-from tidegate.engine.credentials import State
+from tidegate.engine.credentials import CredentialState
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate_simulators.github import FaultKind, LimitSettings, Manners, Sizes
@@ -95,7 +95,7 @@ async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_tak
         assert it.github.report().by_status["401"] <= 1
         assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}
         states = {one.name: one.state for one in await it.collection.book.list()}
-        assert states[refused] is State.INVALID or it.github.report().by_status["401"] == 0
+        assert states[refused] is CredentialState.INVALID or it.github.report().by_status["401"] == 0
 
 
 async def test_when_the_only_token_is_refused_the_jobs_fail_and_nothing_is_tried_in_a_loop(site: Open):

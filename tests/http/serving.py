@@ -22,7 +22,7 @@ from tidegate.engine.collection import Collection
 from tidegate.engine.system import OpenCollection
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.http import Binding
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings
@@ -225,7 +225,7 @@ async def open_systems(stack: AsyncExitStack, settings: Settings, *, token: str 
 async def _running(
     parts: Context, systems: list[OpenSystem], http: HttpSettings, binding: Binding, *, works: bool, dashboard: bool
 ) -> AsyncGenerator[Callable[[], None]]:
-    seats = Seats(http.most_listeners)
+    seats = ListenerLimit(http.most_listeners)
     further = open_dashboard(parts, systems, seats) if dashboard else None
     service = serve_systems(parts, systems, binding, settings=http, seats=seats, further=further)
     services = {"http": service} if further is None else {"http": service, "dashboard": further}

@@ -14,8 +14,8 @@ from tidegate.http import Binding, server
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application, Receive, Scope, Send
 from tidegate.http.connection import CONNECTION
-from tidegate.http.dispatch import Nothing, read_pairs
-from tidegate.http.problems import Trouble
+from tidegate.http.dispatch import NoInput, read_pairs
+from tidegate.http.problems import RequestFailed
 from tidegate.http.server import HttpService
 from tidegate.http.settings import HttpSettings
 
@@ -199,7 +199,7 @@ async def test_parameters_are_read_in_one_pass():
             compared += 1
             return str.__eq__(self, other)
 
-    with pytest.raises(Trouble):  # such parameters are not known here
-        read_pairs([(Name(n), "") for n in range(2_000)], Nothing, "parameter")
+    with pytest.raises(RequestFailed):  # such parameters are not known here
+        read_pairs([(Name(n), "") for n in range(2_000)], NoInput, "parameter")
 
     assert compared < 20_000

@@ -16,12 +16,12 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry import metrics
 from tidegate.http.access import Access
 from tidegate.http.asgi import Application
-from tidegate.http.attempts import Allowance, Attempts
+from tidegate.http.attempts import AttemptLimit, Attempts
 from tidegate.http.remote import ClientAddresses
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 
-FEW, MANY = Allowance(burst=3, another_after_s=10), Allowance(burst=5, another_after_s=2)
+FEW, MANY = AttemptLimit(burst=3, another_after_s=10), AttemptLimit(burst=5, another_after_s=2)
 
 
 class Timer:
@@ -242,4 +242,4 @@ def test_what_is_kept_of_addresses_is_bounded_and_forgotten():
 @pytest.mark.parametrize(("burst", "another_after_s"), [(0, 1), (1, 0), (-1, 1), (1, math.nan)])
 def test_an_allowance_must_be_one(burst: int, another_after_s: float):
     with pytest.raises(InvalidArgument):
-        Allowance(burst, another_after_s)
+        AttemptLimit(burst, another_after_s)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.http.serving import Served
 from tidegate.core.errors import ContractBroken
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType
 from tidegate.http.routes import declaration_of, route
 
@@ -99,7 +99,7 @@ async def test_fields_are_described_by_what_stands_under_them_in_the_code(docume
 async def test_no_answer_has_a_place_for_a_secret(document: dict[str, Any]):
     """What comes back is described by schemas that have none; only what goes in has."""
     schemas = document["components"]["schemas"]
-    going_in = {"NewCredential", "App", "IdentityHeaders"}
+    going_in = {"CredentialRequest", "App", "IdentityHeaders"}
     secret = {"token", "private_key", "secret", "sealed", "fingerprint", "headers"}
 
     found = {name for name, schema in schemas.items() if secret & set(schema.get("properties", {}))}
@@ -153,7 +153,7 @@ async def test_files_of_another_version_of_the_page_are_not_found(deployment: Se
     assert (answer.status, answer.problem) == (404, "not-found")
 
 
-class Query(Given, frozen=True, kw_only=True):
+class Query(RequestInput, frozen=True, kw_only=True):
     """Anything."""
 
     n: int = 0

@@ -15,7 +15,7 @@ from tests.http.serving import Client, figures, served
 from tests.http.wires import Cut, wired_to_servers
 from tests.waiting import look_again, patience
 from tidegate.engine import runs
-from tidegate.engine.runs import Beginning
+from tidegate.engine.runs import NewRun
 from tidegate.engine.source import JobSpec, Subject
 from tidegate_simulators.github import Manners
 
@@ -67,7 +67,7 @@ async def test_without_valkey_a_run_is_shown_and_what_it_waits_for_is_not_known(
     await until_ready(wired.client)
     await wired.valkey.refuse()
     try:
-        beginning = Beginning("github", Subject(user_id="ada", login="ada"), "github", "manual", [FIRST])
+        beginning = NewRun("github", Subject(user_id="ada", login="ada"), "github", "manual", [FIRST])
         run_id, _ = await parts.database.transaction(runs.begin, beginning)
         shown = (await wired.client.get(f"/v1/runs/{run_id}")).json
         await parts.database.transaction(runs.cancel, run_id)

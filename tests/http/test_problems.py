@@ -26,7 +26,7 @@ from tidegate.core.errors import (
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine.runs import RunActive
 from tidegate.http import dispatch
-from tidegate.http.problems import ProblemType, Trouble, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -266,7 +266,7 @@ async def test_reads_that_succeed_do_not_fill_the_log(deployment: Served):
     assert [line["path"] for line in lines if line["event"] == "http.answered"] == ["/v1/runs/4711"]
 
 
-def told(error: Exception) -> Trouble:
+def told(error: Exception) -> RequestFailed:
     trouble = to_trouble(error)
     assert trouble is not None
     return trouble
@@ -294,7 +294,7 @@ async def test_errors_of_ours_become_the_problems_they_mean():
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_secret_in_a_reason_is_hidden():
-    shown = Trouble(ProblemType.INVALID, f"the token={SECRET} is no good").told("id")
+    shown = RequestFailed(ProblemType.INVALID, f"the token={SECRET} is no good").told("id")
 
     assert SECRET not in shown.detail
 

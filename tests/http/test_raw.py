@@ -4,7 +4,7 @@ import tracemalloc
 from typing import Any
 
 from tidegate.http.access import Access
-from tidegate.http.authentication import Door
+from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
 from tidegate.http.raw import Admission
 from tidegate.http.settings import HttpSettings
@@ -24,7 +24,7 @@ def scope(number: int, size: int) -> dict[str, Any]:
 
 
 def test_admissions_of_large_heads_take_no_memory():
-    admission = Admission(Door(Access(HttpSettings()), ()), Role.READ)
+    admission = Admission(Authenticator(Access(HttpSettings()), ()), Role.READ)
     assert admission(scope(0, 10)) is admission(scope(0, 10)), "a usual one is remembered"
     tracemalloc.start()
     try:

@@ -20,8 +20,8 @@ from tests.http.processes import started
 from tests.http.serving import Client, Reply
 from tests.http.test_openapi import operations
 from tidegate.http.access import Access
-from tidegate.http.authentication import Door
-from tidegate.http.callers import How, Role
+from tidegate.http.authentication import Authenticator
+from tidegate.http.callers import AuthenticationMethod, Role
 from tidegate.http.settings import HttpSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -135,11 +135,11 @@ async def test_a_session_of_that_process_is_one_of_this_one(client: Client):
     opened = await client.post("/v1/session", {"key": READ})
     client.session.cookie_jar.clear()
     headers = Headers({"host": "127.0.0.1", "cookie": opened.headers["set-cookie"].partition(";")[0]})
-    door = Door(Access(HttpSettings(api_key=SecretStr(OPERATE), read_keys=(SecretStr(READ),))), ())
+    door = Authenticator(Access(HttpSettings(api_key=SecretStr(OPERATE), read_keys=(SecretStr(READ),))), ())
 
     caller = await door.admit("GET", "/v1/runs", headers)
 
-    assert (caller.role, caller.how, caller.csrf) == (Role.READ, How.SESSION, opened.json["csrf"])
+    assert (caller.role, caller.how, caller.csrf) == (Role.READ, AuthenticationMethod.SESSION, opened.json["csrf"])
 
 
 async def test_whoever_has_no_key_does_not_learn_what_there_is(client: Client):

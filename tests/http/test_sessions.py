@@ -23,13 +23,13 @@ from tidegate.core.clock import ManualClock
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application
-from tidegate.http.authentication import Door
-from tidegate.http.callers import Caller, How, Keyring, Role
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import Trouble
+from tidegate.http.authentication import Authenticator
+from tidegate.http.callers import AuthenticationMethod, HttpCaller, Keyring, Role
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import RequestFailed
 from tidegate.http.routes import route
-from tidegate.http.session_routes import SessionDesk
-from tidegate.http.sessions import SessionOffice
+from tidegate.http.session_routes import SessionRoutes
+from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 
 OPERATE, READ, OTHER = "operate-0123456789abcdef", "read-0123456789abcdef", "other-0123456789abcdef"
@@ -43,7 +43,7 @@ def settings_of(operate: str | None = OPERATE, read: str | None = READ, **more: 
     return HttpSettings.model_validate(given | more)
 
 
-class Word(Given, frozen=True, kw_only=True):
+class Word(RequestInput, frozen=True, kw_only=True):
     """Something to say."""
 
     text: str = ""
@@ -63,7 +63,7 @@ def application(settings: HttpSettings | None = None, access: Access | None = No
     settings = settings or settings_of()
     access = access or Access(settings)
     ours = [route("GET", "/v1/thing", look, "x"), route("POST", "/v1/thing", act, "x")]
-    return build_application([*SessionDesk(access).routes(), *ours], settings, access=access)
+    return build_application([*SessionRoutes(access).routes(), *ours], settings, access=access)
 
 
 APP = application()
@@ -253,9 +253,9 @@ async def test_a_stream_ends_with_the_session_of_whoever_listens():
     assert (await ask(app, "GET", "/v1/stream", cookie)).status == 401
 
 
-def office(settings: HttpSettings | None = None, clock: ManualClock | None = None) -> SessionOffice:
+def office(settings: HttpSettings | None = None, clock: ManualClock | None = None) -> SessionManager:
     settings = settings or settings_of()
-    return SessionOffice(Keyring(settings), settings.session_lasts, clock)
+    return SessionManager(Keyring(settings), settings.session_lasts, clock)
 
 
 def opened(key: str = OPERATE, clock: ManualClock | None = None, settings: HttpSettings | None = None) -> str:
@@ -270,7 +270,7 @@ def test_every_process_with_the_same_keys_takes_it_in_whatever_order_they_are_na
     for key, role in ((OPERATE, Role.OPERATE), (READ, Role.READ)):
         caller = office(moved).read(opened(key))
         assert caller is not None
-        assert (caller.role, caller.how) == (role, How.SESSION)
+        assert (caller.role, caller.how) == (role, AuthenticationMethod.SESSION)
 
 
 def test_a_key_that_is_taken_out_takes_its_sessions_along():
@@ -312,12 +312,12 @@ def test_a_session_from_the_future_is_none_but_clocks_may_differ_a_little():
 
 async def test_the_door_asks_for_the_time():
     clock = ManualClock()
-    door = Door(Access(settings_of(), clock=clock), ())
+    door = Authenticator(Access(settings_of(), clock=clock), ())
     headers = Headers({"host": "127.0.0.1", "cookie": f"{COOKIE}={opened(READ, clock)}"})
 
     assert (await door.admit("GET", "/v1/runs", headers)).role is Role.READ
     clock.advance(LASTS)
-    with pytest.raises(Trouble, match="log in again"):
+    with pytest.raises(RequestFailed, match="log in again"):
         await door.admit("GET", "/v1/runs", headers)
 
 
@@ -419,4 +419,4 @@ async def test_who_did_what_is_written_down_and_no_secret_with_it():
 
 
 def test_a_caller_does_not_show_what_proves_him():
-    assert "c" * 43 not in repr(Caller(Role.READ, How.SESSION, "id", "c" * 43))
+    assert "c" * 43 not in repr(HttpCaller(Role.READ, AuthenticationMethod.SESSION, "id", "c" * 43))

@@ -14,7 +14,7 @@ from tidegate.app.serving import serve_systems
 from tidegate.dashboard import open_dashboard
 from tidegate.engine.collection import Collection
 from tidegate.http import Binding
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.gate import Gate
 from tidegate.settings import Settings
@@ -45,7 +45,7 @@ async def unattended(folder: Path) -> AsyncGenerator[Unattended]:
     async with AsyncExitStack() as stack:
         opened = await open_systems(stack, settings)
         collection = opened[0].collection
-        parts, seats = collection.parts, Seats(settings.http.most_listeners)
+        parts, seats = collection.parts, ListenerLimit(settings.http.most_listeners)
         others = [find_system(name).open(parts) for name in ("waiting_room", "campaigns")]
         systems = [*opened, *[await stack.enter_async_context(each) for each in others]]
         further = open_dashboard(parts, systems, seats)

@@ -87,7 +87,7 @@ async def test_a_committed_event_is_handled_and_its_row_removed(database: Databa
         await database.transaction(outbox.add, event)
         await log.has(1)
     assert log.events == [event]
-    assert await database.read(outbox.depth) == outbox.Depth(0, 0, None)
+    assert await database.read(outbox.depth) == outbox.OutboxDepth(0, 0, None)
 
 
 @on_sqlite

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 
 from link_checker.settings import LinkCheckerSettings
 from link_checker.tables import links
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.service import Service
@@ -35,7 +35,7 @@ class LinkList(msgspec.Struct, frozen=True, kw_only=True):
     links: list[Link]
 
 
-class NewLink(Given, frozen=True, kw_only=True):
+class NewLink(RequestInput, frozen=True, kw_only=True):
     """A link to check."""
 
     url: str

@@ -8,17 +8,17 @@ from litestar.handlers import HTTPRouteHandler
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.binding import Binding
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.http.operations import Operations
 from tidegate.http.server import HttpService
-from tidegate.http.session_routes import SessionDesk
+from tidegate.http.session_routes import SessionRoutes
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Api, Context, HttpContext, OpenSystem
 
 
-class Further(Protocol):
+class HttpExtension(Protocol):
     """What a process answers beside its systems: the dashboard."""
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
@@ -36,15 +36,15 @@ def serve_systems(
     binding: Binding,
     *,
     settings: HttpSettings | None = None,
-    seats: Seats | None = None,
-    further: Further | None = None,
+    seats: ListenerLimit | None = None,
+    further: HttpExtension | None = None,
 ) -> HttpService:
     """A service that answers for all `systems`, and what is `further` to them; they share the `seats`."""
     http = http_context(settings or context.settings.http, context.valkey, context.database, seats)
     apis = [system.api(http) for system in systems]
     if further is not None:
         apis.append(Api(routes=further.routes(), close=further.close))
-    apis.append(Api(routes=[*SessionDesk(http.access).routes(), *_operations(context, systems, http.settings)]))
+    apis.append(Api(routes=[*SessionRoutes(http.access).routes(), *_operations(context, systems, http.settings)]))
     return serve_apis(apis, http, binding)
 
 
@@ -65,10 +65,12 @@ def serve_webhooks(context: Context, systems: Sequence[OpenSystem], binding: Bin
     return serve_apis([*receiving, Api(routes=_operations(context, systems, http.settings))], http, binding)
 
 
-def http_context(settings: HttpSettings, valkey: Valkey, database: Database, seats: Seats | None = None) -> HttpContext:
+def http_context(
+    settings: HttpSettings, valkey: Valkey, database: Database, seats: ListenerLimit | None = None
+) -> HttpContext:
     """What the routes of one process share."""
     access = Access(settings, valkey=valkey, database=database)
-    return HttpContext(settings, access, seats or Seats(settings.most_listeners))
+    return HttpContext(settings, access, seats or ListenerLimit(settings.most_listeners))
 
 
 def serve_apis(apis: Sequence[Api], http: HttpContext, binding: Binding) -> HttpService:

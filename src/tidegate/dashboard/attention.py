@@ -9,7 +9,7 @@ import msgspec
 from tidegate.dashboard.dead_letters import DeadCount
 from tidegate.dashboard.processes import ProcessList
 from tidegate.dashboard.waiting_jobs import RESTING, PoolWait
-from tidegate.engine.credentials import Credential, State, how_to_get_one, token_variable
+from tidegate.engine.credentials import Credential, CredentialState, how_to_get_one, token_variable
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 
 Severity = Literal["critical", "warning", "info"]
@@ -110,7 +110,7 @@ def _waits(waits: Sequence[PoolWait]) -> Iterator[Attention]:
 
 
 def _credentials(credentials: Sequence[Credential]) -> Iterator[Attention]:
-    refused = [each for each in credentials if each.state is State.INVALID]
+    refused = [each for each in credentials if each.state is CredentialState.INVALID]
     for each in refused[:_MOST_CREDENTIALS]:
         why = f": {each.invalid_reason}" if each.invalid_reason else ""
         text = f"The credential {each.name} is refused{why}"
@@ -135,7 +135,7 @@ def _unserved(state: DeploymentState) -> Iterator[Attention]:
 
 
 def _may_call(credential: Credential, source: str, audience: str) -> bool:
-    return credential.state is State.VALID and credential.source == source and credential.audience == audience
+    return credential.state is CredentialState.VALID and credential.source == source and credential.audience == audience
 
 
 def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from tidegate.engine.collection import Collection
-from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import outbox
 from tidegate.system import DeadLetterCount, OpenSystem
 
@@ -41,7 +41,7 @@ class DeadOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     dead: list[DeadCount]
-    unknown: list[Unknown]
+    unknown: list[UnreadPart]
 
 
 class DeadReader:

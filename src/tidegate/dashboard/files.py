@@ -12,7 +12,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
 from tidegate.http.asgi import HttpResponse
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 
 TAG = "dashboard"
@@ -83,7 +83,7 @@ class Files:
         """Show a file of the dashboard."""
         answer = self._answers.get(name) if digest == self.digest else None
         if answer is None:
-            raise Trouble(ProblemType.NOT_FOUND, "there is no such file in this version; load the page again")
+            raise RequestFailed(ProblemType.NOT_FOUND, "there is no such file in this version; load the page again")
         content, kind = answer
         return Response(content, headers={"cache-control": _FOR_EVER, "content-type": kind})
 

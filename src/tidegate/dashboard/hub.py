@@ -14,9 +14,9 @@ import msgspec
 
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.change_feed import ChangeFeed
-from tidegate.http.channel import Channel, Listener, Seats, Snapshot
-from tidegate.http.problems import ProblemType, Trouble, to_trouble
+from tidegate.engine.change_feed import RunChangeFeed
+from tidegate.http.channel import Channel, ChannelState, Listener, ListenerLimit
+from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
 from tidegate.runtime.waiting import end, occurs
 from tidegate.system import Topic
 
@@ -46,7 +46,7 @@ class LiveProblem(msgspec.Struct, frozen=True, kw_only=True):
 class Hub:
     """All topics of this process, with their watchers."""
 
-    def __init__(self, topics: Iterable[Topic], change_feed: ChangeFeed, seats: Seats) -> None:
+    def __init__(self, topics: Iterable[Topic], change_feed: RunChangeFeed, seats: ListenerLimit) -> None:
         self._topics: Mapping[str, Topic] = {topic.name: topic for topic in topics}
         self._reads = {name: SharedRead(topic.read) for name, topic in self._topics.items()}
         self._change_feed, self._seats = change_feed, seats
@@ -105,7 +105,7 @@ class Hub:
                 body, kind = await self._look(name)
                 if (latest := (_without_time(body), kind)) != shown:
                     number, shown = number + 1, latest
-                    channel.show(Snapshot.of(number, body, kind, ident=f"{name}-{number}"))
+                    channel.show(ChannelState.of(number, body, kind, ident=f"{name}-{number}"))
                 took_s = (monotonic_ms() - began_ms) / 1000
                 rest_s = max(took_s * _AT_MOST, min(took_s * _WHILE_BUSY, _LONGEST_REST_S))
                 gap_s = max(topic.gap.total_seconds() - took_s, min(rest_s, _NEVER_LONGER_S))
@@ -118,12 +118,12 @@ class Hub:
             async with asyncio.timeout(self._topics[name].within.total_seconds()):
                 return await self._reads[name].next(), name
         except TimeoutError:  # the read continues, and the next one starts after it
-            return _problem(name, Trouble(ProblemType.UNAVAILABLE, _NO_ANSWER)), PROBLEM
+            return _problem(name, RequestFailed(ProblemType.UNAVAILABLE, _NO_ANSWER)), PROBLEM
         except Exception as error:  # any error: the other topics are still delivered
             trouble = to_trouble(error)
             if trouble is None:
                 log.error("dashboard.look_failed", parts=name, exc_info=error)
-                trouble = Trouble(ProblemType.FAILED, "an unexpected error occurred; see the log")
+                trouble = RequestFailed(ProblemType.FAILED, "an unexpected error occurred; see the log")
             return _problem(name, trouble), PROBLEM
 
 
@@ -157,7 +157,7 @@ def _without_time(body: bytes) -> bytes:
     return body.partition(b",")[2] if body.startswith(b'{"at":') else body
 
 
-def _problem(name: str, trouble: Trouble) -> bytes:
+def _problem(name: str, trouble: RequestFailed) -> bytes:
     kind = trouble.kind
     problem = LiveProblem(
         topic=name, type=kind.uri, title=kind.value.title, status=trouble.status, detail=trouble.told("").detail

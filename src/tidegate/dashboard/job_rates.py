@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from tidegate.engine.reports.overview import Ended
+from tidegate.engine.reports.overview import EndedJobs
 
 _MOST_REMEMBERED = 20_000
 _MOST_MOVED = 5_000
@@ -37,7 +37,7 @@ class JobRateMeter:
         self._moved.difference_update(taken)
         return taken
 
-    def update(self, found: Mapping[int, Ended], now: datetime, elapsed_s: float | None) -> JobRates:
+    def update(self, found: Mapping[int, EndedJobs], now: datetime, elapsed_s: float | None) -> JobRates:
         """The rate of finished jobs since the last read, `elapsed_s` seconds ago.
 
         None means that the last read is too old or missing. Then the counters count for the time until the next read.
@@ -59,6 +59,6 @@ class JobRateMeter:
         self._looked_at = now
         return JobRates(0.0, 0.0) if not elapsed_s else JobRates(done / elapsed_s, failed / elapsed_s)
 
-    def _is_new(self, ended: Ended) -> bool:
+    def _is_new(self, ended: EndedJobs) -> bool:
         """Whether the run began after the last read, so that all its finished jobs are new."""
         return self._looked_at is not None and ended.created_at >= self._looked_at

@@ -19,7 +19,7 @@ from tidegate.engine.reports import overview
 from tidegate.engine.reports.overview import FailedJob, JobCounts, RunCounts
 from tidegate.engine.runs import Run
 from tidegate.primitives.circuit_breaker import CircuitBreakerState
-from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.service import Snapshots
 
@@ -63,7 +63,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     dead: list[DeadCount] | None
     attention: list[Attention]
     """What needs somebody, the most severe first."""
-    unknown: list[Unknown]
+    unknown: list[UnreadPart]
 
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):

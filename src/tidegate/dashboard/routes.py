@@ -16,7 +16,7 @@ from tidegate.dashboard.overview import Overview
 from tidegate.dashboard.runtime_status import RuntimeStatus
 from tidegate.dashboard.topics import Readers, TopicName
 from tidegate.http.asgi import HttpResponse
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.events import EventStream
 from tidegate.http.problems import ProblemType
@@ -26,14 +26,14 @@ TopicText = Annotated[str, Meta(min_length=1, max_length=60)]
 SeriesName = Annotated[str, Meta(min_length=1, max_length=300)]
 
 
-class SeriesFilter(Given, frozen=True, kw_only=True):
+class SeriesFilter(RequestInput, frozen=True, kw_only=True):
     """Which series."""
 
     series: Annotated[tuple[SeriesName, ...], Meta(max_length=50)] = ()
     """May be given several times. One that ends with a slash means all whose names begin so."""
 
 
-class Watched(Given, frozen=True, kw_only=True):
+class Watched(RequestInput, frozen=True, kw_only=True):
     """What to watch."""
 
     topic: Annotated[tuple[TopicText, ...], Meta(min_length=1, max_length=20)]

@@ -12,9 +12,9 @@ from tidegate.engine.reports.overview import busy_pools
 from tidegate.primitives.circuit_breaker import CircuitBreaker, CircuitBreakerState
 from tidegate.primitives.gate import PoolStatus
 from tidegate.primitives.stream import Stream
-from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, Unknown
+from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction, outbox
-from tidegate.storage.sql.outbox import Depth
+from tidegate.storage.sql.outbox import OutboxDepth
 from tidegate.systems.snapshots.service import Snapshots
 
 _MOST_POOLS = 20
@@ -103,7 +103,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
     outbox: OutboxView | None
     processes: list[ProcessView] | None
     breakers: list[BreakerView]
-    unknown: list[Unknown]
+    unknown: list[UnreadPart]
 
 
 class RuntimeStatusReader:
@@ -181,7 +181,7 @@ async def _stream(stream: Stream) -> StreamView:
     )
 
 
-def _outbox(depth: Depth) -> OutboxView:
+def _outbox(depth: OutboxDepth) -> OutboxView:
     return OutboxView(pending=depth.pending, dead=depth.dead, oldest_at=depth.oldest)
 
 

@@ -17,7 +17,7 @@ from tidegate.engine.collection import Collection as Installation
 from tidegate.engine.credentials import Credential
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.reports import gauges
-from tidegate.engine.reports.overview import Ended, ended_of
+from tidegate.engine.reports.overview import EndedJobs, ended_of
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.primitives.stream import Stream
 from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads
@@ -164,5 +164,7 @@ def _left(one: CredentialStatus, known: Sequence[Credential]) -> dict[str, Sampl
     }
 
 
-def _read(tx: Transaction, moved: Sequence[int]) -> tuple[gauges.RunFigures, outbox.Depth, dict[int, Ended], datetime]:
+def _read(
+    tx: Transaction, moved: Sequence[int]
+) -> tuple[gauges.RunFigures, outbox.OutboxDepth, dict[int, EndedJobs], datetime]:
     return gauges.count_runs(tx), outbox.depth(tx), ended_of(tx, moved), tx.now

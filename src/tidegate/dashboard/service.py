@@ -10,7 +10,7 @@ from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.routes import DashboardRoutes
 from tidegate.dashboard.topics import Readers
 from tidegate.engine.system import OpenCollection
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.system import Context, OpenSystem
 from tidegate.systems.snapshots.service import OpenSnapshots
 
@@ -34,7 +34,7 @@ class Dashboard:
         await self._sampler.run(stopping)
 
 
-def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: Seats) -> Dashboard:
+def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: ListenerLimit) -> Dashboard:
     """The dashboard of a process that has these systems open; those who watch take `seats`."""
     collection = next(each for each in systems if isinstance(each, OpenCollection)).collection
     snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)

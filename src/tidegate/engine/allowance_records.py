@@ -15,7 +15,7 @@ from tidegate.core.clock import milliseconds
 from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState
 from tidegate.engine.tables import allowance_notes, collection_runs, page_jobs
-from tidegate.primitives.gate import Learned, Memory, Note, Settlement
+from tidegate.primitives.gate import CredentialRecord, LearnedLimits, PoolRecord, Settlement
 from tidegate.storage.sql import Transaction
 
 _LITTLE = 200
@@ -56,7 +56,7 @@ def write(tx: Transaction, results: Iterable[JobResult]) -> None:
         _write(tx, {key: told[key] for key in sorted(told)})  # sorted: two writers meet in one order
 
 
-def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[Memory]:
+def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[PoolRecord]:
     """What is remembered of every pool of some sources, or of all."""
     ours = [] if sources is None else [_c.source.in_(sorted(sources))]
     rows = tx.execute(select(allowance_notes).where(*ours).order_by(_c.credential, _c.bucket)).all()
@@ -65,7 +65,7 @@ def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[Me
     running = _count(tx, page_jobs.c.status == JobState.RUNNING, *theirs)
     pools = {row.pool for row in rows} | started.keys() | running.keys()
     return [
-        Memory(
+        PoolRecord(
             pool=pool,
             started=started.get(pool, 0),
             running=running.get(pool, 0),
@@ -148,9 +148,9 @@ def _count(tx: Transaction, *conditions: ColumnElement[bool]) -> dict[str, int]:
     return {row[0]: row[1] for row in tx.execute(counted.group_by(run.pool))}
 
 
-def _note(row: Any, now: datetime) -> Note:
+def _note(row: Any, now: datetime) -> CredentialRecord:
     blocked_ms = 0 if row.blocked_until is None else max(0, milliseconds(row.blocked_until - now))
-    note = Note(
+    note = CredentialRecord(
         credential=row.credential,
         bucket=row.bucket,
         blocked_ms=blocked_ms,
@@ -168,10 +168,10 @@ def _note(row: Any, now: datetime) -> Note:
     )
 
 
-def _learned(row: Any, now: datetime) -> Learned | None:
+def _learned(row: Any, now: datetime) -> LearnedLimits | None:
     if row.learned_until is None or row.learned_until <= now:
         return None
-    return Learned(
+    return LearnedLimits(
         concurrency=row.learned_concurrency,
         per_minute=row.learned_per_minute,
         every_ms=row.learned_every_ms,

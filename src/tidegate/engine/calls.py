@@ -43,7 +43,7 @@ _GATE_AWAY = timedelta(seconds=5)
 """Pause before a request is tried again that the gate could not confirm."""
 
 
-class Caller(Protocol):
+class UpstreamCalls(Protocol):
     """Sends requests to an upstream."""
 
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
@@ -113,7 +113,7 @@ class ReplaceableSecrets(Secrets, Protocol):
 class CallRoute:
     """How the calls of a source are made."""
 
-    caller: Caller
+    caller: UpstreamCalls
     secrets: Secrets
     keeps_answers: bool = False
     """Whether every 200 is stored before it is read, for sources with readers that may fail or crash the process: they
@@ -277,7 +277,7 @@ async def _heed(reading: Reading, secrets: Secrets, credential: str, secret: str
     return msgspec.structs.replace(reading, verdict=Verdict.LATER, delay_ms=0)
 
 
-async def _fetch(caller: Caller, request: Request, permit: GatePermit | None) -> Answer:
+async def _fetch(caller: UpstreamCalls, request: Request, permit: GatePermit | None) -> Answer:
     """Send the request with a confirmed permit; raises `PermitWithdrawn` where the gate withdrew it.
 
     The confirmation may expire while a connection is opened. The connection is kept, so the next try uses it.

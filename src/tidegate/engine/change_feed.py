@@ -6,13 +6,13 @@ from tidegate.runtime import change_feed
 from tidegate.runtime.change_feed import Watch
 from tidegate.storage.valkey import Unit, Valkey
 
-__all__ = ["ChangeFeed", "Watch"]
+__all__ = ["RunChangeFeed", "Watch"]
 
 _GAP = timedelta(milliseconds=50)
 """Minimum time between two entries: several changes are reported together."""
 
 
-class ChangeFeed(change_feed.ChangeFeed[int]):
+class RunChangeFeed(change_feed.ChangeFeed[int]):
     """The change feed of one unit: the ids of runs that changed."""
 
     def __init__(self, valkey: Valkey, unit: Unit) -> None:

@@ -15,10 +15,10 @@ from tidegate.connections import open_context
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine import job_store, runs
 from tidegate.engine.cells import cell_context, source_of_pool
-from tidegate.engine.change_feed import ChangeFeed
+from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.committer import Moved
 from tidegate.engine.completion import Finalizer
-from tidegate.engine.credentials import Credential, CredentialBook
+from tidegate.engine.credentials import Credential, CredentialManager
 from tidegate.engine.credentials.environment_token import environment_token
 from tidegate.engine.credentials.records import everything
 from tidegate.engine.gate_sync import Recovery
@@ -60,7 +60,9 @@ _CHECK_AGAIN_S = 30.0
 class Collection:
     """The sources that are open in this process; `parts` is the context that the process has open."""
 
-    def __init__(self, context: Context, client: UpstreamClient, documents: Documents, change_feed: ChangeFeed) -> None:
+    def __init__(
+        self, context: Context, client: UpstreamClient, documents: Documents, change_feed: RunChangeFeed
+    ) -> None:
         self.parts, self.client, self.documents, self.change_feed = context, client, documents, change_feed
         self.cells: dict[str, SourceCell] = {}
         """By name of the source, in the order in which they were opened."""
@@ -168,7 +170,7 @@ class Collection:
         """Stored credentials of a source, or of all; never a secret."""
         return [stored.credential for stored in await self.parts.database.read(everything, source)]
 
-    def book(self, source: str | None = None) -> CredentialBook:
+    def book(self, source: str | None = None) -> CredentialManager:
         """The stored credentials of a source, by default of the default one; raises `InvalidArgument`."""
         return self.cell(source).book
 
@@ -244,7 +246,7 @@ async def open_collection_on(context: Context) -> AsyncGenerator[Collection]:
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
         documents = await open_documents(settings.documents, context.database)
         stack.push_async_callback(documents.close)
-        change_feed = ChangeFeed(context.valkey, context.unit)
+        change_feed = RunChangeFeed(context.valkey, context.unit)
         stack.push_async_callback(change_feed.close)
         yield Collection(context, client, documents, change_feed)
 
@@ -297,7 +299,7 @@ async def open_sources(
 
 
 @asynccontextmanager
-async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[CredentialBook]:
+async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[CredentialManager]:
     """The stored credentials of a source, for the length of a block: for commands that look after them.
 
     Keys of all installed sources are rotated together. Raises `InvalidArgument` where the source stores none.
@@ -306,7 +308,7 @@ async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[Cr
     if not plugin.stores_credentials:
         raise InvalidArgument("source", source, "has no stored credentials")
     async with open_context(settings) as context, UpstreamClient(settings.section(UpstreamSettings)) as client:
-        change_feed, cell = ChangeFeed(context.valkey, context.unit), cell_context(context, source)
+        change_feed, cell = RunChangeFeed(context.valkey, context.unit), cell_context(context, source)
         unserved = UnservedRuns(cell, source, on_moved=change_feed.moved)
         book = build_book(cell, plugin, client, on_unserved=unserved.check)
         for name in source_names(settings):

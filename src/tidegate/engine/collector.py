@@ -3,18 +3,18 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.engine.calls import Caller, CallRoute, Calls, Secrets
-from tidegate.engine.commit_batch import CommitPolicy, Writer
+from tidegate.engine.calls import CallRoute, Calls, Secrets, UpstreamCalls
+from tidegate.engine.commit_batch import CommitPolicy, EffectWriter
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
-from tidegate.engine.gate_sync import Barred, Recovery, RecoveryDuty, none_barred
+from tidegate.engine.gate_sync import Barred, Recovery, RecoveryService, none_barred
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS
 from tidegate.engine.worker import Worker
 from tidegate.primitives.gate import Clearances, Gate
-from tidegate.primitives.stream import Intake, Stream
+from tidegate.primitives.stream import MessageSource, Stream
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.service import Service
 from tidegate.storage.documents import Documents
@@ -46,17 +46,17 @@ class Collector:
         ground: CollectDependencies,
         sources: Sequence[Source],
         *,
-        caller: Caller,
+        caller: UpstreamCalls,
         secrets: Secrets,
         enrol_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
         after_offer: Callable[[str], Awaitable[None]] | None = None,
         ways: Mapping[str, CallRoute] | None = None,
-        writers: Mapping[str, Writer] | None = None,
+        writers: Mapping[str, EffectWriter] | None = None,
         records_executions: Collection[str] = (),
         on_moved: Moved = lambda _: None,
         at_once: int = 200,
-        intake: Intake | None = None,
+        intake: MessageSource | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
         barred: Barred = none_barred,
@@ -100,7 +100,7 @@ class Collector:
         self.orchestrator = Orchestrator(
             database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, barred=barred
         )
-        self.duty = RecoveryDuty(recovery, enrol_credentials)
+        self.duty = RecoveryService(recovery, enrol_credentials)
         """For the leader; its `ring` is for the death of a process."""
         completion = Completion(
             database,

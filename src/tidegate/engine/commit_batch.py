@@ -21,7 +21,7 @@ from tidegate.storage.sql import Transaction
 _MOST_WEIGHT = 500
 
 
-class Writer(Protocol):
+class EffectWriter(Protocol):
     """Writes the effects of a source's answers, in the transaction that ends their jobs."""
 
     def write(self, tx: Transaction, results: Sequence[JobResult], /) -> None:
@@ -38,7 +38,7 @@ class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the sources of a process require of each batch."""
 
     planning: Planning = {}
-    writers: Mapping[str, Writer] = {}
+    writers: Mapping[str, EffectWriter] = {}
     """By the name of their source."""
     recorded: frozenset[str] = frozenset()
     """Sources of which every execution of a job is recorded."""
@@ -46,7 +46,7 @@ class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often follow-ups are tried."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class WriteGroup(msgspec.Struct, frozen=True):
     """Results whose documents are written together."""
 
     finished: Sequence[JobResult]
@@ -62,7 +62,7 @@ class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The credentials of those jobs, where executions are recorded."""
     kept: Sequence[tuple[Claim, ParkedAnswer]] = ()
     """Answers to be stored before they are read."""
-    groups: Sequence[Group] = ()
+    groups: Sequence[WriteGroup] = ()
     late: Sequence[JobResult] = ()
     """Results that came too late. Only their calls count."""
     finds_overtaken: bool = False
@@ -132,7 +132,7 @@ def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> Comm
     return CommitOutcome(claimed=claimed, offers=[*added, *again])
 
 
-def _write_effects(tx: Transaction, finished: Sequence[JobResult], writers: Mapping[str, Writer]) -> None:
+def _write_effects(tx: Transaction, finished: Sequence[JobResult], writers: Mapping[str, EffectWriter]) -> None:
     """Call each source's writer with its results, except those that must end without it."""
     by_source: defaultdict[str, list[JobResult]] = defaultdict(list)
     for one in finished:

@@ -40,15 +40,15 @@ from tidegate.core.errors import CommitUnknown, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import COLLECT_RESULTS_REFUSED
 from tidegate.engine import tracing
-from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, Group, take, write_batch
-from tidegate.engine.gate_sync import Barred, Recovery, Settling, none_barred
+from tidegate.engine.commit_batch import CommitBatch, CommitOutcome, CommitPolicy, WriteGroup, take, write_batch
+from tidegate.engine.gate_sync import Barred, PermitSettler, Recovery, none_barred
 from tidegate.engine.job_log import log_jobs
 from tidegate.engine.job_results import PAUSES, to_refused, without_calls
 from tidegate.engine.job_store import Claim, ClaimsLost, JobResult
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.staging import Staging
 from tidegate.primitives.gate import Admitted, Gate
-from tidegate.primitives.stream import Intake
+from tidegate.primitives.stream import MessageSource
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.documents import Documents
@@ -81,7 +81,7 @@ class _Keeping(msgspec.Struct, frozen=True):
     done: asyncio.Future[bool]
 
 
-class _Pace:
+class _BatchPace:
     """When the next batch starts: once there is work, but not within 10 ms of the previous one unless it is large.
 
     A batch of one job costs nearly as much as one of fifty.
@@ -129,7 +129,7 @@ class Committer:
         database: Database,
         gate: Gate,
         documents: Documents,
-        consumer: Intake,
+        consumer: MessageSource,
         recovery: Recovery,
         *,
         terms: CommitPolicy,
@@ -142,17 +142,17 @@ class Committer:
         self._outage = Outage("collect.commit")
         self._unwritten = UnwrittenResults(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
-        self._settling = Settling(gate, recovery, database.clock, self._let_go, barred=barred)
+        self._settling = PermitSettler(gate, recovery, database.clock, self._let_go, barred=barred)
         self._claimings: list[_Claiming] = []
         self._keepings: list[_Keeping] = []
-        self._groups: deque[Group] = deque()
+        self._groups: deque[WriteGroup] = deque()
         self._plain: deque[JobResult] = deque()
         self._held: dict[str, int] = {}
         """The size in bytes of each result that is not settled, by its message."""
         self._held_bytes = 0
         self._room, self._empty = asyncio.Event(), asyncio.Event()
-        self._results_pace = _Pace(self._results_waiting)
-        self._claims_pace = self._results_pace if database.dialect == "sqlite" else _Pace(self._claims_waiting)
+        self._results_pace = _BatchPace(self._results_waiting)
+        self._claims_pace = self._results_pace if database.dialect == "sqlite" else _BatchPace(self._claims_waiting)
         """SQLite has one writer: there, claims are written with results. Servers write both at the same time."""
         self._room.set()
         self._empty.set()
@@ -242,23 +242,23 @@ class Committer:
     def _has_room(self) -> bool:
         return len(self._held) < _MOST_HELD and self._held_bytes < _MOST_BYTES
 
-    def _ready(self, group: Group) -> None:
+    def _ready(self, group: WriteGroup) -> None:
         self._groups.append(group)
         self._results_pace.wake()
 
-    def _take(self) -> list[Group]:
+    def _take(self) -> list[WriteGroup]:
         """Remove and return the results of the next batch."""
-        groups = list[Group]()
+        groups = list[WriteGroup]()
         if self._groups:
             groups.append(self._groups.popleft())
             self._staging.go_on()
         plain = take(self._plain)
         if self._groups or self._plain:
             self._results_pace.wake()
-        return [*groups, Group(plain)] if plain else groups
+        return [*groups, WriteGroup(plain)] if plain else groups
 
     async def _commit(
-        self, claimings: Sequence[_Claiming], keepings: Sequence[_Keeping], groups: Sequence[Group]
+        self, claimings: Sequence[_Claiming], keepings: Sequence[_Keeping], groups: Sequence[WriteGroup]
     ) -> None:
         """Write one batch. A result that cannot be written does not block the others."""
         this = self._batch_of(claimings, groups)
@@ -276,7 +276,7 @@ class Committer:
             for one in this.finished:
                 await self._write_alone(one)
 
-    def _batch_of(self, claimings: Sequence[_Claiming], groups: Sequence[Group]) -> CommitBatch:
+    def _batch_of(self, claimings: Sequence[_Claiming], groups: Sequence[WriteGroup]) -> CommitBatch:
         wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
         if not self._terms.recorded:
             return CommitBatch(wanted=wanted, groups=groups)
@@ -309,7 +309,7 @@ class Committer:
         last = one
         for last in (refused, msgspec.structs.replace(refused, has_writer=False)) if one.has_writer else ():
             try:
-                await self._write(CommitBatch(groups=[Group([last])]), [])
+                await self._write(CommitBatch(groups=[WriteGroup([last])]), [])
                 return
             except Exception:
                 log.exception("collect.end_refused", job=one.claim.job.id)
@@ -364,11 +364,11 @@ class Committer:
     async def _without(self, this: CommitBatch, overtaken: Collection[JobResult], *, counts: bool) -> CommitBatch:
         """Return the batch with overtaken results as late ones; unless `counts`, their calls may be counted already."""
         late = {id(one) for one in overtaken}
-        groups: list[Group] = []
+        groups: list[WriteGroup] = []
         for group in this.groups:
             left = [one for one in group.finished if id(one) not in late]
             is_whole = len(left) == len(group.finished) or group.staged is None
-            groups.append(Group(left, group.staged) if is_whole else await self._staging.stage(left))
+            groups.append(WriteGroup(left, group.staged) if is_whole else await self._staging.stage(left))
         late_now = [one if counts else without_calls(one) for one in overtaken]
         groups = [group for group in groups if group.finished]
         return msgspec.structs.replace(this, groups=groups, late=[*this.late, *late_now])

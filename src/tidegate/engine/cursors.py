@@ -19,7 +19,7 @@ _LONGEST_ETAG = 200
 _c = collection_cursors.c
 
 
-class Move(msgspec.Struct, frozen=True, gc=False):
+class CursorChange(msgspec.Struct, frozen=True, gc=False):
     """The end of a listing."""
 
     source: str
@@ -31,7 +31,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     """Some of its items could not be read."""
 
 
-def move_cursors(tx: Transaction, moves: Iterable[Move]) -> None:
+def move_cursors(tx: Transaction, moves: Iterable[CursorChange]) -> None:
     """Write cursors; of several for a resource the last counts."""
     last = {(move.source, move.user_id, move.spec.kind, move.spec.resource): move for move in moves}
     # Sorted: two writers meet in one order.
@@ -40,7 +40,7 @@ def move_cursors(tx: Transaction, moves: Iterable[Move]) -> None:
         _MOVE.run(tx, moved=part, now=tx.now)
 
 
-def _is_held(tx: Transaction, move: Move) -> bool:
+def _is_held(tx: Transaction, move: CursorChange) -> bool:
     """Keep the former cursor of a list with gaps, unless the run before left gaps too.
 
     A list without a cursor gets an empty one, which only notes the gaps.
@@ -58,11 +58,11 @@ def _is_held(tx: Transaction, move: Move) -> bool:
     return True
 
 
-def _key(move: Move) -> tuple[str, str, str, str]:
+def _key(move: CursorChange) -> tuple[str, str, str, str]:
     return move.source, move.user_id, move.spec.kind, move.spec.resource
 
 
-def _row(move: Move) -> tuple[str | int | None, ...]:
+def _row(move: CursorChange) -> tuple[str | int | None, ...]:
     cursor = move.cursor
     values = (cursor.cursor, cursor.timestamp, _kept(cursor), cursor.credential)
     return (*_key(move), *values, move.run_id, int(move.has_gaps))

@@ -1,9 +1,9 @@
 """Keeps the gate in agreement with SQL, the source of truth.
 
-`to_gate_jobs` maps rows to jobs of the gate. `Settling` runs after each commit: it enqueues follow-up jobs and settles
-permits. `Recovery` enqueues everything unfinished again. Enqueueing is idempotent, so recovery is correct at any time.
-It runs when a leader begins, when the server lost its data, when a process died, and for one run when a message turns
-out to belong to a job that has ended.
+`to_gate_jobs` maps rows to jobs of the gate. `PermitSettler` runs after each commit: it enqueues follow-up jobs and
+settles permits. `Recovery` enqueues everything unfinished again. Enqueueing is idempotent, so recovery is correct at
+any time. It runs when a leader begins, when the server lost its data, when a process died, and for one run when a
+message turns out to belong to a job that has ended.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ def _sweep(tx: Transaction) -> None:
     claims.release_all(tx)
 
 
-class RecoveryDuty:
+class RecoveryService:
     """A duty of the leader: recovers when it begins, and whenever a process died.
 
     A server that lost its data has lost the leader's lease too, so a leader begins anew, and with it this duty.
@@ -164,7 +164,7 @@ class RecoveryDuty:
                 await self._recovery.offer_everything()
 
 
-class Settling:
+class PermitSettler:
     """Settles committed batches, a few at once. `on_settled` gets the results of each batch that is settled."""
 
     def __init__(

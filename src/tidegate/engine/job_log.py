@@ -15,7 +15,7 @@ from tidegate.engine.lifecycle import JobState, RunState
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tidegate.engine.runs import Beginning, Run
+    from tidegate.engine.runs import NewRun, Run
 
 log = get_logger(__name__)
 
@@ -47,7 +47,7 @@ def log_jobs(finished: Sequence[JobResult]) -> None:
             log.debug("job.deferred", **_facts(one), reason=one.reason, not_before=_shown(one.not_before))
 
 
-def log_started(run_id: int, beginning: "Beginning") -> None:
+def log_started(run_id: int, beginning: "NewRun") -> None:
     """Log that a run began."""
     log.info(
         "run.started",

@@ -16,13 +16,13 @@ from sqlalchemy import ColumnElement, and_, func, select, update
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.core.transitions import sources_of
 from tidegate.engine import parked_answer_store
-from tidegate.engine.cursors import Move, move_cursors
+from tidegate.engine.cursors import CursorChange, move_cursors
 from tidegate.engine.lifecycle import JOB_MOVES, UNFINISHED_JOBS, JobState
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec
 from tidegate.engine.tables import collection_cursors, collection_runs, page_jobs
 from tidegate.engine.upstream import Answer
-from tidegate.primitives.gate import Learned, Settlement
+from tidegate.primitives.gate import LearnedLimits, Settlement
 from tidegate.storage.documents import Document, Listing
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Rows, Statement, parts
@@ -101,7 +101,7 @@ class JobResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Items of its list that could not be read."""
     has_writer: bool = True
     """False where the source's own writer failed: the job has to end without it."""
-    learned: Learned | None = None
+    learned: LearnedLimits | None = None
     """What the gate learned of its credential from a refusal, to be stored."""
     span: "Span | None" = None
     """The job's span, where it is traced; ended when this is written."""
@@ -230,7 +230,7 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
             respecified = update(page_jobs).where(page_jobs.c.id == one.claim.job.id)
             tx.execute(respecified.values(spec=msgspec.to_builtins(one.spec)))
     moved = [
-        Move(
+        CursorChange(
             one.claim.source,
             one.claim.user_id,
             one.claim.job.run_id,

@@ -64,7 +64,7 @@ class Orchestrator:
             raise InvalidArgument("source", source, f"must be one of {', '.join(sorted(self._sources))}")
         facts = {"tidegate.source": source, "tidegate.user": subject.user_id, "tidegate.pool": pool}
         with traces.span("begin run", {**facts, "tidegate.trigger": trigger.value}, kind="producer") as span:
-            beginning = runs.Beginning.of(
+            beginning = runs.NewRun.of(
                 self._sources[source],
                 subject,
                 pool,
@@ -77,7 +77,7 @@ class Orchestrator:
                 span.note({"tidegate.run": run_id, "tidegate.jobs": len(jobs)})
         return run_id
 
-    async def _begin(self, beginning: runs.Beginning) -> tuple[int, list[StoredJob]]:
+    async def _begin(self, beginning: runs.NewRun) -> tuple[int, list[StoredJob]]:
         if not beginning.specs:
             raise InvalidArgument("subject", beginning.subject.login, "the source has nothing to do for it")
         async with self.enqueue_intent():

@@ -98,7 +98,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return _active_key(self.source, self.user_id)
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class NewRun(msgspec.Struct, frozen=True):
     """The input of `begin`."""
 
     source: str
@@ -123,7 +123,7 @@ class Beginning(msgspec.Struct, frozen=True):
         settings: CollectSettings | None = None,
         *,
         traceparent: str | None = None,
-    ) -> "Beginning":
+    ) -> "NewRun":
         """Return the input for a run of `source`, with its first jobs."""
         address, tries = (
             source.address if isinstance(source, AddressedSource) else None,
@@ -133,7 +133,7 @@ class Beginning(msgspec.Struct, frozen=True):
         return cls(source.name, subject, pool, triggered_by, specs, address, tries, traceparent)
 
 
-def begin(tx: Transaction, beginning: Beginning) -> tuple[int, list[StoredJob]]:
+def begin(tx: Transaction, beginning: NewRun) -> tuple[int, list[StoredJob]]:
     """Insert the run and its first jobs; raise `RunActive` where the user has one that is not over.
 
     Raises `SourceAddressConflict` where the source's address was changed, which is possible until there is a run.

@@ -162,7 +162,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The upstream said that nothing changed, and did not count the call: it was saved."""
     documents: Sequence[Document] = ()
     effects: Sequence[Any] = ()
-    """For the source's own `Writer`, whatever the verdict is: written by the transaction that ends the job."""
+    """For the source's own `EffectWriter`, whatever the verdict is: written by the transaction that ends the job."""
     completed: Sequence[Listing] = ()
     """Lists that were read from beginning to end, this page being the last: what they lack is gone upstream."""
     skipped: Sequence[str] = ()

@@ -14,9 +14,9 @@ from typing import Any
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.engine.cells import CellService, cell_context
-from tidegate.engine.change_feed import ChangeFeed
+from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.collector import CollectDependencies, Collector
-from tidegate.engine.credentials import CredentialBook
+from tidegate.engine.credentials import CredentialManager
 from tidegate.engine.credentials.environment_token import EnvironmentToken
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.gate_sync import Recovery, none_barred
@@ -34,7 +34,7 @@ from tidegate.engine.sqs import Aws, AwsSettings, open_aws
 from tidegate.engine.unserved_runs import UnservedRuns
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
-from tidegate.primitives.stream import Passage
+from tidegate.primitives.stream import TicketedStream
 from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.retention import RetentionRule
@@ -54,10 +54,10 @@ class SourceCell:
     extra: SourceParts
     documents: Documents
     collector: Collector
-    change_feed: ChangeFeed
+    change_feed: RunChangeFeed
     """Reports that a run changed, in this process or another."""
     credentials: CallCredentials
-    stored: CredentialBook | None
+    stored: CredentialManager | None
     """The stored credentials; None where the source uses others."""
     token: EnvironmentToken | None
     """The token of the environment, where there is one."""
@@ -71,7 +71,7 @@ class SourceCell:
         return self.plugin.source
 
     @property
-    def book(self) -> CredentialBook:
+    def book(self) -> CredentialManager:
         """The stored credentials; raises `InvalidArgument` where the source uses others."""
         if self.stored is None:
             raise InvalidArgument("source", self.plugin.name, "has no stored credentials")
@@ -170,7 +170,7 @@ async def open_cell(
     *,
     client: UpstreamClient,
     documents: Documents,
-    change_feed: ChangeFeed,
+    change_feed: RunChangeFeed,
     token: str | None = None,
 ) -> AsyncGenerator[SourceCell]:
     """A source, open for the length of a block. `token` serves while no stored credential serves all users.
@@ -243,12 +243,12 @@ async def open_cell(
 
 def build_book(
     cell: Context, plugin: SourcePlugin, client: UpstreamClient, *, on_unserved: Callable[[str], Awaitable[None]]
-) -> CredentialBook:
+) -> CredentialManager:
     """The stored credentials of a source, known to the gate of its cell.
 
     `on_unserved` is called with a pool that has no valid credential left.
     """
-    return CredentialBook(
+    return CredentialManager(
         cell.database,
         cell.gate,
         open_vault(cell.settings, cell.database),
@@ -267,7 +267,7 @@ async def _open_task_queue(cell: Context, source: str) -> AsyncGenerator[Aws]:
         yield Aws()
         return
     tasks_only = cell.section(AwsSettings).model_copy(update={"trigger_queue_url": None})
-    async with open_aws(tasks_only, Passage(cell.valkey, cell.jobs), cell.owner) as aws:
+    async with open_aws(tasks_only, TicketedStream(cell.valkey, cell.jobs), cell.owner) as aws:
         yield aws
 
 

@@ -23,11 +23,11 @@ from tidegate.core.plugins import installed_systems, load_place, load_system, lo
 from tidegate.engine.registry import load_sources
 
 if TYPE_CHECKING:
-    from tidegate.engine.calls import Caller, CallRoute
-    from tidegate.engine.commit_batch import Writer
+    from tidegate.engine.calls import CallRoute, UpstreamCalls
+    from tidegate.engine.commit_batch import EffectWriter
     from tidegate.engine.completion import Finalizer
     from tidegate.engine.credentials import Authority
-    from tidegate.engine.credentials.rotation import Holding
+    from tidegate.engine.credentials.rotation import EncryptedSecrets
     from tidegate.engine.credentials.vault import Vault
     from tidegate.engine.gate_sync import Barred
     from tidegate.engine.source import Source, Subject
@@ -65,7 +65,7 @@ class SourceParts:
     """How its calls are made, instead of by the HTTP client that all sources share."""
     finalizers: Sequence[Finalizer] = ()
     """Called when a run of the source has no job left."""
-    writer: Writer | None = None
+    writer: EffectWriter | None = None
     """Writes `Reading.effects` in the transaction that ends the jobs."""
     records_executions: bool = False
     """Whether each execution of a job is recorded."""
@@ -177,7 +177,7 @@ class SourcePlugin:
         del kind, resource, reason
         return False
 
-    def authority(self, client: Caller) -> Authority:
+    def authority(self, client: UpstreamCalls) -> Authority:
         """Checks tokens at the upstream. By default tokens are stored unchecked."""
         del client
         from tidegate.engine.credentials.token_authority import TokenAuthority
@@ -193,12 +193,12 @@ class SourcePlugin:
         _ = self.source
 
     @asynccontextmanager
-    async def open(self, cell: Context, client: Caller, documents: Documents) -> AsyncGenerator[SourceParts]:
+    async def open(self, cell: Context, client: UpstreamCalls, documents: Documents) -> AsyncGenerator[SourceParts]:
         """The parts of the source in the processes that know it, for the length of a block."""
         del cell, client, documents
         yield SourceParts()
 
-    def holding(self, cell: Context, vault: Vault) -> Holding | None:
+    def holding(self, cell: Context, vault: Vault) -> EncryptedSecrets | None:
         """Further secrets of the source, encrypted with the key of the installation; they change keys together."""
         del cell, vault
         return None

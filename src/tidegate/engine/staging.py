@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from tidegate.core.clock import Clock
 from tidegate.core.errors import Unavailable
-from tidegate.engine.commit_batch import Group, take
+from tidegate.engine.commit_batch import WriteGroup, take
 from tidegate.engine.job_results import to_parked
 from tidegate.engine.job_store import JobResult
 from tidegate.runtime.outage import Outage
@@ -52,7 +52,7 @@ class Staging:
     One group is ready at a time: results that arrive meanwhile are staged together.
     """
 
-    def __init__(self, documents: Documents, clock: Clock, on_ready: Callable[[Group], None]) -> None:
+    def __init__(self, documents: Documents, clock: Clock, on_ready: Callable[[WriteGroup], None]) -> None:
         self._documents, self._clock, self._on_ready = documents, clock, on_ready
         self._waiting: deque[JobResult] = deque()
         self._running: asyncio.Task[None] | None = None
@@ -88,12 +88,12 @@ class Staging:
                 try:
                     self._on_ready(await self.stage(batch))
                 except Exception as error:  # the batch fails with it, and is split into its results
-                    self._on_ready(Group(batch, _Unstaged(error)))
+                    self._on_ready(WriteGroup(batch, _Unstaged(error)))
                 await self._taken.wait()
         finally:
             self._running = None
 
-    async def stage(self, batch: Sequence[JobResult]) -> Group:
+    async def stage(self, batch: Sequence[JobResult]) -> WriteGroup:
         """Return one group that is ready for a batch: with its documents, or parked."""
         now = self._clock.now()
         if self._away is not None and now < self._away[0]:
@@ -107,7 +107,7 @@ class Staging:
             return self._park(batch, str(error), now)
         self._away = None
         self._outage.over()
-        return Group(batch, staged)
+        return WriteGroup(batch, staged)
 
     async def _stage_source(self, source: str, batch: Sequence[JobResult]) -> Staged:
         """Stage the documents of one source, under its own name."""
@@ -117,8 +117,8 @@ class Staging:
             completed=[listing for one in ours for listing in one.completed],
         )
 
-    def _park(self, batch: Sequence[JobResult], why: str, now: datetime) -> Group:
-        return Group([to_parked(one, why, now) if one.needs_store else one for one in batch])
+    def _park(self, batch: Sequence[JobResult], why: str, now: datetime) -> WriteGroup:
+        return WriteGroup([to_parked(one, why, now) if one.needs_store else one for one in batch])
 
 
 def _sources_of(batch: Sequence[JobResult]) -> list[str]:

@@ -54,12 +54,12 @@ class CollectionSystem(System):
         """Collection without a source; systems that bring sources open them (`OpenSource`)."""
         from tidegate.engine.collection import open_collection_on
         from tidegate.engine.sqs import AwsSettings, open_aws
-        from tidegate.primitives.stream import Passage
+        from tidegate.primitives.stream import TicketedStream
 
         triggers_only = context.section(AwsSettings).model_copy(update={"task_queue_url": None})
         async with (
             open_collection_on(context) as collection,
-            open_aws(triggers_only, Passage(context.valkey, context.jobs), context.owner) as aws,
+            open_aws(triggers_only, TicketedStream(context.valkey, context.jobs), context.owner) as aws,
         ):
             context.share(collection)
             yield OpenCollection(collection, aws.inbox(collection.trigger))
@@ -116,7 +116,7 @@ class OpenCollection(OpenSystem):
 
     def gauges(self) -> Sequence[Gauges]:
         """Runs and events, and the streams, timers and gates of this process."""
-        from tidegate.engine.reports.gauges import Gauges as EngineGauges
+        from tidegate.engine.reports.gauges import EngineGauges
 
         contexts = [self.collection.parts, *(cell.parts for cell in self.collection.cells.values())]
         return [

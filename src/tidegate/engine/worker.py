@@ -27,7 +27,7 @@ from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.job_log import timed
 from tidegate.engine.job_store import Claim
 from tidegate.primitives.gate import Admitted, Gate, Outcome, settlement
-from tidegate.primitives.stream import Intake
+from tidegate.primitives.stream import MessageSource
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, unless
 
@@ -47,7 +47,7 @@ class Worker:
 
     def __init__(
         self,
-        consumer: Intake,
+        consumer: MessageSource,
         committer: Committer,
         calls: Calls,
         *,

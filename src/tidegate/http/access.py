@@ -12,20 +12,20 @@ from typing import TypeVar
 from tidegate.core.clock import Clock, from_ms
 from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
-from tidegate.http.attempts import Allowance, Attempts, SharedAttempts
-from tidegate.http.callers import Caller, Key, Keyring
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.attempts import AttemptLimit, Attempts, SharedAttempts
+from tidegate.http.callers import ApiKey, HttpCaller, Keyring
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.remote import ClientAddresses
 from tidegate.http.session_records import OpenSession
 from tidegate.http.session_registry import SessionRegistry
-from tidegate.http.sessions import SessionOffice
+from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
-OF_ADDRESS = Allowance(burst=10, another_after_s=30)
+OF_ADDRESS = AttemptLimit(burst=10, another_after_s=30)
 """Wrong keys that one address may show."""
-OF_LOGINS = Allowance(burst=100, another_after_s=1)
+OF_LOGINS = AttemptLimit(burst=100, another_after_s=1)
 """Wrong keys in the login form, from all addresses together."""
 _EVERY_ADDRESS = "all"
 _MOST_REMEMBERED = 10_000
@@ -48,7 +48,7 @@ class Access:
         """With `valkey` all processes share the allowances of wrong keys; without, each has its own. With `database`
         sessions are listed, and can be revoked."""
         self.settings, self.keyring, self.addresses = settings, Keyring(settings), ClientAddresses(settings)
-        self.sessions = SessionOffice(self.keyring, settings.session_lasts, clock)
+        self.sessions = SessionManager(self.keyring, settings.session_lasts, clock)
         self.registry = None if database is None else SessionRegistry(database, settings.session_lasts)
         of_address = Attempts(OF_ADDRESS) if of_address is None else of_address
         of_logins = Attempts(OF_LOGINS) if of_logins is None else of_logins
@@ -59,7 +59,7 @@ class Access:
         self._known, self._wrong = dict[tuple[str, str], None](), dict[tuple[str, bytes], None]()
         self._digest_key = secrets.token_bytes(32)
 
-    def find_at_once(self, text: str, address: str) -> Key | None:
+    def find_at_once(self, text: str, address: str) -> ApiKey | None:
         """The key that was shown, where that can be said without waiting; None: ask `find`."""
         key = self.keyring.find(text)
         if key is None or (address in self._of_address and not self._is_known(key, address)):
@@ -67,13 +67,13 @@ class Access:
         _remember(self._known, (address, key.id))
         return key
 
-    async def find(self, text: str, address: str, *, at_login: bool = False) -> Key | None:
+    async def find(self, text: str, address: str, *, at_login: bool = False) -> ApiKey | None:
         """The key that was shown; None where it is wrong.
 
-        Raises `Trouble` where the address has shown too many wrong ones, also with a right key: otherwise the answer
-        would tell a guesser which key is right. A key that the address showed before it ran out of attempts is exempt.
-        A right key gives no attempts back, so the owner of one key cannot guess at another without limit. The same
-        wrong key counts once: a client that repeats an old key guesses at nothing.
+        Raises `RequestFailed` where the address has shown too many wrong ones, also with a right key: otherwise the
+        answer would tell a guesser which key is right. A key that the address showed before it ran out of attempts is
+        exempt. A right key gives no attempts back, so the owner of one key cannot guess at another without limit. The
+        same wrong key counts once: a client that repeats an old key guesses at nothing.
         """
         key = self.keyring.find(text)
         if key is not None and (self._is_known(key, address) or not at_login) and self.find_at_once(text, address):
@@ -96,7 +96,7 @@ class Access:
         _remember(self._known, (address, key.id))
         return key
 
-    async def open_session(self, key: Key, address: str) -> tuple[str, Caller]:
+    async def open_session(self, key: ApiKey, address: str) -> tuple[str, HttpCaller]:
         """A session for a key that was shown: the text for the cookie, and who the caller is from now on."""
         token, caller = self.sessions.open(key)
         if self.registry is not None:
@@ -112,7 +112,7 @@ class Access:
             await self.registry.record(session)
         return token, caller
 
-    async def is_revoked(self, caller: Caller, *, only_reads: bool) -> bool:
+    async def is_revoked(self, caller: HttpCaller, *, only_reads: bool) -> bool:
         """Whether the session of a caller was revoked; see `SessionRegistry.is_revoked`."""
         if self.registry is None or caller.session_id is None:
             return False
@@ -121,7 +121,7 @@ class Access:
     def _refuse(self, *, at_login: bool) -> None:
         metrics.HTTP_KEYS_REFUSED.labels("login" if at_login else "request").inc()
 
-    def _is_known(self, key: Key, address: str) -> bool:
+    def _is_known(self, key: ApiKey, address: str) -> bool:
         return (address, key.id) in self._known
 
 
@@ -131,8 +131,8 @@ def _remember(memory: dict[T, None], pair: T) -> None:
         del memory[next(iter(memory))]
 
 
-def _too_many(wait_s: int, *, at_login: bool) -> Trouble:
+def _too_many(wait_s: int, *, at_login: bool) -> RequestFailed:
     if at_login:
         metrics.HTTP_LOGINS.labels("blocked").inc()
     detail = f"too many wrong keys were shown from this address lately; try again in {wait_s} s"
-    return Trouble(ProblemType.TOO_MANY_ATTEMPTS, detail, headers={"Retry-After": str(wait_s)})
+    return RequestFailed(ProblemType.TOO_MANY_ATTEMPTS, detail, headers={"Retry-After": str(wait_s)})

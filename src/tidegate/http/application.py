@@ -20,13 +20,13 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from tidegate.core.errors import ContractBroken
 from tidegate.http.access import Access
 from tidegate.http.asgi import IS_HEAD, Application, HttpRequest, Receive, Scope, Send
-from tidegate.http.authentication import Door, pattern_of
+from tidegate.http.authentication import Authenticator, pattern_of
 from tidegate.http.callers import Role, authorise
 from tidegate.http.documentation import Documentation
-from tidegate.http.front import VISIT, Front, path_within
-from tidegate.http.problems import ProblemType, Trouble, problem_response
+from tidegate.http.front import VISIT, RequestGuard, path_within
+from tidegate.http.problems import ProblemType, RequestFailed, problem_response
 from tidegate.http.raw import RawHandler
-from tidegate.http.routes import Declaration, declaration_of
+from tidegate.http.routes import RouteDeclaration, declaration_of
 from tidegate.http.settings import HttpSettings
 
 
@@ -45,12 +45,12 @@ def build_application(
     """
     everything = [*routes, *Documentation(routes, needs_key=bool(settings.keys)).routes()]
     declared = [found for found in map(declaration_of, everything) if found is not None]
-    door = Door(access or Access(settings), _open_routes(declared))
-    application = Front(_Router(everything, declared, settings, absent or {}), settings, door=door)
+    door = Authenticator(access or Access(settings), _open_routes(declared))
+    application = RequestGuard(_Router(everything, declared, settings, absent or {}), settings, door=door)
     return _mounted(application, raw) if raw else application
 
 
-def _mounted(application: Front, handlers: Mapping[str, RawHandler]) -> Application:
+def _mounted(application: RequestGuard, handlers: Mapping[str, RawHandler]) -> Application:
     mounted = [(prefix, make(application)) for prefix, make in handlers.items()]
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,9 +67,9 @@ def _mounted(application: Front, handlers: Mapping[str, RawHandler]) -> Applicat
     return dispatch
 
 
-def _open_routes(declared: Iterable[Declaration]) -> set[str]:
+def _open_routes(declared: Iterable[RouteDeclaration]) -> set[str]:
     """The addresses that need no key, whatever is done there; admission does not look at methods."""
-    places: dict[str, dict[str, Declaration]] = {}
+    places: dict[str, dict[str, RouteDeclaration]] = {}
     for route in declared:
         methods = places.setdefault(route.route, {})
         if route.method in methods:
@@ -87,7 +87,7 @@ class _Router:
     def __init__(
         self,
         routes: Sequence[HTTPRouteHandler],
-        declared: Sequence[Declaration],
+        declared: Sequence[RouteDeclaration],
         settings: HttpSettings,
         absent: Mapping[str, str],
     ) -> None:
@@ -139,25 +139,27 @@ class _Router:
             case MethodNotAllowedException():
                 return _only(set((error.headers or {}).get("allow", "").split(", ")))
             case ValidationException():
-                return Trouble(ProblemType.INVALID, error.detail)
+                return RequestFailed(ProblemType.INVALID, error.detail)
             case InternalServerException():
-                return Trouble(ProblemType.TOO_SLOW, "the connection ended before the body did")
+                return RequestFailed(ProblemType.TOO_SLOW, "the connection ended before the body did")
             case HTTPException(status_code=413):
-                route: Declaration | None = scope[VISIT].route
+                route: RouteDeclaration | None = scope[VISIT].route
                 most = self._largest_body if route is None else route.largest_body or self._largest_body
-                return Trouble(ProblemType.TOO_LARGE, f"it may have {most:,} bytes at most")
+                return RequestFailed(ProblemType.TOO_LARGE, f"it may have {most:,} bytes at most")
             case ClientException():
-                return Trouble(ProblemType.BAD_REQUEST, error.detail)
+                return RequestFailed(ProblemType.BAD_REQUEST, error.detail)
             case _:
                 return error
 
-    def _nothing_at(self, path: str) -> Trouble:
+    def _nothing_at(self, path: str) -> RequestFailed:
         why = next((why for prefix, why in self._absent.items() if path.startswith(prefix)), None)
-        return Trouble(ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is")
+        return RequestFailed(
+            ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is"
+        )
 
 
 async def _authorise(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Raise `Trouble` where the caller may not do this. A handler that `route` did not make needs the usual role."""
+    """Raise `RequestFailed` if the caller may not do this. A handler not made by `route` needs the usual role."""
     scope: Scope = connection.scope
     method = scope["method"]
     declared = declaration_of(handler) if isinstance(handler, HTTPRouteHandler) else None
@@ -175,7 +177,7 @@ def _quoted(path: str, found: re.Match[str]) -> str:
     return "".join([*parts, path[at:]])
 
 
-def _only(methods: set[str]) -> Trouble:
+def _only(methods: set[str]) -> RequestFailed:
     methods = methods - {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())
     allowed = ", ".join(sorted(methods))
-    return Trouble(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})
+    return RequestFailed(ProblemType.METHOD_NOT_ALLOWED, f"only {allowed}", headers={"Allow": allowed})

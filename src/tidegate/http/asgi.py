@@ -10,7 +10,7 @@ from typing import Any, Final
 from litestar import Request, Response
 from litestar.datastructures import Headers
 
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 
 Scope = Any
 """A mutable mapping. The typed dictionaries of Litestar take no further keys, and differ from those of uvicorn."""
@@ -39,17 +39,19 @@ def is_for_head(scope: Scope) -> bool:
 
 
 def check_head(scope: Scope) -> None:
-    """Raise `Trouble` for a head that is too large, or does not have exactly one `Host`."""
+    """Raise `RequestFailed` for a head that is too large, or does not have exactly one `Host`."""
     address = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
     if address > _LONGEST_ADDRESS:
-        raise Trouble(ProblemType.ADDRESS_TOO_LONG, f"it may have {_LONGEST_ADDRESS:,} bytes at most", headers=_LAST)
+        raise RequestFailed(
+            ProblemType.ADDRESS_TOO_LONG, f"it may have {_LONGEST_ADDRESS:,} bytes at most", headers=_LAST
+        )
     headers = scope["headers"]
     if len(headers) > MOST_HEADERS:
-        raise Trouble(ProblemType.HEAD_TOO_LARGE, f"there may be {MOST_HEADERS} headers at most", headers=_LAST)
+        raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"there may be {MOST_HEADERS} headers at most", headers=_LAST)
     if sum(len(name) + len(value) for name, value in headers) > MOST_KEPT:
-        raise Trouble(ProblemType.HEAD_TOO_LARGE, f"they may have {MOST_KEPT:,} bytes at most", headers=_LAST)
+        raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"they may have {MOST_KEPT:,} bytes at most", headers=_LAST)
     if scope["http_version"] == "1.1" and sum(name == b"host" for name, _ in headers) != 1:
-        raise Trouble(ProblemType.BAD_REQUEST, "a request must have one Host header", headers=_LAST)
+        raise RequestFailed(ProblemType.BAD_REQUEST, "a request must have one Host header", headers=_LAST)
 
 
 _LAST: Final = {"Connection": "close"}

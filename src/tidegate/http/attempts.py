@@ -18,7 +18,7 @@ _MOST_SUBJECTS = 10_000
 
 
 @dataclass(frozen=True)
-class Allowance:
+class AttemptLimit:
     """So many attempts at once, and another after so long."""
 
     burst: int
@@ -40,7 +40,7 @@ class Attempts:
 
     def __init__(
         self,
-        allowance: Allowance,
+        allowance: AttemptLimit,
         *,
         most_subjects: int = _MOST_SUBJECTS,
         now: Callable[[], float] = time.monotonic,

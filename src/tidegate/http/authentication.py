@@ -19,8 +19,8 @@ from ipaddress import ip_address
 from litestar.datastructures import Headers
 
 from tidegate.http.access import Access
-from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, Caller, How, Key
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, ApiKey, AuthenticationMethod, HttpCaller
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.remote import speaks_tls
 from tidegate.http.sessions import COOKIE, find_token
 
@@ -29,8 +29,8 @@ _OURSELVES = ("same-origin", "none")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tidegate"'}
 
 
-class Door:
-    """Lets a request in, or raises `Trouble`. `open_paths` need no key; they may have parameters, as routes have."""
+class Authenticator:
+    """Admits a request or raises `RequestFailed`. `open_paths` need no key and may have parameters, as routes have."""
 
     def __init__(self, access: Access, open_paths: Collection[str]) -> None:
         self._access = access
@@ -40,8 +40,8 @@ class Door:
 
     async def admit(
         self, method: str, path: str, headers: Headers, scheme: str = "http", peer: str | None = None
-    ) -> Caller:
-        """Say who came, or raise `Trouble`. `peer` is the address that connected.
+    ) -> HttpCaller:
+        """Say who came, or raise `RequestFailed`. `peer` is the address that connected.
 
         What a caller may do is decided by the endpoint.
         """
@@ -51,29 +51,29 @@ class Door:
         _refuse_forgery(method, headers)
         try:
             key = await self._access.find(text, self._address(headers, peer))
-        except Trouble:
+        except RequestFailed:
             if not self._is_open(path):
                 raise
             key = None
         return self._decide(method, path, headers, scheme, key)
 
-    def admit_at_once(self, method: str, path: str, headers: Headers, peer: str | None = None) -> Caller:
-        """The same without waiting. Raises `Trouble` also where only `admit` can say who came."""
+    def admit_at_once(self, method: str, path: str, headers: Headers, peer: str | None = None) -> HttpCaller:
+        """The same without waiting. Raises `RequestFailed` also where only `admit` can say who came."""
         text = _bearer(headers)
         key = None if text is None else self._access.find_at_once(text, self._address(headers, peer))
         caller = self._decide(method, path, headers, "http", key)
-        if caller.how is How.SESSION:  # whether it was revoked is known to the database
+        if caller.how is AuthenticationMethod.SESSION:  # whether it was revoked is known to the database
             raise stranger(headers)
         return caller
 
-    async def _unless_revoked(self, method: str, path: str, headers: Headers, caller: Caller) -> Caller:
+    async def _unless_revoked(self, method: str, path: str, headers: Headers, caller: HttpCaller) -> HttpCaller:
         if not await self._access.is_revoked(caller, only_reads=method in HARMLESS):
             return caller
         if self._is_open(path):
             return NOBODY
         raise stranger(headers, "the session was revoked; log in again")
 
-    def _decide(self, method: str, path: str, headers: Headers, scheme: str, key: Key | None) -> Caller:
+    def _decide(self, method: str, path: str, headers: Headers, scheme: str, key: ApiKey | None) -> HttpCaller:
         if not self._access.keyring:
             return self._admit_neighbour(method, path, headers)
         _refuse_forgery(method, headers)
@@ -90,16 +90,16 @@ class Door:
         addresses = self._access.addresses
         return addresses.of(peer, ",".join(headers.getall("x-forwarded-for", [])) if addresses.are_forwarded else "")
 
-    def _admit_neighbour(self, method: str, path: str, headers: Headers) -> Caller:
+    def _admit_neighbour(self, method: str, path: str, headers: Headers) -> HttpCaller:
         """Somebody on this machine, where no key is set."""
         host = headers.get("host", "")
         if not self._is_ours(host):
-            raise Trouble(ProblemType.FOREIGN_HOST, f"it was called {host[:80]!r}")
+            raise RequestFailed(ProblemType.FOREIGN_HOST, f"it was called {host[:80]!r}")
         if method not in HARMLESS or not (_is_of_our_page(headers) or _is_a_link(headers) or self._is_open(path)):
             _refuse_foreign_pages(headers)
         return LOOPBACK
 
-    def _session(self, headers: Headers, scheme: str) -> Caller | None:
+    def _session(self, headers: Headers, scheme: str) -> HttpCaller | None:
         """The owner of a session. A key that is sent counts instead of it, also a wrong one.
 
         Another kind of authorization was meant for a server before us.
@@ -129,9 +129,9 @@ def pattern_of(route: str) -> re.Pattern[str]:
     )
 
 
-def stranger(headers: Headers, detail: str | None = None) -> Trouble:
+def stranger(headers: Headers, detail: str | None = None) -> RequestFailed:
     """What somebody is told who showed nothing, or nothing good."""
-    return Trouble(ProblemType.KEY_NEEDED, detail or _what_is_wrong(headers), headers=_CHALLENGE)
+    return RequestFailed(ProblemType.KEY_NEEDED, detail or _what_is_wrong(headers), headers=_CHALLENGE)
 
 
 def _what_is_wrong(headers: Headers) -> str:
@@ -166,7 +166,7 @@ def _refuse_foreign_pages(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
     if not _is_of_our_page(headers) or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
         told = origin or headers.get("sec-fetch-site", "")
-        raise Trouble(ProblemType.FOREIGN_ORIGIN, f"its origin is {told[:80]!r}")
+        raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"its origin is {told[:80]!r}")
 
 
 def without_port(host: str) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.asgi import HttpRequest, Scope
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.settings import HttpSettings
 
 log = get_logger(__name__)
@@ -37,7 +37,7 @@ class Role(Enum):
         return self is Role.OPERATE or needed is Role.READ
 
 
-class How(Enum):
+class AuthenticationMethod(Enum):
     """What a caller showed."""
 
     KEY = "key"
@@ -49,12 +49,12 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class HttpCaller:
     """Who came, as far as he showed it."""
 
     role: Role | None
     """None: nobody in particular, who gets what everybody gets."""
-    how: How
+    how: AuthenticationMethod
     key_id: str | None = None
     """Tells keys apart in the log, and tells nothing of them."""
     csrf: str | None = field(default=None, repr=False)
@@ -66,14 +66,14 @@ class Caller:
     """When the session was opened."""
 
     def require(self, needed: Role) -> None:
-        """Raise `Trouble` where he may not do what needs this role."""
+        """Raise `RequestFailed` where he may not do what needs this role."""
         if self.role is None or not self.role.includes(needed):
             has = "nobody" if self.role is None else self.role.value
             detail = f"this needs the role {needed.value}, and the key has the role {has}"
-            raise Trouble(ProblemType.ROLE_NEEDED, detail)
+            raise RequestFailed(ProblemType.ROLE_NEEDED, detail)
 
     def require_own_page(self, csrf: str | None) -> None:
-        """Raise `Trouble` where he came with a session, and whoever sent the request could not read what we told him.
+        """Raise `RequestFailed` if the caller has a session and the request does not have its CSRF token.
 
         A browser sends the cookie of a session for any page; `csrf` only our own page knows.
         """
@@ -81,27 +81,27 @@ class Caller:
             return
         if csrf is None or not hmac.compare_digest(self.csrf.encode(), csrf.encode("latin-1", "replace")):
             detail = "it is not that of this session" if csrf else "it is missing"
-            raise Trouble(ProblemType.CSRF_NEEDED, f"{CSRF_HEADER}: {detail}")
+            raise RequestFailed(ProblemType.CSRF_NEEDED, f"{CSRF_HEADER}: {detail}")
 
 
-LOOPBACK = Caller(Role.OPERATE, How.LOOPBACK)
-NOBODY = Caller(None, How.OPEN)
+LOOPBACK = HttpCaller(Role.OPERATE, AuthenticationMethod.LOOPBACK)
+NOBODY = HttpCaller(None, AuthenticationMethod.OPEN)
 
 
-def caller_of(request: HttpRequest) -> Caller:
+def caller_of(request: HttpRequest) -> HttpCaller:
     """The caller of a request that was admitted."""
     return caller_in(request.scope)
 
 
-def caller_in(scope: Scope) -> Caller:
+def caller_in(scope: Scope) -> HttpCaller:
     """The same, of the scope of a request."""
     found = scope.get(CALLER, NOBODY)
-    assert isinstance(found, Caller)
+    assert isinstance(found, HttpCaller)
     return found
 
 
 def authorise(scope: Scope, needed: Role | None, *, is_logged: bool) -> None:
-    """Raise `Trouble` where the caller does not have the role that is needed; None: no role is. Log it if wanted."""
+    """Raise `RequestFailed` if the caller lacks the needed role; None: no role is needed. Log it if wanted."""
     if needed is None:
         return
     caller = caller_in(scope)
@@ -119,7 +119,7 @@ def authorise(scope: Scope, needed: Role | None, *, is_logged: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ApiKey:
     """A key that is good, without the key."""
 
     id: str
@@ -128,7 +128,7 @@ class Key:
     """What is compared."""
     secret: bytes = field(repr=False)
     """What its sessions are signed with."""
-    bearer: Caller
+    bearer: HttpCaller
     """Whoever sends it."""
 
 
@@ -144,27 +144,27 @@ class Keyring:
         return bool(self._keys)
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[ApiKey]:
         """All of them."""
         return self._keys
 
-    def find(self, text: str) -> Key | None:
+    def find(self, text: str) -> ApiKey | None:
         """The key that somebody showed; None where it is none of ours."""
         given = _digest(text.encode("latin-1", "replace"))
         # Every key is compared, in a time that does not tell how much of one was right.
         fits = [key for key in self._keys if hmac.compare_digest(given, key.digest)]
         return fits[0] if fits else None
 
-    def by_id(self, key_id: str) -> Key | None:
+    def by_id(self, key_id: str) -> ApiKey | None:
         """The key that goes by this id."""
         return self._by_id.get(key_id)
 
 
-def _known(text: str, role: Role) -> Key:
+def _known(text: str, role: Role) -> ApiKey:
     secret = _secret_of(text)
     found = hmac.digest(secret, b"tidegate/key-id", hashlib.sha256).hex()[:_ID_LENGTH]
     signing = hmac.digest(secret, b"tidegate/session", hashlib.sha256)
-    return Key(found, role, _digest(text.encode()), signing, Caller(role, How.KEY, found))
+    return ApiKey(found, role, _digest(text.encode()), signing, HttpCaller(role, AuthenticationMethod.KEY, found))
 
 
 @lru_cache(maxsize=64)

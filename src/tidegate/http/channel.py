@@ -16,7 +16,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.runtime.waiting import occurs
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class ChannelState(msgspec.Struct, frozen=True):
     """How something was at one moment, ready to be sent."""
 
     number: int
@@ -27,7 +27,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The same as a server-sent event."""
 
     @classmethod
-    def of(cls, number: int, body: bytes, kind: str, *, is_last: bool = False, ident: str | None = None) -> "Snapshot":
+    def of(
+        cls, number: int, body: bytes, kind: str, *, is_last: bool = False, ident: str | None = None
+    ) -> "ChannelState":
         """An event of this `kind`; `ident` is its id, where that is not the number."""
         told = number if ident is None else ident
         return cls(number, is_last, body, f"id: {told}\nevent: {kind}\ndata: ".encode() + body + b"\n\n")
@@ -37,13 +39,13 @@ class Channel:
     """One thing, how it was last seen, and who listens."""
 
     def __init__(self) -> None:
-        self.latest: Snapshot | None = None
+        self.latest: ChannelState | None = None
         self.has_ended = False
         self.listeners: set[Listener] = set()
         self.following: asyncio.Task[None] | None = None
         """Whoever looks and shows, for as long as somebody listens."""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: ChannelState) -> None:
         """From now on this is the latest."""
         self.latest = snapshot
         self.wake()
@@ -82,7 +84,7 @@ class Listener:
         for channel in self.channels:
             channel.listeners.discard(self)
 
-    async def next(self, within_s: float) -> Snapshot | None:
+    async def next(self, within_s: float) -> ChannelState | None:
         """The latest of a channel that was not seen yet; None when `within_s` seconds passed, or all is over."""
         deadline = asyncio.get_running_loop().time() + within_s
         while (channel := self._next()) is None and not self.is_over:
@@ -104,7 +106,7 @@ class Listener:
         return None
 
 
-class Seats:
+class ListenerLimit:
     """How many may listen at once in this process, whatever they listen to."""
 
     def __init__(self, most: int) -> None:

@@ -17,10 +17,10 @@ from litestar import Response
 from tidegate.core.telemetry import traces
 from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.callers import caller_of
-from tidegate.http.problems import ProblemType, Trouble, to_trouble
+from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
 
 if TYPE_CHECKING:
-    from tidegate.http.routes import Declaration
+    from tidegate.http.routes import RouteDeclaration
 
 S = TypeVar("S", bound=msgspec.Struct)
 Pairs = list[tuple[str, str]]
@@ -42,15 +42,15 @@ _OF_FORMS = (_FORM, "multipart/form-data", "text/plain")
 _BODY_WITHIN = timedelta(seconds=20)
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The root of what callers send: what is not declared is refused by its name."""
 
 
-class Nothing(Given, frozen=True, kw_only=True):
+class NoInput(RequestInput, frozen=True, kw_only=True):
     """For routes that take no body, or no parameters."""
 
 
-async def answer_traced(route: "Declaration", request: HttpRequest) -> HttpResponse:
+async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> HttpResponse:
     """Answer a request. One that changes something is a span: of a trace of its own, or of the caller's.
 
     Reads are not traced. A caller without a key, at an address that is open to all, cannot choose the trace. Problems
@@ -77,7 +77,7 @@ async def answer_traced(route: "Declaration", request: HttpRequest) -> HttpRespo
         span.end()
 
 
-async def answer(route: "Declaration", request: HttpRequest) -> HttpResponse:
+async def answer(route: "RouteDeclaration", request: HttpRequest) -> HttpResponse:
     """Call the handler, within the time that an answer may take."""
     arguments = await _arguments(route, request)
     async with asyncio.timeout(request.scope.get(ANSWER_WITHIN)):
@@ -85,7 +85,7 @@ async def answer(route: "Declaration", request: HttpRequest) -> HttpResponse:
     return result if isinstance(result, Response) else Response(result)
 
 
-async def _arguments(route: "Declaration", request: HttpRequest) -> dict[str, Any]:
+async def _arguments(route: "RouteDeclaration", request: HttpRequest) -> dict[str, Any]:
     contract = route.contract
     given = request.path_params
     arguments = {
@@ -93,12 +93,12 @@ async def _arguments(route: "Declaration", request: HttpRequest) -> dict[str, An
         for name, kind in contract.path.items()
     }
     query = read_pairs(_query_of(request), contract.query, "parameter")
-    if contract.query is not Nothing:
+    if contract.query is not NoInput:
         arguments["query"] = query
     if contract.body is not None:
         read = _form if route.is_page else _body
         body = await read(request, contract.body, needed=contract.needs_body)
-        if contract.body is not Nothing:
+        if contract.body is not NoInput:
             arguments["body"] = body
     if contract.wants_request:
         arguments["request"] = request
@@ -111,7 +111,7 @@ def _from_path(text: str, name: str, kind: Any) -> Any:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError:
         what = name.removesuffix("_id").replace("_", " ")
-        raise Trouble(ProblemType.NOT_FOUND, f"there is no {what} {text[:80]!r}", field=name) from None
+        raise RequestFailed(ProblemType.NOT_FOUND, f"there is no {what} {text[:80]!r}", field=name) from None
 
 
 def _query_of(request: HttpRequest) -> Pairs:
@@ -119,7 +119,7 @@ def _query_of(request: HttpRequest) -> Pairs:
 
 
 def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
-    """The values of a query or a form as a struct; raise `Trouble` for what it does not take."""
+    """The values of a query or a form as a struct; raise `RequestFailed` for what it does not take."""
     types, given, found = _query_types(kind), dict[str, Any](), dict[str, list[str]]()
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -127,10 +127,10 @@ def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
         if name in types and is_list(types[name]):
             given[name] = values
         elif len(values) != 1 and name in types:
-            raise Trouble(ProblemType.INVALID, f"{name[:80]} is given {len(values)} times", field=name[:80])
+            raise RequestFailed(ProblemType.INVALID, f"{name[:80]} is given {len(values)} times", field=name[:80])
         elif values[0].lower() == "null" and name in types and types[name] is not str:
             # Which the decoder would take for an absent value.
-            raise Trouble(ProblemType.INVALID, f"{name}: it cannot be null; leave it out", field=name)
+            raise RequestFailed(ProblemType.INVALID, f"{name}: it cannot be null; leave it out", field=name)
         else:
             given[name] = values[0]
     try:
@@ -144,26 +144,26 @@ async def _form(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     del needed
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() != _FORM:
-        raise Trouble(ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is none")
+        raise RequestFailed(ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is none")
     raw = await read_body(request)
     if len(raw) > _LARGEST_FORM:
-        raise Trouble(ProblemType.TOO_LARGE, f"it may have {_LARGEST_FORM:,} bytes at most")
+        raise RequestFailed(ProblemType.TOO_LARGE, f"it may have {_LARGEST_FORM:,} bytes at most")
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, strict_parsing=bool(raw), max_num_fields=_MOST_FIELDS)
     except (UnicodeDecodeError, ValueError):
-        raise Trouble(ProblemType.INVALID, "the body is no form") from None
+        raise RequestFailed(ProblemType.INVALID, "the body is no form") from None
     return read_pairs(pairs, kind, "field")
 
 
 async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() in _OF_FORMS:
-        raise Trouble(ProblemType.NOT_JSON, f"the content type is {media[:80]!r}")
+        raise RequestFailed(ProblemType.NOT_JSON, f"the content type is {media[:80]!r}")
     raw = await read_body(request)
     if not raw.strip() and not needed:
         return kind()
     if not _JSON.fullmatch(media):
-        raise Trouble(
+        raise RequestFailed(
             ProblemType.NOT_JSON, f"the content type is {media[:80]!r}" if media else "there is no content type"
         )
     try:
@@ -171,9 +171,9 @@ async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     except msgspec.ValidationError as error:
         raise _invalid(error, "field", kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Trouble(ProblemType.BAD_JSON, f"the body is no JSON: {error}") from None
+        raise RequestFailed(ProblemType.BAD_JSON, f"the body is no JSON: {error}") from None
     except RecursionError:
-        raise Trouble(ProblemType.INVALID, "the body is nested too deeply") from None
+        raise RequestFailed(ProblemType.INVALID, "the body is nested too deeply") from None
 
 
 async def read_body(request: HttpRequest) -> bytes:
@@ -182,10 +182,12 @@ async def read_body(request: HttpRequest) -> bytes:
         async with asyncio.timeout(_BODY_WITHIN.total_seconds()):
             return await request.body()
     except TimeoutError:
-        raise Trouble(ProblemType.TOO_SLOW, f"it was not there within {_BODY_WITHIN.total_seconds():.0f} s") from None
+        raise RequestFailed(
+            ProblemType.TOO_SLOW, f"it was not there within {_BODY_WITHIN.total_seconds():.0f} s"
+        ) from None
 
 
-def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Trouble:
+def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> RequestFailed:
     """Which value, and why, as far as the decoder's message tells."""
     text = str(error)
     found, reason = _AT.search(text), _AT.sub("", text)
@@ -198,7 +200,7 @@ def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struc
         known = _choices_of(kind, re.split(r"[.\[]", found[1])[0]) if found else []
         reason = f"{choice[1]} is none of {', '.join(known)}" if known else reason
     field = ".".join(path)[:_LONGEST_NAME]
-    return Trouble(ProblemType.INVALID, f"{field}: {reason}" if field else reason, field=field or None)
+    return RequestFailed(ProblemType.INVALID, f"{field}: {reason}" if field else reason, field=field or None)
 
 
 def is_list(annotation: Any) -> bool:

@@ -11,7 +11,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
 from tidegate.http.openapi import describe
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 
 TAG = "documentation"
@@ -63,7 +63,9 @@ class Documentation:
         """Send a file of the page."""
         self._load()
         if digest != self._digest or name not in self._files:
-            raise Trouble(ProblemType.NOT_FOUND, "there is no such file, or none of this version; load the page again")
+            raise RequestFailed(
+                ProblemType.NOT_FOUND, "there is no such file, or none of this version; load the page again"
+            )
         content, kind = self._files[name]
         return Response(content, media_type=kind, headers=_FOREVER)
 

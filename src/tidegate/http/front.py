@@ -13,11 +13,11 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.asgi import Application, Message, Receive, Scope, Send, check_head, headers_of
-from tidegate.http.authentication import Door
-from tidegate.http.callers import CALLER, LONGEST_PATH, REQUEST_ID, Caller
+from tidegate.http.authentication import Authenticator
+from tidegate.http.callers import CALLER, LONGEST_PATH, REQUEST_ID, HttpCaller
 from tidegate.http.dispatch import ANSWER_WITHIN
-from tidegate.http.problems import ProblemType, Trouble, problem_response, to_trouble
-from tidegate.http.routes import Declaration
+from tidegate.http.problems import ProblemType, RequestFailed, problem_response, to_trouble
+from tidegate.http.routes import RouteDeclaration
 from tidegate.http.security_headers import put_on
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.outage import Outage
@@ -25,19 +25,19 @@ from tidegate.runtime.outage import Outage
 log = get_logger(__name__)
 
 VISIT = "tidegate.visit"
-"""Where the scope of a request has its `Visit`."""
+"""Where the scope of a request has its `RequestLifecycle`."""
 
 
-class Front:
+class RequestGuard:
     """The ASGI application around the router."""
 
-    def __init__(self, app: Application, settings: HttpSettings, *, door: Door) -> None:
+    def __init__(self, app: Application, settings: HttpSettings, *, door: Authenticator) -> None:
         self._app, self._door, self._outage = app, door, Outage("http")
         self._answer_within_s = settings.answer_within.total_seconds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        visit = Visit(scope, send, self._outage)
+        visit = RequestLifecycle(scope, send, self._outage)
         scope |= {VISIT: visit, REQUEST_ID: visit.request_id, ANSWER_WITHIN: self._answer_within_s}
         try:
             check_head(scope)
@@ -55,13 +55,13 @@ class Front:
 
     async def report(self, error: Exception, scope: Scope, send: Send) -> None:
         """Answer a request with a problem and log the error: its raw handler has failed."""
-        visit = Visit(scope, send, self._outage)
+        visit = RequestLifecycle(scope, send, self._outage)
         try:
             await _send(problem_response(visit.explain(error), visit.request_id), visit)
         finally:
             visit.end()
 
-    async def _serve(self, caller: Caller, scope: Scope, receive: Receive, visit: "Visit") -> None:
+    async def _serve(self, caller: HttpCaller, scope: Scope, receive: Receive, visit: "RequestLifecycle") -> None:
         """Have it answered. A stream ends with the session of whoever listens: he asks again, and has to log in."""
         session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
         try:
@@ -79,7 +79,7 @@ def path_within(scope: Scope) -> str:
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
-async def _send(response: Response[bytes], visit: "Visit") -> None:
+async def _send(response: Response[bytes], visit: "RequestLifecycle") -> None:
     headers = {
         "content-type": str(response.media_type),
         "content-length": str(len(response.content)),
@@ -90,7 +90,7 @@ async def _send(response: Response[bytes], visit: "Visit") -> None:
     await visit.send({"type": "http.response.body", "body": response.content})
 
 
-class Visit:
+class RequestLifecycle:
     """One request from its beginning to its end."""
 
     def __init__(self, scope: Scope, send: Send, outage: Outage) -> None:
@@ -98,7 +98,7 @@ class Visit:
         self._outage, self._error = outage, ""
         self.status, self._began_to_answer = 0, 0.0
         self._scope, self._send = scope, send
-        self.route: Declaration | None = None
+        self.route: RouteDeclaration | None = None
         """What answers, as soon as it is found."""
         self._began = time.monotonic()
 
@@ -119,14 +119,14 @@ class Visit:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    def explain(self, error: Exception) -> Trouble:
+    def explain(self, error: Exception) -> RequestFailed:
         """What the caller is told; what he is not told is in the log."""
         cause = error.__cause__ if isinstance(error, LitestarException) else None
         error = cause if isinstance(cause, Exception) else error
         trouble = to_trouble(error)
         if trouble is None:
             log.error("http.failed", **self._facts(), exc_info=error)
-            return Trouble(ProblemType.FAILED, "something unexpected happened here; it is in our log")
+            return RequestFailed(ProblemType.FAILED, "something unexpected happened here; it is in our log")
         if (trouble.status >= 500 and trouble is not error) or self.has_begun:
             self._error = str(error) or type(error).__name__
             if isinstance(error, Unavailable) and error.server:

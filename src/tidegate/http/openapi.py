@@ -11,11 +11,11 @@ from litestar.openapi.spec import License, Operation, Tag
 
 from tidegate import __version__
 from tidegate.http.callers import CSRF_HEADER
-from tidegate.http.dispatch import Nothing
+from tidegate.http.dispatch import NoInput
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import MEDIA_TYPE as PROBLEM
 from tidegate.http.problems import Problem, ProblemType
-from tidegate.http.routes import Declaration, declaration_of, to_handler
+from tidegate.http.routes import RouteDeclaration, declaration_of, to_handler
 from tidegate.http.schemas import REFERENCE, meanings_of, parameter_schema, schemas_of
 from tidegate.http.sessions import COOKIE, SECURE_COOKIE
 
@@ -84,7 +84,7 @@ def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str
     return document
 
 
-def _described(declared: Declaration, schemas: Mapping[Any, Any], *, needs_key: bool) -> HTTPRouteHandler:
+def _described(declared: RouteDeclaration, schemas: Mapping[Any, Any], *, needs_key: bool) -> HTTPRouteHandler:
     """The route, as Litestar describes it."""
 
     class Described(Operation):
@@ -94,13 +94,13 @@ def _described(declared: Declaration, schemas: Mapping[Any, Any], *, needs_key: 
     return to_handler(declared, operation_class=Described)
 
 
-def _types_of(route: Declaration) -> Iterable[Any]:
+def _types_of(route: RouteDeclaration) -> Iterable[Any]:
     contract = route.contract
     kinds = [contract.body, contract.answer, route.event, *(also.kind for also in route.also.values())]
-    return [kind for kind in kinds if kind is not None and kind is not Nothing]
+    return [kind for kind in kinds if kind is not None and kind is not NoInput]
 
 
-def _operation(route: Declaration, schemas: Mapping[Any, Any], needs_key: bool) -> dict[str, Any]:
+def _operation(route: RouteDeclaration, schemas: Mapping[Any, Any], needs_key: bool) -> dict[str, Any]:
     contract = route.contract
     operation: dict[str, Any] = {
         "operationId": route.operation,
@@ -115,7 +115,7 @@ def _operation(route: Declaration, schemas: Mapping[Any, Any], needs_key: bool) 
         operation["description"] = route.description
     if parameters := [*_from_path(route), *_from_query(route), *_from_headers(route)]:
         operation["parameters"] = parameters
-    if contract.body is not None and contract.body is not Nothing:
+    if contract.body is not None and contract.body is not NoInput:
         content = {_JSON: {"schema": schemas[contract.body]}}
         operation["requestBody"] = {"required": contract.needs_body, "content": content}
     if route.largest_body is not None:
@@ -123,19 +123,19 @@ def _operation(route: Declaration, schemas: Mapping[Any, Any], needs_key: bool) 
     return operation
 
 
-def _security(route: Declaration) -> list[dict[str, list[str]]]:
+def _security(route: RouteDeclaration) -> list[dict[str, list[str]]]:
     """What a caller may show, either of them, and the role that it must have."""
     if route.needed is None:
         return []
     return [{_KEY: [route.needed.value]}, {_SESSION: [route.needed.value]}]
 
 
-def _from_path(route: Declaration) -> Iterable[dict[str, Any]]:
+def _from_path(route: RouteDeclaration) -> Iterable[dict[str, Any]]:
     for name, kind in route.contract.path.items():
         yield {"name": name, "in": "path", "required": True, "schema": parameter_schema(kind)}
 
 
-def _from_query(route: Declaration) -> Iterable[dict[str, Any]]:
+def _from_query(route: RouteDeclaration) -> Iterable[dict[str, Any]]:
     query = route.contract.query
     hints, meanings = get_type_hints(query, include_extras=True), meanings_of(query)
     for field in msgspec.structs.fields(query):
@@ -146,12 +146,12 @@ def _from_query(route: Declaration) -> Iterable[dict[str, Any]]:
         yield parameter | ({"description": meanings[field.name]} if field.name in meanings else {})
 
 
-def _from_headers(route: Declaration) -> Iterable[dict[str, Any]]:
+def _from_headers(route: RouteDeclaration) -> Iterable[dict[str, Any]]:
     for name, meaning in route.sent.items():
         yield {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": meaning}
 
 
-def _good(route: Declaration, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+def _good(route: RouteDeclaration, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     answer = route.contract.answer
     ours: Any = {"type": "object"} if answer is None else schemas[answer]
     run = {"$ref": REFERENCE.format(name="RunDetail")}
@@ -184,7 +184,7 @@ def _event(content: Any, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _bad(route: Declaration, needs_key: bool) -> dict[str, Any]:
+def _bad(route: RouteDeclaration, needs_key: bool) -> dict[str, Any]:
     """The problems that an route of this shape can have, by status."""
     contract = route.contract
     kinds = [*_EVERYWHERE, *route.problems]

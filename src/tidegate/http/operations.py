@@ -15,7 +15,7 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import TIDEGATE_BUILD, exposition
 from tidegate.http.asgi import HttpResponse
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Database, Transaction
@@ -95,7 +95,7 @@ class Operations:
                 self._found = monotonic_ms(), checks
         away = sorted(name for name, is_there in checks.items() if not is_there)
         if away:
-            raise Trouble(ProblemType.UNAVAILABLE, f"away: {', '.join(away)}", headers={"Retry-After": "1"})
+            raise RequestFailed(ProblemType.UNAVAILABLE, f"away: {', '.join(away)}", headers={"Retry-After": "1"})
         return Readiness(ready=True, checks=checks)
 
     async def metrics(self) -> HttpResponse:

@@ -19,7 +19,7 @@ _RETRY_AFTER = {"Retry-After": "5"}
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ProblemDeclaration:
     """One kind of trouble: its status, its title, and what it means to a caller."""
 
     status: int
@@ -30,79 +30,97 @@ class Meaning:
 class ProblemType(Enum):
     """Every kind of trouble that there is, by the last word of its type."""
 
-    BAD_JSON = Meaning(400, "The body is no JSON", "It could not be read at all; the detail says where reading ended.")
-    BAD_REQUEST = Meaning(400, "The request is no HTTP", "The server could not read its first lines.")
-    KEY_NEEDED = Meaning(
+    BAD_JSON = ProblemDeclaration(
+        400, "The body is no JSON", "It could not be read at all; the detail says where reading ended."
+    )
+    BAD_REQUEST = ProblemDeclaration(400, "The request is no HTTP", "The server could not read its first lines.")
+    KEY_NEEDED = ProblemDeclaration(
         401,
         "An API key is needed",
         "Send `Authorization: Bearer` with a key that this server knows, or log in with one at `/v1/session`.",
     )
-    SIGNATURE_REFUSED = Meaning(
+    SIGNATURE_REFUSED = ProblemDeclaration(
         401,
         "The signature is wrong",
         "A delivery must be signed with a secret of this installation: compare the secret of the webhook with the "
         "setting. Nothing was read.",
     )
-    FOREIGN_HOST = Meaning(
+    FOREIGN_HOST = ProblemDeclaration(
         403,
         "This server is not called so",
         "Without an API key it answers only to loopback names, so that no web page can reach it by a name of its own. "
         "Call it 127.0.0.1 or localhost, add the name to `http.allowed_hosts`, or set an API key.",
     )
-    FOREIGN_ORIGIN = Meaning(
+    FOREIGN_ORIGIN = ProblemDeclaration(
         403, "The request comes from a page of another site", "Browsers may not act here on behalf of other sites."
     )
-    ROLE_NEEDED = Meaning(
+    ROLE_NEEDED = ProblemDeclaration(
         403,
         "The key may not do this",
         "A key of the role `read` may look at everything and change nothing. The detail names the role that is needed.",
     )
-    CSRF_NEEDED = Meaning(
+    CSRF_NEEDED = ProblemDeclaration(
         403,
         "The request must say which page sent it",
         "Whoever acts with a session sends what `/v1/session` told as `csrf` in the header `X-Tidegate-CSRF`. Whoever "
         "sends a key need not.",
     )
-    PASS_REFUSED = Meaning(
+    PASS_REFUSED = ProblemDeclaration(
         403,
         "The pass is not good here",
         "Show the pass that was last given for this room, as `Tidegate-Pass` or in the room's cookie. Its time is "
         "limited: whoever waits is given a new one whenever he asks where he stands.",
     )
-    NOT_ACTIVE = Meaning(403, "The user is not inside", "He waits, his session is over, or he left.")
-    NOT_FOUND = Meaning(404, "There is no such thing", "Nothing has this address, or nothing has the id in it.")
-    METHOD_NOT_ALLOWED = Meaning(405, "This cannot be done here", "`Allow` lists the methods that the address knows.")
-    TOO_SLOW = Meaning(408, "The body came too slowly", "Nothing was done. Send it again.")
-    RUN_ACTIVE = Meaning(
+    NOT_ACTIVE = ProblemDeclaration(403, "The user is not inside", "He waits, his session is over, or he left.")
+    NOT_FOUND = ProblemDeclaration(
+        404, "There is no such thing", "Nothing has this address, or nothing has the id in it."
+    )
+    METHOD_NOT_ALLOWED = ProblemDeclaration(
+        405, "This cannot be done here", "`Allow` lists the methods that the address knows."
+    )
+    TOO_SLOW = ProblemDeclaration(408, "The body came too slowly", "Nothing was done. Send it again.")
+    RUN_ACTIVE = ProblemDeclaration(
         409,
         "The user has an active run",
         "`run_id` and `Location` name it. Whoever wanted this user collected can take it for their own.",
     )
-    NO_CREDENTIAL = Meaning(
+    NO_CREDENTIAL = ProblemDeclaration(
         409, "Nobody may make the calls", "There is no valid credential for this user. Add one, and ask again."
     )
-    ROOM_CLOSED = Meaning(409, "The room is closed", "Nobody may join its line now. Who waits keeps his place.")
-    CONFLICT = Meaning(409, "It is in no state for this", "What was asked for does not fit how things stand now.")
-    TOO_LARGE = Meaning(413, "The body is too large", "The detail says how large it may be.")
-    ADDRESS_TOO_LONG = Meaning(414, "The address is too long", "The detail says how long it may be.")
-    NOT_A_FORM = Meaning(415, "The body must be a form", "Here only the buttons of the page are heard.")
-    NOT_JSON = Meaning(415, "The body must be JSON", "Send `Content-Type: application/json`.")
-    INVALID = Meaning(422, "A value cannot be used", "`field` names it where it is known; the detail says why.")
-    SECRET_REFUSED = Meaning(422, "GitHub refuses the secret", "It was not stored. The detail has GitHub's reason.")
-    TOO_MANY_ATTEMPTS = Meaning(
+    ROOM_CLOSED = ProblemDeclaration(
+        409, "The room is closed", "Nobody may join its line now. Who waits keeps his place."
+    )
+    CONFLICT = ProblemDeclaration(
+        409, "It is in no state for this", "What was asked for does not fit how things stand now."
+    )
+    TOO_LARGE = ProblemDeclaration(413, "The body is too large", "The detail says how large it may be.")
+    ADDRESS_TOO_LONG = ProblemDeclaration(414, "The address is too long", "The detail says how long it may be.")
+    NOT_A_FORM = ProblemDeclaration(415, "The body must be a form", "Here only the buttons of the page are heard.")
+    NOT_JSON = ProblemDeclaration(415, "The body must be JSON", "Send `Content-Type: application/json`.")
+    INVALID = ProblemDeclaration(
+        422, "A value cannot be used", "`field` names it where it is known; the detail says why."
+    )
+    SECRET_REFUSED = ProblemDeclaration(
+        422, "GitHub refuses the secret", "It was not stored. The detail has GitHub's reason."
+    )
+    TOO_MANY_ATTEMPTS = ProblemDeclaration(
         429,
         "Too many wrong keys",
         "No key is accepted from this address for a while, also no right one: `Retry-After` says how long. Keys that "
         "the address used before, and sessions, are not affected.",
     )
-    HEAD_TOO_LARGE = Meaning(431, "The headers are too large", "They are too many, or too long; the detail says how.")
-    FAILED = Meaning(
+    HEAD_TOO_LARGE = ProblemDeclaration(
+        431, "The headers are too large", "They are too many, or too long; the detail says how."
+    )
+    FAILED = ProblemDeclaration(
         500, "We failed", "This is a defect of ours. The log of the server has the reason beside the `request_id`."
     )
-    UNAVAILABLE = Meaning(
+    UNAVAILABLE = ProblemDeclaration(
         503, "A server behind us is away", "Try again later. Where the detail says so, it may have been done."
     )
-    TOO_MANY = Meaning(503, "Too many at once", "This process serves as many as it can. Try again later, or elsewhere.")
+    TOO_MANY = ProblemDeclaration(
+        503, "Too many at once", "This process serves as many as it can. Try again later, or elsewhere."
+    )
 
     @property
     def slug(self) -> str:
@@ -133,7 +151,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run that is in the way."""
 
 
-class Trouble(Exception):
+class RequestFailed(Exception):
     """Raised by a handler: becomes a problem."""
 
     def __init__(
@@ -170,12 +188,12 @@ class Trouble(Exception):
 _TIMED_OUT = "it took too long and was given up; it may have been done or not"
 
 
-def to_trouble(error: BaseException) -> Trouble | None:
+def to_trouble(error: BaseException) -> RequestFailed | None:
     """What an error means to a caller, as its class says (`TidegateError.problem`); None for a defect of ours."""
-    if isinstance(error, Trouble):
+    if isinstance(error, RequestFailed):
         return error
     if isinstance(error, TimeoutError):
-        return Trouble(ProblemType.UNAVAILABLE, _TIMED_OUT, headers=_RETRY_AFTER)
+        return RequestFailed(ProblemType.UNAVAILABLE, _TIMED_OUT, headers=_RETRY_AFTER)
     if not isinstance(error, TidegateError) or not error.problem:
         return None
     kind = ProblemType[error.problem.upper()]
@@ -185,10 +203,10 @@ def to_trouble(error: BaseException) -> Trouble | None:
         run_id = getattr(error, "run_id", None)
         headers["Location"] = f"/v1/runs/{run_id}"
     field = error.name if isinstance(error, InvalidArgument) else None
-    return Trouble(kind, error.public_message, field=field, run_id=run_id, headers=headers)
+    return RequestFailed(kind, error.public_message, field=field, run_id=run_id, headers=headers)
 
 
-def problem_response(trouble: Trouble, request_id: str) -> Response[bytes]:
+def problem_response(trouble: RequestFailed, request_id: str) -> Response[bytes]:
     """The answer."""
     body = msgspec.json.encode(trouble.told(request_id))
     return Response(body, status_code=trouble.status, headers=trouble.headers, media_type=MEDIA_TYPE)

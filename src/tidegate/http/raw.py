@@ -14,10 +14,10 @@ from typing import Any
 from tidegate.core.ids import new_id
 from tidegate.http import security_headers
 from tidegate.http.asgi import Application, Message, Pair, Receive, Scope, Send, check_head, headers_of
-from tidegate.http.authentication import Door
+from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
 from tidegate.http.connection import connection_of
-from tidegate.http.problems import Trouble
+from tidegate.http.problems import RequestFailed
 
 RawHandler = Callable[[Application], Application]
 """Makes the ASGI application of a prefix. It is given the application that answers what the handler does not."""
@@ -38,7 +38,7 @@ def received_first(message: Message, receive: Receive) -> Receive:
     return receive_again
 
 
-class Admitted:
+class AdmittedRequest:
     """What the headers of an admitted request say."""
 
     __slots__ = ("has_body", "headers", "is_secure")
@@ -56,12 +56,12 @@ class Admission:
     Only what cannot change while the process runs is remembered: that a key is right, or that none is needed.
     """
 
-    def __init__(self, door: Door, role: Role, *, varying: Collection[bytes] = ()) -> None:
+    def __init__(self, door: Authenticator, role: Role, *, varying: Collection[bytes] = ()) -> None:
         """`varying` names headers that differ from request to request and do not matter for admission."""
         self._door, self._role, self._varying = door, role, frozenset(varying)
-        self._admitted = dict[Any, Admitted]()
+        self._admitted = dict[Any, AdmittedRequest]()
 
-    def __call__(self, scope: Scope) -> Admitted | None:
+    def __call__(self, scope: Scope) -> AdmittedRequest | None:
         """The headers of a request that is admitted, without the varying ones; None: the application has to decide."""
         client, pairs = scope["client"], scope["headers"]
         if self._varying:
@@ -70,15 +70,15 @@ class Admission:
         found = self._admitted.get(known)
         return self._decide(scope, dict(pairs), known) if found is None else found
 
-    def _decide(self, scope: Scope, headers: dict[bytes, bytes], known: Any) -> Admitted | None:
+    def _decide(self, scope: Scope, headers: dict[bytes, bytes], known: Any) -> AdmittedRequest | None:
         try:
             check_head(scope)
             self._door.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1]).require(self._role)
-        except Trouble:
+        except RequestFailed:
             return None
         if len(headers) != len(known[2]):
             return None  # the application decides which of several headers of one name counts
-        found = Admitted(headers)
+        found = AdmittedRequest(headers)
         if sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_REMEMBERED:
             if len(self._admitted) >= _MOST_REMEMBERED:
                 self._admitted.clear()

@@ -26,7 +26,7 @@ from litestar.types import Empty
 from tidegate.core.errors import ContractBroken
 from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.callers import Role
-from tidegate.http.dispatch import Nothing, answer_traced
+from tidegate.http.dispatch import NoInput, answer_traced
 from tidegate.http.problems import ProblemType
 
 ROUTE = "tidegate.route"
@@ -47,7 +47,7 @@ def one_of(*names: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Also:
+class FurtherAnswer:
     """Another good answer."""
 
     meaning: str
@@ -56,7 +56,7 @@ class Also:
 
 
 @dataclass(frozen=True)
-class Contract:
+class HandlerSignature:
     """What a handler's signature says."""
 
     path: Mapping[str, Any]
@@ -69,7 +69,7 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class RouteDeclaration:
     """What a route does, needs and answers."""
 
     method: str
@@ -78,7 +78,7 @@ class Declaration:
     handler: Callable[..., Awaitable[Any]]
     tag: str
     status: int = 200
-    also: Mapping[int, Also] = field(default_factory=dict[int, Also])
+    also: Mapping[int, FurtherAnswer] = field(default_factory=dict[int, FurtherAnswer])
     """Other good statuses, and what they mean."""
     problems: tuple[ProblemType, ...] = ()
     """Beside those that every endpoint of its shape has."""
@@ -146,7 +146,7 @@ class Declaration:
         return self.handler.__name__
 
     @cached_property
-    def contract(self) -> Contract:
+    def contract(self) -> HandlerSignature:
         """What the handler's signature says; raise `ContractBroken` where it does not fit the address."""
         hints = get_type_hints(self.handler, include_extras=True)
         parameters = inspect.signature(self.handler).parameters
@@ -157,10 +157,10 @@ class Declaration:
         has_body = self.method in _WITH_BODY and self.largest_body is None
         if "body" in parameters and not has_body:
             raise ContractBroken(f"{self.method} {self.path}: a {self.method} has no body")
-        return Contract(
+        return HandlerSignature(
             path={name: hints[name] for name in names},
-            query=hints.get("query", Nothing),
-            body=hints.get("body", Nothing) if has_body else None,
+            query=hints.get("query", NoInput),
+            body=hints.get("body", NoInput) if has_body else None,
             needs_body="body" in parameters and parameters["body"].default is inspect.Parameter.empty,
             wants_request="request" in parameters,
             answer=_answer_of(hints.get("return")),
@@ -168,11 +168,11 @@ class Declaration:
 
 
 def route(method: str, path: str, handler: Callable[..., Awaitable[Any]], tag: str, **options: Any) -> HTTPRouteHandler:
-    """Declare a route; `options` are further fields of `Declaration`. Raises `ContractBroken` where it fits nothing."""
-    return to_handler(Declaration(method, path, handler, tag, **options))
+    """Declare a route; `options` are fields of `RouteDeclaration`. Raises `ContractBroken` if it fits nothing."""
+    return to_handler(RouteDeclaration(method, path, handler, tag, **options))
 
 
-def to_handler(declared: Declaration, *, operation_class: type[Operation] = Operation) -> HTTPRouteHandler:
+def to_handler(declared: RouteDeclaration, *, operation_class: type[Operation] = Operation) -> HTTPRouteHandler:
     """The route, as a handler of Litestar. A parameter that may contain a slash arrives quoted (`application`)."""
 
     async def call(request: HttpRequest) -> HttpResponse:
@@ -191,10 +191,10 @@ def to_handler(declared: Declaration, *, operation_class: type[Operation] = Oper
     )(call)
 
 
-def declaration_of(handler: HTTPRouteHandler) -> Declaration | None:
+def declaration_of(handler: HTTPRouteHandler) -> RouteDeclaration | None:
     """The declaration of a handler that `route` made."""
     found = handler.opt.get(ROUTE)
-    return found if isinstance(found, Declaration) else None
+    return found if isinstance(found, RouteDeclaration) else None
 
 
 def _answer_of(hint: Any) -> Any:

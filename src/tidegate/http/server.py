@@ -22,7 +22,7 @@ from tidegate.http import security_headers
 from tidegate.http.asgi import MOST_KEPT, Application
 from tidegate.http.binding import Binding
 from tidegate.http.connection import CONNECTION, prepare
-from tidegate.http.problems import MEDIA_TYPE, ProblemType, Trouble
+from tidegate.http.problems import MEDIA_TYPE, ProblemType, RequestFailed
 
 log = get_logger(__name__)
 
@@ -162,7 +162,7 @@ class _Protocol(HttpToolsProtocol):
         self._head_size += arrived
         if self._head_size > MOST_KEPT:
             detail = f"they may have {MOST_KEPT:,} bytes at most"
-            self._refuse(Trouble(ProblemType.HEAD_TOO_LARGE, detail))
+            self._refuse(RequestFailed(ProblemType.HEAD_TOO_LARGE, detail))
 
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self._end_head)
@@ -305,9 +305,9 @@ class _Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP with a problem, too."""
-        self._refuse(Trouble(ProblemType.BAD_REQUEST, msg))
+        self._refuse(RequestFailed(ProblemType.BAD_REQUEST, msg))
 
-    def _refuse(self, trouble: Trouble) -> None:
+    def _refuse(self, trouble: RequestFailed) -> None:
         """Send a problem and close the connection, unless an answer is in progress."""
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete:

@@ -14,7 +14,7 @@ from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.http import session_records as records
-from tidegate.http.callers import Caller
+from tidegate.http.callers import HttpCaller
 from tidegate.http.session_records import EVERY_SESSION, OpenSession
 from tidegate.http.session_tables import LONGEST_SUBJECT
 from tidegate.http.sessions import AHEAD_MS
@@ -59,7 +59,7 @@ class SessionRegistry:
         await self._database.transaction(records.revoke, chosen, expires_at)
         log.info("http.sessions_revoked", subject=chosen)
 
-    async def is_revoked(self, caller: Caller, *, only_reads: bool) -> bool:
+    async def is_revoked(self, caller: HttpCaller, *, only_reads: bool) -> bool:
         """Whether the session of a caller was revoked.
 
         Raises `Unavailable` where the database cannot be asked, unless the caller `only_reads`.

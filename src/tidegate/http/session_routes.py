@@ -17,9 +17,9 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.http.access import Access
 from tidegate.http.asgi import HttpRequest
 from tidegate.http.authentication import stranger
-from tidegate.http.callers import CSRF_HEADER, LOOPBACK, Caller, How, Role, caller_of
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.callers import CSRF_HEADER, LOOPBACK, AuthenticationMethod, HttpCaller, Role, caller_of
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.remote import speaks_tls
 from tidegate.http.routes import route
 from tidegate.http.session_records import EVERY_SESSION, OpenSession
@@ -34,7 +34,7 @@ SessionId = Annotated[str, Meta(min_length=1, max_length=LONGEST_SUBJECT, patter
 _KEPT = {"Set-Cookie": "The session, for browsers."}
 
 
-class Login(Given, frozen=True, kw_only=True):
+class Login(RequestInput, frozen=True, kw_only=True):
     """The key of somebody who logs in."""
 
     key: Annotated[
@@ -75,7 +75,7 @@ class LoggedOut(msgspec.Struct, frozen=True, kw_only=True):
     logged_out: bool
 
 
-class SessionDesk:
+class SessionRoutes:
     """The handlers."""
 
     def __init__(self, access: Access) -> None:
@@ -143,7 +143,7 @@ class SessionDesk:
         """
         caller = caller_of(request)
         caller.require_own_page(request.headers.get(CSRF_HEADER))
-        if caller.how is How.SESSION:
+        if caller.how is AuthenticationMethod.SESSION:
             await self._revoke_own(caller)
             log.info("http.logged_out", key_id=caller.key_id)
         return Response(LoggedOut(logged_out=True), headers=self._cookie(request, ""))
@@ -165,15 +165,15 @@ class SessionDesk:
     @property
     def _registry(self) -> SessionRegistry:
         if self._access.registry is None:
-            raise Trouble(ProblemType.NOT_FOUND, "sessions are not listed here")
+            raise RequestFailed(ProblemType.NOT_FOUND, "sessions are not listed here")
         return self._access.registry
 
-    async def _revoke_own(self, caller: Caller) -> None:
+    async def _revoke_own(self, caller: HttpCaller) -> None:
         if self._access.registry is not None:
             with suppress(Unavailable, ServerRefused):
                 await self._access.registry.revoke(caller.session_id)
 
-    def _view(self, caller: Caller, role: Role) -> SessionView:
+    def _view(self, caller: HttpCaller, role: Role) -> SessionView:
         return SessionView(
             role=role,
             needs_key=bool(self._access.keyring),

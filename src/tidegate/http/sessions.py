@@ -16,7 +16,7 @@ from datetime import timedelta
 import msgspec
 
 from tidegate.core.clock import Clock, SystemClock, milliseconds, to_ms
-from tidegate.http.callers import Caller, How, Key, Keyring
+from tidegate.http.callers import ApiKey, AuthenticationMethod, HttpCaller, Keyring
 
 COOKIE = "tidegate_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
@@ -34,13 +34,13 @@ class _Session(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     nonce: str
 
 
-class SessionOffice:
+class SessionManager:
     """Opens sessions and reads them."""
 
     def __init__(self, keyring: Keyring, lasts: timedelta, clock: Clock | None = None) -> None:
         self._keyring, self._lasts_ms, self._clock = keyring, milliseconds(lasts), clock or SystemClock()
 
-    def open(self, key: Key) -> tuple[str, Caller]:
+    def open(self, key: ApiKey) -> tuple[str, HttpCaller]:
         """A session of somebody who showed this key: what his browser keeps, and who he is from now on."""
         now = to_ms(self._clock.now())
         session = _Session(key.id, now, now + self._lasts_ms, secrets.token_hex(_NONCE_BYTES))
@@ -48,7 +48,7 @@ class SessionOffice:
         token = f"{_text(said)}.{_text(_sign(key, b'cookie', said))}"
         return token, self._caller(key, said, session, session.expires_ms)
 
-    def read(self, token: str) -> Caller | None:
+    def read(self, token: str) -> HttpCaller | None:
         """Whose session it is; None where it is none of ours, or its time is over, or its key is."""
         said, signature = _parts(token)
         session = _decoded(said)
@@ -61,10 +61,10 @@ class SessionOffice:
             return None
         return self._caller(key, said, session, until_ms)
 
-    def _caller(self, key: Key, said: bytes, session: _Session, until_ms: int) -> Caller:
-        return Caller(
+    def _caller(self, key: ApiKey, said: bytes, session: _Session, until_ms: int) -> HttpCaller:
+        return HttpCaller(
             key.role,
-            How.SESSION,
+            AuthenticationMethod.SESSION,
             key_id=key.id,
             csrf=_text(_sign(key, b"csrf", said)),
             until_ms=until_ms,
@@ -92,7 +92,7 @@ def find_token(cookies: str, *, is_secure: bool) -> str | None:
     return tokens[0] if len(tokens) == 1 else None
 
 
-def _sign(key: Key, purpose: bytes, said: bytes) -> bytes:
+def _sign(key: ApiKey, purpose: bytes, said: bytes) -> bytes:
     return hmac.digest(key.secret, purpose + b"/" + said, hashlib.sha256)
 
 

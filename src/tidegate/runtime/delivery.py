@@ -92,7 +92,7 @@ class Postponed:
     error: str
     counts: bool = True
     """Whether the failure counts as an attempt. An unavailable server says nothing about the event, unless it serves
-    the same handler for other events meanwhile (`Unserved`)."""
+    the same handler for other events meanwhile (`StepKeepsFailing`)."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ A server that refuses (read-only, out of memory, full disk, wrong password) is h
 - The log has one line when the condition of a server changes, however many parts of the process meet it: `server.away`,
   `server.refused` with the remedy, and `server.back` when all parts that waited for it are served again.
 - No service restarts, and no traceback is logged.
-- A failure that only one item meets, while the same part is served for others, is about the item: `Unserved`. The
-  caller counts it like any other failure of the item, so nothing is repeated for ever.
+- A failure that only one item meets, while the same part is served for others, is about the item: `StepKeepsFailing`.
+  The caller counts it like any other failure of the item, so nothing is repeated for ever.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _MOST_REASONS = 8
 """Bound of the reasons that are logged for one server during one outage."""
 
 
-class Unserved(TidegateError):
+class StepKeepsFailing(TidegateError):
     """A step failed again and again while the same part of the process was served for others in between."""
 
     def __init__(self, error: Unavailable) -> None:
@@ -73,7 +73,7 @@ class Outage:
         """Return the result of `step`, which is repeated until the server serves it.
 
         A step that failed may have been executed, so it must be idempotent. When `stopping` is set, or after `within_s`
-        seconds, the last error is raised; `Unserved` if this part was served for others between two failures.
+        seconds, the last error is raised; `StepKeepsFailing` if this part was served for others between two failures.
         """
         tries, deadline = 0, monotonic() + within_s
         served, is_own = None, False
@@ -89,7 +89,7 @@ class Outage:
                     served = self._served
                     is_stopping = await self.pause(error, tries, began=began, stopping=stopping)
                     if is_own and not is_stopping and monotonic() > deadline:
-                        raise Unserved(error) from error
+                        raise StepKeepsFailing(error) from error
                     if is_stopping or monotonic() > deadline:
                         raise
                 else:

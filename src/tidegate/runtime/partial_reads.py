@@ -18,7 +18,7 @@ WITHIN_S = 1.5
 DATABASE, VALKEY, TRANSPORT = "the database", "Valkey", "the transport of snapshots"
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part that could not be found out."""
 
     part: str
@@ -35,9 +35,9 @@ class PartialReads:
         self._unknown: dict[str, str] = {}
 
     @property
-    def unknown(self) -> list[Unknown]:
+    def unknown(self) -> list[UnreadPart]:
         """Parts that are null, and why."""
-        return [Unknown(part=part, reason=reason) for part, reason in sorted(self._unknown.items())]
+        return [UnreadPart(part=part, reason=reason) for part, reason in sorted(self._unknown.items())]
 
     async def read(self, where: str, look: Awaitable[T], *parts: str) -> T | None:
         """What is found; None, and `parts` are unknown, where it could not be."""

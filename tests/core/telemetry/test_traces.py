@@ -35,7 +35,7 @@ from tidegate.core.telemetry.logs import configure, get_logger
 from tidegate.core.telemetry.traces import TraceSettings, open_traces, span
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
-from tidegate.http.session_routes import SessionDesk
+from tidegate.http.session_routes import SessionRoutes
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
@@ -266,7 +266,7 @@ async def test_a_stranger_does_not_choose_what_is_traced(collector: Collector):
     """What is open to everybody is traced as the settings say; whoever showed a key may have it traced."""
     key = "operate-0123456789abcdef"
     settings = HttpSettings(api_key=SecretStr(key))
-    app = build_application(SessionDesk(Access(settings)).routes(), settings)
+    app = build_application(SessionRoutes(Access(settings)).routes(), settings)
     async with traced(collector, sample=0):
         stranger = await ask(app, "POST", "/v1/session", {"traceparent": TRACEPARENT}, {"key": "wrong"})
         known = {"traceparent": TRACEPARENT, "authorization": f"Bearer {key}"}

@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.engine.credentials.office import app_key
 from tests.http.serving import Reply, Served, served
 from tests.http.test_problems import log_lines
-from tidegate.engine.api.credentials import App, NewCredential
+from tidegate.engine.api.credentials import App, CredentialRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -150,4 +150,4 @@ async def test_a_name_that_belongs_to_another_account_is_refused(bare: Served):
 
 async def test_the_structs_of_secrets_do_not_show_them():
     app = App(app_id=1, installation_id=2, private_key="hunter2")
-    assert "hunter2" not in f"{app!r} {NewCredential(token='hunter2')!r} {NewCredential(app=app)!r}"
+    assert "hunter2" not in f"{app!r} {CredentialRequest(token='hunter2')!r} {CredentialRequest(app=app)!r}"

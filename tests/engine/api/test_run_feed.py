@@ -18,9 +18,9 @@ from tests.waiting import look_again, patience, stopwatch
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
 from tidegate.engine.api.run_details import RunDetail, RunDetailReader
 from tidegate.engine.api.run_feed import RunFeed
-from tidegate.engine.change_feed import ChangeFeed
+from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.lifecycle import RunState
-from tidegate.http.channel import Seats
+from tidegate.http.channel import ListenerLimit
 from tidegate.http.events import EventStream
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
@@ -201,8 +201,8 @@ async def reading(deployment: Served) -> Reading:
     return reading
 
 
-def feed_of(reading: Reading, change_feed: ChangeFeed, most_listeners: int = 10) -> RunFeed:
-    return RunFeed(reading.read, change_feed, Seats(most_listeners))
+def feed_of(reading: Reading, change_feed: RunChangeFeed, most_listeners: int = 10) -> RunFeed:
+    return RunFeed(reading.read, change_feed, ListenerLimit(most_listeners))
 
 
 async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(deployment: Served, reading: Reading):
@@ -239,7 +239,7 @@ async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, r
 async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Served, reading: Reading):
     """Whoever moved the run died before he could tell."""
     second_net = timedelta(milliseconds=300)
-    feed = RunFeed(reading.read, deployment.collection.change_feed, Seats(1), longest_silence=second_net)
+    feed = RunFeed(reading.read, deployment.collection.change_feed, ListenerLimit(1), longest_silence=second_net)
     async with feed.listen(reading.detail.id) as listener:
         assert await listener.next(60)
         await until(lambda: reading.reads == 2)  # the look at a run that has become calm; from then on it waits

@@ -8,7 +8,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.engine.credentials.office import APP, INSTALLATION, app_key
 from tidegate.core.clock import ManualClock
-from tidegate.engine.credentials import Installation, NotNow, SecretRefused
+from tidegate.engine.credentials import Installation, SecretRefused, SecretUncheckable
 from tidegate.engine.upstream import Answer, Request, UpstreamClient
 from tidegate.systems.github.apps import sign
 from tidegate.systems.github.authority import GithubAuthority
@@ -130,7 +130,7 @@ async def test_what_stands_in_githubs_way_says_nothing_of_a_secret():
         authority, token = GithubAuthority(client, sim.url), sim.token_of(sim.world.operators()[0])
         for kind in (FaultKind.SERVER_ERROR, FaultKind.INVALID, FaultKind.SECONDARY):
             sim.faults.inject(kind)
-            with pytest.raises(NotNow):
+            with pytest.raises(SecretUncheckable):
                 await authority.check(token, identify=True)
             sim.faults.clear()
 
@@ -140,12 +140,12 @@ async def test_what_stands_in_githubs_way_says_nothing_of_a_secret():
     [
         (401, {}, SecretRefused),
         (403, {}, SecretRefused),
-        (403, {"retry_after": "60"}, NotNow),
-        (429, {}, NotNow),
-        (403, {"x_ratelimit_remaining": "0"}, NotNow),
-        (500, {}, NotNow),
+        (403, {"retry_after": "60"}, SecretUncheckable),
+        (429, {}, SecretUncheckable),
+        (403, {"x_ratelimit_remaining": "0"}, SecretUncheckable),
+        (500, {}, SecretUncheckable),
         (404, {}, SecretRefused),
-        (304, {}, NotNow),
+        (304, {}, SecretUncheckable),
     ],
 )
 async def test_every_answer_to_an_app_means_something(status: int, headers: dict[str, str], meant: type[Exception]):

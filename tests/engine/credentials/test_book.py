@@ -9,8 +9,16 @@ from sqlalchemy import insert
 
 from tests.engine.credentials.office import APP, INSTALLATION, POOL, Office, app_key
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
-from tidegate.engine.credentials import AllowanceElsewhere, Credential, Kind, NameTaken, SecretRefused, State, pool_of
-from tidegate.engine.credentials.keys import Key
+from tidegate.engine.credentials import (
+    AllowanceElsewhere,
+    Credential,
+    CredentialKind,
+    CredentialState,
+    NameTaken,
+    SecretRefused,
+    pool_of,
+)
+from tidegate.engine.credentials.keys import EncryptionKey
 from tidegate.engine.tables import allowance_notes
 from tidegate.primitives.gate import PoolStatus
 from tidegate.storage.sql import Transaction
@@ -22,7 +30,12 @@ async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Off
     added = await office.book.add_token(office.token())
 
     assert (added.name, added.account, added.owner) == (office.login(),) * 3
-    assert (added.kind, added.state, added.pool, added.user_id) == (Kind.TOKEN, State.VALID, POOL, None)
+    assert (added.kind, added.state, added.pool, added.user_id) == (
+        CredentialKind.TOKEN,
+        CredentialState.VALID,
+        POOL,
+        None,
+    )
     assert added.details == {"scopes": ["read:org", "read:user", "repo"]}
     assert added.checked_at == added.created_at
     assert await office.book.list() == [added]
@@ -188,7 +201,7 @@ async def test_a_test_that_fails_is_noted_and_one_that_succeeds_makes_it_good_ag
 
     assert (check.is_valid, check.reason) == (False, "401: Bad credentials")
     found = await office.book.get(added.name)
-    assert (found.state, found.invalid_reason) == (State.INVALID, "401: Bad credentials")
+    assert (found.state, found.invalid_reason) == (CredentialState.INVALID, "401: Bad credentials")
     assert found.invalid_at is not None
     assert found.invalid_at - found.created_at < timedelta(minutes=1)
     assert await office.good_members() == []
@@ -198,7 +211,7 @@ async def test_a_test_that_fails_is_noted_and_one_that_succeeds_makes_it_good_ag
     office.sim.credentials.reinstate(office.token())
     assert (await office.book.test(added.name)).is_valid
     found = await office.book.get(added.name)
-    assert (found.state, found.invalid_reason, found.invalid_at) == (State.VALID, None, None)
+    assert (found.state, found.invalid_reason, found.invalid_at) == (CredentialState.VALID, None, None)
     assert await office.good_members() == [added.allowance]
 
 
@@ -210,7 +223,7 @@ async def test_a_new_secret_makes_an_invalid_credential_good_again(small_office:
 
     again = await office.book.add_token(office.token(ordinal=1))
 
-    assert (again.name, again.state, again.invalid_reason) == (added.name, State.VALID, None)
+    assert (again.name, again.state, again.invalid_reason) == (added.name, CredentialState.VALID, None)
     assert await office.good_members() == [added.allowance]
 
 
@@ -242,7 +255,7 @@ async def test_an_app_is_stored_with_its_key_and_is_issued_tokens(small_office: 
 
     added = await office.book.add_installation(private, app_id=APP, installation_id=INSTALLATION, owner="Platform team")
 
-    assert added.kind is Kind.INSTALLATION
+    assert added.kind is CredentialKind.INSTALLATION
     assert added.details == {"app_id": APP, "installation_id": INSTALLATION}
     assert await office.good_members() == [added.allowance]
     issued = await office.book.secret_of(added.allowance)
@@ -442,7 +455,7 @@ async def test_rotating_the_key_changes_every_row_and_loses_nothing(office: Offi
 
 
 async def test_keys_of_the_environment_are_rotated_by_their_order(small_office: Office):
-    old, new = Key.new(), Key.new()
+    old, new = EncryptionKey.new(), EncryptionKey.new()
     first = small_office.again(credentials_key=SecretStr(old.text))
     added = await first.book.add_token(small_office.token())
 

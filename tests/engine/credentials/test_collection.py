@@ -16,8 +16,8 @@ from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.core.errors import InvalidSettings, NoCredential
 from tidegate.engine.collection import open_credentials
 from tidegate.engine.commands.collecting import collect_all
-from tidegate.engine.commands.screens import Silence
-from tidegate.engine.credentials import State, pool_of, records
+from tidegate.engine.commands.screens import SilentOutput
+from tidegate.engine.credentials import CredentialState, pool_of, records
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import failures_of
 from tidegate.engine.runs import Run
@@ -120,7 +120,7 @@ async def assert_everything_is_there(collection: SourceCell, sim: GithubSimulato
         assert len(found) == sum(len(getattr(each, wanted)) for each in truth), kind
 
 
-async def states(collection: SourceCell) -> dict[str, State]:
+async def states(collection: SourceCell) -> dict[str, CredentialState]:
     return {one.name: one.state for one in await collection.book.list()}
 
 
@@ -139,7 +139,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
 
             assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
             await assert_everything_is_there(collection, sim, login)
-            assert await states(collection) == {first: State.INVALID, second: State.VALID}
+            assert await states(collection) == {first: CredentialState.INVALID, second: CredentialState.VALID}
             refused = await collection.book.get(first)
             assert refused.invalid_reason == "401: Bad credentials"
             report = sim.report()
@@ -194,7 +194,7 @@ async def test_a_given_token_that_is_revoked_ends_the_run_with_the_reason(settin
 
             assert run.status is RunState.FAILED
             assert "no valid credential" in (run.last_error or "")
-            assert await states(collection) == {"GITHUB_TOKEN": State.INVALID}
+            assert await states(collection) == {"GITHUB_TOKEN": CredentialState.INVALID}
         with pytest.raises(InvalidSettings, match="GITHUB_TOKEN cannot be used"):
             async with open_github(settings(sim), token=sim.token_of(operator)):
                 raise AssertionError("opened")
@@ -414,7 +414,7 @@ async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_v
 
         async with open_github(settings(sim), token=token) as collection:
             subjects = [Subject(user_id=login, login=login)]
-            collecting = asyncio.create_task(collect_all(collection, subjects, Silence(Console(stderr=True))))
+            collecting = asyncio.create_task(collect_all(collection, subjects, SilentOutput(Console(stderr=True))))
             async with patience():
                 while sim.report().calls == before:
                     await look_again()

@@ -14,7 +14,7 @@ from tests.cli.test_commands import environment
 from tests.engine.credentials.commanding import Command
 from tests.engine.credentials.office import APP, INSTALLATION, app_key
 from tests.processes import start_warm
-from tidegate.engine.credentials.keys import Key
+from tidegate.engine.credentials.keys import EncryptionKey
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 ON_A_SCREEN = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
@@ -131,7 +131,7 @@ async def test_of_many_one_that_cannot_be_tested_does_not_hold_up_the_others(ter
         a("add good", terminal.sim.token_of(terminal.operators[0])),
         a("add bad --no-check --owner Ada", "ghp_refused"),
         a("test --json"),
-        a("test", TIDEGATE_CREDENTIALS_KEY=Key.new().text),
+        a("test", TIDEGATE_CREDENTIALS_KEY=EncryptionKey.new().text),
     )
 
     assert code == 1
@@ -145,7 +145,7 @@ async def test_of_many_one_that_cannot_be_tested_does_not_hold_up_the_others(ter
 async def test_a_key_that_others_may_read_is_refused_with_the_remedy(terminal: Terminal):
     key = terminal.folder / "data" / "credentials.key"
     key.parent.mkdir(mode=0o700)
-    key.write_text(Key.new().text)
+    key.write_text(EncryptionKey.new().text)
     key.chmod(0o640)
 
     ((code, said),) = await terminal.types(a("add", terminal.sim.token_of(terminal.operators[0])))

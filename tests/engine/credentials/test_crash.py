@@ -10,7 +10,7 @@ import pytest
 from tests.engine.credentials.office import Office
 from tests.processes import start_warm
 from tidegate.core.errors import NoCredential
-from tidegate.engine.credentials import State
+from tidegate.engine.credentials import CredentialState
 
 
 async def dies(office: Office, step: str) -> None:
@@ -36,7 +36,7 @@ async def dies(office: Office, step: str) -> None:
 async def test_a_credential_that_the_gate_was_not_told_of_serves_after_the_next_start(small_office: Office):
     await dies(small_office, "add")
     added = await small_office.book.get("ours")
-    assert (added.state, await small_office.members()) == (State.VALID, {})
+    assert (added.state, await small_office.members()) == (CredentialState.VALID, {})
 
     await small_office.book.enrol()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes import WarmProcess, start_warm
 from tidegate.core.errors import InvalidSettings
-from tidegate.engine.credentials.keys import Key, KeySource
+from tidegate.engine.credentials.keys import EncryptionKey, KeySource
 
 FOUR_MAKERS = """
 import os, sys
@@ -96,7 +96,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path):
 
 
 def test_keys_of_the_environment_win_and_no_file_is_made(tmp_path: Path):
-    new, old = Key.new(), Key.new()
+    new, old = EncryptionKey.new(), EncryptionKey.new()
     source = KeySource(tmp_path, f"{new.text}, {old.text}")
 
     assert source.make() == source.read() == [new, old]
@@ -104,7 +104,7 @@ def test_keys_of_the_environment_win_and_no_file_is_made(tmp_path: Path):
 
 
 def test_both_alphabets_of_base64_are_keys(tmp_path: Path):
-    key = Key(b"\xfb\xff" * 16)
+    key = EncryptionKey(b"\xfb\xff" * 16)
 
     assert KeySource(tmp_path, base64.urlsafe_b64encode(key.material).decode()).read() == [key]
     assert KeySource(tmp_path, key.text).read() == [key]
@@ -119,7 +119,7 @@ def test_what_is_no_key_is_refused_without_being_shown(tmp_path: Path, given: st
 
 
 def test_a_key_is_shown_by_its_number_alone():
-    key = Key.new()
+    key = EncryptionKey.new()
 
     assert key.text not in repr(key)
     assert key.material.hex() not in repr(key)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.waiting import patience
 from tidegate.engine.credentials import renewal
-from tidegate.engine.credentials.authority import IssuedToken, NotNow, SecretRefused
+from tidegate.engine.credentials.authority import IssuedToken, SecretRefused, SecretUncheckable
 from tidegate.engine.credentials.renewal import RenewedToken
 
 
@@ -111,7 +111,7 @@ async def test_processes_do_not_renew_together(time: Time):
 async def test_a_renewal_that_fails_in_time_harms_nobody_and_is_tried_again_later(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     await token.get()
-    issuer.trouble = [NotNow("502")]
+    issuer.trouble = [SecretUncheckable("502")]
     time.now += 3_600 * 0.9
 
     assert await token.get() == "ghs_1"
@@ -125,9 +125,9 @@ async def test_a_renewal_that_fails_in_time_harms_nobody_and_is_tried_again_late
 
 async def test_while_none_can_be_had_the_issuer_is_asked_with_pauses(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
-    issuer.trouble = [NotNow("502")] * 1000
+    issuer.trouble = [SecretUncheckable("502")] * 1000
     for _ in range(200):
-        with pytest.raises(NotNow, match="502"):
+        with pytest.raises(SecretUncheckable, match="502"):
             await token.get()
         time.now += 0.01
 

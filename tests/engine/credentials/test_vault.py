@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tidegate.engine.credentials.keys import Key, KeySource
+from tidegate.engine.credentials.keys import EncryptionKey, KeySource
 from tidegate.engine.credentials.vault import CannotOpen, KeyMissing, Label, Sealed, Vault
 
 LABEL = Label("octocat", "token", "https://api.github.com")
@@ -23,12 +23,12 @@ async def yes() -> bool:
     return True
 
 
-def vault(*keys: Key) -> Vault:
+def vault(*keys: EncryptionKey) -> Vault:
     given = ",".join(key.text for key in keys)
     return Vault(KeySource(Path("/nowhere"), given), is_in_use=no)
 
 
-KEY = Key.new()
+KEY = EncryptionKey.new()
 
 
 @given(secret=st.text(max_size=200), name=st.text(max_size=50))
@@ -88,14 +88,14 @@ async def test_what_is_no_sealed_secret_does_not_open(text: str):
 
 
 async def test_another_key_is_told_by_its_number_and_gives_no_garbage():
-    sealed, other = await vault(KEY).seal(LABEL, SECRET), Key.new()
+    sealed, other = await vault(KEY).seal(LABEL, SECRET), EncryptionKey.new()
 
     with pytest.raises(CannotOpen, match=f"with the key {KEY.id}, and TIDEGATE_CREDENTIALS_KEY holds {other.id}"):
         await vault(other).open(LABEL, sealed)
 
 
 async def test_an_old_key_opens_and_the_first_one_seals():
-    sealed, new = await vault(KEY).seal(LABEL, SECRET), Key.new()
+    sealed, new = await vault(KEY).seal(LABEL, SECRET), EncryptionKey.new()
     both = vault(new, KEY)
 
     assert await both.open(LABEL, sealed) == SECRET
@@ -134,4 +134,4 @@ async def test_a_fingerprint_is_the_same_for_the_same_key_only():
 
     assert ours == await vault(KEY).fingerprint(SECRET)
     assert ours != await vault(KEY).fingerprint(SECRET + "x")
-    assert ours != await vault(Key.new()).fingerprint(SECRET)
+    assert ours != await vault(EncryptionKey.new()).fingerprint(SECRET)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.credentials.office import APP, INSTALLATION, Office, app_key
 from tidegate.core.errors import InvalidSettings, NoCredential, Unavailable
-from tidegate.engine.credentials import State, records, wallet
+from tidegate.engine.credentials import CredentialState, records, wallet
 from tidegate.engine.credentials.wallet import SecretElsewhere
 
 REASON = "401: Bad credentials"
@@ -19,7 +19,7 @@ async def app_added(office: Office) -> str:
     return added.allowance
 
 
-async def state_of(office: Office, name: str) -> State:
+async def state_of(office: Office, name: str) -> CredentialState:
     return (await office.book.get(name)).state
 
 
@@ -30,7 +30,7 @@ async def test_a_refused_secret_is_condemned_and_there_is_no_other(office: Offic
     assert not await office.book.rejected(added.allowance, secret, REASON)
 
     found = await office.book.get(added.name)
-    assert (found.state, found.invalid_reason) == (State.INVALID, REASON)
+    assert (found.state, found.invalid_reason) == (CredentialState.INVALID, REASON)
     with pytest.raises(NoCredential, match=added.allowance):
         await office.book.secret_of(added.allowance)
 
@@ -49,8 +49,8 @@ async def test_many_refusals_of_one_secret_condemn_that_one_and_no_other(office:
     )
 
     assert set(answers) == {True}
-    assert await state_of(office, first.name) is State.INVALID
-    assert await state_of(office, "second") is State.VALID
+    assert await state_of(office, first.name) is CredentialState.INVALID
+    assert await state_of(office, "second") is CredentialState.VALID
     assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
 
 
@@ -65,7 +65,7 @@ async def test_a_secret_that_was_replaced_meanwhile_is_not_held_against_the_new_
     assert await worker.rejected(added.allowance, old, REASON)
 
     assert await worker.secret_of(added.allowance) == office.token(ordinal=1)
-    assert await state_of(office, added.name) is State.VALID
+    assert await state_of(office, added.name) is CredentialState.VALID
 
 
 @pytest.mark.every_server
@@ -77,12 +77,12 @@ async def test_what_is_found_out_about_an_old_secret_does_not_concern_the_new_on
 
     assert not await office.database.transaction(records.condemn, old, REASON)
     assert not await office.database.transaction(records.reseal, old, old.sealed)
-    assert await state_of(office, added.name) is State.VALID
+    assert await state_of(office, added.name) is CredentialState.VALID
     assert await office.again().book.secret_of(added.allowance) == office.token(ordinal=1)
 
     await office.book.rejected(added.allowance, office.token(ordinal=1), REASON)
     assert not await office.database.transaction(records.confirm, old, {})
-    assert await state_of(office, added.name) is State.INVALID
+    assert await state_of(office, added.name) is CredentialState.INVALID
 
 
 async def test_a_replaced_secret_is_noticed_after_a_minute_at_the_latest(
@@ -132,9 +132,9 @@ async def test_an_installations_token_that_was_revoked_is_replaced(small_office:
 
     second = await small_office.book.secret_of(allowance)
     assert second != first
-    assert {one.state for one in await small_office.book.list()} == {State.VALID}
+    assert {one.state for one in await small_office.book.list()} == {CredentialState.VALID}
     assert not await small_office.book.rejected(allowance, second, REASON), "not in a loop"
-    assert {one.state for one in await small_office.book.list()} == {State.INVALID}
+    assert {one.state for one in await small_office.book.list()} == {CredentialState.INVALID}
 
 
 async def test_an_app_that_was_thrown_out_is_condemned_with_the_reason(small_office: Office):
@@ -147,7 +147,7 @@ async def test_an_app_that_was_thrown_out_is_condemned_with_the_reason(small_off
 
     (found,) = await worker.list()
     assert (found.state, found.invalid_reason) == (
-        State.INVALID,
+        CredentialState.INVALID,
         f"the app {APP} has no installation {INSTALLATION}",
     )
 
@@ -245,7 +245,7 @@ async def test_a_given_token_that_was_refused_is_asked_about_again_at_the_next_s
     (known,) = await office.book.list()
     office.sim.credentials.revoke(office.token())
     assert not await office.book.rejected(known.allowance, office.token(), REASON)
-    assert (await office.book.list())[0].state is State.INVALID
+    assert (await office.book.list())[0].state is CredentialState.INVALID
     with pytest.raises(NoCredential):
         await office.book.secret_of(known.allowance)
 
@@ -313,7 +313,7 @@ async def test_a_given_token_serves_whose_row_was_written_for_another_one_of_its
 
     with pytest.raises(SecretElsewhere):
         await first.secret_of(known.allowance)
-    assert await state_of(office, known.name) is State.VALID
+    assert await state_of(office, known.name) is CredentialState.VALID
     assert await second.secret_of(known.allowance) == office.token(ordinal=1)
 
 

@@ -10,7 +10,7 @@ from tests.waiting import look_again, patience
 from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets
 from tidegate.engine.sqs.intake import QueueIntake
 from tidegate.engine.sqs.queue import Queue
-from tidegate.primitives.stream import Passage
+from tidegate.primitives.stream import TicketedStream
 from tidegate.process import build_process
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
@@ -29,7 +29,7 @@ class SqsLibrary(Library):
     """Its parts stand side by side, so that tests can have some of them without the others."""
 
     def __init__(self, parts: Context, upstream: ShelfUpstream, queue: Queue) -> None:
-        self.passage = Passage(parts.valkey, parts.jobs)
+        self.passage = TicketedStream(parts.valkey, parts.jobs)
         self.intake = QueueIntake(queue, self.passage, parts.owner)
         self.forwarder = Forwarder(queue, self.passage, parts.owner)
         self.overdue_tickets = OverdueTickets(queue, self.passage)

@@ -18,7 +18,7 @@ from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
-from tidegate.primitives.stream import Passage
+from tidegate.primitives.stream import TicketedStream
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
@@ -36,7 +36,7 @@ async def main(data_dir: Path, upstream: str, lease: timedelta, endpoint: str, q
     async with (
         open_context(settings) as parts,
         UpstreamClient() as client,
-        open_aws(settings.section(AwsSettings), Passage(parts.valkey, parts.jobs), parts.owner) as aws,
+        open_aws(settings.section(AwsSettings), TicketedStream(parts.valkey, parts.jobs), parts.owner) as aws,
     ):
 
         async def enrol() -> None:

@@ -12,7 +12,7 @@ from tidegate.core.errors import InvalidArgument, InvalidSettings, ServerRefused
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.sqs.opening import open_queues
 from tidegate.engine.sqs.queue import Queue, QueueUnavailable, Received
-from tidegate.primitives.stream import Passage, Stream
+from tidegate.primitives.stream import Stream, TicketedStream
 from tidegate.storage.valkey import Valkey
 
 
@@ -95,7 +95,7 @@ async def test_a_server_that_is_away_is_told_from_one_that_refuses_us(
 
 
 async def test_nothing_is_opened_where_no_queue_is_named(embedded: Valkey):
-    passage = Passage(embedded, Stream(embedded, embedded.unit("work"), "jobs"))
+    passage = TicketedStream(embedded, Stream(embedded, embedded.unit("work"), "jobs"))
     async with open_aws(AwsSettings(), passage, "me") as aws:
         assert (aws.intake, dict(aws.services), list(aws.sources), dict(aws.inbox(_fire))) == (None, {}, [], {})
 

@@ -9,7 +9,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine.schedules.firings import LONGEST_KEY
 from tidegate.engine.sqs.queue import Received
 from tidegate.engine.sqs.tickets import read_ticket, write_ticket
-from tidegate.engine.sqs.triggers import Trigger, read_trigger
+from tidegate.engine.sqs.triggers import ScheduleTrigger, read_trigger
 
 EVENT: dict[str, Any] = {
     "version": "0",
@@ -35,15 +35,15 @@ def through_sns(body: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("body", "trigger"),
     [
-        (EVENT, Trigger(7, EVENT["id"])),
-        (through_sns(EVENT), Trigger(7, EVENT["id"])),
-        ({"schedule": 7, "key": "2026-11-16"}, Trigger(7, "2026-11-16")),
-        ({"schedule": "7", "key": "k"}, Trigger(7, "k")),
-        ({"schedule": 7}, Trigger(7, "sqs-id")),
-        (through_sns({"schedule": 7}), Trigger(7, "sns-id")),
+        (EVENT, ScheduleTrigger(7, EVENT["id"])),
+        (through_sns(EVENT), ScheduleTrigger(7, EVENT["id"])),
+        ({"schedule": 7, "key": "2026-11-16"}, ScheduleTrigger(7, "2026-11-16")),
+        ({"schedule": "7", "key": "k"}, ScheduleTrigger(7, "k")),
+        ({"schedule": 7}, ScheduleTrigger(7, "sqs-id")),
+        (through_sns({"schedule": 7}), ScheduleTrigger(7, "sns-id")),
     ],
 )
-def test_a_trigger_is_understood_in_every_form(body: Any, trigger: Trigger):
+def test_a_trigger_is_understood_in_every_form(body: Any, trigger: ScheduleTrigger):
     assert read_trigger(received(body)) == trigger
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.primitives.gate.desk import PLENTY, Desk, job, jobs, names
 from tests.primitives.gate.test_pace import GAP_MS, HOST, IDENTITY, OTHER, crowd, later, pace_of
-from tidegate.primitives.gate import Admitted, BucketStatus, Memory, Note, Outcome, settlement
+from tidegate.primitives.gate import Admitted, BucketStatus, CredentialRecord, Outcome, PoolRecord, settlement
 
 GUESS_MS = 60_000
 
@@ -29,8 +29,8 @@ async def call(desk: Desk, credential: str, name: str, bucket: str = HOST) -> Ad
 
 async def rested(desk: Desk, credentials: list[str], ms: int) -> None:
     """All of these rest at HOST from now on."""
-    notes = [Note(credential=each, bucket=HOST, blocked_ms=ms, rests_bucket=True) for each in credentials]
-    await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=notes))
+    notes = [CredentialRecord(credential=each, bucket=HOST, blocked_ms=ms, rests_bucket=True) for each in credentials]
+    await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=notes))
 
 
 async def test_a_rest_of_one_bucket_leaves_the_others_alone(desk: Desk):
@@ -203,8 +203,8 @@ async def test_retired_credentials_are_not_healthy(desk: Desk):
 
 async def test_a_gate_that_is_reminded_of_a_bucket_rest_is_as_wary_after_it(desk: Desk):
     """Even where the credential is enrolled only afterwards."""
-    note = Note(credential="many", bucket=HOST, blocked_ms=GUESS_MS, rests_bucket=True)
-    await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
+    note = CredentialRecord(credential="many", bucket=HOST, blocked_ms=GUESS_MS, rests_bucket=True)
+    await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 9}))
     await desk.gate.enqueue([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
     assert names(await desk.admitted()) == ["other"]

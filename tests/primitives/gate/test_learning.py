@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tests.primitives.gate.desk import PLENTY, Desk, job, jobs
-from tidegate.primitives.gate import Admitted, CredentialLimits, Learned, Memory, Note, settlement
+from tidegate.primitives.gate import Admitted, CredentialLimits, CredentialRecord, LearnedLimits, PoolRecord, settlement
 
 REST_MS, STEP_MS = 10_000, 60_000
 LIMITS = PLENTY.model_copy(update={"concurrency": 50, "per_minute": 8_000})
@@ -19,9 +19,9 @@ async def opened(desk: Desk, limits: CredentialLimits = LIMITS) -> list[Admitted
     return await desk.admitted()
 
 
-async def refuse(desk: Desk, admitted: Sequence[Admitted]) -> list[Learned | None]:
+async def refuse(desk: Desk, admitted: Sequence[Admitted]) -> list[LearnedLimits | None]:
     """The upstream refuses these calls, one after the other: what the credential learned each time."""
-    lessons: list[Learned | None] = []
+    lessons: list[LearnedLimits | None] = []
     for one in admitted:
         said = settlement(one, blocked_ms=REST_MS)
         lessons.append((await desk.gate.report(said)).learned)
@@ -125,12 +125,12 @@ async def test_a_refusal_that_was_reported_is_not_booked_again(desk: Desk):
 
 
 async def test_a_gate_that_lost_its_data_is_reminded_of_what_was_learned(desk: Desk):
-    learned = Learned(
+    learned = LearnedLimits(
         concurrency=3, per_minute=100, begins_in_ms=-2 * STEP_MS, every_ms=STEP_MS, ends_in_ms=60 * STEP_MS
     )
-    note = Note(credential="token", bucket="core", learned=learned)
+    note = CredentialRecord(credential="token", bucket="core", learned=learned)
     for _ in range(2):
-        await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
+        await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
     await desk.enrol(limits=LIMITS)
     (credential,) = (await desk.gate.status("octocat")).credentials
     assert (credential.concurrency_now, credential.per_minute_now) == (5, 500)

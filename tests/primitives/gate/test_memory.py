@@ -7,17 +7,17 @@ import pytest
 from tests.primitives.gate.desk import PLENTY, Desk, jobs
 from tidegate.core.clock import to_ms
 from tidegate.core.errors import InvalidArgument
-from tidegate.primitives.gate import BucketStatus, Memory, Note
+from tidegate.primitives.gate import BucketStatus, CredentialRecord, PoolRecord
 
 
-def memory(*notes: Note, started: int = 0, running: int = 0) -> Memory:
-    return Memory(pool="octocat", started=started, running=running, notes=list(notes))
+def memory(*notes: CredentialRecord, started: int = 0, running: int = 0) -> PoolRecord:
+    return PoolRecord(pool="octocat", started=started, running=running, notes=list(notes))
 
 
-def little_left(desk: Desk, remaining: int, *, limit: int = 100, credential: str = "token") -> Note:
+def little_left(desk: Desk, remaining: int, *, limit: int = 100, credential: str = "token") -> CredentialRecord:
     """Of the window that the desk's answers are about."""
     resets_in_ms = desk.window * 1000 - to_ms(desk.clock.now())
-    return Note(
+    return CredentialRecord(
         credential=credential,
         bucket="core",
         limit=limit,
@@ -61,7 +61,7 @@ async def test_what_may_be_under_way_counts_as_spent(desk: Desk):
 
 async def test_a_credential_that_must_rest_rests(desk: Desk):
     await forget(desk)
-    await desk.gate.remind(memory(Note(credential="token", bucket="core", blocked_ms=60_000)))
+    await desk.gate.remind(memory(CredentialRecord(credential="token", bucket="core", blocked_ms=60_000)))
     await desk.enrol()
     await desk.gate.enqueue(jobs(1))
 

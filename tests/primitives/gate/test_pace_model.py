@@ -23,7 +23,7 @@ from tests.primitives.gate.desk import Desk, job
 from tests.primitives.gate.test_pace import IDENTITY
 from tests.primitives.gate.test_repair import pages
 from tidegate.core.clock import ManualClock, to_ms
-from tidegate.primitives.gate import Admitted, Job, Memory, Note, Outcome, Settlement, settlement
+from tidegate.primitives.gate import Admitted, CredentialRecord, Job, Outcome, PoolRecord, Settlement, settlement
 from tidegate.storage.valkey import Valkey
 
 HOSTS = ("fast", "slow", "free")
@@ -83,8 +83,10 @@ class PaceMachine(RuleBasedStateMachine):
     def refuse_many(self, name: str, identities: list[str]) -> None:
         """Before we came, the host had asked so many to stay away."""
         self.resting |= {(each, name): self.now_ms + LONG_MS for each in identities}
-        notes = [Note(credential=each, bucket=name, blocked_ms=LONG_MS, rests_bucket=True) for each in identities]
-        self.run(self.desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=notes)))
+        notes = [
+            CredentialRecord(credential=each, bucket=name, blocked_ms=LONG_MS, rests_bucket=True) for each in identities
+        ]
+        self.run(self.desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=notes)))
 
     @rule(name=st.sampled_from(HOSTS[:2]), gap_ms=st.integers(1, 1500))
     def pace(self, name: str, gap_ms: int) -> None:

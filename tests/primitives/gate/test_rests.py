@@ -1,7 +1,7 @@
 """A credential that was asked to rest begins again with one call, and rests longer where it was asked again."""
 
 from tests.primitives.gate.desk import PLENTY, Desk, job, jobs
-from tidegate.primitives.gate import Admitted, Memory, Note, Outcome, settlement
+from tidegate.primitives.gate import Admitted, CredentialRecord, Outcome, PoolRecord, settlement
 
 GUESS_MS = 60_000
 
@@ -88,8 +88,8 @@ async def test_an_answer_to_a_call_from_before_the_rest_proves_nothing(desk: Des
 async def test_a_gate_that_is_reminded_of_a_rest_is_as_wary_after_it(desk: Desk):
     await desk.enrol(limits=PLENTY)
     await desk.know(limit=1000)
-    note = Note(credential="token", bucket="core", blocked_ms=GUESS_MS)
-    await desk.gate.remind(Memory(pool="octocat", started=0, running=0, notes=[note]))
+    note = CredentialRecord(credential="token", bucket="core", blocked_ms=GUESS_MS)
+    await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
     await desk.gate.enqueue(jobs(3))
     (out,) = await rested(desk, GUESS_MS)
     assert await refused(desk, out) == 2 * GUESS_MS

@@ -14,8 +14,8 @@ from tidegate.core.clock import ManualClock, milliseconds
 from tidegate.core.errors import GrantVoid
 from tidegate.core.ids import new_id
 from tidegate.primitives.limiter import Grant, Limit, Limiter, Priority
-from tidegate.primitives.limiter.ledger import Answer
-from tidegate.primitives.limiter.queue import Line, Waiter
+from tidegate.primitives.limiter.ledger import GrantedRequests
+from tidegate.primitives.limiter.queue import CallerQueue, Waiter
 from tidegate.storage.valkey import Valkey
 
 LIMIT = 20
@@ -75,7 +75,7 @@ def test_no_second_of_the_upstream_has_more_than_the_limit(embedded_url: str):
 async def test_a_process_that_comes_too_late_asks_for_no_more_than_it_used():
     """What it cannot use is lost to all others."""
     now_ms = 0.0
-    line = Line(Priority.LOW, lambda: now_ms)
+    line = CallerQueue(Priority.LOW, lambda: now_ms)
     for _ in range(100):
         line.join(Waiter(1), in_front=False)
 
@@ -83,7 +83,7 @@ async def test_a_process_that_comes_too_late_asks_for_no_more_than_it_used():
         """For how many it asks; it gets them all, and uses so many in time."""
         nonlocal now_ms
         waiting, wanted = list(line.waiting), len(line.demand().costs)
-        line.hand_out(Answer(wanted, wanted, 0, now_ms + 50, 0))
+        line.hand_out(GrantedRequests(wanted, wanted, 0, now_ms + 50, 0))
         for n, waiter in enumerate(waiting[:wanted]):
             now_ms += 60 if n == used else 0
             try:

@@ -12,8 +12,8 @@ from tests.waiting import is_pending, patience, until
 from tidegate.core.clock import ManualClock, SystemClock
 from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, ValkeyUnavailable
 from tidegate.primitives.limiter import Grant, Limit, Limiter, Priority, Rate
-from tidegate.primitives.limiter.ledger import Answer
-from tidegate.primitives.limiter.queue import Line, Waiter
+from tidegate.primitives.limiter.ledger import GrantedRequests
+from tidegate.primitives.limiter.queue import CallerQueue, Waiter
 from tidegate.storage.valkey import Unit, Valkey
 
 HIGH, LOW = Priority.HIGH, Priority.LOW
@@ -239,7 +239,7 @@ async def test_a_request_that_left_late_is_counted_again_once_the_server_can_be_
 
 
 async def test_a_permit_for_what_left_already_comes_before_all_others():
-    line = Line(HIGH, Stopwatch())
+    line = CallerQueue(HIGH, Stopwatch())
     waiter, overdue, served_before = Waiter(1), Waiter(2, is_overdue=True), Waiter(3)
     line.join(waiter, in_front=False)
     line.join(overdue, in_front=True)
@@ -270,12 +270,12 @@ async def test_callers_who_left_take_no_permit_with_them(new_limiter: NewLimiter
 
 async def test_a_permit_passes_by_a_caller_who_was_cancelled_a_moment_ago():
     """Cancelled, but not yet run to leave the line."""
-    line, cancelled, next_one = Line(HIGH, Stopwatch()), Waiter(1), Waiter(1)
+    line, cancelled, next_one = CallerQueue(HIGH, Stopwatch()), Waiter(1), Waiter(1)
     for waiter in (cancelled, next_one):
         line.join(waiter, in_front=False)
     cancelled.granted.cancel()
 
-    line.hand_out(Answer(granted=1, units=1, wait_ms=0, ends_at_ms=2000, granted_at_ms=0))
+    line.hand_out(GrantedRequests(granted=1, units=1, wait_ms=0, ends_at_ms=2000, granted_at_ms=0))
 
     assert next_one.granted.result().is_alive
     assert len(line) == 0

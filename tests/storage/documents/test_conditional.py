@@ -3,21 +3,21 @@
 import asyncio
 
 from tests.storage.documents.shelf import Shelf, issue
-from tidegate.storage.documents import Action, ConditionalWrite, Document, Listing, StoredDocument, Written
+from tidegate.storage.documents import ConditionalWrite, Document, Listing, StoredDocument, WriteAction, Written
 
 
 def only_new(document: Document) -> ConditionalWrite:
-    return ConditionalWrite(document, lambda old: Action.WRITE if old is None else Action.SKIP)
+    return ConditionalWrite(document, lambda old: WriteAction.WRITE if old is None else WriteAction.SKIP)
 
 
 def removal(document: Document) -> ConditionalWrite:
     return ConditionalWrite(
-        document, lambda old: Action.SKIP if old is not None and old.gone_at is not None else Action.REMOVE
+        document, lambda old: WriteAction.SKIP if old is not None and old.gone_at is not None else WriteAction.REMOVE
     )
 
 
 def always(document: Document) -> ConditionalWrite:
-    return ConditionalWrite(document, lambda _: Action.WRITE)
+    return ConditionalWrite(document, lambda _: WriteAction.WRITE)
 
 
 async def write(shelf: Shelf, *writes: ConditionalWrite, completed: tuple[Listing, ...] = ()) -> Written:
@@ -29,9 +29,9 @@ async def test_a_rule_decides_on_the_stored_document(shelf: Shelf):
     await shelf.write(issue("1", title="old", version="2026-01-01"))
     seen = list[StoredDocument | None]()
 
-    def note(old: StoredDocument | None) -> Action:
+    def note(old: StoredDocument | None) -> WriteAction:
         seen.append(old)
-        return Action.SKIP
+        return WriteAction.SKIP
 
     assert await write(shelf, ConditionalWrite(issue("1"), note), ConditionalWrite(issue("2"), note)) == Written(
         changed=0, gone=0

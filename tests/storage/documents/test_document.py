@@ -13,7 +13,7 @@ from tests.storage.documents.shelf import issue
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import LARGEST_BODY, Document, Listing
 from tidegate.storage.documents.bodies import from_bson, to_bson
-from tidegate.storage.documents.store import Present, is_older, is_taken, one_per_key
+from tidegate.storage.documents.store import StoredVersion, is_older, is_taken, one_per_key
 
 GOOD: dict[str, Any] = {"kind": "issue", "id": "1", "owner": "o", "resource": "r", "body": {}}
 
@@ -77,7 +77,7 @@ def test_what_stands_in_a_batch_twice_is_one() -> None:
 def test_what_is_unknown_is_neither_older_nor_newer() -> None:
     assert not is_older(None, "1")
     assert not is_older("1", None)
-    assert is_taken(Present("other", "9", 0, "octocat", is_gone=False), issue())
+    assert is_taken(StoredVersion("other", "9", 0, "octocat", is_gone=False), issue())
 
 
 json_values = st.recursive(

@@ -9,22 +9,22 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from tests.storage.documents.shelf import Shelf, issue, open_shelf
-from tidegate.storage.documents import Listing, Moment
+from tidegate.storage.documents import ChangeDigest, Listing
 
 HELLO = "repo:octocat/hello"
 HOUR = timedelta(hours=1)
 
 
-async def moments(shelf: Shelf) -> list[Moment]:
+async def moments(shelf: Shelf) -> list[ChangeDigest]:
     return list(await shelf.store.moments("issue"))
 
 
-async def recomputed(shelf: Shelf) -> list[Moment]:
+async def recomputed(shelf: Shelf) -> list[ChangeDigest]:
     """What the documents themselves say."""
     groups: defaultdict[object, list[int]] = defaultdict(list)
     async for document in shelf.store.iterate("issue", with_gone=True):
         groups[document.changed_at].append(document.fingerprint)
-    return sorted((Moment(at, len(each), sum(each)) for at, each in groups.items()), key=lambda each: each.at)  # pyright: ignore[reportArgumentType]
+    return sorted((ChangeDigest(at, len(each), sum(each)) for at, each in groups.items()), key=lambda each: each.at)  # pyright: ignore[reportArgumentType]
 
 
 async def test_each_moment_counts_the_documents_of_all_owners_that_changed_last_then(shelf: Shelf) -> None:

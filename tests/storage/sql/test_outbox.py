@@ -208,13 +208,13 @@ async def test_once_is_true_for_one_of_many_at_the_same_time(db: Database) -> No
 
 
 async def test_depth_counts_and_tells_the_age(db: Database, clock: ManualClock) -> None:
-    assert await db.read(outbox.depth) == outbox.Depth(0, 0, None)
+    assert await db.read(outbox.depth) == outbox.OutboxDepth(0, 0, None)
     began = clock.now()
     first, _ = await add(db, "a", "b")
     clock.advance(MINUTE)
     await add(db, "c")
     await db.transaction(lambda tx: outbox.mark_dead(tx, first, attempts=1, error="E"))
-    assert await db.read(outbox.depth) == outbox.Depth(pending=2, dead=1, oldest=began)
+    assert await db.read(outbox.depth) == outbox.OutboxDepth(pending=2, dead=1, oldest=began)
 
 
 async def test_nonsense_is_refused(db: Database, clock: ManualClock) -> None:
@@ -238,7 +238,7 @@ async def test_nonsense_is_refused(db: Database, clock: ManualClock) -> None:
     for work in refused:
         with pytest.raises(InvalidArgument):
             await db.transaction(work)
-    assert await db.read(outbox.depth) == outbox.Depth(0, 0, None)
+    assert await db.read(outbox.depth) == outbox.OutboxDepth(0, 0, None)
 
 
 @pytest.mark.parametrize("server_name", SERVERS)
@@ -271,4 +271,4 @@ async def test_untried_events_are_counted_by_kind_without_those_behind_a_failed_
 
     untried = await db.read(lambda tx: outbox.untried(tx, before=clock.now()))
 
-    assert untried == [outbox.Untried("kind", 2, added_at)]
+    assert untried == [outbox.UntriedEvents("kind", 2, added_at)]

@@ -15,10 +15,10 @@ from tests.systems.snapshots.test_fast_read import comparable
 from tests.waiting import look_again, patience, simulated_delay
 from tidegate.http import Binding
 from tidegate.http.access import Access
-from tidegate.http.authentication import Door
+from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Keyring, Role
 from tidegate.http.raw import Admission, Receive, Scope, Send
-from tidegate.http.sessions import SessionOffice
+from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.api.fast_entry import VARYING, FastEntry
@@ -91,7 +91,7 @@ async def is_taken(shop: Shop, raw: bytes, settings: HttpSettings | None = None)
     first, *lines = head.decode().split("\r\n")
     method, path, _ = first.split(" ")
     headers = dict(line.split(": ") for line in lines)
-    admission = Admission(Door(Access(settings), ()), Role.OPERATE, varying=VARYING)
+    admission = Admission(Authenticator(Access(settings), ()), Role.OPERATE, varying=VARYING)
     taking = FastEntry(application, shop.campaigns, admission, largest_body=settings.largest_body)
     await ask_in_process(taking, method, path, headers, body, client="127.0.0.1")
     return not passed_on
@@ -172,7 +172,7 @@ async def test_whoever_may_only_look_or_has_a_session_takes_the_long_way(shop: S
     for key in (KEY, READ_KEY):
         known = keyring.find(key)
         assert known is not None
-        token, caller = SessionOffice(keyring, settings.session_lasts).open(known)
+        token, caller = SessionManager(keyring, settings.session_lasts).open(known)
         cookie = f"Cookie: tidegate_session={token}\r\n"
         assert not await is_taken(shop, request(more=cookie.encode()), settings)
         assert not await is_taken(shop, request(more=f"{cookie}X-Tidegate-CSRF: {caller.csrf}\r\n".encode()), settings)

@@ -11,7 +11,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tidegate.engine.source import Cursor, JobSpec, Task
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import kinds
-from tidegate.systems.github.states import Repository
+from tidegate.systems.github.states import ListedRepository
 
 API = "https://api.github.com"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -21,7 +21,7 @@ ALLOWED = {
     "x-ratelimit-reset": str(int(NOW.timestamp()) + 1_800),
     "x-ratelimit-resource": "core",
 }
-HELLO = Repository(7, "octocat/hello", "R_7", pushed_at="2026-02-01T00:00:00Z")
+HELLO = ListedRepository(7, "octocat/hello", "R_7", pushed_at="2026-02-01T00:00:00Z")
 
 
 def answer(

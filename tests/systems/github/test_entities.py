@@ -11,7 +11,7 @@ from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.progress import unavailable_of
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.systems.github import GithubSource, kinds, parse_subject
-from tidegate.systems.github.kinds import REGISTRY, Group, ListOrder
+from tidegate.systems.github.kinds import REGISTRY, KindGroup, ListOrder
 from tidegate_simulators.github import Sizes
 from tidegate_simulators.github.extras import NAMES
 
@@ -130,7 +130,7 @@ async def test_everything_of_an_organization_is_collected(tmp_path: Path, embedd
         [run] = await it.collect(f"org:{login}")
         assert (run.failed_jobs, run.skipped_items) == (0, 0)
         for declared in REGISTRY.values():
-            if declared.document in (None, "event") or declared.group is Group.NAMED:
+            if declared.document in (None, "event") or declared.group is KindGroup.NAMED:
                 continue
             assert await it.bodies(declared.document or ""), f"{declared.name} has documents"
 

@@ -14,11 +14,11 @@ from tests.systems.snapshots.http_service import serve_snapshots
 from tests.waiting import patience, simulated_delay
 from tidegate.http import Binding
 from tidegate.http.access import Access
-from tidegate.http.authentication import Door
+from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Keyring, Role
 from tidegate.http.connection import CONNECTION
 from tidegate.http.raw import Admission, Receive, Scope, Send
-from tidegate.http.sessions import SessionOffice
+from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.snapshots.api.fast_read import FastRead
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
@@ -88,7 +88,7 @@ async def is_taken(deployment: Deployment, request: Asked, settings: HttpSetting
 
     snapshots = deployment.snapshots
     coalescer = ReadCoalescer(snapshots.reader.read, snapshots.feed)
-    admission = Admission(Door(Access(settings or HttpSettings()), ()), Role.READ)
+    admission = Admission(Authenticator(Access(settings or HttpSettings()), ()), Role.READ)
     handler = FastRead(application, snapshots.reader, admission, coalescer, longest_wait_s=25)
     await ask_in_process(handler, *request, client="127.0.0.1")
     return not passed_on
@@ -157,7 +157,7 @@ async def test_a_key_that_reads_is_taken_and_a_session_takes_the_long_way(serve:
     del serve  # so that there is something to be held
     settings = HttpSettings(port=0, read_keys=(SecretStr(KEY),))
     keyring = Keyring(settings)
-    token, _ = SessionOffice(keyring, settings.session_lasts).open(keyring.keys[0])
+    token, _ = SessionManager(keyring, settings.session_lasts).open(keyring.keys[0])
     for shown, is_good in (
         ({"Authorization": f"Bearer {KEY}"}, True),
         ({"Cookie": f"tidegate_session={token}"}, False),  # the database knows whether it was revoked
@@ -211,7 +211,7 @@ async def waiting_read(deployment: Deployment, key: int, connection: "Lost | Non
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         passed_on.append(scope)
 
-    admission = Admission(Door(Access(HttpSettings()), ()), Role.READ)
+    admission = Admission(Authenticator(Access(HttpSettings()), ()), Role.READ)
     handler = FastRead(application, deployment.snapshots.reader, admission, coalescer, longest_wait_s=25)
     scope: Scope = {
         "method": "GET",
@@ -265,7 +265,7 @@ async def test_a_waiting_request_can_be_cancelled(deployment: Deployment):
 
 async def test_long_addresses_are_not_remembered(deployment: Deployment):
     coalescer = ReadCoalescer(deployment.snapshots.reader.read, deployment.snapshots.feed)
-    admission = Admission(Door(Access(HttpSettings(api_key=SecretStr(KEY))), ()), Role.READ)
+    admission = Admission(Authenticator(Access(HttpSettings(api_key=SecretStr(KEY))), ()), Role.READ)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 414, "headers": []})

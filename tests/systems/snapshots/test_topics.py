@@ -7,7 +7,7 @@ import pytest
 
 from tests.systems.snapshots.deployment import Deployment, deployed, game, until
 from tidegate.core.priority import Priority
-from tidegate.http.problems import Trouble
+from tidegate.http.problems import RequestFailed
 from tidegate.primitives.limiter import LimiterSettings
 from tidegate.primitives.limiter.settings import Limit, Rate
 from tidegate.storage.valkey import Valkey
@@ -70,7 +70,7 @@ async def test_the_system_contributes_its_topic_and_its_dead_letters(tmp_path: P
         without_kinds = OpenSnapshots(deployment.parts, None)
         [topic] = without_kinds.topics()
         assert list(without_kinds.dead_letters()) == []
-        with pytest.raises(Trouble, match="no kind of snapshots is configured"):
+        with pytest.raises(RequestFailed, match="no kind of snapshots is configured"):
             await topic.read()
 
 

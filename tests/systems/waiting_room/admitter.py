@@ -16,7 +16,7 @@ from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import WaitingRoomSettings, session_store
 from tidegate.systems.waiting_room.admission import AdmissionBatch, Admitter, LeaderReplaced
 from tidegate.systems.waiting_room.installation import RoomInstaller
-from tidegate.systems.waiting_room.model import AdmissionResults, UnknownRoom, VoidEpoch
+from tidegate.systems.waiting_room.model import AdmissionResults, EpochReplaced, UnknownRoom
 
 BY_FIVES = WaitingRoomSettings(admitted_at_once=5)
 
@@ -67,7 +67,7 @@ async def main(database_url: str, valkey_url: str, fence: str, step: str) -> Non
             while True:
                 try:
                     taken = await admitter.admit()
-                except (UnknownRoom, VoidEpoch):
+                except (UnknownRoom, EpochReplaced):
                     await installer.install()
                 else:
                     if not taken.entries:

@@ -10,7 +10,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Transaction
 from tidegate.systems.waiting_room import Entering, InLine, Inside, RoomPlan
 from tidegate.systems.waiting_room.admission import AdmissionBatch
-from tidegate.systems.waiting_room.model import AdmissionResults, UnknownRoom, VoidEpoch
+from tidegate.systems.waiting_room.model import AdmissionResults, EpochReplaced, UnknownRoom
 
 USERS = [f"user-{n:02}" for n in range(20)]
 
@@ -180,7 +180,7 @@ async def test_an_admission_that_began_before_the_room_was_installed_anew_is_voi
     slow = await room.admitter.take()
     await room.installer.install()
 
-    with pytest.raises(VoidEpoch):
+    with pytest.raises(EpochReplaced):
         await room.admitter.write(slow)
 
     assert await line(room, anywhere.valkey) == USERS

@@ -9,7 +9,7 @@ import pytest
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import CommitUnknown
-from tidegate.systems.waiting_room import InLine, Inside, Nowhere, installation, scripts
+from tidegate.systems.waiting_room import InLine, Inside, NotPresent, installation, scripts
 from tidegate.systems.waiting_room.installation import RoomInstaller
 from tidegate.systems.waiting_room.model import VisitorAdmission
 from tidegate.systems.waiting_room.room_store import NUMBERS_AT_FIRST, get
@@ -74,7 +74,7 @@ async def test_who_leaves_while_his_token_is_written_does_not_find_himself_in_li
     await room.admitter.confirm(await room.admitter.write(taken))
     await room.admitter.release([gone], "left")
 
-    assert await room.line.look("ada") == Nowhere()
+    assert await room.line.look("ada") == NotPresent()
     assert await inside(room, "ada", "bob") == ["bob"]
     assert (await room.census()).entering == 0
 
@@ -91,7 +91,7 @@ async def test_who_left_and_could_not_tell_the_server_is_not_put_back_in_line(ve
 
     await venue.run_worker()
 
-    assert await room.line.look("ada") == Nowhere()
+    assert await room.line.look("ada") == NotPresent()
     assert await inside(room, "ada", "bob") == ["bob"]
 
 
@@ -130,7 +130,7 @@ async def test_whoever_keeps_the_room_hears_of_an_invitation_that_is_not_finishe
     assert await venue.run_worker() == milliseconds(SETTLE_AFTER)
     venue.clock.advance(SETTLE_AFTER)
     await venue.run_worker()
-    assert await room.line.look("vip") == Nowhere()
+    assert await room.line.look("vip") == NotPresent()
 
 
 async def test_many_who_find_the_room_lost_install_it_once(venue: Venue):

@@ -16,7 +16,7 @@ from tidegate.http.application import build_application
 from tidegate.http.routes import declaration_of, route
 from tidegate.http.settings import HttpSettings
 from tidegate.systems.waiting_room import Pace, RoomPlan, WaitingRooms, drawn_place
-from tidegate.systems.waiting_room.api.places import Paces
+from tidegate.systems.waiting_room.api.places import AdmissionRates
 from tidegate.systems.waiting_room.api.routes import room_api
 from tidegate.systems.waiting_room.room_store import open_
 from tidegate.systems.waiting_room.scripts import room_keys
@@ -261,7 +261,7 @@ async def test_before_the_start_nobody_has_a_position_and_afterwards_anybody_can
 
 
 async def test_however_many_ask_the_pace_is_measured_once(venue: Venue, monkeypatch: pytest.MonkeyPatch):
-    room, paces, measured = await venue.open(), Paces(), 0
+    room, paces, measured = await venue.open(), AdmissionRates(), 0
     measure = room.pace
 
     async def counted() -> Pace | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, line
 from tidegate.core.arguments import normalise_id
 from tidegate.core.errors import InvalidArgument
-from tidegate.systems.waiting_room import InLine, Inside, Nowhere, RoomClosed, require_active
+from tidegate.systems.waiting_room import InLine, Inside, NotPresent, RoomClosed, require_active
 
 
 @pytest.mark.every_server
@@ -58,7 +58,7 @@ async def test_leaving_the_line_moves_everybody_up(venue: Venue):
     await room.leave(passed)
 
     assert (await room.line.look("cem")) == InLine(place=3, ahead=1)
-    assert (await room.look(passed)).standing == Nowhere()
+    assert (await room.look(passed)).standing == NotPresent()
 
 
 @pytest.mark.every_server
@@ -101,7 +101,7 @@ async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
     await come(room, "ada", "bob")
     await room.line.leave("ada")
 
-    assert await room.line.look("ada") == Nowhere()
+    assert await room.line.look("ada") == NotPresent()
     assert await line(room, venue.valkey) == ["bob"]
 
 

@@ -32,7 +32,7 @@ from tests.systems.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.waiting_room import Entering, InLine, Inside, NotActive, Nowhere, PassSigner, RoomPlan
+from tidegate.systems.waiting_room import Entering, InLine, Inside, NotActive, NotPresent, PassSigner, RoomPlan
 from tidegate.systems.waiting_room.admission import AdmissionBatch
 from tidegate.systems.waiting_room.model import UnknownRoom
 from tidegate.systems.waiting_room.passes import PassRefused
@@ -289,7 +289,7 @@ class RoomMachine(RuleBasedStateMachine):
             assert isinstance(found, Entering)
             assert found.place == (entrant.waiter.place if entrant.waiter else None)
         else:
-            assert found == Nowhere()
+            assert found == NotPresent()
 
 
 def test_a_room_behaves_like_the_model_under_any_interleaving(embedded_url: str):

@@ -37,7 +37,7 @@ from tidegate.systems.waiting_room import (
     InLine,
     Inside,
     LineView,
-    Nowhere,
+    NotPresent,
     Pace,
     RoomPlan,
     Standing,
@@ -45,7 +45,7 @@ from tidegate.systems.waiting_room import (
     WaitingRoomSettings,
 )
 from tidegate.systems.waiting_room.api.place_events import PlaceEvents, PlaceStream, PlaceStreams
-from tidegate.systems.waiting_room.api.places import Paces, PlaceRoutes
+from tidegate.systems.waiting_room.api.places import AdmissionRates, PlaceRoutes
 from tidegate.systems.waiting_room.session_store import settle
 from tidegate.systems.waiting_room.watching import WatcherRegistry
 
@@ -369,7 +369,7 @@ async def test_who_could_not_be_heard_while_the_server_was_down_keeps_his_place(
     venue.clock.advance(timedelta(minutes=1, seconds=1))
     await venue.run_worker()
 
-    assert (await room.look_at(["ada", "bob"])).standings == [InLine(place=1, ahead=0), Nowhere()]
+    assert (await room.look_at(["ada", "bob"])).standings == [InLine(place=1, ahead=0), NotPresent()]
 
 
 async def test_where_too_many_watch_the_next_is_told_to_come_later(venue: Venue):
@@ -487,7 +487,7 @@ async def test_whatever_is_shown_and_however_slow_he_reads_the_last_word_reaches
                 stream.beat()
             connection.offer()
         stream.show(Inside(7, 600_000), LineView(100, 0, []), None)
-        stream.show(Nowhere(), LineView(100, 0, []), None)
+        stream.show(NotPresent(), LineView(100, 0, []), None)
         connection.is_clogged = False
         connection.offer()
 
@@ -505,7 +505,7 @@ async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_
     await room.join("bob")  # so that the real position, which the follower may show at any moment, is the last one too
     token = (await room.join("ada")).token or ""
     http, streams = HttpSettings(port=0), PlaceStreams(venue.valkey, most=5)
-    places = PlaceRoutes(venue.rooms, Paces(), partial(PlaceEvents, streams))
+    places = PlaceRoutes(venue.rooms, AdmissionRates(), partial(PlaceEvents, streams))
     stopping, moves = asyncio.Event(), 60_000
     loop, received = asyncio.get_running_loop(), b""
     with Binding(http) as binding, socket.socket() as client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from tidegate.app.cli.findings import Finding, Verdict
+from tidegate.app.cli.findings import CheckResult, Finding
 from tidegate.cli.running import load_settings, run
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WIDTH = 27
 _PATIENCE_S = 10
 _IS_IT_ONE = "Is the address right, and is there the kind of server that it names?"
-_COLOURS = {Verdict.OK: "green", Verdict.ADVICE: "yellow", Verdict.FAILED: "red"}
+_COLOURS = {CheckResult.OK: "green", CheckResult.ADVICE: "yellow", CheckResult.FAILED: "red"}
 
 
 def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> None:
@@ -30,7 +30,7 @@ def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the find
     findings = run(_examine_all(load_settings(), tell))
     if as_json:
         typer.echo(msgspec.json.encode(findings))
-    if any(finding.verdict is Verdict.FAILED for finding in findings):
+    if any(finding.verdict is CheckResult.FAILED for finding in findings):
         raise typer.Exit(1)
 
 
@@ -59,7 +59,7 @@ async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> l
                     findings.append(finding)
                     tell(finding)
         except TimeoutError:
-            silence = Finding(name, Verdict.FAILED, f"no answer within {_PATIENCE_S} s", _IS_IT_ONE)
+            silence = Finding(name, CheckResult.FAILED, f"no answer within {_PATIENCE_S} s", _IS_IT_ONE)
             findings.append(silence)
             tell(silence)
     return findings

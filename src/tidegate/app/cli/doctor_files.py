@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from tidegate import __version__
-from tidegate.app.cli.findings import Finding, Verdict
+from tidegate.app.cli.findings import CheckResult, Finding
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.disks import free_mb
 from tidegate.engine.credentials.opening import key_source
@@ -22,14 +22,14 @@ _MOST_NAMED = 3
 async def installation(settings: Settings) -> AsyncIterator[Finding]:
     """Version, data folder, free space."""
     system = f"{platform.system()} {platform.machine()}"
-    yield Finding("tidegate", Verdict.OK, f"{__version__} on Python {platform.python_version()}, {system}")
+    yield Finding("tidegate", CheckResult.OK, f"{__version__} on Python {platform.python_version()}, {system}")
     try:
         folder = settings.make_data_dir()
     except InvalidSettings:
         remedy = "Name another one in TIDEGATE_DATA_DIR"
-        yield Finding("data folder", Verdict.FAILED, f"{settings.data_dir} cannot be written", remedy)
+        yield Finding("data folder", CheckResult.FAILED, f"{settings.data_dir} cannot be written", remedy)
         return
-    yield Finding("data folder", Verdict.OK, str(folder))
+    yield Finding("data folder", CheckResult.OK, str(folder))
     file = _database_file(settings)
     for place in dict.fromkeys([folder, folder if file is None else file.parent]):
         if place.is_dir():
@@ -42,30 +42,30 @@ async def permissions(settings: Settings) -> AsyncIterator[Finding]:
     open_folders = [path for path in _private_folders(settings) if _mode(path) & _OTHERS]
     if open_files:
         remedy = f"Run `chmod 600 {' '.join(map(str, open_files))}`"
-        yield Finding("files", Verdict.FAILED, f"others may read {_listed(open_files)}", remedy)
+        yield Finding("files", CheckResult.FAILED, f"others may read {_listed(open_files)}", remedy)
     if open_folders:
         remedy = f"Run `chmod 700 {' '.join(map(str, open_folders))}`"
-        yield Finding("folders", Verdict.ADVICE, f"others may enter {_listed(open_folders)}", remedy)
+        yield Finding("folders", CheckResult.ADVICE, f"others may enter {_listed(open_folders)}", remedy)
     if not open_files and not open_folders and settings.data_dir.is_dir():
-        yield Finding("files", Verdict.OK, "database and keys are private")
+        yield Finding("files", CheckResult.OK, "database and keys are private")
     try:
         keys = key_source(settings).read()
     except InvalidSettings as error:
         if not open_files and settings.data_dir.is_dir():  # else said already
-            yield Finding("keys", Verdict.FAILED, str(error))
+            yield Finding("keys", CheckResult.FAILED, str(error))
         return
     if keys is not None:
-        yield Finding("keys", Verdict.OK, f"{len(keys)} readable")
+        yield Finding("keys", CheckResult.OK, f"{len(keys)} readable")
 
 
 def _space(folder: Path) -> Finding:
     free = free_mb(folder)
     found = f"{free:,} MB free in {folder}"
     if free < _TOO_LITTLE_MB:
-        return Finding("free space", Verdict.FAILED, found, "Free some space; writes fail when the disk is full")
+        return Finding("free space", CheckResult.FAILED, found, "Free some space; writes fail when the disk is full")
     if free < _LITTLE_MB:
-        return Finding("free space", Verdict.ADVICE, found, "Free some space before the disk is full")
-    return Finding("free space", Verdict.OK, found)
+        return Finding("free space", CheckResult.ADVICE, found, "Free some space before the disk is full")
+    return Finding("free space", CheckResult.OK, found)
 
 
 def _private_files(settings: Settings) -> Iterator[Path]:

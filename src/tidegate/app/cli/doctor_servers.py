@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from tidegate.app.cli.findings import Finding, Verdict, failure
+from tidegate.app.cli.findings import CheckResult, Finding, failure
 from tidegate.connections import open_valkey
 from tidegate.core.errors import TidegateError
 from tidegate.engine.sqs.settings import AwsSettings
@@ -24,7 +24,7 @@ async def valkey(settings: Settings) -> AsyncIterator[Finding]:
     name = "valkey (embedded)" if settings.valkey_url is None else "valkey"
     try:
         async with open_valkey(settings) as opened:
-            yield Finding(name, Verdict.OK, _describe(opened))
+            yield Finding(name, CheckResult.OK, _describe(opened))
             for finding in _advice(name, opened):
                 yield finding
     except _ERRORS as error:
@@ -38,17 +38,19 @@ async def database(settings: Settings) -> AsyncIterator[Finding]:
         async with await Database.open(settings.effective_database_url) as opened:
             server = await opened.describe()
             abilities = ", ".join(sorted(server.capabilities))
-            yield Finding(name, Verdict.OK, f"{server.product} {server.version} at {opened.name}: {abilities}")
+            yield Finding(name, CheckResult.OK, f"{server.product} {server.version} at {opened.name}: {abilities}")
             missing = await pending_migrations(opened)
             if not missing:
-                yield Finding(f"{name}: schema", Verdict.OK, "up to date")
+                yield Finding(f"{name}: schema", CheckResult.OK, "up to date")
                 for untried in await opened.read(_untried):
                     yield _not_handled(name, untried)
             elif settings.migrates_at_start:
-                yield Finding(f"{name}: schema", Verdict.OK, f"{len(missing)} migration(s) will run at the next start")
+                yield Finding(
+                    f"{name}: schema", CheckResult.OK, f"{len(missing)} migration(s) will run at the next start"
+                )
             else:
                 remedy = "Run `tidegate migrate`"
-                yield Finding(f"{name}: schema", Verdict.FAILED, f"lacks {len(missing)} migration(s)", remedy)
+                yield Finding(f"{name}: schema", CheckResult.FAILED, f"lacks {len(missing)} migration(s)", remedy)
     except _ERRORS as error:
         yield failure(name, error, _ask_about("TIDEGATE_DATABASE_URL", settings.database_url))
 
@@ -59,7 +61,7 @@ async def documents(settings: Settings) -> AsyncIterator[Finding]:
         return
     try:
         name = await check_documents(settings.documents)
-        yield Finding("documents", Verdict.OK, f"MongoDB at {name}")
+        yield Finding("documents", CheckResult.OK, f"MongoDB at {name}")
     except _ERRORS as error:
         yield failure("documents", error, _ask_about("TIDEGATE_DOCUMENTS__URL", settings.documents.url))
 
@@ -77,7 +79,7 @@ async def kafka(settings: Settings) -> AsyncIterator[Finding]:
             topics = await transport.topics()
         finally:
             await transport.close()
-        yield Finding("kafka", Verdict.OK, f"{servers}: {len(topics)} topics")
+        yield Finding("kafka", CheckResult.OK, f"{servers}: {len(topics)} topics")
     except _ERRORS as error:
         yield failure("kafka", error, _ask_about("TIDEGATE_SNAPSHOTS__KAFKA__SERVERS", servers))
 
@@ -94,10 +96,10 @@ async def archive(settings: Settings) -> AsyncIterator[Finding]:
         from tidegate.systems.snapshots.archive.lifecycle import S3Lifecycle
 
         if await S3Lifecycle(url, settings.section(SnapshotSettings).archive).check():
-            yield Finding("archive", Verdict.OK, "the lifecycle rule of the bucket is as it should be")
+            yield Finding("archive", CheckResult.OK, "the lifecycle rule of the bucket is as it should be")
         else:
             remedy = "The leader sets it when something was archived; its log says why it cannot"
-            yield Finding("archive", Verdict.ADVICE, "the bucket lacks the lifecycle rule of the archive", remedy)
+            yield Finding("archive", CheckResult.ADVICE, "the bucket lacks the lifecycle rule of the archive", remedy)
     except _ERRORS as error:
         yield failure("archive", error, "May our user read the lifecycle configuration of the bucket?")
 
@@ -110,21 +112,21 @@ async def queues(settings: Settings) -> AsyncIterator[Finding]:
 
     try:
         for url in await check_queues(settings.section(AwsSettings)):
-            yield Finding("queue", Verdict.OK, url)
+            yield Finding("queue", CheckResult.OK, url)
     except _ERRORS as error:
         yield failure("queue", error, "Are the queue's address and the credentials of AWS right?")
 
 
-def _untried(tx: Transaction) -> list[outbox.Untried]:
+def _untried(tx: Transaction) -> list[outbox.UntriedEvents]:
     return outbox.untried(tx, before=tx.now - _UNTRIED_AFTER)
 
 
-def _not_handled(name: str, untried: outbox.Untried) -> Finding:
+def _not_handled(name: str, untried: outbox.UntriedEvents) -> Finding:
     """Events stay pending while the leader's process has no handler for their kind, or while no process runs."""
     since = f"{untried.oldest:%Y-%m-%d %H:%M} UTC"
     return Finding(
         f"{name}: events",
-        Verdict.ADVICE,
+        CheckResult.ADVICE,
         f"{untried.events:,} event(s) of kind {untried.kind} wait since {since}, and no process has handled them",
         "Run a process whose setting `systems` includes the system that handles this kind; without the setting, all do",
     )
@@ -141,13 +143,13 @@ def _advice(name: str, opened: Valkey) -> list[Finding]:
     found: list[Finding] = []
     if not opened.info.persists:
         remedy = "Set `appendonly yes`; without it everything has to be rebuilt from SQL after a restart"
-        found.append(Finding(f"{name}: persistence", Verdict.ADVICE, "no append-only file", remedy))
+        found.append(Finding(f"{name}: persistence", CheckResult.ADVICE, "no append-only file", remedy))
     if opened.info.evicts:
         remedy = "Set `maxmemory-policy noeviction`: a key thrown away alone breaks what belongs together"
-        found.append(Finding(f"{name}: memory", Verdict.ADVICE, "may evict keys", remedy))
+        found.append(Finding(f"{name}: memory", CheckResult.ADVICE, "may evict keys", remedy))
     if not opened.info.can_block:
         remedy = "Allow blocking commands: waiting then costs nothing and wakes at once"
-        found.append(Finding(f"{name}: blocking", Verdict.ADVICE, "blocking reads are forbidden", remedy))
+        found.append(Finding(f"{name}: blocking", CheckResult.ADVICE, "blocking reads are forbidden", remedy))
     return found
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate.app.cli.findings import Finding, Verdict
+from tidegate.app.cli.findings import CheckResult, Finding
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.upstream.settings import UpstreamSettings
@@ -42,25 +42,25 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 
 async def credentials(settings: Settings) -> AsyncIterator[Finding]:
     """Whether anything may call GitHub: a stored credential, or the token of the environment."""
-    from tidegate.engine.credentials import State
+    from tidegate.engine.credentials import CredentialState
     from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
     known, audience = await _known(settings), settings.section(GithubSettings).api_url
     ours = [one.credential for one in known.credentials if one.credential.audience == audience and one.sealed]
-    valid = [one.name for one in ours if one.state is State.VALID]
-    refused = [one.name for one in ours if one.state is not State.VALID]
+    valid = [one.name for one in ours if one.state is CredentialState.VALID]
+    refused = [one.name for one in ours if one.state is not CredentialState.VALID]
     if known.fault is not None:
-        yield Finding("credentials", Verdict.FAILED, known.fault)
+        yield Finding("credentials", CheckResult.FAILED, known.fault)
     elif valid:
-        yield Finding("credentials", Verdict.OK, f"{len(valid)} stored for {audience}: {', '.join(valid[:5])}")
+        yield Finding("credentials", CheckResult.OK, f"{len(valid)} stored for {audience}: {', '.join(valid[:5])}")
     if refused:
         remedy = "Run `tidegate credentials test NAME`, or store a new token under the same name"
-        yield Finding("credentials", Verdict.FAILED, f"refused by {audience}: {', '.join(refused[:5])}", remedy)
+        yield Finding("credentials", CheckResult.FAILED, f"refused by {audience}: {', '.join(refused[:5])}", remedy)
     token = os.environ.get(VARIABLE)
     if not valid and token:
         yield await _check_token(settings, token)
     elif not ours:
-        yield Finding("credentials", Verdict.ADVICE, f"none for {audience}", f"To collect, {HOW_TO_GET_ONE}")
+        yield Finding("credentials", CheckResult.ADVICE, f"none for {audience}", f"To collect, {HOW_TO_GET_ONE}")
 
 
 async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
@@ -103,7 +103,7 @@ async def _known(settings: Settings) -> _Known:
 
 
 async def _check_token(settings: Settings, token: str) -> Finding:
-    from tidegate.engine.credentials import NotNow, SecretRefused
+    from tidegate.engine.credentials import SecretRefused, SecretUncheckable
     from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
     from tidegate.systems.github.authority import GithubAuthority
     from tidegate.systems.github.settings import VARIABLE
@@ -115,15 +115,15 @@ async def _check_token(settings: Settings, token: str) -> Finding:
             )
     except SecretRefused as refused:
         found = f"{VARIABLE} is refused by {settings.section(GithubSettings).api_url}: {redact_text(refused.reason)}"
-        return Finding("credentials", Verdict.FAILED, found, "Make a new token, or correct the variable")
-    except (UpstreamFailed, NotNow) as error:
+        return Finding("credentials", CheckResult.FAILED, found, "Make a new token, or correct the variable")
+    except (UpstreamFailed, SecretUncheckable) as error:
         found = f"{VARIABLE} is set, and cannot be checked now: {redact_text(str(error))}"
-        return Finding("credentials", Verdict.ADVICE, found)
+        return Finding("credentials", CheckResult.ADVICE, found)
     except TidegateError as error:  # it cannot be a token at all
-        return Finding("credentials", Verdict.FAILED, f"{VARIABLE}: {redact_text(str(error))}")
+        return Finding("credentials", CheckResult.FAILED, f"{VARIABLE}: {redact_text(str(error))}")
     core = checked.left.get("core")
     left = "" if core is None else f": {core.remaining:,} of {core.limit:,} calls left"
-    return Finding("credentials", Verdict.OK, f"{VARIABLE} is valid{left}")
+    return Finding("credentials", CheckResult.OK, f"{VARIABLE} is valid{left}")
 
 
 async def _reach(name: str, url: str) -> Finding:
@@ -144,6 +144,6 @@ async def _reach(name: str, url: str) -> Finding:
         number = getattr(error, "errno", None)  # asyncio puts the address into the text, and uvloop does not
         reason = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
     else:
-        return Finding(check, Verdict.OK, f"{place} accepts connections")
+        return Finding(check, CheckResult.OK, f"{place} accepts connections")
     remedy = "Is the address right, and can this machine reach it?"
-    return Finding(check, Verdict.FAILED, f"{place} cannot be reached: {reason}", remedy)
+    return Finding(check, CheckResult.FAILED, f"{place} cannot be reached: {reason}", remedy)

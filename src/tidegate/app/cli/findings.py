@@ -8,7 +8,7 @@ from tidegate.core.errors import ServerRefused
 from tidegate.core.telemetry.redaction import redact_text
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -20,7 +20,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One line of the report."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     remedy: str = ""
 
@@ -28,5 +28,5 @@ class Finding(msgspec.Struct, frozen=True):
 def failure(check: str, error: Exception, remedy: str) -> Finding:
     """A check that ended with an error; one of a server that refuses brings its own remedy."""
     if isinstance(error, ServerRefused):
-        return Finding(check, Verdict.FAILED, redact_text(f"{error.server}: {error.what}"), error.remedy)
-    return Finding(check, Verdict.FAILED, redact_text(str(error)) or type(error).__name__, remedy)
+        return Finding(check, CheckResult.FAILED, redact_text(f"{error.server}: {error.what}"), error.remedy)
+    return Finding(check, CheckResult.FAILED, redact_text(str(error)) or type(error).__name__, remedy)

@@ -31,7 +31,7 @@ _PORT = typer.Option(None, min=0, max=65535, help="The port, instead of the sett
 _JSON = typer.Option(False, "--json", help="Print how it started and how it stopped as JSON, a line each.")
 
 
-class Role(msgspec.Struct, frozen=True):
+class ProcessRole(msgspec.Struct, frozen=True):
     """What a process does beside its share of the leader's duties."""
 
     name: str
@@ -42,10 +42,10 @@ class Role(msgspec.Struct, frozen=True):
     """Whether it serves nothing but the webhooks of GitHub."""
 
 
-UP = Role("up", "workers, the leader's duties and HTTP", works=True, serves=True)
-WORK = Role("work", "workers", works=True, serves=False)
-SERVE = Role("serve", "HTTP and the leader's duties", works=False, serves=True)
-WEBHOOK = Role(
+UP = ProcessRole("up", "workers, the leader's duties and HTTP", works=True, serves=True)
+WORK = ProcessRole("work", "workers", works=True, serves=False)
+SERVE = ProcessRole("serve", "HTTP and the leader's duties", works=False, serves=True)
+WEBHOOK = ProcessRole(
     "github webhook", "GitHub's webhooks and the leader's duties", works=False, serves=False, only_webhooks=True
 )
 
@@ -122,7 +122,7 @@ def _configured(host: str | None, port: int | None) -> Settings:
     return settings.model_copy(update={"http": settings.http.model_copy(update=given)})
 
 
-def _stay(role: Role, settings: Settings, *, as_json: bool, tells: bool = True) -> None:
+def _stay(role: ProcessRole, settings: Settings, *, as_json: bool, tells: bool = True) -> None:
     from tidegate.core.telemetry.traces import open_traces
     from tidegate.http import Binding
 
@@ -150,7 +150,7 @@ def _allow_files(watchers: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
+async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
     from tidegate.app import open_application
     from tidegate.runtime.gc_tuning import tune_gc
 
@@ -163,10 +163,10 @@ async def _run(role: Role, settings: Settings, binding: Binding | None, *, as_js
         return await process.run(handle_signals=True)
 
 
-def _services(role: Role, application: Application, binding: Binding | None) -> Mapping[str, Service]:
+def _services(role: ProcessRole, application: Application, binding: Binding | None) -> Mapping[str, Service]:
     from tidegate.app.serving import serve_operations, serve_systems, serve_webhooks
     from tidegate.engine.system import OpenCollection
-    from tidegate.http.channel import Seats
+    from tidegate.http.channel import ListenerLimit
 
     if binding is None:
         return {}
@@ -175,7 +175,7 @@ def _services(role: Role, application: Application, binding: Binding | None) -> 
         return {"http": serve_webhooks(context, systems, binding)}
     if not role.serves:
         return {"http": serve_operations(context, systems, binding)}
-    seats = Seats(context.settings.http.most_listeners)
+    seats = ListenerLimit(context.settings.http.most_listeners)
     if application.find(OpenCollection) is None:  # the dashboard shows runs, and cannot do without them yet
         return {"http": serve_systems(context, systems, binding, seats=seats)}
     from tidegate.dashboard import open_dashboard
@@ -195,7 +195,7 @@ def _awaited_tokens(application: Application) -> list[EnvironmentToken]:
 
 
 async def _banner(
-    role: Role, application: Application, binding: Binding | None, tokens: Sequence[EnvironmentToken]
+    role: ProcessRole, application: Application, binding: Binding | None, tokens: Sequence[EnvironmentToken]
 ) -> Banner:
     from tidegate.engine.system import OpenCollection
 
@@ -215,7 +215,7 @@ async def _banner(
     )
 
 
-def greeting(role: Role, banner: Banner) -> str:
+def greeting(role: ProcessRole, banner: Banner) -> str:
     """How it started, for people."""
     lines = [
         f"Tidegate {banner.version}: {role.does}",

@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from tidegate.engine.api.subjects import Login, read_login
 from tidegate.engine.collection import Collection
-from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.engine.credentials import Credential, CredentialCheck, CredentialManager
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import given, one_of, route
 
 TAG = "credentials"
@@ -23,7 +23,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema=_PLAI
 AppNumber = Annotated[int, Meta(ge=1, le=10**15)]
 
 
-class App(Given, frozen=True, kw_only=True):
+class App(RequestInput, frozen=True, kw_only=True):
     """An installation of a GitHub App. Its tokens are issued on demand."""
 
     app_id: AppNumber
@@ -35,7 +35,7 @@ class App(Given, frozen=True, kw_only=True):
         return f"App(app_id={self.app_id}, installation_id={self.installation_id})"
 
 
-class NewCredential(Given, frozen=True, kw_only=True):
+class CredentialRequest(RequestInput, frozen=True, kw_only=True):
     """A credential to add. Exactly one of `token` and `app` is required."""
 
     NARROWER: ClassVar = one_of("token", "app") | {
@@ -56,7 +56,7 @@ class NewCredential(Given, frozen=True, kw_only=True):
     """Whether to verify the secret with GitHub before it is stored. Can be disabled only if `owner` is given."""
 
     def __repr__(self) -> str:
-        return f"NewCredential(owner={self.owner!r}, name={self.name!r})"
+        return f"CredentialRequest(owner={self.owner!r}, name={self.name!r})"
 
 
 class CredentialList(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class CredentialRoutes:
         self._collection = collection
 
     @property
-    def _book(self) -> CredentialBook:
+    def _book(self) -> CredentialManager:
         return self._collection.book()
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
@@ -100,13 +100,13 @@ class CredentialRoutes:
         """List credentials with owner, account, served users and validity. Secrets are not included."""
         return CredentialList(credentials=list(await self._book.list()))
 
-    async def add_credential(self, body: NewCredential) -> Response[Credential]:
+    async def add_credential(self, body: CredentialRequest) -> Response[Credential]:
         """Store a token or the key of a GitHub App. It is encrypted and used from now on.
 
         GitHub is asked which account it belongs to. Repeating the request replaces the secret and changes nothing else.
         """
         if (body.token is None) == (body.app is None):
-            raise Trouble(ProblemType.INVALID, "exactly one of token and app is required", field="token")
+            raise RequestFailed(ProblemType.INVALID, "exactly one of token and app is required", field="token")
         added = await (self._add_token(body.token, body) if body.token is not None else self._add_app(body))
         return Response(added, headers={"Location": f"/v1/credentials/{quote(added.name, safe='')}"})
 
@@ -125,15 +125,15 @@ class CredentialRoutes:
         """
         return await self._book.test(name)
 
-    async def _add_token(self, token: str, body: NewCredential) -> Credential:
+    async def _add_token(self, token: str, body: CredentialRequest) -> Credential:
         return await self._book.add_token(
             token, owner=body.owner, user_id=_user_id(body), name=body.name, check=body.check
         )
 
-    async def _add_app(self, body: NewCredential) -> Credential:
+    async def _add_app(self, body: CredentialRequest) -> Credential:
         app, owner = body.app, body.owner
         if app is None or owner is None:
-            raise Trouble(ProblemType.INVALID, "owner: required for an app", field="owner")
+            raise RequestFailed(ProblemType.INVALID, "owner: required for an app", field="owner")
         return await self._book.add_installation(
             app.private_key,
             app_id=app.app_id,
@@ -145,5 +145,5 @@ class CredentialRoutes:
         )
 
 
-def _user_id(body: NewCredential) -> str | None:
+def _user_id(body: CredentialRequest) -> str | None:
     return None if body.user is None else read_login(body.user, "user")

@@ -19,8 +19,8 @@ from tidegate.core.errors import NotFound
 from tidegate.core.telemetry.redaction import redact
 from tidegate.engine.api.run_details import Limit
 from tidegate.engine.collection import Collection
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.primitives.stream.message import DeadLetter as DeadMessage
 from tidegate.storage.sql import Transaction, outbox
@@ -33,7 +33,7 @@ _EVENT_ID, _MESSAGE_ID = r"outbox-[1-9][0-9]{0,17}", r"([a-z][a-z0-9_]{0,39}[.])
 LetterId = Annotated[str, Meta(pattern=rf"^({_EVENT_ID}|{_MESSAGE_ID})$", max_length=80)]
 
 
-class DeadLetterFilter(Given, frozen=True, kw_only=True):
+class DeadLetterFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     kind: Literal["event", "message"] | None = None
@@ -42,7 +42,7 @@ class DeadLetterFilter(Given, frozen=True, kw_only=True):
     limit: Limit = 100
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterDetails(msgspec.Struct, frozen=True, kw_only=True):
     """An event or message that failed permanently, with the reason."""
 
     id: str
@@ -62,19 +62,19 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetterList(msgspec.Struct, frozen=True, kw_only=True):
     """A page of dead letters: events first, then messages by stream; oldest first."""
 
-    letters: list[DeadLetter]
+    letters: list[DeadLetterDetails]
     next: str | None
     """URL of the next page; null on the last page."""
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SettledDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome for one dead letter."""
 
     id: str
     outcome: Literal["replayed", "removed"]
 
 
-class ReplayRequest(Given, frozen=True, kw_only=True):
+class ReplayRequest(RequestInput, frozen=True, kw_only=True):
     """The kind of dead letters to replay."""
 
     kind: Literal["event", "message"] | None = None
@@ -126,7 +126,7 @@ class DeadLetterRoutes:
                 replayed += await stream.replay(await stream.ids())
         return ReplayedDeadLetters(replayed=replayed)
 
-    async def replay_dead_letter(self, letter_id: LetterId) -> Settled:
+    async def replay_dead_letter(self, letter_id: LetterId) -> SettledDeadLetter:
         """Replay one dead letter: an event is delivered again, a message is added to its stream again."""
         place, number = _parse(letter_id)
         if place == _OUTBOX:
@@ -137,28 +137,28 @@ class DeadLetterRoutes:
             replayed = 0
         if not replayed:
             raise NotFound("dead letter", letter_id)
-        return Settled(id=letter_id, outcome="replayed")
+        return SettledDeadLetter(id=letter_id, outcome="replayed")
 
-    async def remove_dead_letter(self, letter_id: LetterId) -> Settled:
+    async def remove_dead_letter(self, letter_id: LetterId) -> SettledDeadLetter:
         """Discard a message. For an event the answer is 409, because its run would never be completed."""
         place, number = _parse(letter_id)
         if place == _OUTBOX and await self._database.read(partial(_exists, number=int(number))):
-            raise Trouble(ProblemType.CONFLICT, "an event cannot be removed, only replayed")
+            raise RequestFailed(ProblemType.CONFLICT, "an event cannot be removed, only replayed")
         if place not in self._streams or not await self._streams[place].remove([number]):
             raise NotFound("dead letter", letter_id)
-        return Settled(id=letter_id, outcome="removed")
+        return SettledDeadLetter(id=letter_id, outcome="removed")
 
-    async def _from(self, after: str | None, limit: int, kind: str | None) -> list[DeadLetter]:
+    async def _from(self, after: str | None, limit: int, kind: str | None) -> list[DeadLetterDetails]:
         """The dead letters after an id, from the outbox and then from each stream."""
         place, number = _parse(after) if after else ("", "")
         places = [_OUTBOX, *self._streams]
-        found: list[DeadLetter] = []
+        found: list[DeadLetterDetails] = []
         for each in places[places.index(place) if place in places else 0 :]:
             if kind in (None, "event" if each == _OUTBOX else "message") and len(found) < limit:
                 found += await self._at(each, number if each == place else None, limit - len(found))
         return found
 
-    async def _at(self, place: str, after: str | None, limit: int) -> list[DeadLetter]:
+    async def _at(self, place: str, after: str | None, limit: int) -> list[DeadLetterDetails]:
         if place == _OUTBOX:
             rows = await self._database.read(partial(_events, after=int(after or 0), limit=limit))
             return [_event(row) for row in rows]
@@ -172,12 +172,12 @@ def _parse(letter_id: str) -> tuple[str, str]:
     return place, number
 
 
-def _event(row: StoredEvent) -> DeadLetter:
+def _event(row: StoredEvent) -> DeadLetterDetails:
     try:
         contents: Any = msgspec.json.decode(row.payload_json)
     except msgspec.DecodeError:
         contents = None
-    return DeadLetter(
+    return DeadLetterDetails(
         id=f"{_OUTBOX}-{row.id}",
         kind="event",
         name=row.kind,
@@ -189,8 +189,8 @@ def _event(row: StoredEvent) -> DeadLetter:
     )
 
 
-def _message(place: str, letter: DeadMessage) -> DeadLetter:
-    return DeadLetter(
+def _message(place: str, letter: DeadMessage) -> DeadLetterDetails:
+    return DeadLetterDetails(
         id=f"{place}-{letter.id}",
         kind="message",
         name=place,

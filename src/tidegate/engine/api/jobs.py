@@ -17,15 +17,15 @@ from tidegate.engine.collection import Collection
 from tidegate.engine.executions import Execution
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.reports.progress import JobDetail, JobView, job_of, jobs_of
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.storage.sql import Transaction
 
 TAG = "jobs"
 
 
-class JobFilter(Given, frozen=True, kw_only=True):
+class JobFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     state: tuple[JobState, ...] = ()
@@ -91,7 +91,7 @@ class JobRoutes:
         run_id = await self._collection.run_of(job_id)
         orchestrator = await self._collection.orchestrator_of(run_id)
         if not await orchestrator.retry_job(job_id):
-            raise Trouble(ProblemType.CONFLICT, f"the job {job_id} has not failed")
+            raise RequestFailed(ProblemType.CONFLICT, f"the job {job_id} has not failed")
         return Retried(run_id=run_id, jobs=1)
 
 

@@ -12,14 +12,14 @@ from msgspec import Meta
 from tidegate.engine.api.run_details import Limit, moment
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.primitives.gate import BucketStatus, CredentialStatus, PoolStatus
 
 TAG = "credentials"
 
 
-class PoolFilter(Given, frozen=True, kw_only=True):
+class PoolFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     pool: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
@@ -45,7 +45,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """Why no call can be made now: blocked, retired, concurrency, minute, probing or exhausted."""
 
 
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+class AllowanceDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What the upstream limits: an account or an installation. All its credentials share the allowance."""
 
     name: str
@@ -66,7 +66,7 @@ class PoolQuota(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     waiting: dict[str, int]
     """Jobs that wait for a permit, by bucket."""
-    allowances: list[Allowance]
+    allowances: list[AllowanceDetails]
 
 
 class QuotaPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +105,8 @@ def _quota(pool: str, status: PoolStatus, known: Sequence[Credential], now: date
     return PoolQuota(pool=pool, waiting=status.waiting, allowances=allowances)
 
 
-def _allowance(one: CredentialStatus, known: Sequence[Credential], now: datetime) -> Allowance:
-    return Allowance(
+def _allowance(one: CredentialStatus, known: Sequence[Credential], now: datetime) -> AllowanceDetails:
+    return AllowanceDetails(
         name=one.name,
         credentials=[each.name for each in known if each.allowance == one.name],
         in_flight=one.in_flight,

@@ -18,7 +18,7 @@ from tidegate.engine.reports.kinds import (
     retry_counts,
 )
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport, jobs_by_state, runs_by_state, slow_jobs
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 
 TAG = "reports"
@@ -28,14 +28,14 @@ Rows = Annotated[int, Meta(ge=1, le=500)]
 Seconds = Annotated[float, Meta(ge=0, le=366 * 86_400)]
 
 
-class RunReportQuery(Given, frozen=True, kw_only=True):
+class RunReportQuery(RequestInput, frozen=True, kw_only=True):
     """Period of the report."""
 
     hours: Hours | None = None
     """Include ended runs only if they ended in the last `hours`. Default: all."""
 
 
-class KindReportQuery(Given, frozen=True, kw_only=True):
+class KindReportQuery(RequestInput, frozen=True, kw_only=True):
     """Period and length of the report."""
 
     hours: Hours = 24
@@ -44,7 +44,7 @@ class KindReportQuery(Given, frozen=True, kw_only=True):
     """Maximum number of kinds."""
 
 
-class SlowReportQuery(Given, frozen=True, kw_only=True):
+class SlowReportQuery(RequestInput, frozen=True, kw_only=True):
     """Threshold and length of the report."""
 
     longer_than: Seconds = 600
@@ -52,7 +52,7 @@ class SlowReportQuery(Given, frozen=True, kw_only=True):
     limit: Rows = 20
 
 
-class WaitingReportQuery(Given, frozen=True, kw_only=True):
+class WaitingReportQuery(RequestInput, frozen=True, kw_only=True):
     """Length of the report."""
 
     limit: Rows = 20

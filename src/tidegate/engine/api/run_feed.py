@@ -16,9 +16,9 @@ from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import NotFound, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.api.run_details import RunDetail
-from tidegate.engine.change_feed import ChangeFeed, Watch
+from tidegate.engine.change_feed import RunChangeFeed, Watch
 from tidegate.engine.lifecycle import ACTIVE_RUNS
-from tidegate.http.channel import Channel, Listener, Seats, Snapshot
+from tidegate.http.channel import Channel, ChannelState, Listener, ListenerLimit
 from tidegate.http.events import ENDED
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end
@@ -37,8 +37,8 @@ class RunFeed:
     def __init__(
         self,
         read: Callable[[int], Awaitable[RunDetail]],
-        change_feed: ChangeFeed,
-        seats: Seats,
+        change_feed: RunChangeFeed,
+        seats: ListenerLimit,
         *,
         gap: timedelta = timedelta(milliseconds=200),
         longest_silence: timedelta = timedelta(minutes=1),
@@ -118,7 +118,7 @@ class RunFeed:
             is_calm = not await watch.news(self._longest_silence_s if is_calm else _CALM_AFTER_S)
 
 
-def _snapshot(number: int, body: bytes, *, is_last: bool) -> Snapshot:
+def _snapshot(number: int, body: bytes, *, is_last: bool) -> ChannelState:
     if is_last:
-        return Snapshot.of(number, body, ENDED, is_last=True, ident=ENDED)
-    return Snapshot.of(number, body, "progress")
+        return ChannelState.of(number, body, ENDED, is_last=True, ident=ENDED)
+    return ChannelState.of(number, body, "progress")

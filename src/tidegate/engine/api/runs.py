@@ -22,11 +22,11 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
 from tidegate.http.asgi import HttpRequest, HttpResponse
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
-from tidegate.http.problems import ProblemType, Trouble, to_trouble
-from tidegate.http.routes import Also, one_of, route
+from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
+from tidegate.http.routes import FurtherAnswer, one_of, route
 from tidegate.storage.sql import Database, Transaction
 
 TAG = "runs"
@@ -78,7 +78,7 @@ class RunResults(msgspec.Struct, frozen=True, kw_only=True):
     results: list[RunResult]
 
 
-class RunFilter(Given, frozen=True, kw_only=True):
+class RunFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     login: SubjectText | None = None
@@ -122,7 +122,7 @@ class RunRoutes:
                 TAG,
                 status=201,
                 headers={"Location": "The address of the run."},
-                also={207: Also("Several subjects were given. Each has its own status.", RunResults)},
+                also={207: FurtherAnswer("Several subjects were given. Each has its own status.", RunResults)},
                 problems=(ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL, ProblemType.CONFLICT),
             ),
             route("GET", "/v1/runs", self.list_runs, TAG),
@@ -133,7 +133,7 @@ class RunRoutes:
                 self.follow_run,
                 TAG,
                 media_types=(EVENTS,),
-                also={204: Also("The client has already received the last event.")},
+                also={204: FurtherAnswer("The client has already received the last event.")},
                 problems=(ProblemType.TOO_MANY,),
             ),
             route("POST", "/v1/runs/{run_id}/cancel", self.cancel_run, TAG, problems=(ProblemType.CONFLICT,)),
@@ -153,7 +153,7 @@ class RunRoutes:
         now, or 409 names the active one. With `logins`, a failure for one subject does not affect the others.
         """
         if (body.login is None) == (body.logins is None):
-            raise Trouble(ProblemType.INVALID, "exactly one of login and logins is required", field="login")
+            raise RequestFailed(ProblemType.INVALID, "exactly one of login and logins is required", field="login")
         cell, options = self._collection.cell(body.source), _options(body)
         if body.login is not None:
             run_id = await _begin(cell, _subject(cell, body.login, options, "login"), body.trigger)
@@ -202,7 +202,7 @@ class RunRoutes:
         await orchestrator.cancel(run_id)
         run = await orchestrator.show(run_id)
         if run.status is not RunState.CANCELED:
-            raise Trouble(
+            raise RequestFailed(
                 ProblemType.CONFLICT, f"run {run_id} is already {run.status} and cannot be canceled", run_id=run_id
             )
         return run
@@ -221,7 +221,7 @@ def _subject(cell: SourceCell, text: str, options: Mapping[str, Any], field: str
     try:
         return cell.plugin.subject(text, options)
     except InvalidArgument as error:
-        raise Trouble(ProblemType.INVALID, str(error), field=field) from None
+        raise RequestFailed(ProblemType.INVALID, str(error), field=field) from None
 
 
 async def _begin(cell: SourceCell, subject: Subject, trigger: str) -> int:

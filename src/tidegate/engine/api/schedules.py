@@ -15,8 +15,8 @@ from tidegate.engine.api.subjects import Selected, SubjectText, read_subject
 from tidegate.engine.collection import Collection
 from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules.store import Schedule
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 
 TAG = "schedules"
@@ -54,14 +54,14 @@ class NewSchedule(Selected, frozen=True, kw_only=True):
         return {**self.selection, **{name: value for name, value in asked.items() if value is not None}}
 
 
-class NewFiring(Given, frozen=True, kw_only=True):
+class NewFiring(RequestInput, frozen=True, kw_only=True):
     """A request to start a run of a schedule now."""
 
     key: Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY, pattern=_KEY, examples=["order-4711"])] | None = None
     """Idempotency key: a repeated request with the same key starts no further run. Default: each request is new."""
 
 
-class ScheduleFilter(Given, frozen=True, kw_only=True):
+class ScheduleFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     login: SubjectText | None = None
@@ -116,7 +116,7 @@ class ScheduleRoutes:
         try:
             subject = cell.plugin.subject(body.login, body.options)
         except InvalidArgument as error:
-            raise Trouble(ProblemType.INVALID, str(error), field="login") from None
+            raise RequestFailed(ProblemType.INVALID, str(error), field="login") from None
         [added] = await cell.schedules.add(cell.plugin.name, [subject], cron=body.cron, timezone=body.timezone)
         return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 

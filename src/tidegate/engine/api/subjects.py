@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.systems.github.logins import LONGEST, parse_login
 from tidegate.systems.github.subjects import GithubSubject, parse_subject
 
@@ -58,7 +58,7 @@ def read_subject(text: str, field: str = "login") -> GithubSubject:
     try:
         return parse_subject(text)
     except InvalidArgument as error:
-        raise Trouble(ProblemType.INVALID, str(error), field=field) from None
+        raise RequestFailed(ProblemType.INVALID, str(error), field=field) from None
 
 
 def read_login(text: str, field: str = "login") -> str:
@@ -66,10 +66,10 @@ def read_login(text: str, field: str = "login") -> str:
     try:
         return parse_login(text)
     except InvalidArgument as error:
-        raise Trouble(ProblemType.INVALID, str(error), field=field) from None
+        raise RequestFailed(ProblemType.INVALID, str(error), field=field) from None
 
 
-class Selected(Given, frozen=True, kw_only=True):
+class Selected(RequestInput, frozen=True, kw_only=True):
     """Selects the repositories to collect. Other repositories of the subject are only listed."""
 
     repos: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()

@@ -8,10 +8,10 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.cli.stopping import work_until_over
-from tidegate.engine.change_feed import ChangeFeed
-from tidegate.engine.commands.plan import Plan
+from tidegate.engine.change_feed import RunChangeFeed
+from tidegate.engine.commands.plan import CollectionPlan
 from tidegate.engine.commands.planning import labels, make_plan
-from tidegate.engine.commands.screens import Screen
+from tidegate.engine.commands.screens import ProgressOutput
 from tidegate.engine.commands.watching import View, Watcher
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
@@ -21,16 +21,16 @@ T = TypeVar("T")
 _AT_A_TIME = 50
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class CollectOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How the command ended."""
 
-    plan: Plan
+    plan: CollectionPlan
     view: View
     seconds: float
     was_interrupted: bool
 
 
-async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: Screen) -> Outcome:
+async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: ProgressOutput) -> CollectOutcome:
     """Collect all subjects with workers of this process, beside those of other processes."""
     began = monotonic()
     await cell.credentials.enrol()  # the leader does it too, but may be a process without the token of this one
@@ -43,7 +43,7 @@ async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: Scr
     watcher = Watcher(parts.database, parts.gate, parts.settings.gate, lambda: labels(cell), cell.plugin.bucket_of)
     watch = _watch(watcher, cell.change_feed, run_ids, screen)
     was_interrupted = await work_until_over(cell.process(), watch, screen.say)
-    return Outcome(
+    return CollectOutcome(
         plan=plan,
         view=await watcher.look(run_ids),
         seconds=monotonic() - began,
@@ -59,7 +59,7 @@ async def _each(subjects: Sequence[Subject], work: Callable[[Subject], Awaitable
     return done
 
 
-async def _watch(watcher: Watcher, change_feed: ChangeFeed, run_ids: Sequence[int], screen: Screen) -> None:
+async def _watch(watcher: Watcher, change_feed: RunChangeFeed, run_ids: Sequence[int], screen: ProgressOutput) -> None:
     """Show the runs whenever one of them changed, or the screen shows another time, until they are over.
 
     Runs that only a retry can end are not waited for.

@@ -20,7 +20,7 @@ from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.commands.collect import SOURCE, plugin_for
 
 if TYPE_CHECKING:
-    from tidegate.engine.credentials import Credential, CredentialBook, CredentialCheck, Rotation
+    from tidegate.engine.credentials import Credential, CredentialCheck, CredentialManager, Rotation
     from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
 
@@ -195,16 +195,16 @@ async def _remove(plugin: SourcePlugin, name: str) -> Credential:
 
 async def _test(plugin: SourcePlugin, names: Sequence[str]) -> list[CredentialCheck]:
     from tidegate.engine.collection import open_credentials
-    from tidegate.engine.credentials import Kind
+    from tidegate.engine.credentials import CredentialKind
 
     async with open_credentials(plugin.settings, plugin.name) as book:
-        stored = [one for one in await book.list() if one.kind is not Kind.ENVIRONMENT]
+        stored = [one for one in await book.list() if one.kind is not CredentialKind.ENVIRONMENT]
         if names:
             return [await book.test(name) for name in dict.fromkeys(names)]
         return [await _test_one(book, one.name) for one in stored if one.audience == book.audience]
 
 
-async def _test_one(book: CredentialBook, name: str) -> CredentialCheck:
+async def _test_one(book: CredentialManager, name: str) -> CredentialCheck:
     """Of many, one that cannot be tested does not keep the others from it."""
     from tidegate.engine.credentials import CredentialCheck
 
@@ -285,14 +285,14 @@ def _print_table(credentials: Sequence[Credential], default: str, usual: str) ->
 
 
 def _described(one: Credential) -> str:
-    from tidegate.engine.credentials import Kind
+    from tidegate.engine.credentials import CredentialKind
 
     match one.kind:
-        case Kind.INSTALLATION:
+        case CredentialKind.INSTALLATION:
             return f"installation {one.details['installation_id']} of app {one.details['app_id']}"
-        case Kind.ENVIRONMENT:
+        case CredentialKind.ENVIRONMENT:
             return f"token of {one.account}, not stored"
-        case Kind.TOKEN:
+        case CredentialKind.TOKEN:
             return f"token of {one.account}"
 
 
@@ -301,9 +301,9 @@ def _served(one: Credential) -> str:
 
 
 def _state(one: Credential, now: datetime) -> str:
-    from tidegate.engine.credentials import State
+    from tidegate.engine.credentials import CredentialState
 
-    if one.state is State.VALID:
+    if one.state is CredentialState.VALID:
         return "valid"
     since = "" if one.invalid_at is None else f" since {clock(one.invalid_at, now)}"
     return f"invalid{since}: {one.invalid_reason}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidegate.core.clock import Clock
     from tidegate.settings import Settings
     from tidegate.storage.documents import DocumentStore
-    from tidegate.storage.documents.export import Column, ExportRequest, Manifest, Progress
+    from tidegate.storage.documents.export import Column, ExportProgress, ExportRequest, Manifest
 
 _STANDARD_OUTPUT = "-"
 
@@ -70,7 +70,7 @@ def export(
     why = _why_nothing(settings, is_narrowed=bool(login or kind))
     with progress_bars(shows=shows) as show:
 
-        def on_progress(progress: Progress) -> None:
+        def on_progress(progress: ExportProgress) -> None:
             show(progress.kind, progress.written, progress.total)
 
         if str(output) != _STANDARD_OUTPUT:
@@ -92,7 +92,7 @@ class _Order(NamedTuple):
 
 
 async def _export(
-    settings: Settings, folder: Path, order: _Order, *, force: bool, on_progress: Callable[[Progress], None]
+    settings: Settings, folder: Path, order: _Order, *, force: bool, on_progress: Callable[[ExportProgress], None]
 ) -> Manifest:
     from tidegate.storage.documents.export import export as write_export
 
@@ -100,7 +100,7 @@ async def _export(
         return await write_export(documents, folder, request, force=force, clock=clock, on_progress=on_progress)
 
 
-async def _print(settings: Settings, order: _Order, on_progress: Callable[[Progress], None]) -> int:
+async def _print(settings: Settings, order: _Order, on_progress: Callable[[ExportProgress], None]) -> int:
     from tidegate.storage.documents.export import export_stream
 
     async with _documents(settings, order) as (documents, _, request):

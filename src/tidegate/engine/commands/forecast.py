@@ -37,7 +37,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """When the first wait ends."""
 
 
-class _Pace:
+class _CallPace:
     """How fast calls are made: as many in a minute as are allowed may come at once, further ones as they are."""
 
     def __init__(self, supplies: Sequence[Supply], seen_per_s: float | None) -> None:
@@ -66,7 +66,7 @@ def forecast(calls: int, supplies: Sequence[Supply], *, calls_per_s: float | Non
     useful = [supply for supply in supplies if supply.per_window > 0]
     if not useful:
         return None
-    pace, there = _Pace(useful, calls_per_s), sum(supply.now for supply in useful)
+    pace, there = _CallPace(useful, calls_per_s), sum(supply.now for supply in useful)
     left, at = calls - there, pace.seconds_for(min(calls, there))
     windows, waits, first_wait_s = 0, 0, None
     openings = [(supply.opens_in_s, index) for index, supply in enumerate(useful)]

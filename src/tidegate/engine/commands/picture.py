@@ -28,7 +28,7 @@ _STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELE
 _WORDS = {RunState.PLANNING: "finding repositories", RunState.FINALIZING: "computing statistics"}
 
 
-class Picture:
+class ProgressView:
     """Draws views. Where there are more users than lines, it keeps showing those it has begun with until they end."""
 
     def __init__(self) -> None:

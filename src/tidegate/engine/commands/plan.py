@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate.engine.commands.forecast import Forecast, Supply, forecast
 from tidegate.engine.commands.permits import Permits
-from tidegate.engine.reports.history import Marks, Typical
+from tidegate.engine.reports.history import ReadResources, RunAverages
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 
@@ -17,7 +17,7 @@ ASSUMED_CALLS = 100
 """For a user of whom nothing is known, where nobody was collected before: some thirty repositories."""
 
 
-class Way(StrEnum):
+class RunStart(StrEnum):
     """How a user's run begins."""
 
     NEW = "new"  # nothing is known of the user
@@ -31,7 +31,7 @@ class UserPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     login: str
     pool: str
-    way: Way
+    way: RunStart
     run_id: int | None = None
     """The run that goes on."""
     last_run_id: int | None = None
@@ -49,13 +49,13 @@ class UserPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The run that goes on was begun with other options, and is finished with them."""
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class UserHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What SQL knows of users, by user."""
 
     active: Mapping[str, Run]
     last: Mapping[str, Run]
-    marks: Mapping[str, Sequence[Marks]]
-    typical: Typical
+    marks: Mapping[str, Sequence[ReadResources]]
+    typical: RunAverages
 
     @property
     def usual_calls(self) -> int:
@@ -63,7 +63,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.typical.calls) if self.typical.users else ASSUMED_CALLS
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CollectionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is going to happen."""
 
     made_at: datetime
@@ -88,7 +88,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan_user(
     subject: Subject,
     pool: str,
-    known: Known,
+    known: UserHistory,
     *,
     include: frozenset[str] | None,
     first_jobs: int,
@@ -100,9 +100,9 @@ def plan_user(
     last, is_full = known.last.get(subject.user_id), bool(subject.options.get("full"))
     marks = [one for one in known.marks.get(subject.user_id, ()) if include is None or one.kind in include]
     asked = sum(one.resources for one in marks)
-    calls, free, way = asked, sum(one.resources for one in marks if one.credential in credentials), Way.INCREMENTAL
+    calls, free, way = asked, sum(one.resources for one in marks if one.credential in credentials), RunStart.INCREMENTAL
     if not marks or is_full:
-        way = Way.FULL if marks else Way.NEW
+        way = RunStart.FULL if marks else RunStart.NEW
         calls, free = max(asked, known.usual_calls, first_jobs), 0
     return UserPlan(
         login=subject.login,
@@ -113,17 +113,17 @@ def plan_user(
         jobs=max(asked, first_jobs),
         calls=calls,
         free_calls=free,
-        is_estimate=way is not Way.INCREMENTAL,
+        is_estimate=way is not RunStart.INCREMENTAL,
     )
 
 
-def _going_on(subject: Subject, run: Run, known: Known) -> UserPlan:
+def _going_on(subject: Subject, run: Run, known: UserHistory) -> UserPlan:
     left = run.total_jobs - run.ended_jobs
     is_planning = run.status == "planning"
     return UserPlan(
         login=subject.login,
         pool=run.pool,
-        way=Way.RESUMED,
+        way=RunStart.RESUMED,
         run_id=run.id,
         jobs=run.total_jobs,
         jobs_done=run.ended_jobs,
@@ -152,11 +152,11 @@ def _unlimited(supply: Supply) -> Supply:
 
 
 def put_together(
-    users: Sequence[UserPlan], known: Known, permits: Sequence[Permits], end: Forecast | None, now: datetime
-) -> Plan:
+    users: Sequence[UserPlan], known: UserHistory, permits: Sequence[Permits], end: Forecast | None, now: datetime
+) -> CollectionPlan:
     """The whole plan."""
     first_wait_s = None if end is None else end.first_wait_s
-    return Plan(
+    return CollectionPlan(
         made_at=now,
         users=list(users),
         calls=sum(user.calls for user in users),

@@ -8,11 +8,11 @@ import msgspec
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
 from tidegate.engine.commands.permits import permits_of, supplies
-from tidegate.engine.commands.plan import Known, Plan, foresee, plan_user, put_together
-from tidegate.engine.credentials import Credential, Kind
-from tidegate.engine.credentials.authority import Seen
+from tidegate.engine.commands.plan import CollectionPlan, UserHistory, foresee, plan_user, put_together
+from tidegate.engine.credentials import Credential, CredentialKind
+from tidegate.engine.credentials.authority import BucketReport
 from tidegate.engine.reports import history
-from tidegate.engine.reports.history import Marks
+from tidegate.engine.reports.history import ReadResources
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
 from tidegate.engine.source_plugin import SourcePlugin
@@ -25,7 +25,7 @@ _MOST_ASKED = 8
 _PATIENCE = timedelta(seconds=5)
 
 
-async def make_plan(cell: SourceCell, subjects: Sequence[Subject], pools: Mapping[str, str]) -> Plan:
+async def make_plan(cell: SourceCell, subjects: Sequence[Subject], pools: Mapping[str, str]) -> CollectionPlan:
     """What is going to happen if these are collected now, each by the pool that `pools` has for the user."""
     parts, plugin, source = cell.parts, cell.plugin, cell.source
     known = await parts.database.read(_known, plugin, subjects)
@@ -54,12 +54,12 @@ async def labels(cell: SourceCell) -> dict[str, str]:
 
 
 def _label(one: Credential) -> str:
-    return f"app of {one.owner}" if one.kind is Kind.INSTALLATION else f"token of {one.account}"
+    return f"app of {one.owner}" if one.kind is CredentialKind.INSTALLATION else f"token of {one.account}"
 
 
-def _known(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -> Known:
+def _known(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -> UserHistory:
     user_ids = [subject.user_id for subject in subjects]
-    return Known(
+    return UserHistory(
         active=history.active_runs(tx, plugin.name, user_ids),
         last=history.last_completed(tx, plugin.name, user_ids),
         marks=history.marks_of(tx, plugin.name, user_ids) | _marks_under_owners(tx, plugin, subjects),
@@ -67,9 +67,11 @@ def _known(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -
     )
 
 
-def _marks_under_owners(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -> dict[str, list[Marks]]:
+def _marks_under_owners(
+    tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]
+) -> dict[str, list[ReadResources]]:
     """What is known of subjects whose cursors are those of another user, such as the owner of a repository."""
-    marks: dict[str, list[Marks]] = {}
+    marks: dict[str, list[ReadResources]] = {}
     for subject in subjects:
         owner, resource = plugin.owner_of(subject), plugin.resource_of(subject)
         if owner is not None and owner != subject.user_id:
@@ -108,9 +110,9 @@ async def _statuses(cell: SourceCell, pools: Sequence[str]) -> dict[str, PoolSta
 
 async def _ask(
     cell: SourceCell, credentials: Sequence[str], patience: UpstreamSettings
-) -> dict[str, Mapping[str, Seen]]:
+) -> dict[str, Mapping[str, BucketReport]]:
     """What is left, by credential and bucket. Whatever goes wrong here is found out again by the first job."""
-    seen: dict[str, Mapping[str, Seen]] = {}
+    seen: dict[str, Mapping[str, BucketReport]] = {}
     async with UpstreamClient(patience) as client:
         authority = cell.plugin.authority(client)
         for name in credentials:
@@ -122,7 +124,7 @@ async def _ask(
     return seen
 
 
-def _informed(one: CredentialStatus, seen: Mapping[str, Seen] | None, now: datetime) -> CredentialStatus:
+def _informed(one: CredentialStatus, seen: Mapping[str, BucketReport] | None, now: datetime) -> CredentialStatus:
     core = None if seen is None else seen.get("core")
     if core is None:
         return one

@@ -11,7 +11,7 @@ from rich.text import Text
 from tidegate.cli.wording import clock, counted, number, span
 from tidegate.engine.api.run_details import Wait
 from tidegate.engine.api.waiting_pools import WaitingPool, WaitingReport
-from tidegate.engine.reports.kinds import FailingReport, LookedAt, RetriesReport, TimesReport
+from tidegate.engine.reports.kinds import FailingReport, ReportBasis, RetriesReport, TimesReport
 from tidegate.engine.reports.states import JobsReport, RunsReport, SlowReport
 from tidegate.engine.source_plugin import kind_names
 
@@ -153,7 +153,7 @@ def _wait(one: Wait, now: datetime) -> str:
     return f"{who}{_REASONS.get(one.reason, one.reason)}{until}"
 
 
-def _looked_at(seen: LookedAt, now: datetime) -> str:
+def _looked_at(seen: ReportBasis, now: datetime) -> str:
     told = f"Of {counted(seen.jobs, 'job')} of {counted(seen.runs, 'run')}: not over, or ended since"
     more = "" if seen.is_whole else "; there were more (--most-jobs)"
     return f"{told} {clock(seen.since, now)}{more}."

@@ -33,7 +33,7 @@ _NO_WORKERS = "No process works on active runs: start tidegate up, or {again}"
 _GATE_UNAVAILABLE = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its progress and its failures."""
 
     run: Run
@@ -224,7 +224,9 @@ async def _workforce(
         return None, {}
 
 
-async def _show(settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int) -> Shown:
+async def _show(
+    settings: Settings, number: int, states: Sequence[JobState] | None, after: int, limit: int
+) -> RunReport:
     from tidegate.connections import open_database
     from tidegate.engine import runs as records
     from tidegate.engine.completion import failed_completions
@@ -234,7 +236,7 @@ async def _show(settings: Settings, number: int, states: Sequence[JobState] | No
         listed = partial(jobs_of, states=states or (), after=after, limit=limit)
         found = await database.read(records.get, number)
         works, waiting = await _workforce(settings, database, [found])
-        return Shown(
+        return RunReport(
             run=found,
             has_workers=works,
             waiting=waiting.get(number),

@@ -13,8 +13,8 @@ from tidegate.cli.running import configure_log
 from tidegate.cli.wording import clock
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.commands.permits import waits
-from tidegate.engine.commands.picture import Picture, headline
-from tidegate.engine.commands.plan import Plan
+from tidegate.engine.commands.picture import ProgressView, headline
+from tidegate.engine.commands.plan import CollectionPlan
 from tidegate.engine.commands.plan_text import plan_lines
 from tidegate.engine.commands.run_text import print_lines
 from tidegate.engine.commands.watching import View
@@ -22,13 +22,13 @@ from tidegate.engine.commands.watching import View
 _LINE_EVERY_S = 5.0
 
 
-class Screen(Protocol):
+class ProgressOutput(Protocol):
     """Somebody looks at it, or nobody does."""
 
     patience_s: float
     """How long it can do without a new view, where nothing moved."""
 
-    def show_plan(self, plan: Plan) -> None:
+    def show_plan(self, plan: CollectionPlan) -> None:
         """Tell what is going to happen."""
         ...
 
@@ -41,7 +41,7 @@ class Screen(Protocol):
         ...
 
 
-class Silence:
+class SilentOutput:
     """Tells only what cannot wait."""
 
     patience_s = 5.0
@@ -49,7 +49,7 @@ class Silence:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show_plan(self, plan: Plan) -> None:
+    def show_plan(self, plan: CollectionPlan) -> None:
         """Nobody wants to know."""
 
     def show(self, view: View) -> None:
@@ -60,7 +60,7 @@ class Silence:
         self._console.print(text, markup=False, soft_wrap=True)
 
 
-class Lines(Silence):
+class LineOutput(SilentOutput):
     """A plain line now and then, when something changed."""
 
     patience_s = 1.0
@@ -69,7 +69,7 @@ class Lines(Silence):
         super().__init__(console)
         self._told, self._told_at, self._was_alarmed = "", 0.0, False
 
-    def show_plan(self, plan: Plan) -> None:
+    def show_plan(self, plan: CollectionPlan) -> None:
         """One fact on each line."""
         print_lines(self._console, plan_lines(plan))
 
@@ -86,12 +86,12 @@ class Lines(Silence):
             self.say(f"{clock(view.at, view.at)}  {'; '.join([got, spent, end, *alarms])}")
 
 
-class Terminal(Lines):
+class TerminalOutput(LineOutput):
     """A picture that is drawn again and again in the same place."""
 
     def __init__(self, console: Console, live: Live) -> None:
         super().__init__(console)
-        self._live, self._picture = live, Picture()
+        self._live, self._picture = live, ProgressView()
 
     def show(self, view: View) -> None:
         """Draw."""
@@ -99,15 +99,15 @@ class Terminal(Lines):
 
 
 @contextmanager
-def open_screen(console: Console, log: LogSettings, *, quiet: bool) -> Generator[Screen]:
+def open_screen(console: Console, log: LogSettings, *, quiet: bool) -> Generator[ProgressOutput]:
     """The screen that suits the console, for the length of a block. Log lines stay out of the picture's way."""
     if quiet or not console.is_terminal:
-        yield Silence(console) if quiet else Lines(console)
+        yield SilentOutput(console) if quiet else LineOutput(console)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         configure_log(log, stream=sys.stderr)  # which is the picture's own, as long as there is one
         try:
-            yield Terminal(console, live)
+            yield TerminalOutput(console, live)
         finally:
             live.update("", refresh=True)
     configure_log(log)

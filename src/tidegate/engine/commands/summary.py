@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from tidegate.cli.wording import counted, listed, number, span
-from tidegate.engine.commands.collecting import Outcome
-from tidegate.engine.commands.plan import Plan
+from tidegate.engine.commands.collecting import CollectOutcome
+from tidegate.engine.commands.plan import CollectionPlan
 from tidegate.engine.commands.run_text import (
     SKIPPED,
     STATISTICS,
@@ -55,7 +55,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     missing_subjects: list[str]
     """Subjects that the upstream does not know; a retry would not help."""
     data: str
-    plan: Plan
+    plan: CollectionPlan
 
     @property
     def exit_code(self) -> int:
@@ -66,7 +66,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(
-    outcome: Outcome,
+    outcome: CollectOutcome,
     documents: Mapping[str, int],
     failures: Sequence[Failure],
     data: str,

@@ -15,7 +15,7 @@ from tidegate.engine.commands.documents import chosen_kinds, progress_bars, sour
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
-    from tidegate.storage.documents.sync import Address, Progress, SyncReport
+    from tidegate.storage.documents.sync import DestinationAddress, SyncProgress, SyncReport
 
 
 def sync(
@@ -43,7 +43,7 @@ def sync(
     with progress_bars(shows=shows) as show:
         kinds = tuple(dict.fromkeys(kind))
 
-        def on_progress(progress: Progress) -> None:
+        def on_progress(progress: SyncProgress) -> None:
             show(progress.kind, progress.read, progress.total)
 
         tune_gc()
@@ -53,13 +53,13 @@ def sync(
 
 async def _sync(
     settings: Settings,
-    address: Address,
+    address: DestinationAddress,
     source: str | None,
     kinds: Sequence[str],
     *,
     full: bool,
     dry_run: bool,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[SyncProgress], None],
 ) -> SyncReport:
     from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents

@@ -8,17 +8,23 @@ if TYPE_CHECKING:
     from tidegate.engine.credentials.authority import (
         Account,
         Authority,
-        Checked,
         Installation,
         IssuedToken,
-        NotNow,
         SecretRefused,
+        SecretReport,
+        SecretUncheckable,
     )
-    from tidegate.engine.credentials.book import CredentialBook
+    from tidegate.engine.credentials.book import CredentialManager
     from tidegate.engine.credentials.checks import CredentialCheck
     from tidegate.engine.credentials.keys import KeySource
     from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
-    from tidegate.engine.credentials.records import AllowanceElsewhere, Credential, Kind, NameTaken, State
+    from tidegate.engine.credentials.records import (
+        AllowanceElsewhere,
+        Credential,
+        CredentialKind,
+        CredentialState,
+        NameTaken,
+    )
     from tidegate.engine.credentials.rotation import Rotation
     from tidegate.engine.credentials.vault import CannotOpen
 
@@ -27,19 +33,19 @@ __all__ = [
     "AllowanceElsewhere",
     "Authority",
     "CannotOpen",
-    "Checked",
     "Credential",
-    "CredentialBook",
     "CredentialCheck",
+    "CredentialKind",
+    "CredentialManager",
+    "CredentialState",
     "Installation",
     "IssuedToken",
     "KeySource",
-    "Kind",
     "NameTaken",
-    "NotNow",
     "Rotation",
     "SecretRefused",
-    "State",
+    "SecretReport",
+    "SecretUncheckable",
     "how_to_get_one",
     "pool_of",
     "token_variable",
@@ -49,13 +55,13 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.engine.credentials.authority": (
-            "Account Authority Checked Installation IssuedToken NotNow SecretRefused"
+            "Account Authority Installation IssuedToken SecretRefused SecretReport SecretUncheckable"
         ),
-        "tidegate.engine.credentials.book": "CredentialBook",
+        "tidegate.engine.credentials.book": "CredentialManager",
         "tidegate.engine.credentials.checks": "CredentialCheck",
         "tidegate.engine.credentials.keys": "KeySource",
         "tidegate.engine.credentials.pools": "how_to_get_one pool_of token_variable",
-        "tidegate.engine.credentials.records": "AllowanceElsewhere Credential Kind NameTaken State",
+        "tidegate.engine.credentials.records": "AllowanceElsewhere Credential CredentialKind NameTaken CredentialState",
         "tidegate.engine.credentials.rotation": "Rotation",
         "tidegate.engine.credentials.vault": "CannotOpen",
     },

@@ -19,7 +19,7 @@ class SecretRefused(TidegateError):
         self.reason = reason
 
 
-class NotNow(Unavailable):
+class SecretUncheckable(Unavailable):
     """The upstream could not be asked because of a limit. The secret may be valid."""
 
     def __init__(self, reason: str) -> None:
@@ -40,7 +40,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     login: str
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class BucketReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the upstream reports about one bucket: its limit, the calls left and when the window ends."""
 
     limit: int
@@ -48,7 +48,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     resets_at: datetime
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class SecretReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the upstream reports about a secret that it accepts."""
 
     account: Account | None
@@ -56,7 +56,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Sequence[str] | None = None
     """What the secret may do; None if the upstream does not report it."""
     expires_at: datetime | None = None
-    left: Mapping[str, Seen] = {}
+    left: Mapping[str, BucketReport] = {}
     """The remaining calls per bucket."""
 
 
@@ -81,7 +81,7 @@ class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
 class Authority(Protocol):
     """Checks secrets, names their accounts and issues tokens of apps.
 
-    Raises `SecretRefused` if the upstream rejects the secret, `NotNow` if a limit prevents the request, and
+    Raises `SecretRefused` if the upstream rejects the secret, `SecretUncheckable` if a limit prevents the request, and
     `UpstreamFailed` if no answer arrived.
     """
 
@@ -94,7 +94,7 @@ class Authority(Protocol):
         """The account whose allowance the tokens of an installation spend."""
         ...
 
-    async def check(self, secret: str, *, identify: bool) -> Checked:
+    async def check(self, secret: str, *, identify: bool) -> SecretReport:
         """Check a token and read what is left; with `identify`, look up its account too, which costs a call."""
         ...
 

@@ -11,7 +11,14 @@ from tidegate.core.arguments import require_name, require_whole
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NoCredential
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.credentials import records
-from tidegate.engine.credentials.authority import Account, Authority, Checked, Installation, NotNow, SecretRefused
+from tidegate.engine.credentials.authority import (
+    Account,
+    Authority,
+    Installation,
+    SecretRefused,
+    SecretReport,
+    SecretUncheckable,
+)
 from tidegate.engine.credentials.borrowing import borrow
 from tidegate.engine.credentials.checks import (
     CredentialCheck,
@@ -21,10 +28,10 @@ from tidegate.engine.credentials.checks import (
     require_token,
 )
 from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
-from tidegate.engine.credentials.records import Credential, Kind, NewCredential, State, Stored
-from tidegate.engine.credentials.rotation import Holding, Rotation, rotate_key
+from tidegate.engine.credentials.records import Credential, CredentialKind, CredentialState, NewCredential, Stored
+from tidegate.engine.credentials.rotation import EncryptedSecrets, Rotation, rotate_key
 from tidegate.engine.credentials.vault import Label, Vault
-from tidegate.engine.credentials.wallet import Wallet, installation_of
+from tidegate.engine.credentials.wallet import SecretCache, installation_of
 from tidegate.primitives.gate import CredentialLimits, Gate
 from tidegate.storage.sql import Database
 
@@ -34,7 +41,7 @@ _LONGEST_NAME, _LONGEST_OWNER = 100, 200
 _AT_ONCE = 50
 
 
-class CredentialBook:
+class CredentialManager:
     """The credentials of one installation, for one source.
 
     `on_unserved` is called with a pool that has nobody left who could make its calls. `before_enrolment` is awaited
@@ -58,8 +65,8 @@ class CredentialBook:
         self.source, self.pool = source, pool_of(source)
         self.vault = self._vault = vault
         self._authority, self._before_enrolment = authority, before_enrolment
-        self.wallet = Wallet(database, vault, authority)
-        self.holdings: list[Callable[[], Holding | None]] = []
+        self.wallet = SecretCache(database, vault, authority)
+        self.holdings: list[Callable[[], EncryptedSecrets | None]] = []
         """Each opens what else is encrypted with the same keys; called when the keys are rotated."""
 
     @property
@@ -100,7 +107,7 @@ class CredentialBook:
         if owner is None and checked is None:
             raise InvalidArgument("owner", None, "must be given where the upstream is not asked")
         return await self._add(
-            Kind.TOKEN, token, account, checked, owner=owner or account.login, user_id=user_id, name=name
+            CredentialKind.TOKEN, token, account, checked, owner=owner or account.login, user_id=user_id, name=name
         )
 
     async def add_installation(
@@ -124,7 +131,7 @@ class CredentialBook:
         checked = await self._check_installation(installation, key) if check else None
         account = self._authority.account_of(installation)
         return await self._add(
-            Kind.INSTALLATION,
+            CredentialKind.INSTALLATION,
             key,
             account,
             checked,
@@ -146,7 +153,7 @@ class CredentialBook:
     async def test(self, name: str) -> CredentialCheck:
         """Ask the upstream, and note what it says: what it takes is valid from now on, what it refuses is not.
 
-        Raises `NotNow` and `UpstreamFailed` where it could not be asked; then nothing is noted.
+        Raises `SecretUncheckable` and `UpstreamFailed` where it could not be asked; then nothing is noted.
         """
         stored = await self._database.read(records.get, self.source, name)
         await self._require_rested(stored.credential)
@@ -232,7 +239,7 @@ class CredentialBook:
         if self.wallet.borrowed is not None or usable:
             return
         present = await self.list()
-        refused = [each.name for each in present if each.state is State.INVALID and each.audience == audience]
+        refused = [each.name for each in present if each.state is CredentialState.INVALID and each.audience == audience]
         others = sorted({each.audience for each in present} - {audience})
         known = f" ({', '.join(refused)}: refused before; `tidegate credentials list` tells why)" if refused else ""
         known += f" (there are some for {', '.join(others)}, which are sent nowhere else)" if others else ""
@@ -280,24 +287,24 @@ class CredentialBook:
         variable = token_variable(self.source)
         return f" ({variable} was removed or refused while this process ran; a new start tries it again)"
 
-    async def _account_of(self, token: str, checked: Checked | None, name: str | None) -> Account:
+    async def _account_of(self, token: str, checked: SecretReport | None, name: str | None) -> Account:
         """The account of a token. Where the upstream is not asked, the same name stands for the same account."""
         if checked is None:
             present = None if name is None else await self._database.read(records.find, self.source, name)
-            if present is not None and present.credential.kind is Kind.TOKEN:
+            if present is not None and present.credential.kind is CredentialKind.TOKEN:
                 return Account(allowance=present.credential.allowance, login=present.credential.account)
             unknown = f"token-{(await self._vault.fingerprint(token))[:16]}"
             return Account(allowance=unknown, login="unknown")
         if checked.account is None:
-            raise NotNow("nothing is left of its allowance, so nobody can be asked whose it is")
+            raise SecretUncheckable("nothing is left of its allowance, so nobody can be asked whose it is")
         return checked.account
 
     async def _add(
         self,
-        kind: Kind,
+        kind: CredentialKind,
         secret: str,
         account: Account,
-        checked: Checked | None,
+        checked: SecretReport | None,
         *,
         owner: str,
         user_id: str | None,
@@ -325,15 +332,15 @@ class CredentialBook:
         await self.enrol_one(credential.allowance, credential.pool)
         return credential
 
-    async def _name_for(self, kind: Kind, account: Account) -> str:
+    async def _name_for(self, kind: CredentialKind, account: Account) -> str:
         """The login; where another account has that name, what the gate calls it."""
-        if kind is Kind.INSTALLATION or account.login == "unknown":
+        if kind is CredentialKind.INSTALLATION or account.login == "unknown":
             return account.allowance
         present = await self._database.read(records.find, self.source, account.login)
         is_free = present is None or present.credential.allowance == account.allowance
         return account.login if is_free else account.allowance
 
-    async def _check(self, stored: Stored) -> Checked:
+    async def _check(self, stored: Stored) -> SecretReport:
         credential, borrowed = stored.credential, self.wallet.borrowed
         if stored.sealed is None:
             if borrowed is None or borrowed.stored.fingerprint != stored.fingerprint:
@@ -344,15 +351,15 @@ class CredentialBook:
         if credential.audience != self._authority.audience:
             raise InvalidArgument("name", credential.name, f"is for {credential.audience}, and is sent nowhere else")
         secret = await self._vault.open(stored.label, stored.sealed)
-        if credential.kind is Kind.INSTALLATION:
+        if credential.kind is CredentialKind.INSTALLATION:
             return await self._check_installation(installation_of(credential), secret)
         return await self._authority.check(secret, identify=True)
 
-    async def _check_installation(self, installation: Installation, private_key: str) -> Checked:
+    async def _check_installation(self, installation: Installation, private_key: str) -> SecretReport:
         issued = await self._authority.issue(installation, private_key)
         return await self._authority.check(issued.token, identify=False)
 
-    async def _confirm(self, stored: Stored, checked: Checked) -> None:
+    async def _confirm(self, stored: Stored, checked: SecretReport) -> None:
         """Note that it is good; one that was stored unasked now gets the allowance that is really its own."""
         credential, account = stored.credential, checked.account
         details = {**credential.details, **details_of(checked)}
@@ -369,7 +376,7 @@ class CredentialBook:
         """The upstream asked some credentials for a pause, and a test is a call too."""
         for member in (await self._gate.status(credential.pool)).credentials:
             if member.name == credential.allowance and member.blocked_in_ms > 0:
-                raise NotNow(f"the upstream asked for a pause of {member.blocked_in_ms / 1000:.0f} s more")
+                raise SecretUncheckable(f"the upstream asked for a pause of {member.blocked_in_ms / 1000:.0f} s more")
 
     async def _look_after(self, allowance: str) -> None:
         """A secret of this allowance is no good: tell those who wait for its pool, if nobody is left there."""

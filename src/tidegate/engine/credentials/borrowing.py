@@ -10,12 +10,12 @@ from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import records
-from tidegate.engine.credentials.authority import Authority, NotNow, SecretRefused
+from tidegate.engine.credentials.authority import Authority, SecretRefused, SecretUncheckable
 from tidegate.engine.credentials.checks import details_of, require_token
 from tidegate.engine.credentials.pools import pool_of, token_variable
-from tidegate.engine.credentials.records import Kind, NewCredential
+from tidegate.engine.credentials.records import CredentialKind, NewCredential
 from tidegate.engine.credentials.vault import Vault
-from tidegate.engine.credentials.wallet import Borrowed
+from tidegate.engine.credentials.wallet import EnvironmentCredential
 from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
@@ -29,7 +29,7 @@ async def borrow(
     *,
     source: str,
     dismiss: Callable[[str], Awaitable[None]],
-) -> Borrowed | None:
+) -> EnvironmentCredential | None:
     """Start using the token; returns None if stored credentials serve the shared pool already.
 
     `dismiss` is awaited with the allowance of the token that this one replaced, unless they share it. Raises
@@ -42,7 +42,7 @@ async def borrow(
     fingerprint = await vault.fingerprint(token)
     known = await database.read(records.find, source, variable)
     if known is not None and known.is_valid_token(fingerprint, authority.audience):
-        return Borrowed(token, known)
+        return EnvironmentCredential(token, known)
     try:
         checked = await authority.check(token, identify=True)
     except SecretRefused as refused:
@@ -50,11 +50,11 @@ async def borrow(
             f"{variable} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
         ) from None
     if checked.account is None:
-        raise NotNow(f"the allowance of {variable} is exhausted, so its account cannot be looked up")
+        raise SecretUncheckable(f"the allowance of {variable} is exhausted, so its account cannot be looked up")
     new = NewCredential(
         source=source,
         name=variable,
-        kind=Kind.ENVIRONMENT,
+        kind=CredentialKind.ENVIRONMENT,
         owner=checked.account.login,
         account=checked.account,
         audience=authority.audience,
@@ -68,7 +68,7 @@ async def borrow(
     stored, replaced = await database.transaction(records.adopt, new)
     if replaced is not None and replaced.credential.allowance != checked.account.allowance:
         await dismiss(replaced.credential.allowance)
-    return Borrowed(token, stored)
+    return EnvironmentCredential(token, stored)
 
 
 def _is_needless(tx: Transaction, source: str, audience: str) -> bool:

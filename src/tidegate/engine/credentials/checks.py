@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.credentials.authority import Checked, Installation, Seen
+from tidegate.engine.credentials.authority import BucketReport, Installation, SecretReport
 
 _LONGEST_TOKEN = 4_096
 _LONGEST_KEY = 16_384
@@ -28,11 +28,11 @@ class CredentialCheck(msgspec.Struct, frozen=True, kw_only=True):
     account: str
     scopes: Sequence[str] | None = None
     expires_at: datetime | None = None
-    left: Mapping[str, Seen] = {}
+    left: Mapping[str, BucketReport] = {}
     """The remaining calls per bucket."""
 
 
-def details_of(checked: Checked | None, installation: Installation | None = None) -> dict[str, Any]:
+def details_of(checked: SecretReport | None, installation: Installation | None = None) -> dict[str, Any]:
     """The details that are stored beside a secret."""
     details: dict[str, Any] = {} if installation is None else msgspec.to_builtins(installation)
     if checked is not None and checked.scopes is not None:

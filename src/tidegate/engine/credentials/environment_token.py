@@ -13,7 +13,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidSettings, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.engine.credentials.book import CredentialBook
+from tidegate.engine.credentials.book import CredentialManager
 from tidegate.engine.credentials.pools import token_variable
 from tidegate.engine.upstream import UpstreamFailed
 from tidegate.runtime.waiting import occurs
@@ -32,7 +32,7 @@ class EnvironmentToken:
     """
 
     def __init__(
-        self, book: CredentialBook, token: str, *, on_used: Callable[[], object], pauses: Backoff = _PAUSES
+        self, book: CredentialManager, token: str, *, on_used: Callable[[], object], pauses: Backoff = _PAUSES
     ) -> None:
         self.variable = token_variable(book.source)
         self._book, self._token, self._on_used, self._pauses = book, token, on_used, pauses

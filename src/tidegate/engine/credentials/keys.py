@@ -31,7 +31,7 @@ _HOW = "a key is 32 random bytes in base64, as `openssl rand -base64 32` prints 
 
 
 @dataclass(frozen=True)
-class Key:
+class EncryptionKey:
     """One encryption key. Each purpose uses its own derived key, so that one reveals nothing about another."""
 
     material: bytes
@@ -76,7 +76,7 @@ class KeySource:
         """Whether the keys are in a file, which can be rewritten."""
         return self._given is None
 
-    def read(self) -> Sequence[Key] | None:
+    def read(self) -> Sequence[EncryptionKey] | None:
         """All keys, the encrypting one first; None if there is no file yet."""
         if self._given is not None:
             return self._given
@@ -93,7 +93,7 @@ class KeySource:
             os.close(descriptor)
         return _parse(content.decode("ascii", errors="replace"), str(self._path))
 
-    def make(self) -> Sequence[Key]:
+    def make(self) -> Sequence[EncryptionKey]:
         """Return the keys; creates a file with a new key unless another process has created it."""
         if self._given is not None:
             return self._given
@@ -101,19 +101,19 @@ class KeySource:
             present = self.read()
             if present is not None:
                 return present
-            keys = [Key.new()]
+            keys = [EncryptionKey.new()]
             self._write(keys)
         log.info("credentials.key_made", path=str(self._path), key_id=keys[0].id)
         return keys
 
-    def begin_rotation(self, *, needed: set[str]) -> Sequence[Key]:
+    def begin_rotation(self, *, needed: set[str]) -> Sequence[EncryptionKey]:
         """Put a new key first. Old keys that are `needed` stay, and so does the previous first key.
 
         The previous first key stays until the next rotation, because another process may be using it at this moment.
         """
         with self._alone():
             old = self.read() or []
-            keys = [Key.new(), *(key for n, key in enumerate(old) if n == 0 or key.id in needed)]
+            keys = [EncryptionKey.new(), *(key for n, key in enumerate(old) if n == 0 or key.id in needed)]
             self._write(keys)
         log.info("credentials.key_made", path=str(self._path), key_id=keys[0].id)
         return keys
@@ -131,7 +131,7 @@ class KeySource:
         finally:
             os.close(lock)
 
-    def _write(self, keys: Sequence[Key]) -> None:
+    def _write(self, keys: Sequence[EncryptionKey]) -> None:
         unfinished = self._path.with_suffix(".new")
         unfinished.unlink(missing_ok=True)  # left by a process that died; its mode may differ
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -157,7 +157,7 @@ class KeySource:
             )
 
 
-def _parse(text: str, place: str) -> Sequence[Key]:
+def _parse(text: str, place: str) -> Sequence[EncryptionKey]:
     """Parse keys, one per line. Error messages never show the text."""
     lines = [line.strip() for line in text.splitlines()]
     keys = [_key(line, place) for line in lines if line and not line.startswith("#")]
@@ -166,11 +166,11 @@ def _parse(text: str, place: str) -> Sequence[Key]:
     return keys
 
 
-def _key(line: str, place: str) -> Key:
+def _key(line: str, place: str) -> EncryptionKey:
     try:
         material = base64.b64decode(line.replace("-", "+").replace("_", "/"), validate=True)
     except (ValueError, binascii.Error):
         material = b""
     if len(material) != _SIZE:
         raise InvalidSettings(f"{place} holds something that is no key: {_HOW}")
-    return Key(material)
+    return EncryptionKey(material)

@@ -17,7 +17,7 @@ from tidegate.storage.sql import Transaction
 _LONGEST_REASON = 500
 
 
-class Kind(StrEnum):
+class CredentialKind(StrEnum):
     """The kind of a credential, which decides how its secret is used."""
 
     TOKEN = "token"  # noqa: S105 - sent unchanged
@@ -25,7 +25,7 @@ class Kind(StrEnum):
     ENVIRONMENT = "environment"  # a token that processes hold in memory; not stored
 
 
-class State(StrEnum):
+class CredentialState(StrEnum):
     """Whether a secret may be used."""
 
     VALID = "valid"
@@ -37,7 +37,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     name: str
-    kind: Kind
+    kind: CredentialKind
     owner: str
     account: str
     """The account at the upstream: a login, or an installation."""
@@ -47,7 +47,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     user_id: str | None
     """The only user whose runs it serves; None if it serves all users."""
-    state: State
+    state: CredentialState
     details: dict[str, Any]
     created_at: datetime
     changed_at: datetime
@@ -74,7 +74,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this row describes the token with this fingerprint, and the token is valid at `audience`."""
         credential = self.credential
         is_ours = (self.fingerprint, credential.audience) == (fingerprint, audience)
-        return fingerprint is not None and is_ours and credential.state is State.VALID
+        return fingerprint is not None and is_ours and credential.state is CredentialState.VALID
 
 
 class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     name: str
-    kind: Kind
+    kind: CredentialKind
     owner: str
     account: Account
     audience: str
@@ -125,7 +125,7 @@ def put(tx: Transaction, new: NewCredential) -> Credential:
         "secret": None if new.sealed is None else new.sealed.text,
         "key_id": None if new.sealed is None else new.sealed.key_id,
         "fingerprint": new.fingerprint,
-        "state": State.VALID,
+        "state": CredentialState.VALID,
         "changed_at": tx.now,
         "checked_at": tx.now if new.is_checked else None,
         "invalid_at": None,
@@ -156,7 +156,7 @@ def adopt(tx: Transaction, new: NewCredential) -> tuple[Stored, Stored | None]:
         put(tx, new)
     except NameTaken:
         before = get(tx, new.source, new.name)
-        if before.credential.kind is not Kind.ENVIRONMENT:
+        if before.credential.kind is not CredentialKind.ENVIRONMENT:
             raise
         remove(tx, new.source, new.name)
         put(tx, new)
@@ -199,7 +199,7 @@ def usable(tx: Transaction, source: str, audience: str) -> list[Stored]:
         tx,
         credentials.c.source == source,
         credential_allowances.c.audience == audience,
-        credentials.c.state == State.VALID,
+        credentials.c.state == CredentialState.VALID,
         credentials.c.secret.is_not(None),
     )
 
@@ -213,7 +213,7 @@ def usable_of(tx: Transaction, allowance: str, audience: str) -> list[Stored]:
         tx,
         credentials.c.allowance == allowance,
         credential_allowances.c.audience == audience,
-        credentials.c.state == State.VALID,
+        credentials.c.state == CredentialState.VALID,
         credentials.c.secret.is_not(None),
     )
 
@@ -223,8 +223,8 @@ def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
     return _select(
         tx,
         credentials.c.allowance == allowance,
-        credentials.c.state == State.VALID,
-        credentials.c.kind == Kind.ENVIRONMENT,
+        credentials.c.state == CredentialState.VALID,
+        credentials.c.kind == CredentialKind.ENVIRONMENT,
     )
 
 
@@ -234,7 +234,7 @@ def is_served(tx: Transaction, pool: str, audience: str, *, by_stored: bool = Fa
     Tokens that processes hold in memory count too, unless `by_stored` is set.
     """
     at = credential_allowances.c
-    wanted = [at.pool == pool, at.audience == audience, credentials.c.state == State.VALID]
+    wanted = [at.pool == pool, at.audience == audience, credentials.c.state == CredentialState.VALID]
     if by_stored:
         wanted.append(credentials.c.secret.is_not(None))
     found = select(credentials.c.id).join_from(credentials, credential_allowances).where(*wanted).limit(1)
@@ -245,7 +245,10 @@ def audiences_of(tx: Transaction, pool: str) -> list[str]:
     """The audiences for which a pool has a valid credential."""
     at = credential_allowances.c
     found = select(at.audience).join_from(credentials, credential_allowances)
-    return [row[0] for row in tx.execute(found.where(at.pool == pool, credentials.c.state == State.VALID).distinct())]
+    return [
+        row[0]
+        for row in tx.execute(found.where(at.pool == pool, credentials.c.state == CredentialState.VALID).distinct())
+    ]
 
 
 def pool_of_user(tx: Transaction, source: str, user_id: str, audience: str) -> str | None:
@@ -254,7 +257,12 @@ def pool_of_user(tx: Transaction, source: str, user_id: str, audience: str) -> s
     found = (
         select(at.pool)
         .join_from(credentials, credential_allowances)
-        .where(at.source == source, at.user_id == user_id, at.audience == audience, credentials.c.state == State.VALID)
+        .where(
+            at.source == source,
+            at.user_id == user_id,
+            at.audience == audience,
+            credentials.c.state == CredentialState.VALID,
+        )
         .limit(1)
     )
     return tx.execute(found).scalar()
@@ -272,8 +280,8 @@ def borrowed(tx: Transaction, source: str, audience: str) -> list[str]:
         tx,
         credentials.c.source == source,
         credential_allowances.c.audience == audience,
-        credentials.c.kind == Kind.ENVIRONMENT,
-        credentials.c.state == State.VALID,
+        credentials.c.kind == CredentialKind.ENVIRONMENT,
+        credentials.c.state == CredentialState.VALID,
     )
     return [stored.credential.allowance for stored in found]
 
@@ -285,9 +293,11 @@ def condemn(tx: Transaction, stored: Stored, reason: str) -> bool:
         .where(
             credentials.c.id == stored.id,
             credentials.c.version == stored.version,
-            credentials.c.state == State.VALID,
+            credentials.c.state == CredentialState.VALID,
         )
-        .values(state=State.INVALID, invalid_at=tx.now, checked_at=tx.now, invalid_reason=reason[:_LONGEST_REASON])
+        .values(
+            state=CredentialState.INVALID, invalid_at=tx.now, checked_at=tx.now, invalid_reason=reason[:_LONGEST_REASON]
+        )
     )
     return done.rowcount == 1
 
@@ -297,7 +307,7 @@ def confirm(tx: Transaction, stored: Stored, details: dict[str, Any]) -> bool:
     done = tx.execute(
         update(credentials)
         .where(credentials.c.id == stored.id, credentials.c.version == stored.version)
-        .values(state=State.VALID, checked_at=tx.now, invalid_at=None, invalid_reason=None, details=details)
+        .values(state=CredentialState.VALID, checked_at=tx.now, invalid_at=None, invalid_reason=None, details=details)
     )
     return done.rowcount == 1
 
@@ -318,7 +328,7 @@ def remove(tx: Transaction, source: str, name: str) -> tuple[Credential, bool]:
     tx.execute(select(at.name).where(at.name == allowance).with_for_update())
     tx.execute(delete(credentials).where(credentials.c.id == stored.id))
     _forget_allowance(tx, allowance)
-    return stored.credential, bool(_ids_of(tx, allowance, credentials.c.state == State.VALID))
+    return stored.credential, bool(_ids_of(tx, allowance, credentials.c.state == CredentialState.VALID))
 
 
 def _forget_allowance(tx: Transaction, allowance: str) -> None:
@@ -380,7 +390,7 @@ def _stored(row: Any) -> Stored:
     return Stored(
         id=row.id,
         version=row.version,
-        credential=Credential(kind=Kind(row.kind), state=State(row.state), **plain),
+        credential=Credential(kind=CredentialKind(row.kind), state=CredentialState(row.state), **plain),
         sealed=None if row.secret is None else Sealed(row.secret, row.key_id),
         fingerprint=row.fingerprint,
     )

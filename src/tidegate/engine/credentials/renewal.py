@@ -12,7 +12,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.engine.credentials.authority import IssuedToken, NotNow, SecretRefused
+from tidegate.engine.credentials.authority import IssuedToken, SecretRefused, SecretUncheckable
 from tidegate.engine.upstream import UpstreamFailed
 
 log = get_logger(__name__)
@@ -53,7 +53,7 @@ class RenewedToken:
         now, current = monotonic(), self._current
         if current is None or now >= current.useless_at:
             if now < self._not_before:  # back-off after a failed renewal, for all callers
-                raise NotNow(f"no new token could be had: {_told(self._last_error)}")
+                raise SecretUncheckable(f"no new token could be had: {_told(self._last_error)}")
             return await asyncio.shield(self._begin())
         if now >= current.renew_at and now >= self._not_before:
             self._begin()

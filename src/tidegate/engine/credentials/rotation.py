@@ -21,7 +21,7 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True):
     place: str
 
 
-class Holding(Protocol):
+class EncryptedSecrets(Protocol):
     """Secrets that another component stores, encrypted with the same keys."""
 
     async def key_ids(self) -> set[str]:
@@ -33,7 +33,7 @@ class Holding(Protocol):
         ...
 
 
-async def rotate_key(database: Database, vault: Vault, others: Sequence[Holding] = ()) -> Rotation:
+async def rotate_key(database: Database, vault: Vault, others: Sequence[EncryptedSecrets] = ()) -> Rotation:
     """Create a new key if keys are in a file, and re-encrypt every secret with the first key.
 
     Can be repeated: an interrupted rotation is finished by the next one, and all needed keys stay until then. All

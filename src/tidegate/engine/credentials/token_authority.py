@@ -1,7 +1,7 @@
 """Authority of an upstream that cannot check tokens: they are used unchecked, and calls show whether they work."""
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.credentials.authority import Account, Checked, Installation, IssuedToken
+from tidegate.engine.credentials.authority import Account, Installation, IssuedToken, SecretReport
 
 
 class TokenAuthority:
@@ -19,10 +19,10 @@ class TokenAuthority:
         """Raise `InvalidArgument`, because the source has no apps."""
         raise InvalidArgument("app", installation.app_id, f"the source {self._source!r} has no apps")
 
-    async def check(self, secret: str, *, identify: bool) -> Checked:
+    async def check(self, secret: str, *, identify: bool) -> SecretReport:
         """Accept the token without a call, as that of the environment; stored tokens have allowances of their own."""
         del secret, identify
-        return Checked(account=Account(allowance=f"environment@{self._source}", login=self._source))
+        return SecretReport(account=Account(allowance=f"environment@{self._source}", login=self._source))
 
     async def issue(self, installation: Installation, private_key: str) -> IssuedToken:
         """Raise `InvalidArgument`, because the source has no apps."""

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidegate.core.errors import TidegateError
-from tidegate.engine.credentials.keys import Key, KeySource
+from tidegate.engine.credentials.keys import EncryptionKey, KeySource
 
 _FORM = b"\x01"
 _NONCE = 12
@@ -65,7 +65,7 @@ class Vault:
 
     def __init__(self, source: KeySource, *, is_in_use: Callable[[], Awaitable[bool]]) -> None:
         self.source, self._is_in_use = source, is_in_use
-        self._keys: Sequence[Key] = ()
+        self._keys: Sequence[EncryptionKey] = ()
 
     async def seal(self, label: Label, secret: str) -> Sealed:
         """Encrypt a secret with the current first key."""
@@ -102,7 +102,7 @@ class Vault:
         self._keys = await self._read_or_make()
         return self._keys[0].id
 
-    async def require_key(self, name: str, wanted: str) -> Key:
+    async def require_key(self, name: str, wanted: str) -> EncryptionKey:
         """The key that the secret of `name` needs; raises `CannotOpen` if it is missing."""
         for is_first in (True, False):
             found = next((key for key in self._keys if key.id == wanted), None)
@@ -117,7 +117,7 @@ class Vault:
             "Bring that key back, or add the credential again",
         )
 
-    async def _read_or_make(self) -> Sequence[Key]:
+    async def _read_or_make(self) -> Sequence[EncryptionKey]:
         """Read the keys. A key is created only if no stored secret needs an old one, so that a lost file is noticed."""
         present = await asyncio.to_thread(self.source.read)
         if present is None and await self._is_in_use():

@@ -18,7 +18,7 @@ from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import records
 from tidegate.engine.credentials.authority import Authority, Installation, SecretRefused
 from tidegate.engine.credentials.pools import command_to_add
-from tidegate.engine.credentials.records import Credential, Kind, Stored
+from tidegate.engine.credentials.records import Credential, CredentialKind, Stored
 from tidegate.engine.credentials.renewal import RenewedToken
 from tidegate.engine.credentials.vault import Vault
 from tidegate.runtime.waiting import end
@@ -40,7 +40,7 @@ class SecretElsewhere(Unavailable):
         )
 
 
-class Borrowed(msgspec.Struct, frozen=True):
+class EnvironmentCredential(msgspec.Struct, frozen=True):
     """The token of the environment of this process, and the row that describes it."""
 
     token: str
@@ -79,14 +79,14 @@ class _Held(msgspec.Struct, frozen=True):
         return self.secret == secret if isinstance(self.secret, str) else self.secret.is_current(secret)
 
 
-class Wallet:
+class SecretCache:
     """The secrets of one process, by allowance."""
 
     def __init__(self, database: Database, vault: Vault, authority: Authority) -> None:
         self._database, self._vault, self._authority = database, vault, authority
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._leaving: set[asyncio.Task[str]] = set()
-        self.borrowed: Borrowed | None = None
+        self.borrowed: EnvironmentCredential | None = None
 
     async def secret_of(self, allowance: str) -> str:
         """The secret to send, which callers do not keep; raises `NoCredential` if no valid one is known."""
@@ -122,7 +122,7 @@ class Wallet:
         if await self._database.transaction(records.condemn, stored, reason):
             metrics.CREDENTIALS_REFUSED.inc()
             log.warning("credentials.refused", credential_name=stored.credential.name, reason=reason)
-        if stored.credential.kind is Kind.ENVIRONMENT:
+        if stored.credential.kind is CredentialKind.ENVIRONMENT:
             self.borrowed = None
         self.forget(stored.credential.allowance)
 
@@ -184,7 +184,7 @@ class Wallet:
     async def _open(self, stored: Stored) -> str | RenewedToken:
         assert stored.sealed is not None
         secret = await self._vault.open(stored.label, stored.sealed)
-        if stored.credential.kind is not Kind.INSTALLATION:
+        if stored.credential.kind is not CredentialKind.INSTALLATION:
             return secret
         installation = installation_of(stored.credential)
         return RenewedToken(stored.credential.name, lambda: self._authority.issue(installation, secret))

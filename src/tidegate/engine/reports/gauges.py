@@ -51,7 +51,7 @@ class _Source:
     """Those that it sets; their labels are our own."""
 
 
-class Gauges:
+class EngineGauges:
     """Sets the gauges before they are shown."""
 
     def __init__(

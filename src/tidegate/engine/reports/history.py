@@ -16,7 +16,7 @@ from tidegate.storage.sql import Transaction
 _USERS_AT_ONCE = 500
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True):
+class ReadResources(msgspec.Struct, frozen=True, kw_only=True):
     """How many resources of one kind a user's runs have read to their end; the next run asks for each of them once."""
 
     kind: str
@@ -25,7 +25,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """The credential for which an unchanged resource is free; None where there is none."""
 
 
-class Typical(msgspec.Struct, frozen=True):
+class RunAverages(msgspec.Struct, frozen=True):
     """What the runs of users took so far."""
 
     users: int
@@ -60,13 +60,13 @@ def last_completed(tx: Transaction, source: str, user_ids: Sequence[str]) -> dic
 
 def marks_of(
     tx: Transaction, source: str, user_ids: Sequence[str], resource: str | None = None
-) -> dict[str, list[Marks]]:
+) -> dict[str, list[ReadResources]]:
     """The cursors that earlier runs of these owners left, by owner; one that has none is not in it.
 
     With `resource`, only those of that resource, in whatever case its name is written.
     """
     at = collection_cursors.c
-    found: defaultdict[str, list[Marks]] = defaultdict(list)
+    found: defaultdict[str, list[ReadResources]] = defaultdict(list)
     those = [] if resource is None else [func.lower(at.resource_key) == resource.lower()]
     for some in _portions(user_ids):
         counted = (
@@ -75,11 +75,11 @@ def marks_of(
             .group_by(at.user_id, at.resource_type, at.last_credential)
         )
         for user_id, kind, credential, count in tx.execute(counted):
-            found[user_id].append(Marks(kind=kind, resources=count, credential=credential))
+            found[user_id].append(ReadResources(kind=kind, resources=count, credential=credential))
     return dict(found)
 
 
-def typical(tx: Transaction, source: str, most: int = 500) -> Typical:
+def typical(tx: Transaction, source: str, most: int = 500) -> RunAverages:
     """What users took, by the last `most` runs that were completed."""
     require_positive("most", most)
     run = collection_runs.c
@@ -87,7 +87,7 @@ def typical(tx: Transaction, source: str, most: int = 500) -> Typical:
     recent = recent.order_by(run.id.desc()).limit(most).subquery()
     largest = select(func.max(recent.c.calls).label("calls")).group_by(recent.c.user_id).subquery()
     users, calls = tx.execute(select(func.count(), func.avg(largest.c.calls)).select_from(largest)).one()
-    return Typical(users=users, calls=float(calls or 0))
+    return RunAverages(users=users, calls=float(calls or 0))
 
 
 def _portions(user_ids: Sequence[str]) -> Iterator[list[str]]:

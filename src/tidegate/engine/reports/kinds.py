@@ -22,7 +22,7 @@ MOST_JOBS = 10_000
 _MOST_RUNS = 5_000
 
 
-class LookedAt(msgspec.Struct, frozen=True, kw_only=True):
+class ReportBasis(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer was made from: the jobs of runs that are not over, or ended since then."""
 
     since: datetime
@@ -53,7 +53,7 @@ class KindFailures(msgspec.Struct, frozen=True, kw_only=True):
 class FailingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds of jobs that failed, those that failed most first."""
 
-    looked_at: LookedAt
+    looked_at: ReportBasis
     kinds: list[KindFailures]
 
 
@@ -72,7 +72,7 @@ class KindTimes(msgspec.Struct, frozen=True, kw_only=True):
 class TimesReport(msgspec.Struct, frozen=True, kw_only=True):
     """How long jobs took by kind, the slowest kind first."""
 
-    looked_at: LookedAt
+    looked_at: ReportBasis
     kinds: list[KindTimes]
 
 
@@ -94,7 +94,7 @@ class KindRetries(msgspec.Struct, frozen=True, kw_only=True):
 class RetriesReport(msgspec.Struct, frozen=True, kw_only=True):
     """How often jobs were tried by kind, those that were tried again most first."""
 
-    looked_at: LookedAt
+    looked_at: ReportBasis
     kinds: list[KindRetries]
 
 
@@ -144,12 +144,12 @@ def retry_counts(tx: Transaction, since: datetime, limit: int = 20, most_jobs: i
     return RetriesReport(looked_at=looked_at, kinds=kinds[:limit])
 
 
-def _look(tx: Transaction, question: Statement, since: datetime, most_jobs: int) -> tuple[LookedAt, Sequence[Any]]:
+def _look(tx: Transaction, question: Statement, since: datetime, most_jobs: int) -> tuple[ReportBasis, Sequence[Any]]:
     """Ask about the jobs of runs that are not over, or ended since then."""
     require_positive("most_jobs", most_jobs)
     runs, jobs, is_whole = _runs(tx, since, most_jobs)
     rows = question.rows(tx, ids=runs, most=most_jobs) if runs else []
-    return LookedAt(since=since, runs=len(runs), jobs=min(jobs, most_jobs), is_whole=is_whole), rows
+    return ReportBasis(since=since, runs=len(runs), jobs=min(jobs, most_jobs), is_whole=is_whole), rows
 
 
 def _runs(tx: Transaction, since: datetime, most_jobs: int) -> tuple[list[int], int, bool]:

@@ -72,7 +72,7 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs of a run have ended."""
 
     created_at: datetime
@@ -161,12 +161,12 @@ def latest_failures(tx: Transaction, limit: int) -> list[FailedJob]:
     return sorted(found, key=lambda job: (job.at is not None, job.at, job.job_id), reverse=True)
 
 
-def ended_of(tx: Transaction, run_ids: Sequence[int]) -> dict[int, Ended]:
+def ended_of(tx: Transaction, run_ids: Sequence[int]) -> dict[int, EndedJobs]:
     """How many jobs of these runs have ended so far, by run; what there is not is left out."""
-    found: dict[int, Ended] = {}
+    found: dict[int, EndedJobs] = {}
     for start in range(0, len(run_ids), _AT_ONCE):
         some = run_ids[start : start + _AT_ONCE]
         wanted = select(_run.id, _run.created_at, _run.succeeded_jobs, _run.failed_jobs).where(_run.id.in_(some))
         for run_id, created_at, succeeded, failed in tx.execute(wanted):
-            found[run_id] = Ended(created_at=created_at, succeeded=succeeded, failed=failed)
+            found[run_id] = EndedJobs(created_at=created_at, succeeded=succeeded, failed=failed)
     return found

@@ -85,7 +85,7 @@ class SlowReport(msgspec.Struct, frozen=True, kw_only=True):
     """The first of those that run too long."""
 
 
-class Rest(msgspec.Struct, frozen=True, kw_only=True):
+class CredentialBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A credential that must rest, or has little left of its window, as it was written down."""
 
     credential: str
@@ -106,7 +106,7 @@ class PoolQueue(msgspec.Struct, frozen=True, kw_only=True):
     retrying: int
     """Jobs that are tried again, not before a moment."""
     next_retry_at: datetime | None
-    rests: list[Rest]
+    rests: list[CredentialBlock]
     """What was noted of its credentials; the gate knows more."""
 
 
@@ -208,12 +208,12 @@ def queues(tx: Transaction, limit: int = 50) -> list[PoolQueue]:
     ]
 
 
-def _rests(tx: Transaction, pools: Sequence[str]) -> Mapping[str, list[Rest]]:
+def _rests(tx: Transaction, pools: Sequence[str]) -> Mapping[str, list[CredentialBlock]]:
     """What is noted of the credentials of these pools, and not yet past."""
     noted = select(allowance_notes).where(_note.pool.in_(pools)).order_by(_note.credential, _note.bucket)
-    found: dict[str, list[Rest]] = {}
+    found: dict[str, list[CredentialBlock]] = {}
     for row in tx.execute(noted.where(or_(_note.blocked_until > tx.now, _note.resets_at > tx.now))):
-        found.setdefault(row.pool, []).append(msgspec.convert(row, Rest, from_attributes=True))
+        found.setdefault(row.pool, []).append(msgspec.convert(row, CredentialBlock, from_attributes=True))
     return found
 
 

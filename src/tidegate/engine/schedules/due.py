@@ -23,7 +23,7 @@ from tidegate.core.telemetry.metrics import SCHEDULES_FIRED
 from tidegate.engine import runs, tracing
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Trigger
-from tidegate.engine.runs import Beginning, RunActive
+from tidegate.engine.runs import NewRun, RunActive
 from tidegate.engine.schedules import firings
 from tidegate.engine.schedules.firings import Firing, FiringOutcome, due_key
 from tidegate.engine.schedules.store import Schedule, to_schedule
@@ -32,7 +32,7 @@ from tidegate.engine.schedules.times import next_time
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source
 from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.faults import Kind, classify
+from tidegate.storage.sql.faults import DatabaseErrorKind, classify
 
 log = get_logger(__name__)
 
@@ -47,7 +47,7 @@ Pools = Mapping[tuple[str, str], str | NoCredential]
 """The pools of some users, by source and user, or why there is none."""
 
 
-class Fired(msgspec.Struct, frozen=True, kw_only=True):
+class FiredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that was due."""
 
     schedule: Schedule
@@ -136,7 +136,7 @@ def fire_some(
     settings: CollectSettings,
     *,
     traced: Mapping[int, str | None] = _NONE,
-) -> list[Fired]:
+) -> list[FiredSchedule]:
     """Start the runs of due schedules and set their next due times. `pools` has the pool of each user.
 
     `traced` has the trace contexts of schedules, by id.
@@ -167,19 +167,19 @@ def begin_run(
     settings: CollectSettings,
     *,
     traceparent: str | None = None,
-) -> Fired:
+) -> FiredSchedule:
     """Begin the run of a schedule, unless its user has an active one. Raises what the source or the run does."""
     try:
         source, subject = _source(sources, schedule), schedule.subject
-        beginning = Beginning.of(source, subject, pool, Trigger.SCHEDULED, settings, traceparent=traceparent)
+        beginning = NewRun.of(source, subject, pool, Trigger.SCHEDULED, settings, traceparent=traceparent)
         with tx.savepoint():
             run_id, jobs = runs.begin(tx, beginning)
     except RunActive as active:
-        return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=str(active))
+        return FiredSchedule(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=str(active))
     except IntegrityError:  # not every server lets this transaction see the run that was in its way
         reason = f"a run of {schedule.login} began in this very moment"
-        return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
-    return Fired(schedule=schedule, outcome=FiringOutcome.BEGUN, run_id=run_id, jobs=jobs)
+        return FiredSchedule(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
+    return FiredSchedule(schedule=schedule, outcome=FiringOutcome.BEGUN, run_id=run_id, jobs=jobs)
 
 
 def _begin(
@@ -190,23 +190,23 @@ def _begin(
     settings: CollectSettings,
     *,
     traceparent: str | None,
-) -> Fired:
+) -> FiredSchedule:
     pool = pools[schedule.source, schedule.user_id]
     if isinstance(pool, NoCredential):
-        return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=str(pool))
+        return FiredSchedule(schedule=schedule, outcome=FiringOutcome.FAILED, reason=str(pool))
     try:
         return begin_run(tx, sources, schedule, pool, settings, traceparent=traceparent)
     except Exception as error:
-        if classify(error).kind is not Kind.OTHER:
+        if classify(error).kind is not DatabaseErrorKind.OTHER:
             raise  # the database's trouble, and not the schedule's
         reason = f"{type(error).__name__}: {error}"[:2000]
-        return Fired(schedule=schedule, outcome=FiringOutcome.FAILED, reason=reason)
+        return FiredSchedule(schedule=schedule, outcome=FiringOutcome.FAILED, reason=reason)
 
 
-def _repeated(schedule: Schedule, before: Firing) -> Fired:
+def _repeated(schedule: Schedule, before: Firing) -> FiredSchedule:
     """This due time was fired before."""
     reason = before.reason or f"this time was fired already: run {before.run_id}"
-    return Fired(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
+    return FiredSchedule(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
 
 
 def _source(sources: Mapping[str, Source], schedule: Schedule) -> Source:
@@ -215,7 +215,7 @@ def _source(sources: Mapping[str, Source], schedule: Schedule) -> Source:
     return sources[schedule.source]
 
 
-def _plan_anew(tx: Transaction, fired: Fired) -> None:
+def _plan_anew(tx: Transaction, fired: FiredSchedule) -> None:
     """From now on, and not from when it was due: times that were missed are not made up for one by one."""
     schedule, reason = fired.schedule, fired.reason
     next_at = None
@@ -240,7 +240,7 @@ def _earliest(tx: Transaction, sources: Collection[str]) -> datetime | None:
     return tx.execute(select(func.min(_c.next_at)).where(_c.source.in_(sorted(sources)))).scalar_one()
 
 
-def _tell(fired: Fired, now: datetime) -> None:
+def _tell(fired: FiredSchedule, now: datetime) -> None:
     schedule = fired.schedule
     SCHEDULES_FIRED.labels(fired.outcome).inc()
     late_ms = 0 if schedule.next_at is None else milliseconds(now - schedule.next_at)

@@ -26,7 +26,7 @@ _AT_ONCE = 200
 _KEY = ("source", "user_id", "cron", "timezone")
 
 
-class Bell(Protocol):
+class ScheduleNotifier(Protocol):
     """Wakes the process that keeps the time of schedules."""
 
     async def notify(self) -> object:
@@ -70,7 +70,7 @@ class Schedules:
         self,
         database: Database,
         sources: Mapping[str, Source],
-        wakeup: Bell,
+        wakeup: ScheduleNotifier,
         fire: Callable[[int, str], Awaitable[Firing]] | None = None,
     ) -> None:
         self._database, self._sources, self._wakeup, self._fire = database, sources, wakeup, fire

@@ -58,7 +58,7 @@ class Triggers:
             raise ScheduleInactive(schedule_id)
         pool = await self._pool_for(schedule.source, schedule.user_id)
         with tracing.firing(schedule_id, firing_key) as span:
-            wanted = Wanted(schedule_id, firing_key, pool, None if span is None else span.traceparent)
+            wanted = FiringRequest(schedule_id, firing_key, pool, None if span is None else span.traceparent)
             async with self._orchestrator.enqueue_intent():
                 firing, jobs = await self._database.transaction(fire_one, self._sources, wanted, self._settings)
                 if jobs:
@@ -69,7 +69,7 @@ class Triggers:
         return firing
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class FiringRequest(msgspec.Struct, frozen=True):
     """The request to fire one schedule under a key."""
 
     schedule_id: int
@@ -80,7 +80,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def fire_one(
-    tx: Transaction, sources: Mapping[str, Source], wanted: Wanted, settings: CollectSettings
+    tx: Transaction, sources: Mapping[str, Source], wanted: FiringRequest, settings: CollectSettings
 ) -> tuple[Firing, list[StoredJob]]:
     """Begin the run of one firing, unless its key has begun one already; returns its jobs, to be offered.
 

@@ -37,7 +37,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.sqs.queue import Queue, Unsent
 from tidegate.engine.sqs.tickets import write_ticket
-from tidegate.primitives.stream import Passage
+from tidegate.primitives.stream import TicketedStream
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import unless
 
@@ -55,7 +55,7 @@ class Forwarder:
     Any number of processes can run one, without workers too.
     """
 
-    def __init__(self, queue: Queue, passage: Passage, owner: str) -> None:
+    def __init__(self, queue: Queue, passage: TicketedStream, owner: str) -> None:
         self._queue, self._passage, self._sender = queue, passage, passage.sender(owner)
         # A message that waits for SQS must be renewed before it counts as left behind.
         longest = min(_LONGEST_PAUSE, passage.stream.settings.idle_limit / 3)
@@ -104,7 +104,7 @@ class Forwarder:
 class OverdueTickets:
     """Source of due times for the leader: sends a new ticket for messages that no worker has taken for a long time."""
 
-    def __init__(self, queue: Queue, passage: Passage) -> None:
+    def __init__(self, queue: Queue, passage: TicketedStream) -> None:
         self._queue, self._passage = queue, passage
         self._after = passage.stream.settings.idle_limit / 2
         """Shorter than the time after which a message counts as left behind, which would void all tickets in the
@@ -131,7 +131,7 @@ class OverdueTickets:
         return overdue.next_in_ms
 
 
-async def send_tickets(queue: Queue, passage: Passage, ids: Iterable[str]) -> Unsent | None:
+async def send_tickets(queue: Queue, passage: TicketedStream, ids: Iterable[str]) -> Unsent | None:
     """Send the tickets of these messages; returns those that may not have been sent, if any."""
     stream = str(passage.stream.keys.stream)
     return await queue.send({message: write_ticket(stream, message) for message in ids})

@@ -23,7 +23,7 @@ from tidegate.core.errors import ContractBroken, InvalidArgument, TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.sqs.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
-from tidegate.engine.sqs.triggers import Trigger, read_trigger
+from tidegate.engine.sqs.triggers import ScheduleTrigger, read_trigger
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, unless
 
@@ -75,7 +75,7 @@ class TriggerInbox:
             return self._count_failure(message, trigger)
         return _counted("fired")
 
-    def _count_failure(self, message: Received, trigger: Trigger) -> bool:
+    def _count_failure(self, message: Received, trigger: ScheduleTrigger) -> bool:
         """Count a trigger that failed by a defect; True once its attempts are used up."""
         if message.receives >= self._attempts:
             log.exception("sqs.trigger_given_up", **_facts(message, trigger))
@@ -100,7 +100,7 @@ class TriggerInbox:
             await self._queue.hide(list(held.values()))
 
 
-def _facts(message: Received, trigger: Trigger) -> dict[str, object]:
+def _facts(message: Received, trigger: ScheduleTrigger) -> dict[str, object]:
     return {
         "message": message.id,
         "schedule": trigger.schedule_id,

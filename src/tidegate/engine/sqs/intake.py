@@ -14,7 +14,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.sqs.queue import LARGEST_BATCH, LONGEST_WAIT_S, Queue, Received
 from tidegate.engine.sqs.tickets import read_ticket
-from tidegate.primitives.stream import Message, Passage
+from tidegate.primitives.stream import Message, TicketedStream
 from tidegate.runtime.waiting import end
 
 log = get_logger(__name__)
@@ -27,7 +27,7 @@ _LAST_DELETES_WITHIN_S = 2.0
 class QueueIntake:
     """Takes jobs by their tickets. A process has one, with one `read` in progress at a time."""
 
-    def __init__(self, queue: Queue, passage: Passage, owner: str) -> None:
+    def __init__(self, queue: Queue, passage: TicketedStream, owner: str) -> None:
         self._queue, self._passage, self._owner = queue, passage, owner
         self._stream = str(passage.stream.keys.stream)
         self._held: set[str] = set()

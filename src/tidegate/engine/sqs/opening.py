@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.core.errors import InvalidSettings
 from tidegate.engine.sqs.settings import AwsSettings
-from tidegate.primitives.stream import Intake, Passage
+from tidegate.primitives.stream import MessageSource, TicketedStream
 from tidegate.runtime.service import Service
 from tidegate.runtime.timekeeper import DueSource
 
@@ -26,7 +26,7 @@ _CONNECTIONS = 50
 class Aws:
     """The AWS parts of a process; empty if the settings name no queue."""
 
-    intake: Intake | None = None
+    intake: MessageSource | None = None
     """Where workers read jobs; None to read the stream itself."""
     services: Mapping[str, Service] = field(default_factory=dict[str, Service])
     """Services for every process, with or without a worker."""
@@ -45,7 +45,7 @@ class Aws:
 
 
 @asynccontextmanager
-async def open_aws(settings: AwsSettings, passage: Passage, owner: str) -> AsyncGenerator[Aws]:
+async def open_aws(settings: AwsSettings, passage: TicketedStream, owner: str) -> AsyncGenerator[Aws]:
     """Open everything that the settings name, for the duration of a block.
 
     Raises `InvalidSettings` if the SDK is not installed or finds no region.

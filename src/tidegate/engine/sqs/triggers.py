@@ -16,21 +16,21 @@ from tidegate.engine.sqs.queue import Received
 _LARGEST_ID = 2**63 - 1
 
 
-class Trigger(msgspec.Struct, frozen=True):
+class ScheduleTrigger(msgspec.Struct, frozen=True):
     """A request to fire a schedule, once per firing key."""
 
     schedule_id: int
     firing_key: str
 
 
-def read_trigger(message: Received) -> Trigger:
+def read_trigger(message: Received) -> ScheduleTrigger:
     """Decode a message; raises `InvalidArgument` if it requests nothing known."""
     fields, key = _object(message.body), message.id
     if fields.get("Type") == "Notification" and isinstance(fields.get("Message"), str):
         fields, key = _object(fields["Message"]), fields.get("MessageId", key)
     if isinstance(fields.get("detail"), dict):
-        return Trigger(_schedule(fields["detail"]), _key(fields.get("id", key)))
-    return Trigger(_schedule(fields), _key(fields.get("key", key)))
+        return ScheduleTrigger(_schedule(fields["detail"]), _key(fields.get("id", key)))
+    return ScheduleTrigger(_schedule(fields), _key(fields.get("key", key)))
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return not (isinstance(address, IPv6Address) and address.is_site_local)
 
 
-class Guard:
+class AddressGuard:
     """Checks the addresses of one request; `refused` is the last address that it refused."""
 
     def __init__(self, private: PrivateHosts, host: str) -> None:
@@ -119,11 +119,11 @@ class Guard:
             raise PrivateAddress("the address is not public")
 
 
-_guard: ContextVar[Guard | None] = ContextVar("tidegate_address_guard", default=None)
+_guard: ContextVar[AddressGuard | None] = ContextVar("tidegate_address_guard", default=None)
 
 
 @contextmanager
-def guarded(guard: Guard | None) -> Generator[None]:
+def guarded(guard: AddressGuard | None) -> Generator[None]:
     """Have the sockets that are opened in this block checked."""
     token = _guard.set(guard)
     try:

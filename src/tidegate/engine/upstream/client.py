@@ -15,7 +15,7 @@ from tidegate.engine.upstream.errors import UpstreamFailed
 from tidegate.engine.upstream.messages import Answer, Head, Permit, Request
 from tidegate.engine.upstream.meter import meter_of
 from tidegate.engine.upstream.settings import UpstreamSettings
-from tidegate.engine.upstream.trip import FAILURES, CheckedRequest, Trip
+from tidegate.engine.upstream.trip import FAILURES, CheckedRequest, Exchange
 
 _LONGEST_HEADER = 64 * 1024
 _MOST_LINES = 500
@@ -68,7 +68,7 @@ class UpstreamClient:
             lines.sent.inc()
             self._meter.note()
 
-        trip = Trip(request, on_send, self._private, on_sent=None if permit is None else permit.sent)
+        trip = Exchange(request, on_send, self._private, on_sent=None if permit is None else permit.sent)
         lines = self._lines_of(trip.url.host or "", _NO_PERMIT if permit is None else permit.spends)
         outcome = await self._travel(self._session, trip, started_ms)
         if isinstance(outcome, GrantVoid):
@@ -80,7 +80,7 @@ class UpstreamClient:
         raise outcome
 
     async def _travel(
-        self, session: aiohttp.ClientSession, trip: Trip, started_ms: float
+        self, session: aiohttp.ClientSession, trip: Exchange, started_ms: float
     ) -> Answer | UpstreamFailed | GrantVoid:
         try:
             async with asyncio.timeout(self._settings.total_timeout.total_seconds()):
@@ -101,7 +101,7 @@ class UpstreamClient:
             elapsed_ms=monotonic_ms() - started_ms,
         )
 
-    async def _send(self, session: aiohttp.ClientSession, trip: Trip) -> bytes:
+    async def _send(self, session: aiohttp.ClientSession, trip: Exchange) -> bytes:
         """Send the request, note the head of its answer, and return the body."""
         response = await session.request(
             trip.request.method,

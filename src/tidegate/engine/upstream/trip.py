@@ -12,7 +12,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from tidegate.core.errors import GrantVoid
-from tidegate.engine.upstream.addresses import Guard, PrivateAddress, PrivateHosts
+from tidegate.engine.upstream.addresses import AddressGuard, PrivateAddress, PrivateHosts
 from tidegate.engine.upstream.decoding import BadEncoding, BodyCutShort, BodyTooLarge
 from tidegate.engine.upstream.errors import (
     AddressRefused,
@@ -29,7 +29,7 @@ from tidegate.engine.upstream.messages import Head, Request
 
 _NOT_PUBLIC = "the host has no public address; `upstream.private_hosts` lists those that may be called all the same"
 FAILURES = (aiohttp.ClientError, OSError, BadEncoding, BodyCutShort, BodyTooLarge)
-"""Everything that `Trip.explain` explains. A timeout is an OSError."""
+"""Everything that `Exchange.explain` explains. A timeout is an OSError."""
 
 
 class CheckedRequest(ClientRequest):
@@ -41,7 +41,7 @@ class CheckedRequest(ClientRequest):
     sent = False
     on_send: Callable[[], None] | None = None
     on_sent: Callable[[], None] | None = None
-    guard: Guard | None = None
+    guard: AddressGuard | None = None
 
     async def send(self, conn: Connection) -> ClientResponse:
         """Send it, or give the connection back unused for the next request."""
@@ -82,7 +82,7 @@ class _BrokeBeforeAnswer(aiohttp.ClientError):
     """In the place of errors after which aiohttp would send the request once more, without a permit for it."""
 
 
-class Trip:
+class Exchange:
     """A request from its beginning to its answer. `on_send` is called right before it leaves, and may raise
     `GrantVoid`: then nothing is sent. `on_sent` is called right after it left."""
 
@@ -97,7 +97,7 @@ class Trip:
         self.request = request
         self.url = URL(request.url, encoded=True)
         self.head: Head | None = None
-        self.guard = Guard(private, self.url.host or "") if request.public_only else None
+        self.guard = AddressGuard(private, self.url.host or "") if request.public_only else None
         self._on_send, self._on_sent = on_send, on_sent
         self._sending: ClientRequest | None = None
 

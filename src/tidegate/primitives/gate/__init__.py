@@ -7,9 +7,9 @@ from tidegate.core.exports import lazy_exports
 if TYPE_CHECKING:
     from tidegate.primitives.gate.clearance import Clearances, GatePermit, PermitWithdrawn
     from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
-    from tidegate.primitives.gate.gate import Census, Gate, Report, Settled
+    from tidegate.primitives.gate.gate import Gate, Report, Settled, ShardStatus
     from tidegate.primitives.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
-    from tidegate.primitives.gate.memory import Learned, Memory, Note
+    from tidegate.primitives.gate.memory import CredentialRecord, LearnedLimits, PoolRecord
     from tidegate.primitives.gate.settings import CredentialLimits
     from tidegate.primitives.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
 
@@ -17,24 +17,24 @@ __all__ = [
     "Admitted",
     "Allowance",
     "BucketStatus",
-    "Census",
     "Clearances",
     "CredentialLimits",
+    "CredentialRecord",
     "CredentialStatus",
     "EnqueueIntents",
     "Gate",
     "GatePermit",
     "Job",
-    "Learned",
-    "Memory",
-    "Note",
+    "LearnedLimits",
     "Outcome",
     "PaceStatus",
     "PermitWithdrawn",
+    "PoolRecord",
     "PoolStatus",
     "Report",
     "Settled",
     "Settlement",
+    "ShardStatus",
     "settlement",
 ]
 
@@ -42,9 +42,9 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.primitives.gate.clearance": "Clearances GatePermit PermitWithdrawn",
-        "tidegate.primitives.gate.gate": "Census Gate Report Settled",
+        "tidegate.primitives.gate.gate": "ShardStatus Gate Report Settled",
         "tidegate.primitives.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
-        "tidegate.primitives.gate.memory": "Learned Memory Note",
+        "tidegate.primitives.gate.memory": "LearnedLimits PoolRecord CredentialRecord",
         "tidegate.primitives.gate.enqueue_intents": "EnqueueIntents",
         "tidegate.primitives.gate.settings": "CredentialLimits",
         "tidegate.primitives.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",

@@ -28,7 +28,7 @@ from tidegate.primitives.gate import scripts
 from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
 from tidegate.primitives.gate.jobs import LONGEST_MS, Admitted, Job, Settlement
 from tidegate.primitives.gate.keys import epoch_key, gate_keys
-from tidegate.primitives.gate.memory import Learned, Memory
+from tidegate.primitives.gate.memory import LearnedLimits, PoolRecord
 from tidegate.primitives.gate.settings import CredentialLimits
 from tidegate.primitives.gate.status import PoolStatus, read_status
 from tidegate.storage.valkey import Key, Unit, Valkey
@@ -61,12 +61,12 @@ class Report:
 
     rests_ms: int
     """For how long the credential rests, or its bucket."""
-    learned: Learned | None
+    learned: LearnedLimits | None
     """What the credential may do from now on, to be remembered elsewhere."""
 
 
 @dataclass(frozen=True)
-class Census:
+class ShardStatus:
     """One shard at a glance."""
 
     waiting: int
@@ -202,7 +202,7 @@ class Gate:
         rests_ms, *learned = await scripts.report_refusal(
             self._valkey, results=[refused], now_ms=self._clock.pinned_ms, **self._keys
         )
-        return Report(rests_ms, None if learned == [-1] else Learned(**dict(zip(_LEARNED, learned, strict=True))))
+        return Report(rests_ms, None if learned == [-1] else LearnedLimits(**dict(zip(_LEARNED, learned, strict=True))))
 
     async def confirm(self, admitted: Sequence[Admitted]) -> list[int | None]:
         """Ask whether the requests of these permits may be sent now: None where they may, else for how many ms the
@@ -253,7 +253,7 @@ class Gate:
         waiting = await self._valkey.execute("ZCARD", self._keys["waiting"])
         return waiting, await self._valkey.execute("ZCARD", self._keys["due"])
 
-    async def census(self) -> Census:
+    async def census(self) -> ShardStatus:
         """The whole shard in a few figures, which become its metrics; counted in pages, not to hold the server."""
         waiting, delayed = await self.lengths()
         blocked, longest_ms, cursor = 0, 0, "0"
@@ -268,13 +268,13 @@ class Gate:
         metrics.DELAYED_QUEUE_SIZE.labels(self._unit.name).set(delayed)
         metrics.RATE_LIMIT_TOKENS_BLOCKED.labels(self._unit.name).set(blocked)
         metrics.RATE_LIMIT_LONGEST_BLOCK.labels(self._unit.name).set(longest_ms / 1000)
-        return Census(waiting, delayed, blocked, longest_ms)
+        return ShardStatus(waiting, delayed, blocked, longest_ms)
 
     async def needs_rebuild(self) -> bool:
         """Whether the server knows nothing of us, at first or because it lost its data."""
         return not await self._valkey.execute("EXISTS", epoch_key(self._unit))
 
-    async def remind(self, memory: Memory) -> None:
+    async def remind(self, memory: PoolRecord) -> None:
         """Tell what the gate may have forgotten of a pool, before its credentials are enrolled anew.
 
         It makes the gate more careful, or changes nothing.

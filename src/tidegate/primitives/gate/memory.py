@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Learned(msgspec.Struct, frozen=True, kw_only=True):
+class LearnedLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What refusals taught of a credential: how much it may do, and how that recovers."""
 
     concurrency: int
@@ -18,7 +18,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
     """When it has recovered."""
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class CredentialRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the upstream last said of a credential: that little is left of a window, or that it must rest."""
 
     credential: str
@@ -32,10 +32,10 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     """As in `Allowance`; where it is None, nothing is known of the window."""
     resets_in_ms: int | None = None
-    learned: Learned | None = None
+    learned: LearnedLimits | None = None
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class PoolRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of one pool."""
 
     pool: str
@@ -43,4 +43,4 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that were begun in the last minute."""
     running: int
     """Calls that may be under way."""
-    notes: list[Note]
+    notes: list[CredentialRecord]

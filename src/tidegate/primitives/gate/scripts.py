@@ -5,7 +5,7 @@ from typing import Unpack
 
 from tidegate.primitives.gate.jobs import Job, Settlement
 from tidegate.primitives.gate.keys import GateKeys
-from tidegate.primitives.gate.memory import Note
+from tidegate.primitives.gate.memory import CredentialRecord
 from tidegate.storage.valkey import Valkey, lua_script
 
 
@@ -122,7 +122,7 @@ async def restore_limits(
     pool: str,
     started: int,
     running: int,
-    notes: Sequence[Note],
+    notes: Sequence[CredentialRecord],
     now_ms: int | None,
     **keys: Unpack[GateKeys],
 ) -> int:

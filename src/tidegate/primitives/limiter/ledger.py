@@ -70,7 +70,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GrantedRequests:
     """How many requests were granted, starting with the first, and when to ask again for the rest."""
 
     granted: int
@@ -109,7 +109,7 @@ class Ledger:
         self._valkey, self._keys, self._clock, self._stopwatch = valkey, keys, clock, stopwatch
         self._plan, self._owner = plan, new_owner()
 
-    async def take(self, demands: Sequence[Demand]) -> list[Answer]:
+    async def take(self, demands: Sequence[Demand]) -> list[GrantedRequests]:
         """Request permits; one answer per demand. HIGH must come first."""
         # Counted from before the request, so the permit expires in time however long the answer takes.
         ends_at_ms = self._stopwatch() + self._plan.use_by_ms
@@ -154,8 +154,8 @@ class Ledger:
         }
 
 
-def _booked(demand: Demand, granted: int, wait_ms: int, ends_at_ms: float, granted_at_ms: int) -> Answer:
+def _booked(demand: Demand, granted: int, wait_ms: int, ends_at_ms: float, granted_at_ms: int) -> GrantedRequests:
     units = sum(demand.costs[:granted])
     RATE_LIMITER_ACQUIRED.labels(demand.priority).inc(units)
     RATE_LIMITER_REJECTED.labels(demand.priority).inc(sum(demand.costs) - units)
-    return Answer(granted, units, wait_ms, ends_at_ms, granted_at_ms)
+    return GrantedRequests(granted, units, wait_ms, ends_at_ms, granted_at_ms)

@@ -15,7 +15,7 @@ from tidegate.core.errors import GrantVoid, TooManyWaiting, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.limiter.grant import Grant, Tally
-from tidegate.primitives.limiter.ledger import Answer, Demand, Ledger
+from tidegate.primitives.limiter.ledger import Demand, GrantedRequests, Ledger
 from tidegate.primitives.limiter.settings import LimiterSettings
 
 log = get_logger(__name__)
@@ -37,7 +37,7 @@ class Waiter:
     granted: asyncio.Future[Grant] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Line:
+class CallerQueue:
     """Waiting callers of one priority, served in the order of arrival."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Line:
         self._last = Tally()
         return Demand(self.priority, [waiter.units for waiter in islice(self._waiters, self._most)])
 
-    def hand_out(self, answer: Answer) -> None:
+    def hand_out(self, answer: GrantedRequests) -> None:
         """Serve callers from the front as far as the permits reach; callers may have left since the request."""
         left, self._last = answer.units, Tally()
         while self._waiters and self._waiters[0].units <= left:
@@ -132,7 +132,7 @@ class PermitQueue:
     ) -> None:
         self._name, self.ledger, self._stopwatch, self._waiting = name, ledger, stopwatch, waiting
         self._most_waiting, self._pace_ms = settings.most_waiting, milliseconds(settings.pace)
-        self._lines = [Line(priority, stopwatch, self.count_again) for priority in Priority]
+        self._lines = [CallerQueue(priority, stopwatch, self.count_again) for priority in Priority]
         self._changed = asyncio.Event()
         self._dispatcher: asyncio.Task[None] | None = None
         self._lapsed_in_a_row = 0
@@ -172,7 +172,7 @@ class PermitQueue:
         finally:
             self._waiting.callers -= 1
 
-    def _join(self, line: Line, waiter: Waiter, *, in_front: bool) -> None:
+    def _join(self, line: CallerQueue, waiter: Waiter, *, in_front: bool) -> None:
         line.join(waiter, in_front=in_front)
         if len(line) == 1:
             self._changed.set()
@@ -181,7 +181,7 @@ class PermitQueue:
             dispatch = self._dispatch()
             self._dispatcher = asyncio.create_task(dispatch, name=f"limiter {self._name}", context=Context())
 
-    def _line_of(self, priority: Priority) -> Line:
+    def _line_of(self, priority: Priority) -> CallerQueue:
         return next(line for line in self._lines if line.priority is priority)
 
     def count_again(self, late: Grant) -> None:
@@ -236,7 +236,7 @@ class PermitQueue:
             if self._is_in_time(answer):
                 line.hand_out(answer)
 
-    def _is_in_time(self, answer: Answer) -> bool:
+    def _is_in_time(self, answer: GrantedRequests) -> bool:
         """Whether the permits are still valid. A server that is too slow repeatedly counts as unavailable."""
         if answer.units == 0:
             return False

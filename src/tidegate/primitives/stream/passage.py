@@ -42,7 +42,7 @@ async def _overdue(
 ) -> list[Any]: ...
 
 
-class Intake(Protocol):
+class MessageSource(Protocol):
     """Source of a worker's messages: the stream itself (`Consumer`), or another queue."""
 
     async def read(self, count: int, within_s: float) -> list[Message]:
@@ -58,7 +58,7 @@ class Intake(Protocol):
         ...
 
 
-class Overdue(NamedTuple):
+class UnusedTickets(NamedTuple):
     """Messages whose tickets were not used for long."""
 
     lost: list[str]
@@ -69,7 +69,7 @@ class Overdue(NamedTuple):
     """Time until another message can become overdue."""
 
 
-class Passage:
+class TicketedStream:
     """Delivers the messages of a stream through another queue. Methods may be called from any process."""
 
     def __init__(self, valkey: Valkey, stream: Stream) -> None:
@@ -102,7 +102,7 @@ class Passage:
         """Release all messages of `consumer`; with `counts`, the delivery counts. Returns how many there were."""
         return await self.stream.release(consumer, counts=counts)
 
-    async def overdue(self, after: timedelta) -> Overdue:
+    async def overdue(self, after: timedelta) -> UnusedTickets:
         """Find messages whose tickets were sent, or last checked, longer than `after` ago."""
         idle_ms = milliseconds(after)
         require_positive("after", idle_ms)
@@ -115,7 +115,7 @@ class Passage:
                 (lost if _is_power_of_two(times) else waiting).append(message_id.decode())
             last, soonest_ms = end.decode(), min(soonest_ms, page_ms)
             if not last:
-                return Overdue(lost, waiting, soonest_ms)
+                return UnusedTickets(lost, waiting, soonest_ms)
 
     async def looked_after(self, ids: Iterable[str], *, counts: bool) -> None:
         """Restart the time after which tickets are overdue. With `counts`, the ticket was sent again."""

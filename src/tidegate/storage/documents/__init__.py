@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from tidegate.storage.documents.settings import DocumentSettings
     from tidegate.storage.documents.sql import SqlDocuments
     from tidegate.storage.documents.store import (
-        Action,
+        ChangeDigest,
         ConditionalWrite,
         Documents,
         DocumentStore,
         Listing,
-        Moment,
         Staged,
+        WriteAction,
         Written,
     )
 
 __all__ = [
     "LARGEST_BODY",
-    "Action",
+    "ChangeDigest",
     "ConditionalWrite",
     "Document",
     "DocumentSettings",
     "DocumentStore",
     "Documents",
     "Listing",
-    "Moment",
     "SqlDocuments",
     "Staged",
     "StoredDocument",
+    "WriteAction",
     "Written",
     "open_documents",
 ]
@@ -48,7 +48,7 @@ __getattr__ = lazy_exports(
         "tidegate.storage.documents.settings": "DocumentSettings",
         "tidegate.storage.documents.sql": "SqlDocuments",
         "tidegate.storage.documents.store": (
-            "Action ConditionalWrite DocumentStore Documents Listing Moment Staged Written"
+            "ChangeDigest ConditionalWrite DocumentStore Documents Listing Staged WriteAction Written"
         ),
     },
 )

@@ -10,7 +10,7 @@ from sqlalchemy import Text, select, type_coerce, update
 
 from tidegate.storage.documents.document import Document, StoredDocument
 from tidegate.storage.documents.statements import parts
-from tidegate.storage.documents.store import Action, ConditionalWrite
+from tidegate.storage.documents.store import ConditionalWrite, WriteAction
 from tidegate.storage.documents.tables import documents
 from tidegate.storage.sql import Transaction
 
@@ -19,7 +19,7 @@ _AT_ONCE = 1000
 _c = documents.c
 
 
-class Locked(msgspec.Struct, frozen=True):
+class LockedDocument(msgspec.Struct, frozen=True):
     """A stored document and its sweep."""
 
     document: StoredDocument
@@ -36,32 +36,32 @@ def apply_conditionally(tx: Transaction, source: str, writes: Sequence[Condition
     left = list(writes)
     for _ in range(_MOST_ROUNDS):
         present = _locked(tx, source, [each.document for each in left])
-        inserted = list[tuple[ConditionalWrite, Action]]()
+        inserted = list[tuple[ConditionalWrite, WriteAction]]()
         for each in left:
             old = present.get(each.document.key)
             action = each.decide(None if old is None else old.document)
-            if action is Action.SKIP:
+            if action is WriteAction.SKIP:
                 continue
             if old is None:
                 inserted.append((each, action))
                 continue
             _update(tx, source, each.document, old, action)
-            changed += action is Action.WRITE
-            gone += action is Action.REMOVE
+            changed += action is WriteAction.WRITE
+            gone += action is WriteAction.REMOVE
         if _insert(tx, source, inserted) == len(inserted):
-            changed += sum(action is Action.WRITE for _, action in inserted)
-            gone += sum(action is Action.REMOVE for _, action in inserted)
+            changed += sum(action is WriteAction.WRITE for _, action in inserted)
+            gone += sum(action is WriteAction.REMOVE for _, action in inserted)
             break
         left = [each for each, _ in inserted]
     return changed, gone
 
 
-def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[tuple[str, str], Locked]:
+def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[tuple[str, str], LockedDocument]:
     columns = (
         *(_c.kind, _c.id, _c.owner, _c.resource, _c.version, type_coerce(_c.body, Text).label("text")),
         *(_c.created_at, _c.changed_at, _c.gone_at, _c.fingerprint, _c.sweep),
     )
-    found = dict[tuple[str, str], Locked]()
+    found = dict[tuple[str, str], LockedDocument]()
     for kind, group in groupby(given, key=lambda each: each.kind):
         ids = [each.id for each in group]
         for start in range(0, len(ids), _AT_ONCE):
@@ -80,13 +80,13 @@ def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[
                     gone_at=row.gone_at,
                     fingerprint=row.fingerprint,
                 )
-                found[stored.kind, stored.id] = Locked(stored, row.sweep)
+                found[stored.kind, stored.id] = LockedDocument(stored, row.sweep)
     return found
 
 
-def _update(tx: Transaction, source: str, document: Document, old: Locked, action: Action) -> None:
+def _update(tx: Transaction, source: str, document: Document, old: LockedDocument, action: WriteAction) -> None:
     change: dict[str, Any] = {"changed_at": tx.now, "sweep": max(old.sweep, document.sweep)}
-    if action is Action.REMOVE:
+    if action is WriteAction.REMOVE:
         change |= {"gone_at": tx.now, "fingerprint": old.document.fingerprint * 2}
     else:
         change |= {**_content(document), "gone_at": None}
@@ -94,7 +94,7 @@ def _update(tx: Transaction, source: str, document: Document, old: Locked, actio
     tx.execute(update(documents).where(*those).values(change))
 
 
-def _insert(tx: Transaction, source: str, wanted: Sequence[tuple[ConditionalWrite, Action]]) -> int:
+def _insert(tx: Transaction, source: str, wanted: Sequence[tuple[ConditionalWrite, WriteAction]]) -> int:
     """Insert those that are absent; return how many were."""
     actions = {each.document.key: action for each, action in wanted}
     return sum(
@@ -107,8 +107,8 @@ def _insert(tx: Transaction, source: str, wanted: Sequence[tuple[ConditionalWrit
     )
 
 
-def _row(source: str, document: Document, action: Action, now: datetime) -> dict[str, Any]:
-    is_gone = action is Action.REMOVE
+def _row(source: str, document: Document, action: WriteAction, now: datetime) -> dict[str, Any]:
+    is_gone = action is WriteAction.REMOVE
     return {
         "source": source,
         "kind": document.kind,

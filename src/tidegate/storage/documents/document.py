@@ -111,7 +111,7 @@ class StoredDocument(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gone_at: datetime | None
     """Since when the upstream no longer has it."""
     fingerprint: int
-    """Of what the document is now: see `Moment`."""
+    """Of what the document is now: see `ChangeDigest`."""
 
     @property
     def body(self) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.storage.documents.bodies import from_bson, to_bson
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.store import (
-    Action,
+    ChangeDigest,
     ConditionalWrite,
     Listing,
-    Moment,
-    Present,
     Staged,
+    StoredVersion,
+    WriteAction,
     Written,
     is_taken,
     last_per_key,
@@ -163,7 +163,7 @@ class MongoDocumentStore:
             found = await (await self._collection.aggregate([those, counted])).to_list()
         return {from_ms(each["_id"]): each["count"] for each in found}
 
-    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[ChangeDigest]:
         """See `DocumentStore.moments`."""
         require_positive("limit", limit)
         those = _those(self.source, require_kind(kind), None, with_gone=True)
@@ -174,7 +174,7 @@ class MongoDocumentStore:
         steps: list[_Fields] = [{"$match": those}, {"$group": sums}, {"$sort": {"_id": 1}}, {"$limit": limit}]
         with _errors_told(self.name):
             found = await (await self._collection.aggregate(steps)).to_list()
-        return [Moment(from_ms(each["_id"]), each["documents"], int(each["fingerprint"])) for each in found]
+        return [ChangeDigest(from_ms(each["_id"]), each["documents"], int(each["fingerprint"])) for each in found]
 
     async def iterate_changes(
         self, kind: str, first: datetime, last: datetime, *, batch: int = 2000
@@ -233,33 +233,33 @@ class MongoDocumentStore:
     async def _write_conditionally(self, writes: Sequence[ConditionalWrite]) -> tuple[int, int]:
         """How many documents changed, and how many are gone. One that changed since it was read is decided on again."""
         for _ in range(_MOST_ROUNDS):
-            counts = {Action.WRITE: 0, Action.REMOVE: 0}
+            counts = {WriteAction.WRITE: 0, WriteAction.REMOVE: 0}
             present = await self._present([each.document for each in writes], fields=None)
             operations = [self._conditional(each, present, counts) for each in writes]
             wanted = [each for each in operations if each is not None]
             if await self._bulk(wanted) == len(wanted):
-                return counts[Action.WRITE], counts[Action.REMOVE]
+                return counts[WriteAction.WRITE], counts[WriteAction.REMOVE]
         raise self._contended()
 
     def _conditional(
-        self, write: ConditionalWrite, present: Mapping[str, _Fields], counts: dict[Action, int]
+        self, write: ConditionalWrite, present: Mapping[str, _Fields], counts: dict[WriteAction, int]
     ) -> UpdateOne | None:
         document, key, now_ms = write.document, _key(self.source, *write.document.key), to_ms(self._clock.now())
         old = present.get(key)
         action = write.decide(None if old is None else _stored(old))
-        if action is Action.SKIP:
+        if action is WriteAction.SKIP:
             return None
         counts[action] += 1
         written = _fields(self.source, document, now_ms)
         gone: _Fields = {"gone_ms": now_ms, "changed_ms": now_ms}
         if old is None:
             first = {**written, "created_ms": now_ms, "sweep": document.sweep, "rev": 1}
-            if action is Action.REMOVE:
+            if action is WriteAction.REMOVE:
                 first |= {**gone, "fingerprint": document.fingerprint * 2}
             return UpdateOne({"_id": key}, {"$setOnInsert": first}, upsert=True)
         sweep = max(old["sweep"], document.sweep)
-        change = {"$set": {**(written if action is Action.WRITE else gone), "sweep": sweep}, "$inc": {"rev": 1}}
-        if action is Action.REMOVE:
+        change = {"$set": {**(written if action is WriteAction.WRITE else gone), "sweep": sweep}, "$inc": {"rev": 1}}
+        if action is WriteAction.REMOVE:
             change["$mul"] = {"fingerprint": 2}
         return UpdateOne({"_id": key, "rev": old["rev"]}, change)
 
@@ -398,8 +398,8 @@ def _fields(source: str, document: Document, now_ms: int) -> _Fields:
     }
 
 
-def _deciding(found: _Fields) -> Present:
-    return Present(found["hash"], found["version"], found["sweep"], found["owner"], found["gone_ms"] > 0)
+def _deciding(found: _Fields) -> StoredVersion:
+    return StoredVersion(found["hash"], found["version"], found["sweep"], found["owner"], found["gone_ms"] > 0)
 
 
 def _stored(found: _Fields) -> StoredDocument:

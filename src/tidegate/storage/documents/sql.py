@@ -12,9 +12,9 @@ from tidegate.storage.documents.conditional import apply_conditionally
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
 from tidegate.storage.documents.statements import write
 from tidegate.storage.documents.store import (
+    ChangeDigest,
     ConditionalWrite,
     Listing,
-    Moment,
     Staged,
     Written,
     last_per_key,
@@ -101,7 +101,7 @@ class SqlDocumentStore:
         """See `DocumentStore.changes`."""
         return await self._database.read(_changes, _those(self.source, require_kind(kind), owner, with_gone=False))
 
-    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[ChangeDigest]:
         """See `DocumentStore.moments`."""
         require_positive("limit", limit)
         those = _those(self.source, require_kind(kind), None, with_gone=True)
@@ -226,12 +226,14 @@ def _changes(tx: Transaction, those: Sequence[ColumnElement[bool]]) -> dict[date
     return {row[0]: row[1] for row in tx.execute(counted)}
 
 
-def _moments(tx: Transaction, those: Sequence[ColumnElement[bool]], after: datetime | None, limit: int) -> list[Moment]:
+def _moments(
+    tx: Transaction, those: Sequence[ColumnElement[bool]], after: datetime | None, limit: int
+) -> list[ChangeDigest]:
     sums = select(_c.changed_at, func.count(), func.sum(_c.fingerprint)).where(*those)
     if after is not None:
         sums = sums.where(_c.changed_at > after)
     sums = sums.group_by(_c.changed_at).order_by(_c.changed_at).limit(limit)
-    return [Moment(at, documents, int(fingerprint)) for at, documents, fingerprint in tx.execute(sums)]
+    return [ChangeDigest(at, documents, int(fingerprint)) for at, documents, fingerprint in tx.execute(sums)]
 
 
 def _page(

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import select
 
 from tidegate.storage.documents.document import Document
-from tidegate.storage.documents.store import Present, is_taken
+from tidegate.storage.documents.store import StoredVersion, is_taken
 from tidegate.storage.documents.tables import documents
 from tidegate.storage.sql import Transaction
 
@@ -92,16 +92,16 @@ def _insert_mysql(tx: Transaction, source: str, given: Sequence[Document], verb:
     return tx.execute_sql(f"{verb} INTO documents ({_COLUMNS}) VALUES {rows} {ending}", values).rowcount
 
 
-def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[tuple[str, str], Present]:
+def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[tuple[str, str], StoredVersion]:
     c = documents.c
-    present: dict[tuple[str, str], Present] = {}
+    present: dict[tuple[str, str], StoredVersion] = {}
     for kind, group in groupby(given, key=lambda document: document.kind):
         those = select(c.id, c.hash, c.version, c.sweep, c.owner, c.gone_at.is_not(None))
         those = those.where(
             c.source == source, c.kind == kind, c.id.in_([document.id for document in group])
         ).with_for_update()
         for row in tx.execute(those):
-            present[kind, row[0]] = Present(row[1], row[2], row[3], row[4], bool(row[5]))
+            present[kind, row[0]] = StoredVersion(row[1], row[2], row[3], row[4], bool(row[5]))
     return present
 
 

@@ -50,7 +50,7 @@ class Written(msgspec.Struct, frozen=True):
     """Documents that were found to be missing."""
 
 
-class Moment(msgspec.Struct, frozen=True):
+class ChangeDigest(msgspec.Struct, frozen=True):
     """The documents of a kind that last changed at one moment, gone ones included.
 
     Two stores with equal moments have the same documents: each document counts at one moment, and a change moves
@@ -64,7 +64,7 @@ class Moment(msgspec.Struct, frozen=True):
     """The sum of their fingerprints."""
 
 
-class Action(StrEnum):
+class WriteAction(StrEnum):
     """What a rule decides."""
 
     SKIP = "skip"
@@ -84,7 +84,7 @@ class ConditionalWrite(msgspec.Struct, frozen=True):
 
     document: Document
     """Its `sweep` is stored unless the present one is higher."""
-    decide: Callable[[StoredDocument | None], Action]
+    decide: Callable[[StoredDocument | None], WriteAction]
     """Called with the stored document, gone or not; perhaps repeatedly."""
 
 
@@ -164,7 +164,7 @@ class DocumentStore(Protocol):
         """
         ...
 
-    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[ChangeDigest]:
         """The moments after `after` at which documents of a kind last changed, in their order, at most `limit`.
 
         A copy that keeps `changed_at` and `fingerprint` of each document finds by comparison what it lacks, and reads
@@ -198,7 +198,7 @@ class DocumentStore(Protocol):
         ...
 
 
-class Present(msgspec.Struct, frozen=True):
+class StoredVersion(msgspec.Struct, frozen=True):
     """What of a stored document decides on a write."""
 
     hash: str
@@ -208,7 +208,7 @@ class Present(msgspec.Struct, frozen=True):
     is_gone: bool
 
 
-def is_taken(old: Present, new: Document) -> bool:
+def is_taken(old: StoredVersion, new: Document) -> bool:
     """Whether `new` replaces `old`. The SQL statements of some servers implement the same rule.
 
     An older version never replaces a newer one, and equal content changes nothing. A document that was marked as gone

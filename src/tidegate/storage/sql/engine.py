@@ -23,11 +23,11 @@ from tidegate.core.errors import CommitUnknown, ContractBroken, DatabaseRefused,
 from tidegate.core.telemetry import get_logger
 from tidegate.core.telemetry.disks import Disk, disk_of
 from tidegate.storage.sql.backend import Attempt, Backend, Result
-from tidegate.storage.sql.faults import UNCLEAR, Fault, Kind, classify
+from tidegate.storage.sql.faults import UNCLEAR, DatabaseErrorKind, Fault, classify
 from tidegate.storage.sql.servers import Server, ask_server
 from tidegate.storage.sql.sqlite import SqliteBackend
 from tidegate.storage.sql.transaction import Transaction
-from tidegate.storage.sql.urls import Address, Dialect, parse_address
+from tidegate.storage.sql.urls import DatabaseAddress, Dialect, parse_address
 
 Args = TypeVarTuple("Args")
 log = get_logger(__name__)
@@ -45,7 +45,12 @@ class Database:
     """One database, used from one event loop. Open it with `Database.open`."""
 
     def __init__(
-        self, address: Address, backend: Backend, clock: Clock, *, conflicts_within: timedelta = _CONFLICTS_WITHIN
+        self,
+        address: DatabaseAddress,
+        backend: Backend,
+        clock: Clock,
+        *,
+        conflicts_within: timedelta = _CONFLICTS_WITHIN,
     ) -> None:
         self._address, self._backend, self._clock = address, backend, clock
         self._disk = _disk_under(address)
@@ -199,13 +204,13 @@ class Database:
                 fault = classify(error)
                 if self._is_about_space(fault, error):
                     raise self._disk.refused() from error
-                breaks += fault.kind is Kind.BROKEN
+                breaks += fault.kind is DatabaseErrorKind.BROKEN
                 is_late = tries >= _LEAST_TRIES and asyncio.get_running_loop().time() >= until
                 # The first break may be the end of a connection that lay idle too long; a second is the server's.
-                if fault.kind in (Kind.OTHER, Kind.REFUSED) or breaks > 1 or is_late:
+                if fault.kind in (DatabaseErrorKind.OTHER, DatabaseErrorKind.REFUSED) or breaks > 1 or is_late:
                     self._give_up(fault, error, tries)
                 log.debug("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
-                if fault.kind is Kind.CONFLICT:
+                if fault.kind is DatabaseErrorKind.CONFLICT:
                     await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
         raise AssertionError("it is tried until it returns or raises")
 
@@ -215,19 +220,19 @@ class Database:
             if self._disk.is_short:
                 self._disk.refused()
             return False
-        return fault.kind is Kind.FULL or (fault in UNCLEAR and self._disk.is_short)
+        return fault.kind is DatabaseErrorKind.FULL or (fault in UNCLEAR and self._disk.is_short)
 
     def _give_up(self, fault: Fault, error: Exception, tries: int) -> NoReturn:
         match fault.kind:
-            case Kind.OTHER:
+            case DatabaseErrorKind.OTHER:
                 raise error
-            case Kind.REFUSED:
+            case DatabaseErrorKind.REFUSED:
                 raise DatabaseRefused(self.name, fault.what, remedy=fault.remedy) from error
-            case Kind.CONFLICT:
+            case DatabaseErrorKind.CONFLICT:
                 raise DatabaseUnavailable(
                     f"{self.name}: {fault.what}, {tries} times in a row", server=self.name
                 ) from error
-            case Kind.BROKEN | Kind.FULL:
+            case DatabaseErrorKind.BROKEN | DatabaseErrorKind.FULL:
                 raise DatabaseUnavailable(f"{self.name}: {fault.what}", server=self.name) from error
 
     def _committed(self, tx: Transaction) -> None:
@@ -247,7 +252,7 @@ class Database:
                     _call_safely(partial(told, topic))
 
 
-def _disk_under(address: Address) -> Disk:
+def _disk_under(address: DatabaseAddress) -> Disk:
     if address.dialect != "sqlite":
         return Disk(address.shown)
     return disk_of(Path(address.url.database or "").absolute().parent)

@@ -17,11 +17,11 @@ from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 
-class ConnectionBroken(Exception):
+class DatabaseConnectionLost(Exception):
     """The connection was lost, or could not be made; the cause says how. Never leaves this package."""
 
 
-class Kind(StrEnum):
+class DatabaseErrorKind(StrEnum):
     """What an error can mean."""
 
     CONFLICT = "conflict"
@@ -35,33 +35,45 @@ class Kind(StrEnum):
 class Fault:
     """An error understood: its kind, the fact in a few words, and what an operator can do."""
 
-    kind: Kind
+    kind: DatabaseErrorKind
     what: str = ""
     remedy: str = ""
 
 
-_WRONG_PASSWORD = Fault(Kind.REFUSED, "it refused the user or the password", "Correct them in the database's URL")
-_UNKNOWN_DATABASE = Fault(Kind.REFUSED, "it has no such database", "Create it, or correct its name in the URL")
-_NOT_ALLOWED = Fault(Kind.REFUSED, "it does not let this user in", "Grant the user access, or use another one")
-_READ_ONLY = Fault(Kind.REFUSED, "it is read-only", "Point the URL at the primary server, or make the file writable")
+_WRONG_PASSWORD = Fault(
+    DatabaseErrorKind.REFUSED, "it refused the user or the password", "Correct them in the database's URL"
+)
+_UNKNOWN_DATABASE = Fault(
+    DatabaseErrorKind.REFUSED, "it has no such database", "Create it, or correct its name in the URL"
+)
+_NOT_ALLOWED = Fault(
+    DatabaseErrorKind.REFUSED, "it does not let this user in", "Grant the user access, or use another one"
+)
+_READ_ONLY = Fault(
+    DatabaseErrorKind.REFUSED, "it is read-only", "Point the URL at the primary server, or make the file writable"
+)
 _NO_SUCH_PLACE = Fault(
-    Kind.REFUSED, "the file cannot be opened", "Check that its folder exists and may be written by this user"
+    DatabaseErrorKind.REFUSED,
+    "the file cannot be opened",
+    "Check that its folder exists and may be written by this user",
 )
 _NOT_A_DATABASE = Fault(
-    Kind.REFUSED, "the file is damaged or is no SQLite database", "Restore it from a backup, or name another file"
+    DatabaseErrorKind.REFUSED,
+    "the file is damaged or is no SQLite database",
+    "Restore it from a backup, or name another file",
 )
-_CONFLICT = Fault(Kind.CONFLICT, "other transactions were in the way")
-_BROKEN = Fault(Kind.BROKEN, "the connection broke")
-_FULL = Fault(Kind.FULL, "its disk is full")
-_DISK_FAILED = Fault(Kind.BROKEN, "the disk failed")
-_OTHER = Fault(Kind.OTHER)
+_CONFLICT = Fault(DatabaseErrorKind.CONFLICT, "other transactions were in the way")
+_BROKEN = Fault(DatabaseErrorKind.BROKEN, "the connection broke")
+_FULL = Fault(DatabaseErrorKind.FULL, "its disk is full")
+_DISK_FAILED = Fault(DatabaseErrorKind.BROKEN, "the disk failed")
+_OTHER = Fault(DatabaseErrorKind.OTHER)
 
 UNCLEAR = (_DISK_FAILED, _NO_SUCH_PLACE)
 """What SQLite also says where it found no space for a file that it needs besides the database."""
 
 
 def _unavailable(what: str) -> Fault:
-    return Fault(Kind.BROKEN, what)
+    return Fault(DatabaseErrorKind.BROKEN, what)
 
 
 _BY_SQLSTATE = {
@@ -125,7 +137,7 @@ _BY_SQLITE_CODE = {
 def classify(error: BaseException) -> Fault:
     """What `error` means. An error that no database raised is OTHER, whatever it is."""
     match error:
-        case ConnectionBroken():
+        case DatabaseConnectionLost():
             known = _by_code(error.__cause__) if error.__cause__ else None
             return known or _unavailable("it cannot be reached")
         case PoolTimeout():

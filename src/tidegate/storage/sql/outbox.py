@@ -100,7 +100,7 @@ class StoredEvent:
 
 
 @dataclass(frozen=True)
-class Depth:
+class OutboxDepth:
     """How many events wait, how many are dead, and since when the oldest waits."""
 
     pending: int
@@ -109,7 +109,7 @@ class Depth:
 
 
 @dataclass(frozen=True)
-class Untried:
+class UntriedEvents:
     """Pending events of one kind that no handler was called for."""
 
     kind: str
@@ -177,7 +177,7 @@ def retrying(tx: Transaction, kinds: Collection[str]) -> dict[str, int]:
     return dict.fromkeys(kinds, 0) | {row[0]: row[1] for row in tx.execute(counted)}
 
 
-def untried(tx: Transaction, *, before: datetime, limit: int = 10) -> list[Untried]:
+def untried(tx: Transaction, *, before: datetime, limit: int = 10) -> list[UntriedEvents]:
     """Kinds with pending events from before `before` that no handler was called for; those with the most first.
 
     Events behind one of the same key that failed are left out: they wait for it, and not for a handler.
@@ -187,7 +187,7 @@ def untried(tx: Transaction, *, before: datetime, limit: int = 10) -> list[Untri
     c, events = outbox_events.c, func.count()
     waiting = [_is(EventState.PENDING), c.attempts == 0, c.created_at < before, c.event_key.not_in(held_up)]
     kinds = select(c.kind, events, func.min(c.created_at)).where(*waiting).group_by(c.kind)
-    return [Untried(*row) for row in tx.execute(kinds.order_by(events.desc(), c.kind).limit(limit))]
+    return [UntriedEvents(*row) for row in tx.execute(kinds.order_by(events.desc(), c.kind).limit(limit))]
 
 
 def pending_kinds(tx: Transaction, prefix: str) -> list[str]:
@@ -282,14 +282,14 @@ def once(tx: Transaction, handler: str, event_id: str) -> bool:
     return tx.execute(tx.insert_if_absent(handled_events).values(row)).rowcount == 1
 
 
-def depth(tx: Transaction) -> Depth:
+def depth(tx: Transaction) -> OutboxDepth:
     """How much there is."""
     counted = select(outbox_events.c.state, func.count()).group_by(outbox_events.c.state)
     counts: dict[str, int] = {row[0]: row[1] for row in tx.execute(counted)}
     # The first by its number: among a million that wait, the earliest by the clock would have to be looked for.
     first = select(outbox_events.c.created_at).where(_is(EventState.PENDING)).order_by(outbox_events.c.id).limit(1)
     oldest = tx.execute(first).scalar_one_or_none()
-    return Depth(counts.get(EventState.PENDING, 0), counts.get(EventState.DEAD, 0), oldest)
+    return OutboxDepth(counts.get(EventState.PENDING, 0), counts.get(EventState.DEAD, 0), oldest)
 
 
 def _announce(tx: Transaction, kinds: Collection[str]) -> None:

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from tidegate.core.errors import CommitUnknown
 from tidegate.storage.sql.backend import Attempt, Result
-from tidegate.storage.sql.faults import ConnectionBroken, Kind, classify
+from tidegate.storage.sql.faults import DatabaseConnectionLost, DatabaseErrorKind, classify
 from tidegate.storage.sql.transaction import Transaction
-from tidegate.storage.sql.urls import Address
+from tidegate.storage.sql.urls import DatabaseAddress
 
 _CONNECT_SECONDS = 10
 _COMMIT_SECONDS = 30
@@ -31,7 +31,7 @@ _MYSQL_SESSION = f"SET SESSION sql_mode = '{_STRICT}', SESSION time_zone = '+00:
 class PooledBackend:
     """A server reached over at most `connections` connections, made when they are first needed."""
 
-    def __init__(self, address: Address, *, connections: int) -> None:
+    def __init__(self, address: DatabaseAddress, *, connections: int) -> None:
         self._address = address
         self._engine = _engine(address, connections)
 
@@ -59,8 +59,8 @@ class PooledBackend:
         try:
             async with _within(_COMMIT_SECONDS):
                 await connection.commit()
-        except (SQLAlchemyError, ConnectionBroken, OSError) as error:
-            if isinstance(error, OSError) or classify(error).kind is Kind.BROKEN:
+        except (SQLAlchemyError, DatabaseConnectionLost, OSError) as error:
+            if isinstance(error, OSError) or classify(error).kind is DatabaseErrorKind.BROKEN:
                 attempt.fate_unknown(tx)
                 raise CommitUnknown(self._address.shown) from error
             raise
@@ -73,13 +73,13 @@ class PooledBackend:
         except PoolTimeout:
             raise
         except Exception as error:  # drivers raise what they like here: their own errors, the socket's, a timeout
-            raise ConnectionBroken from error
+            raise DatabaseConnectionLost from error
         try:
             if self._address.dialect == "postgresql" and not attempt.writes:
                 await connection.execution_options(postgresql_readonly=True)
             yield connection
         except SQLAlchemyError as error:
-            if classify(error).kind is Kind.REFUSED:
+            if classify(error).kind is DatabaseErrorKind.REFUSED:
                 # The server became a replica: only a new connection can find the one that took its place.
                 await connection.invalidate()
             raise
@@ -87,7 +87,7 @@ class PooledBackend:
             await _to_the_end(_release(connection))
 
 
-def _engine(address: Address, connections: int) -> AsyncEngine:
+def _engine(address: DatabaseAddress, connections: int) -> AsyncEngine:
     timeout = "timeout" if address.dialect == "postgresql" else "connect_timeout"
     engine = create_async_engine(
         address.url,
@@ -113,7 +113,7 @@ def _make_strict(connection: Any, _record: object) -> None:
 
 async def _release(connection: AsyncConnection) -> None:
     """Give the connection back; what was not committed is rolled back. One that does not answer is thrown away."""
-    with suppress(SQLAlchemyError, ConnectionBroken, OSError):
+    with suppress(SQLAlchemyError, DatabaseConnectionLost, OSError):
         async with _within(_CONNECT_SECONDS):
             await connection.close()
 
@@ -127,7 +127,7 @@ async def _within(seconds: float) -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         if limit.expired():
-            raise ConnectionBroken from error
+            raise DatabaseConnectionLost from error
         raise
 
 

@@ -20,15 +20,15 @@ from sqlalchemy.exc import DBAPIError
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import CommitUnknown, ServerRefused
 from tidegate.storage.sql.backend import Attempt, Result
-from tidegate.storage.sql.faults import ConnectionBroken, Kind, classify
+from tidegate.storage.sql.faults import DatabaseConnectionLost, DatabaseErrorKind, classify
 from tidegate.storage.sql.transaction import Transaction
-from tidegate.storage.sql.urls import Address
+from tidegate.storage.sql.urls import DatabaseAddress
 
 
 class SqliteBackend:
     """One file, one writer thread, `readers` reader threads; other processes may use the file too (WAL)."""
 
-    def __init__(self, address: Address, *, readers: int, busy_timeout: timedelta) -> None:
+    def __init__(self, address: DatabaseAddress, *, readers: int, busy_timeout: timedelta) -> None:
         self._address = address
         self._writing = _engine(address, begin="BEGIN IMMEDIATE", busy_timeout=busy_timeout, connections=1)
         self._reading = _engine(address, begin="BEGIN", busy_timeout=busy_timeout, connections=readers)
@@ -44,7 +44,7 @@ class SqliteBackend:
         """See `Backend.attempt`."""
         loop = asyncio.get_running_loop()
         engine, threads = (self._writing, self._writer) if attempt.writes else (self._reading, self._readers)
-        errand = _Errand(engine, attempt, self._address.shown)
+        errand = _ThreadedAttempt(engine, attempt, self._address.shown)
         try:
             # Cancelled while it waits for a thread: the executor never starts it.
             return await loop.run_in_executor(threads, errand.run)
@@ -95,7 +95,7 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-class _Errand(Generic[Result]):
+class _ThreadedAttempt(Generic[Result]):
     """One attempt on its way through a thread."""
 
     def __init__(self, engine: Engine, attempt: Attempt[Result], shown: str) -> None:
@@ -118,7 +118,7 @@ class _Errand(Generic[Result]):
         try:
             connection.commit()
         except DBAPIError as error:
-            if classify(error).kind is not Kind.BROKEN:
+            if classify(error).kind is not DatabaseErrorKind.BROKEN:
                 raise
             self._tell(self._attempt.fate_unknown, tx)
             raise CommitUnknown(self._shown) from error
@@ -129,14 +129,14 @@ class _Errand(Generic[Result]):
         try:
             return self._engine.connect()
         except sqlite3.Error as error:
-            raise ConnectionBroken from error
+            raise DatabaseConnectionLost from error
 
     def _tell(self, listener: Callable[[Transaction], None], tx: Transaction) -> None:
         with suppress(RuntimeError):  # the loop is closed: no listener is left
             self._loop.call_soon_threadsafe(listener, tx)
 
 
-def _engine(address: Address, *, begin: str, busy_timeout: timedelta, connections: int) -> Engine:
+def _engine(address: DatabaseAddress, *, begin: str, busy_timeout: timedelta, connections: int) -> Engine:
     engine = create_engine(
         address.url,
         connect_args={"check_same_thread": False, "timeout": busy_timeout.total_seconds()},

@@ -12,7 +12,7 @@ from sqlalchemy.sql.selectable import TypedReturnsRows
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import ContractBroken, TidegateError
-from tidegate.storage.sql.faults import ConnectionBroken
+from tidegate.storage.sql.faults import DatabaseConnectionLost
 from tidegate.storage.sql.urls import Dialect
 
 Row = Mapping[str, Any]
@@ -159,7 +159,7 @@ class Transaction:
 
 @contextmanager
 def _errors_translated() -> Generator[None]:
-    """Unwrap errors of Tidegate; errors of the network below a driver become `ConnectionBroken`."""
+    """Unwrap errors of Tidegate; errors of the network below a driver become `DatabaseConnectionLost`."""
     try:
         yield
     except StatementError as error:
@@ -167,4 +167,4 @@ def _errors_translated() -> Generator[None]:
             raise error.orig from None
         raise
     except (OSError, EOFError) as error:
-        raise ConnectionBroken from error
+        raise DatabaseConnectionLost from error

@@ -34,7 +34,7 @@ _DRIVERS = {
 
 
 @dataclass(frozen=True)
-class Address:
+class DatabaseAddress:
     """Where a database is, in the driver's words (`url`) and in words fit for a message (`shown`)."""
 
     dialect: Dialect
@@ -42,7 +42,7 @@ class Address:
     shown: str
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> DatabaseAddress:
     """The address in `url`, its driver filled in.
 
     Raises `InvalidArgument` for an invalid address, and `InvalidSettings` when the driver is not installed.
@@ -62,7 +62,7 @@ def parse_address(url: str) -> Address:
         _require_file(completed, shown)
     elif not completed.database:
         raise InvalidArgument("url", shown, "must name a database after the host")
-    return Address(driver.dialect, _with_driver_options(completed), shown)
+    return DatabaseAddress(driver.dialect, _with_driver_options(completed), shown)
 
 
 def _parsed(url: str) -> URL:

@@ -22,7 +22,7 @@ from tidegate.core.errors import Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.stream import Consumer
-from tidegate.runtime.outage import Unserved
+from tidegate.runtime.outage import StepKeepsFailing
 from tidegate.runtime.waiting import end
 from tidegate.systems.campaigns import campaign_store, scripts
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
@@ -151,7 +151,7 @@ class Decider:
     async def _apply(self, tasks: Sequence[PendingEntry]) -> AppliedEntries:
         """Decide entries in one transaction, which is repeated while the database is unavailable.
 
-        Raises `Unserved` if the database accepts other writes meanwhile.
+        Raises `StepKeepsFailing` if the database accepts other writes meanwhile.
         """
         context, entries = self._context, [task.entry for task in tasks]
         is_proven = False
@@ -166,7 +166,7 @@ class Decider:
                     lambda: context.database.transaction(campaign_store.touch, self._campaign)
                 )
                 if is_proven:
-                    raise Unserved(error) from error
+                    raise StepKeepsFailing(error) from error
                 is_proven = True
 
     async def _settle(

@@ -35,7 +35,7 @@ SUPERSEDED, UNCHANGED = "superseded", "unchanged"
 """Reasons why a PROCESSED answer changed nothing."""
 
 
-class Prepared(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class PreparedRaw(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A stored answer that was read, or the error of reading it."""
 
     id: int
@@ -67,7 +67,7 @@ class BatchTally(msgspec.Struct):
     dead: int = 0
 
 
-def apply(tx: Transaction, batch: Sequence[Prepared], patience: RetryPolicy) -> BatchTally:
+def apply(tx: Transaction, batch: Sequence[PreparedRaw], patience: RetryPolicy) -> BatchTally:
     """Apply the answers of a batch that can be applied, each once, and record why the others cannot."""
     lock_processing(tx)
     return _Batch(tx, batch, patience).work()
@@ -83,10 +83,10 @@ class _Product:
         self.applied = known.applied if known else 0
         self.contents: dict[Stage, str] = {}
         """The new contents by stage."""
-        self.last: Prepared | None = None
+        self.last: PreparedRaw | None = None
         """The last answer that changed it."""
 
-    def row(self, one: Prepared) -> ProductRow:
+    def row(self, one: PreparedRaw) -> ProductRow:
         """The row to write."""
         return ProductRow(
             one.key, one.shop_id, one.site, self.contents, self.hashes, self.raws, self.missing, self.applied
@@ -96,7 +96,7 @@ class _Product:
 class _Batch:
     """The answers of a batch, with the rows that decide their outcome."""
 
-    def __init__(self, tx: Transaction, batch: Sequence[Prepared], patience: RetryPolicy) -> None:
+    def __init__(self, tx: Transaction, batch: Sequence[PreparedRaw], patience: RetryPolicy) -> None:
         self._tx, self._patience, self._tally = tx, patience, BatchTally()
         # Locked first: a transaction that releases one of them waits for this one, and then sees that it waits.
         self._attempts = lock_raws(tx, [one.id for one in batch])
@@ -120,7 +120,7 @@ class _Batch:
         self._free_others()
         return self._tally
 
-    def _decide(self, one: Prepared) -> None:
+    def _decide(self, one: PreparedRaw) -> None:
         product = self._products[one.key]
         if one.id < (product.raws[one.stage] or 0):
             self._settle(one, RawState.PROCESSED, reason=SUPERSEDED)
@@ -136,7 +136,7 @@ class _Batch:
         else:
             self._apply(one, product)
 
-    def _has_to_wait(self, one: Prepared) -> Stage | None:
+    def _has_to_wait(self, one: PreparedRaw) -> Stage | None:
         """The earlier stage with an unfinished job of this run, or a pending answer of this run or an older one."""
         for stage in earlier(one.stage):
             if any(status in _UNFINISHED for status, _ in self._jobs.get((one.run_id, stage, one.key), ())):
@@ -145,7 +145,7 @@ class _Batch:
                 return stage
         return None
 
-    def _apply(self, one: Prepared, product: _Product) -> None:
+    def _apply(self, one: PreparedRaw, product: _Product) -> None:
         product.last = one
         product.raws[one.stage] = one.id
         product.missing = self._missing(one, product)
@@ -158,7 +158,7 @@ class _Batch:
         self._settle(one, RawState.PROCESSED, applied_as=product.applied)
         self._tally.applied += 1
 
-    def _missing(self, one: Prepared, product: _Product) -> dict[str, str]:
+    def _missing(self, one: PreparedRaw, product: _Product) -> dict[str, str]:
         """Stages before this one that this run could not fetch, with reasons; later stages keep their reasons."""
         missing = {stage: why for stage, why in product.missing.items() if stage != one.stage}
         for stage in earlier(one.stage):
@@ -167,7 +167,7 @@ class _Batch:
                 missing[stage.value] = why
         return missing
 
-    def _why_missing(self, one: Prepared, stage: Stage, applied: int) -> str | None:
+    def _why_missing(self, one: PreparedRaw, stage: Stage, applied: int) -> str | None:
         jobs = self._jobs.get((one.run_id, stage, one.key), ())
         failed = [why for status, why in jobs if status != JobState.SUCCEEDED]
         dead = [
@@ -177,7 +177,7 @@ class _Batch:
         ]
         return next(reversed(failed), None) or next(iter(dead), None)
 
-    def _fail(self, one: Prepared, why: str) -> None:
+    def _fail(self, one: PreparedRaw, why: str) -> None:
         attempts, reason = self._attempts[one.id] + 1, fit_to_keep(why, most=LONGEST_REASON)
         self._attempts[one.id] = attempts
         if attempts >= self._patience.attempts:
@@ -193,7 +193,7 @@ class _Batch:
         self._tally.retried += 1
 
     def _settle(
-        self, one: Prepared, state: RawState, *, reason: str | None = None, applied_as: int | None = None
+        self, one: PreparedRaw, state: RawState, *, reason: str | None = None, applied_as: int | None = None
     ) -> None:
         """Record the final outcome of an answer, so that no other answer waits for it."""
         attempts = self._attempts[one.id]

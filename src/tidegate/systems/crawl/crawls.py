@@ -14,7 +14,7 @@ from tidegate.engine.runs import RunActive, RunCanceled
 from tidegate.engine.schedules.store import Schedule, Schedules
 from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.systems.crawl.hosts import host_of
-from tidegate.systems.crawl.identities import IdentityBook
+from tidegate.systems.crawl.identities import IdentityRegistry
 from tidegate.systems.crawl.raws import Raws
 from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.targets import CrawlOptions
@@ -36,7 +36,7 @@ class Crawls:
         self,
         orchestrator: Orchestrator,
         schedules: Schedules,
-        identities: IdentityBook,
+        identities: IdentityRegistry,
         raws: Raws,
         private_hosts: PrivateHosts,
     ) -> None:

@@ -8,7 +8,7 @@ from tidegate.systems.crawl.site import ListedProduct
 from tidegate.systems.crawl.stages import PageKind, Stage
 
 
-class RawStored(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class NewRaw(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An answer to store: a part of a product, a search page, or a dead letter.
 
     A part of a product whose content is known already is not stored.
@@ -27,7 +27,7 @@ class RawStored(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why it could not be read, which makes it a dead letter at once."""
 
 
-class Confirmed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class UnchangedContent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The upstream confirmed that the content with this hash is unchanged."""
 
     host: str
@@ -36,7 +36,7 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     hash: str
 
 
-class Sighted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ListedProducts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Products that a search page lists."""
 
     host: str

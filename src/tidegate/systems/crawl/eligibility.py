@@ -12,10 +12,10 @@ from typing import Protocol
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.source import JobSpec
 from tidegate.systems.crawl.host_book import POOL
-from tidegate.systems.crawl.identities import IdentityBook
+from tidegate.systems.crawl.identities import IdentityRegistry
 
 
-class Addressed(Protocol):
+class AddressedJobs(Protocol):
     """A source that knows the URL of each of its jobs."""
 
     def robots_url(self, spec: JobSpec) -> str | None:
@@ -26,7 +26,7 @@ class Addressed(Protocol):
 class Eligibility:
     """Computes the identities that must not make the call of a job."""
 
-    def __init__(self, source: Addressed, identities: IdentityBook) -> None:
+    def __init__(self, source: AddressedJobs, identities: IdentityRegistry) -> None:
         self._source, self._identities = source, identities
 
     def barred(self, job: StoredJob) -> Sequence[str]:

@@ -18,7 +18,7 @@ from tidegate.systems.crawl import hosts
 from tidegate.systems.crawl.health import HEALTHY, IdentityHealth
 from tidegate.systems.crawl.host_tables import LONGEST_REASON, crawl_identity_health
 from tidegate.systems.crawl.identity_records import name_of
-from tidegate.systems.crawl.refusals import Refused
+from tidegate.systems.crawl.refusals import RefusalRecorded
 
 _ANSWERED = frozenset({JobState.SUCCEEDED, JobState.UNAVAILABLE})
 _c = crawl_identity_health.c
@@ -40,8 +40,8 @@ class HostHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 def note(tx: Transaction, endings: Sequence[JobResult]) -> None:
     """Record the refusals and pauses that these jobs met."""
-    met: dict[_Key, list[Refused | None]] = {}
-    pauses: dict[str, Refused] = {}
+    met: dict[_Key, list[RefusalRecorded | None]] = {}
+    pauses: dict[str, RefusalRecorded] = {}
     for ending in endings:
         if not ending.calls:
             continue
@@ -85,11 +85,11 @@ def forget_health(tx: Transaction, identity: str) -> None:
     tx.execute(delete(crawl_identity_health).where(_c.identity == identity))
 
 
-def _refusal_in(ending: JobResult) -> Refused | None:
-    return next((effect for effect in ending.effects if isinstance(effect, Refused)), None)
+def _refusal_in(ending: JobResult) -> RefusalRecorded | None:
+    return next((effect for effect in ending.effects if isinstance(effect, RefusalRecorded)), None)
 
 
-def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> None:
+def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | None]]) -> None:
     """Update health rows, sorted, so that concurrent writers lock them in the same order."""
     refused = [key for key in sorted(met) if any(one is not None for one in met[key])]
     fresh = {"score": HEALTHY, "rests": 0, "refusals": 0, "updated_at": tx.now}
@@ -104,7 +104,7 @@ def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) 
             tx.execute(update(crawl_identity_health).where(*this).values(values))
 
 
-def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> list[_Key]:
+def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | None]]) -> list[_Key]:
     """The keys whose health an answered call improves."""
     names, places = {key[0] for key in met}, {key[1] for key in met}
     query = select(_c.identity, _c.host, _c.score, _c.updated_at)
@@ -117,7 +117,7 @@ def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[Refused | None]]) -> li
     return [key for key in unwell if key in met]
 
 
-def _after(health: IdentityHealth, what: Sequence[Refused | None], now: datetime) -> dict[str, object]:
+def _after(health: IdentityHealth, what: Sequence[RefusalRecorded | None], now: datetime) -> dict[str, object]:
     for one in what:
         if one is None:
             health = health.answered(now)
@@ -126,6 +126,6 @@ def _after(health: IdentityHealth, what: Sequence[Refused | None], now: datetime
     return msgspec.structs.asdict(health)
 
 
-def _reason_of(what: Sequence[Refused | None]) -> dict[str, object]:
+def _reason_of(what: Sequence[RefusalRecorded | None]) -> dict[str, object]:
     reasons = [one.reason for one in what if one is not None]
     return {"last_reason": fit_to_keep(reasons[-1], most=LONGEST_REASON)} if reasons else {}

@@ -60,7 +60,7 @@ class KnownRobots(msgspec.Struct, frozen=True):
         return frozenset() if self.rules is None else self.rules.forbidden(url, user_agents)
 
 
-class HostBook:
+class HostRegistry:
     """The hosts of a deployment. `user_agents` returns the User-Agents of all identities in use."""
 
     def __init__(

@@ -16,12 +16,12 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.credentials.vault import Vault
-from tidegate.primitives.gate import Gate, Memory, Note
+from tidegate.primitives.gate import CredentialRecord, Gate, PoolRecord
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import health_records
 from tidegate.systems.crawl import identity_records as records
 from tidegate.systems.crawl.health_records import HostHealth
-from tidegate.systems.crawl.host_book import POOL, HostBook
+from tidegate.systems.crawl.host_book import POOL, HostRegistry
 from tidegate.systems.crawl.identity_records import StoredIdentity, credential_of, name_of
 from tidegate.systems.crawl.settings import CrawlSettings
 
@@ -65,12 +65,12 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Its health at hosts that have refused it."""
 
 
-class IdentityBook:
+class IdentityRegistry:
     """Manages identities, and the hosts' pace, because a host's delay may depend on the User-Agent."""
 
     def __init__(self, database: Database, gate: Gate, vault: Vault, settings: CrawlSettings) -> None:
         self._database, self._gate, self._vault, self._settings = database, gate, vault, settings
-        self.hosts = HostBook(database, gate, settings, user_agents=self.user_agents)
+        self.hosts = HostRegistry(database, gate, settings, user_agents=self.user_agents)
         self._opened: dict[str, str] = {}
         """Decrypted headers, by their encrypted form in SQL."""
         self._held: dict[str, tuple[str, float]] = {}
@@ -201,10 +201,10 @@ class IdentityBook:
             self._opened[stored.headers] = await self._vault.open(stored.label, stored.sealed)
         return self._opened[stored.headers]
 
-    def _memory(self, health: Mapping[str, Sequence[HostHealth]]) -> Memory:
+    def _memory(self, health: Mapping[str, Sequence[HostHealth]]) -> PoolRecord:
         now = self._database.clock.now()
         notes = [
-            Note(
+            CredentialRecord(
                 credential=credential_of(name),
                 bucket=one.host,
                 blocked_ms=max(1, milliseconds(one.resting_until - now)),
@@ -214,7 +214,7 @@ class IdentityBook:
             for one in with_hosts
             if one.resting_until is not None
         ]
-        return Memory(pool=POOL, started=0, running=0, notes=notes)
+        return PoolRecord(pool=POOL, started=0, running=0, notes=notes)
 
     def __repr__(self) -> str:
         return "IdentityBook()"

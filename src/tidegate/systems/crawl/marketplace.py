@@ -9,7 +9,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from tidegate.core.errors import UNDECODABLE
 from tidegate.engine.items import read_items
-from tidegate.systems.crawl.site import Challenged, Listing, Unreadable
+from tidegate.systems.crawl.site import Challenged, ResultPage, Unreadable
 from tidegate.systems.crawl.stages import Stage
 
 _END = b"</html>"
@@ -98,7 +98,7 @@ class MarketplaceSite:
         """See `Site.search_path`."""
         return f"/search?{urlencode({'q': keyword, 'page': page})}"
 
-    def read_listing(self, body: bytes) -> Listing:
+    def read_listing(self, body: bytes) -> ResultPage:
         """See `Site.read_listing`. A page without its end is incomplete: links may be missing."""
         if _END not in body[-_AFTER_END:]:
             raise Unreadable("the listing is incomplete")
@@ -109,7 +109,7 @@ class MarketplaceSite:
             raise Unreadable("the page is not a listing")
         cards = page.css("li.product-card[data-product-id]")
         products = ((_attribute(card, "data-product-id"), _attribute(card, "data-shop-id")) for card in cards)
-        return Listing.of(products, _next_page(page))
+        return ResultPage.of(products, _next_page(page))
 
     def path(self, stage: Stage, product_id: str, shop_id: str) -> str:
         """See `Site.path`."""

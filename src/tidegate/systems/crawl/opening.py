@@ -35,15 +35,15 @@ class OpenCrawl(OpenSource):
     def api(self, http: HttpContext) -> Api:
         """Crawls, products, hosts and identities."""
         del http
-        from tidegate.systems.crawl.api.crawls import CrawlDesk
-        from tidegate.systems.crawl.api.identities import IdentityDesk
-        from tidegate.systems.crawl.api.products import CrawlProductDesk
+        from tidegate.systems.crawl.api.crawls import CrawlRoutes
+        from tidegate.systems.crawl.api.identities import IdentityRoutes
+        from tidegate.systems.crawl.api.products import ProductRoutes
 
         routes = [
             self._overview,
-            CrawlDesk(self),
-            CrawlProductDesk(self.products, self.raws, self.crawls),
-            IdentityDesk(self.identities),
+            CrawlRoutes(self),
+            ProductRoutes(self.products, self.raws, self.crawls),
+            IdentityRoutes(self.identities),
         ]
         return Api(routes=[route for each in routes for route in each.routes()])
 

@@ -12,12 +12,12 @@ from tidegate.systems.crawl import SOURCE
 from tidegate.systems.crawl.settings import CrawlSettings
 
 if TYPE_CHECKING:
-    from tidegate.engine.calls import Caller
-    from tidegate.engine.credentials.rotation import Holding
+    from tidegate.engine.calls import UpstreamCalls
+    from tidegate.engine.credentials.rotation import EncryptedSecrets
     from tidegate.engine.credentials.vault import Vault
     from tidegate.storage.documents import Documents
     from tidegate.system import Context
-    from tidegate.systems.crawl.identities import IdentityBook
+    from tidegate.systems.crawl.identities import IdentityRegistry
     from tidegate.systems.crawl.products import Products
     from tidegate.systems.crawl.raws import Raws
     from tidegate.systems.crawl.site import Sites
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class CrawlParts(NamedTuple):
     """What the processes of the crawl have open beside its jobs."""
 
-    identities: IdentityBook
+    identities: IdentityRegistry
     products: Products
     raws: Raws
 
@@ -61,18 +61,18 @@ class CrawlPlugin(SourcePlugin):
         del login
         return f"the same tidegate crawl run {user_id} … again"
 
-    def identities(self, cell: Context, vault: Vault) -> IdentityBook:
+    def identities(self, cell: Context, vault: Vault) -> IdentityRegistry:
         """The identities, known to the gate of the cell."""
-        from tidegate.systems.crawl.identities import IdentityBook
+        from tidegate.systems.crawl.identities import IdentityRegistry
 
-        return IdentityBook(cell.database, cell.gate, vault, self.settings.section(CrawlSettings))
+        return IdentityRegistry(cell.database, cell.gate, vault, self.settings.section(CrawlSettings))
 
-    def holding(self, cell: Context, vault: Vault) -> Holding:
+    def holding(self, cell: Context, vault: Vault) -> EncryptedSecrets:
         """The headers of the identities."""
         return self.identities(cell, vault)
 
     @asynccontextmanager
-    async def open(self, cell: Context, client: Caller, documents: Documents) -> AsyncGenerator[SourceParts]:
+    async def open(self, cell: Context, client: UpstreamCalls, documents: Documents) -> AsyncGenerator[SourceParts]:
         """Identities, polite calls, and the processor that makes products of answers."""
         del documents
         from tidegate.engine.calls import CallRoute

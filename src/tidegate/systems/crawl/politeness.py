@@ -19,11 +19,11 @@ from weakref import WeakValueDictionary
 
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import DatabaseUnavailable, ValkeyUnavailable
-from tidegate.engine.calls import Caller, NotCalled
+from tidegate.engine.calls import NotCalled, UpstreamCalls
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
 from tidegate.engine.upstream.messages import shown
-from tidegate.systems.crawl.host_book import HostBook
+from tidegate.systems.crawl.host_book import HostRegistry
 from tidegate.systems.crawl.hosts import Host, host_of
 from tidegate.systems.crawl.robots import PATH, RobotsAnswer, RobotsState
 
@@ -47,7 +47,7 @@ class PoliteRequest(Request, frozen=True, kw_only=True):
 class PoliteCaller:
     """Makes the calls of a crawl, or raises `NotCalled` with the reason."""
 
-    def __init__(self, client: Caller, hosts: HostBook) -> None:
+    def __init__(self, client: UpstreamCalls, hosts: HostRegistry) -> None:
         self._client, self._hosts = client, hosts
         self._reading_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 

@@ -40,7 +40,7 @@ from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.faults import words_of
 from tidegate.systems.crawl import bodies
-from tidegate.systems.crawl.applying import BatchTally, Prepared, RetryPolicy, apply
+from tidegate.systems.crawl.applying import BatchTally, PreparedRaw, RetryPolicy, apply
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites, explain
@@ -108,10 +108,10 @@ class RawProcessor:
         await self._database.transaction(_release_waiting_of_run, run_id)
         await self.drain()
 
-    def _prepare(self, row: Row[*tuple[Any, ...]]) -> Prepared:
+    def _prepare(self, row: Row[*tuple[Any, ...]]) -> PreparedRaw:
         raw: Any = row
         key, stage = (raw.host, raw.product_id), Stage(raw.stage)
-        about = Prepared(
+        about = PreparedRaw(
             id=raw.id, run_id=raw.run_id, site=raw.site, key=key, shop_id=raw.shop_id, stage=stage, hash=raw.hash
         )
         try:
@@ -121,7 +121,7 @@ class RawProcessor:
             return msgspec.structs.replace(about, error=explain(error))
         return msgspec.structs.replace(about, content=content, hash=bodies.digest(content.encode()))
 
-    async def _work_on(self, batch: Sequence[Prepared]) -> None:
+    async def _work_on(self, batch: Sequence[PreparedRaw]) -> None:
         """Apply a batch; if one of its answers makes the transaction fail, apply each by itself."""
         try:
             _count(await self._database.transaction(apply, batch, self._patience))

@@ -25,7 +25,7 @@ _BUSY, _BANS = 503, (401, 403)
 _SECONDS = re.compile(r"[0-9]{1,12}")
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class RefusalRecorded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An effect: the record of a refusal, which restores a gate that lost its data."""
 
     reason: str
@@ -85,7 +85,7 @@ def _later(status: int, reason: str, wait: timedelta, settings: CrawlSettings) -
         rests_bucket=blocked_ms is not None,
         pause_ms=pause_ms,
         delay_ms=0,  # the gate holds it for the pause
-        effects=(Refused(reason=text, blocked_ms=blocked_ms, pause_ms=pause_ms),),
+        effects=(RefusalRecorded(reason=text, blocked_ms=blocked_ms, pause_ms=pause_ms),),
     )
 
 
@@ -97,7 +97,7 @@ def _guess(verdict: Verdict, reason: str, settings: CrawlSettings) -> Reading:
         blocked_ms=blocked_ms,
         is_guess=True,
         rests_bucket=True,
-        effects=(Refused(reason=reason, blocked_ms=blocked_ms, is_guess=True),),
+        effects=(RefusalRecorded(reason=reason, blocked_ms=blocked_ms, is_guess=True),),
     )
 
 

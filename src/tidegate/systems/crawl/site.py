@@ -48,8 +48,8 @@ def _id_of(value: object) -> str:
     raise Unreadable(f"the listing has an invalid id: {str(value)[:LONGEST_ID]}")
 
 
-class Listing(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One page of search results. `Listing.of` builds it from the ids of a page."""
+class ResultPage(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One page of search results. `ResultPage.of` builds it from the ids of a page."""
 
     products: list[ListedProduct]
     next_page: int | None = None
@@ -83,8 +83,8 @@ class Site(Protocol):
         """The path of a search page, percent-encoded; pages start at 1."""
         ...
 
-    def read_listing(self, body: bytes) -> Listing:
-        """Parse a search page; `Listing.of` skips products whose ids cannot be read.
+    def read_listing(self, body: bytes) -> ResultPage:
+        """Parse a search page; `ResultPage.of` skips products whose ids cannot be read.
 
         Raises `Unreadable` if the page is incomplete or not a listing, and `Challenged`.
         """

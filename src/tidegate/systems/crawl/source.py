@@ -23,10 +23,10 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
 from tidegate.systems.crawl import SOURCE, bodies, refusals
-from tidegate.systems.crawl.effects import Confirmed, RawStored, Sighted
+from tidegate.systems.crawl.effects import ListedProducts, NewRaw, UnchangedContent
 from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
-from tidegate.systems.crawl.site import Challenged, Listing, Sites, Unreadable, explain
+from tidegate.systems.crawl.site import Challenged, ResultPage, Sites, Unreadable, explain
 from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage, stage_of
 from tidegate.systems.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
 
@@ -38,7 +38,7 @@ _LONGEST_KEPT = 15_000
 _LONGEST_ETAG = 200
 _LONGEST_DATE = 40
 _headers = lru_cache(maxsize=4096)(msgspec.json.Decoder(dict[str, str]).decode)
-_listing = msgspec.json.Decoder(Listing).decode
+_listing = msgspec.json.Decoder(ResultPage).decode
 
 
 class CrawlSource:
@@ -145,8 +145,8 @@ def _unread(task: Task, target: Target, answer: Answer, stage: Stage | None, err
     return Reading(verdict=Verdict.GONE, reason=reason, effects=[_page_of_search(task, target, answer, error)])
 
 
-def _page_of_search(task: Task, target: Target, answer: Answer, error: str | None = None) -> RawStored:
-    return RawStored(
+def _page_of_search(task: Task, target: Target, answer: Answer, error: str | None = None) -> NewRaw:
+    return NewRaw(
         site=target.site,
         host=task.spec.bucket,
         product_id=name_in(task.spec),
@@ -157,9 +157,11 @@ def _page_of_search(task: Task, target: Target, answer: Answer, error: str | Non
     )
 
 
-def _found(task: Task, target: Target, listing: Listing, cursor: Cursor | None, *, unchanged: bool = False) -> Reading:
+def _found(
+    task: Task, target: Target, listing: ResultPage, cursor: Cursor | None, *, unchanged: bool = False
+) -> Reading:
     host = task.spec.bucket
-    effects = [Sighted(host=host, products=listing.products)] if listing.products else []
+    effects = [ListedProducts(host=host, products=listing.products)] if listing.products else []
     return Reading(
         effects=effects,
         follow_ups=found_on(target, host, listing),
@@ -176,7 +178,7 @@ def _unchanged(task: Task, target: Target, known: Cursor) -> Reading:
     stage = stage_of(task.spec.kind)
     if stage is None:
         return _found(task, target, _listing(known.cursor), None, unchanged=True)
-    confirmed = Confirmed(host=task.spec.bucket, product_id=target.product, stage=stage, hash=known.cursor)
+    confirmed = UnchangedContent(host=task.spec.bucket, product_id=target.product, stage=stage, hash=known.cursor)
     return Reading(effects=[confirmed], unchanged=True)
 
 
@@ -187,8 +189,8 @@ def _moved(task: Task, target: Target, answer: Answer) -> Reading:
     return Reading(follow_ups=[following])
 
 
-def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes) -> RawStored:
-    return RawStored(
+def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes) -> NewRaw:
+    return NewRaw(
         site=target.site,
         host=host,
         product_id=target.product,

@@ -13,7 +13,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import FIRST_PAGE, JobSpec, Subject
 from tidegate.engine.upstream import Request
 from tidegate.systems.crawl.hosts import host_of
-from tidegate.systems.crawl.site import ListedProduct, Listing
+from tidegate.systems.crawl.site import ListedProduct, ResultPage
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.tables import LONGEST_HOST, LONGEST_SITE
 
@@ -123,7 +123,7 @@ def first_searches(options: CrawlOptions) -> list[JobSpec]:
     ]
 
 
-def found_on(target: Target, host: str, listing: Listing) -> list[JobSpec]:
+def found_on(target: Target, host: str, listing: ResultPage) -> list[JobSpec]:
     """The jobs that a search page leads to: every stage of each product, product by product, and the next page."""
     jobs = [spec for found in listing.products for spec in _stages(target, host, found)]
     following = listing.next_page

@@ -12,7 +12,7 @@ from tidegate.engine.reports.overview import newest_active
 from tidegate.engine.reports.progress import kinds_of
 from tidegate.engine.runs import Run
 from tidegate.http.routes import route
-from tidegate.runtime.partial_reads import DATABASE, PartialReads, Unknown
+from tidegate.runtime.partial_reads import DATABASE, PartialReads, UnreadPart
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import hosts
 from tidegate.systems.crawl.api.crawls import CrawledHost
@@ -79,7 +79,7 @@ class CrawlOverview(msgspec.Struct, frozen=True, kw_only=True):
     raws: RawCounts | None
     hosts: HostsView | None
     identities: IdentityCounts | None
-    unknown: list[Unknown]
+    unknown: list[UnreadPart]
 
 
 class CrawlReader:

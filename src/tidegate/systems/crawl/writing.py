@@ -33,7 +33,7 @@ from sqlalchemy import delete
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import CRAWL_PAGES, CRAWL_RAWS
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.engine.cursors import Move, move_cursors
+from tidegate.engine.cursors import CursorChange, move_cursors
 from tidegate.engine.job_store import LONGEST_REASON, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import Cursor
@@ -41,7 +41,7 @@ from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement, parts
 from tidegate.systems.crawl import bodies
-from tidegate.systems.crawl.effects import Confirmed, RawStored, Sighted
+from tidegate.systems.crawl.effects import ListedProducts, NewRaw, UnchangedContent
 from tidegate.systems.crawl.product_state import (
     AppliedParts,
     Key,
@@ -74,7 +74,7 @@ class _Ended(NamedTuple):
 
 
 class CrawlWriter:
-    """The `Writer` of crawls. `note` receives all results too, to record refusals of identities and hosts."""
+    """The `EffectWriter` of crawls. `note` receives all results too, to record refusals of identities and hosts."""
 
     def __init__(self, note: Callable[[Transaction, Sequence[JobResult]], object] = _nothing) -> None:
         self._note = note
@@ -107,11 +107,11 @@ def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
         for effect in one.ending.effects:
             mine = [raw for raw in live.get(one.key, ()) if raw.stage is one.stage]
             match effect:
-                case RawStored() if _is_known(effect.hash, one.stage, known.get(one.key), mine):
+                case NewRaw() if _is_known(effect.hash, one.stage, known.get(one.key), mine):
                     equal += 1
-                case RawStored():
+                case NewRaw():
                     news.append(_row(tx, one.ending, effect))
-                case Confirmed():
+                case UnchangedContent():
                     confirmed += 1
                     if not _is_stored(effect.hash, one.stage, known.get(one.key), mine):
                         stale.append(one)
@@ -154,7 +154,7 @@ def _freed(ended: Sequence[_Ended], live: dict[Key, list[StoredAnswerState]]) ->
     ]
 
 
-def _row(tx: Transaction, ending: JobResult, raw: RawStored) -> dict[str, Any]:
+def _row(tx: Transaction, ending: JobResult, raw: NewRaw) -> dict[str, Any]:
     state = RawState.PENDING if raw.stage is not PageKind.SEARCH else RawState.PROCESSED
     if raw.error is not None:
         state = RawState.FAILED
@@ -186,18 +186,18 @@ def _write_closed(tx: Transaction, endings: Sequence[JobResult]) -> None:
         tx.after_commit(partial(_report_dead, dead))
 
 
-def _pages_of_searches(ending: JobResult) -> Iterator[RawStored]:
+def _pages_of_searches(ending: JobResult) -> Iterator[NewRaw]:
     for effect in ending.effects:
-        if isinstance(effect, RawStored) and effect.stage is PageKind.SEARCH:
+        if isinstance(effect, NewRaw) and effect.stage is PageKind.SEARCH:
             yield effect
 
 
-def _abandoned(ending: JobResult) -> Iterator[RawStored]:
+def _abandoned(ending: JobResult) -> Iterator[NewRaw]:
     """The answer of a job that failed although it had one: reading it failed, or crashed every worker that tried."""
     claim, spec = ending.claim, ending.claim.job.spec
     if ending.state is JobState.FAILED and claim.parked is not None and not ending.effects:
         target, body = Target.of(spec), Answer.unpack(claim.parked.answer).body
-        yield RawStored(
+        yield NewRaw(
             site=target.site,
             host=spec.bucket,
             product_id=name_in(spec),
@@ -226,7 +226,8 @@ def _forget_validators(tx: Transaction, stale: Sequence[_Ended]) -> None:
     claims = [one.ending.claim for one in stale]
     if claims:
         move_cursors(
-            tx, [Move(claim.source, claim.user_id, claim.job.run_id, claim.job.spec, Cursor()) for claim in claims]
+            tx,
+            [CursorChange(claim.source, claim.user_id, claim.job.run_id, claim.job.spec, Cursor()) for claim in claims],
         )
 
 
@@ -235,7 +236,7 @@ def _write_sightings(tx: Transaction, endings: Sequence[JobResult]) -> None:
         (effect.host, found.product_id, ending.claim.user_id): ending.claim.job.run_id
         for ending in endings
         for effect in ending.effects
-        if isinstance(effect, Sighted)
+        if isinstance(effect, ListedProducts)
         for found in effect.products
     }
     # Sorted, so that concurrent writers lock the rows in the same order.

@@ -12,9 +12,9 @@ import jwt
 import msgspec
 
 from tidegate.core.errors import UNDECODABLE
-from tidegate.engine.credentials import Installation, IssuedToken, NotNow
+from tidegate.engine.credentials import Installation, IssuedToken, SecretUncheckable
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.github.requests import Call, to_request
+from tidegate.systems.github.requests import GithubCall, to_request
 
 _BACKDATED = timedelta(minutes=1)
 _LASTS = timedelta(minutes=9)
@@ -57,14 +57,14 @@ def read_token(answer: Answer) -> IssuedToken:
     try:
         issued = msgspec.json.decode(answer.body, type=_Issued)
     except UNDECODABLE:
-        raise NotNow(f"{answer.status} with a body that cannot be read") from None
+        raise SecretUncheckable(f"{answer.status} with a body that cannot be read") from None
     lasts = issued.expires_at - (answer.date or answer.received_at)
     return IssuedToken(token=issued.token, lasts_s=max(0.0, lasts.total_seconds()))
 
 
 def _token_request(installation: Installation, private_key: str, api_url: str, now: datetime) -> Request:
     asked = to_request(
-        Call(path=f"/app/installations/{installation.installation_id}/access_tokens"),
+        GithubCall(path=f"/app/installations/{installation.installation_id}/access_tokens"),
         api_url=api_url,
         secret=sign(installation.app_id, private_key, now=now),
         purpose="github.app_token",

@@ -14,15 +14,22 @@ import msgspec
 
 from tidegate.core.clock import Clock, SystemClock
 from tidegate.core.errors import UNDECODABLE
-from tidegate.engine.credentials import Account, Checked, Installation, IssuedToken, NotNow, SecretRefused
-from tidegate.engine.credentials.authority import Seen
+from tidegate.engine.credentials import (
+    Account,
+    Installation,
+    IssuedToken,
+    SecretRefused,
+    SecretReport,
+    SecretUncheckable,
+)
+from tidegate.engine.credentials.authority import BucketReport
 from tidegate.engine.upstream import Answer, Request
 from tidegate.engine.upstream.messages import shown
 from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.systems.github import limits
 from tidegate.systems.github.apps import ask_for_token, read_token
 from tidegate.systems.github.explaining import explain
-from tidegate.systems.github.requests import FREE, Call, require_api_url, to_request
+from tidegate.systems.github.requests import FREE, GithubCall, require_api_url, to_request
 
 T = TypeVar("T")
 
@@ -37,7 +44,7 @@ class RequestSender(Protocol):
         ...
 
 
-class _User(msgspec.Struct):
+class _TokenUser(msgspec.Struct):
     id: int
     login: str
 
@@ -75,17 +82,17 @@ class GithubAuthority:
         name = f"installation-{installation.installation_id}"
         return Account(allowance=f"{name}@{self._host}", login=name)
 
-    async def check(self, secret: str, *, identify: bool) -> Checked:
+    async def check(self, secret: str, *, identify: bool) -> SecretReport:
         """Read what is left, which is free, and then the account, unless nothing is left for that call."""
         answer = await self._ask(FREE, secret)
         left = _left(answer)
         core = left.get("core")
         if not identify or (core is not None and core.remaining == 0):
-            return Checked(account=None, left=left)
+            return SecretReport(account=None, left=left)
         answer = await self._ask("/user", secret)
-        user = _decoded(answer, _User)
+        user = _decoded(answer, _TokenUser)
         account = Account(allowance=f"user-{user.id}@{self._host}", login=user.login)
-        return Checked(account=account, scopes=_scopes(answer), expires_at=_expiry(answer), left=left)
+        return SecretReport(account=account, scopes=_scopes(answer), expires_at=_expiry(answer), left=left)
 
     async def issue(self, installation: Installation, private_key: str) -> IssuedToken:
         """Issue a token of an installation. Raises `SecretRefused` if the app is gone, suspended or has another key."""
@@ -98,7 +105,7 @@ class GithubAuthority:
         return read_token(answer)
 
     async def _ask(self, path: str, secret: str) -> Answer:
-        request = to_request(Call(path=path), api_url=self._api_url, secret=secret, purpose="github.credentials")
+        request = to_request(GithubCall(path=path), api_url=self._api_url, secret=secret, purpose="github.credentials")
         answer = await self._caller.fetch(request)
         # GitHub Enterprise can be configured without limits, and then answers 404.
         if not (path == FREE and answer.status == 404):
@@ -107,29 +114,29 @@ class GithubAuthority:
 
 
 def _require_success(answer: Answer) -> None:
-    """Raise `SecretRefused` or `NotNow` for an error answer."""
+    """Raise `SecretRefused` or `SecretUncheckable` for an error answer."""
     match answer.status:
         case 200 | 201:
             return
         case 401:
             raise SecretRefused(explain(answer))
         case 403 | 429 if limits.limit_of(answer) is not None:
-            raise NotNow(explain(answer))
+            raise SecretUncheckable(explain(answer))
         case 403 | 404:
             raise SecretRefused(explain(answer))
         case _ if is_redirect(answer):
             moved_to = shown(answer.headers.get("Location", ""))
-            raise NotNow(f"{explain(answer)}; the API is at {moved_to}: set github.api_url to its address")
+            raise SecretUncheckable(f"{explain(answer)}; the API is at {moved_to}: set github.api_url to its address")
         case _:
-            raise NotNow(explain(answer))
+            raise SecretUncheckable(explain(answer))
 
 
-def _left(answer: Answer) -> Mapping[str, Seen]:
+def _left(answer: Answer) -> Mapping[str, BucketReport]:
     if answer.status != 200:
         return {}
     said = _decoded(answer, _RateLimits).resources
     return {
-        name: Seen(limit=one.limit, remaining=one.remaining, resets_at=datetime.fromtimestamp(one.reset, UTC))
+        name: BucketReport(limit=one.limit, remaining=one.remaining, resets_at=datetime.fromtimestamp(one.reset, UTC))
         for name, one in said.items()
     }
 
@@ -152,4 +159,4 @@ def _decoded(answer: Answer, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.body, type=shape)
     except UNDECODABLE:
-        raise NotNow(f"{answer.status} with a body that cannot be read") from None
+        raise SecretUncheckable(f"{answer.status} with a body that cannot be read") from None

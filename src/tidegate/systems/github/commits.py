@@ -14,14 +14,14 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Listing
 from tidegate.systems.github import details, items, kinds
-from tidegate.systems.github.requests import PER_PAGE, Call
-from tidegate.systems.github.states import OfRepository, passed_to
+from tidegate.systems.github.requests import PER_PAGE, GithubCall
+from tidegate.systems.github.states import RepositoryScope, passed_to
 
 _EMPTY = "empty"
 """In the place of a head, where the repository had no commit."""
 
 
-class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+class CommitState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are in the history."""
 
     head: str | None = None
@@ -42,15 +42,15 @@ class CommitState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     """What is older than this was left out by the runs that the old head is from; None: nothing was."""
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The call for a page."""
     state = CommitState.of(task)
     since = f"since={state.since}&" if state.since else ""
     path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
     if state.number > 1:
         head = "" if state.head is None or state.is_loose else f"&sha={state.head}"
-        return Call(path=f"{path}{head}&page={state.number}")
-    return Call(path=path, etag=task.etag if _left_by(task, state) is not None else None)
+        return GithubCall(path=f"{path}{head}&page={state.number}")
+    return GithubCall(path=path, etag=task.etag if _left_by(task, state) is not None else None)
 
 
 def is_known_empty(task: Task) -> bool:

@@ -19,8 +19,8 @@ from tidegate.storage.documents import Document
 from tidegate.systems.github import items, kinds
 from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.kinds import Kind
-from tidegate.systems.github.requests import PER_PAGE, Call
-from tidegate.systems.github.states import Repository, State
+from tidegate.systems.github.requests import PER_PAGE, GithubCall
+from tidegate.systems.github.states import ListedRepository, State
 
 _ABSENT = frozenset({404, 409, 410, 422})
 """The item was deleted after its list was read, or is too large to be computed."""
@@ -29,7 +29,7 @@ _ABSENT = frozenset({404, 409, 410, 422})
 class DetailState(State, frozen=True, kw_only=True, omit_defaults=True):
     """One page of the details of one item."""
 
-    repository: Repository
+    repository: ListedRepository
     path: str
     item: str
     """What identifies the item in the repository."""
@@ -41,7 +41,7 @@ class DetailState(State, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def jobs_of(
-    task: Task, repository: Repository | None, wanted: Iterable[str], found: Sequence[Mapping[str, Any]]
+    task: Task, repository: ListedRepository | None, wanted: Iterable[str], found: Sequence[Mapping[str, Any]]
 ) -> list[JobSpec]:
     """The jobs that read the details of new or changed items, for those `wanted` kinds that belong to this list."""
     if repository is None:
@@ -60,9 +60,9 @@ def are_wanted(kind: str, wanted: Iterable[str]) -> bool:
     return any(kinds.REGISTRY[each].parent == kind for each in wanted)
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The call for a page."""
-    return Call(path=DetailState.of(task).path)
+    return GithubCall(path=DetailState.of(task).path)
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
@@ -91,7 +91,7 @@ def refused(task: Task, answer: Answer) -> Reading | None:
     return Reading(skipped=[f"{kinds.NAMES[task.spec.kind]} of {DetailState.of(task).item}: {explain(answer)}"])
 
 
-def _first_job(task: Task, kind: str, repository: Repository, item: Mapping[str, Any]) -> JobSpec | None:
+def _first_job(task: Task, kind: str, repository: ListedRepository, item: Mapping[str, Any]) -> JobSpec | None:
     declared = kinds.REGISTRY[kind]
     values = {"default_branch": repository.default_branch, **{name: _at(item, path) for name, path in _VALUES.items()}}
     key = values[declared.item or "id"]

@@ -11,13 +11,13 @@ import msgspec
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.requests import PER_PAGE, Call
-from tidegate.systems.github.states import Wishes, another_account
+from tidegate.systems.github.requests import PER_PAGE, GithubCall
+from tidegate.systems.github.states import RunOptions, another_account
 
 LATEST = timedelta(hours=6)
 
 
-class EventState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+class TimelineState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are in the timeline."""
 
     login: str
@@ -32,13 +32,13 @@ class EventState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     reader: str | None = None
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The call for a page."""
-    state = EventState.of(task)
+    state = TimelineState.of(task)
     if state.path is not None:
-        return Call(path=state.path)
+        return GithubCall(path=state.path)
     etag = None if state.full else task.etag
-    return Call(path=f"/users/{state.login}/events?per_page={PER_PAGE}", etag=etag)
+    return GithubCall(path=f"/users/{state.login}/events?per_page={PER_PAGE}", etag=etag)
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
@@ -64,12 +64,12 @@ def unchanged(_task: Task, _answer: Answer) -> Reading:
 
 def refused(task: Task, answer: Answer) -> Reading | None:
     """422: the timeline ends here, whatever the link said."""
-    state = EventState.of(task)
+    state = TimelineState.of(task)
     return Reading(cursor=_cursor(state)) if answer.status == 422 and state.path is not None else None
 
 
-def _begun(task: Task, answer: Answer) -> EventState:
-    state = EventState.of(task)
+def _begun(task: Task, answer: Answer) -> TimelineState:
+    state = TimelineState.of(task)
     if state.path is not None:
         return state
     at = (answer.date or answer.received_at) - LATEST
@@ -84,12 +84,12 @@ def _begun(task: Task, answer: Answer) -> EventState:
     )
 
 
-def _cursor(state: EventState) -> Cursor:
+def _cursor(state: TimelineState) -> Cursor:
     known = None if state.actor is None else str(state.actor)
     return Cursor(cursor=known, timestamp=state.complete_until, etag=state.etag, credential=state.reader)
 
 
-def _page(task: Task, state: EventState, path: str) -> JobSpec:
+def _page(task: Task, state: TimelineState, path: str) -> JobSpec:
     number = state.number + 1
     return JobSpec(
         kind=task.spec.kind,

@@ -51,7 +51,7 @@ class Actor(msgspec.Struct):
     id: int | None = None
 
 
-class Event(msgspec.Struct):
+class EventItem(msgspec.Struct):
     """The number of an event is a text."""
 
     id: Text
@@ -101,9 +101,9 @@ def commits(task: Task, kind: str, answer: Answer, repository: int) -> Items[Com
     return read_items(content(answer), Commit, lambda item, raw: document(task, kind, f"{repository}:{item.sha}", raw))
 
 
-def events(task: Task, kind: str, answer: Answer) -> Items[Event]:
+def events(task: Task, kind: str, answer: Answer) -> Items[EventItem]:
     """Events never change."""
-    return read_items(content(answer), Event, lambda item, raw: document(task, kind, item.id, raw))
+    return read_items(content(answer), EventItem, lambda item, raw: document(task, kind, item.id, raw))
 
 
 def document(

@@ -61,7 +61,7 @@ class ListOrder(StrEnum):
     PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped where that did not change
 
 
-class Group(StrEnum):
+class KindGroup(StrEnum):
     """By which collective name a kind can be selected; each group includes the ones before it, apart from the last."""
 
     ESSENTIAL = "essential"
@@ -76,7 +76,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name in commands and reports."""
     order: ListOrder
-    group: Group
+    group: KindGroup
     document: str | None = None
     """Kind of document that the items become. None: the reader decides (`user` and `repository`)."""
     columns: Sequence[Column] = ()
@@ -121,11 +121,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 REGISTRY: Mapping[str, Kind] = MappingProxyType(
     {
-        USER_BASIC: Kind(name="profile", order=ListOrder.PROFILE, group=Group.ESSENTIAL, is_in_repository=False),
+        USER_BASIC: Kind(name="profile", order=ListOrder.PROFILE, group=KindGroup.ESSENTIAL, is_in_repository=False),
         USER_EVENTS: Kind(
             name="events",
             order=ListOrder.TIMELINE,
-            group=Group.ESSENTIAL,
+            group=KindGroup.ESSENTIAL,
             document="event",
             columns=columns.EVENT,
             is_in_repository=False,
@@ -133,7 +133,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_ISSUES: Kind(
             name="issues",
             order=ListOrder.UPDATED,
-            group=Group.ESSENTIAL,
+            group=KindGroup.ESSENTIAL,
             document="issue",
             columns=columns.ISSUE,
             path="issues?state=all",
@@ -142,7 +142,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_PRS: Kind(
             name="pulls",
             order=ListOrder.UPDATED,
-            group=Group.ESSENTIAL,
+            group=KindGroup.ESSENTIAL,
             document="pull_request",
             columns=columns.PULL_REQUEST,
             path="pulls?state=all",
@@ -150,14 +150,14 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_COMMITS: Kind(
             name="commits",
             order=ListOrder.HISTORY,
-            group=Group.ESSENTIAL,
+            group=KindGroup.ESSENTIAL,
             document="commit",
             columns=columns.COMMIT,
         ),
         REPO_ISSUE_COMMENTS: Kind(
             name="issue-comments",
             order=ListOrder.UPDATED,
-            group=Group.CONVERSATIONS,
+            group=KindGroup.CONVERSATIONS,
             document="issue_comment",
             columns=columns.ISSUE_COMMENT,
             path="issues/comments",
@@ -166,7 +166,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_REVIEW_COMMENTS: Kind(
             name="review-comments",
             order=ListOrder.UPDATED,
-            group=Group.CONVERSATIONS,
+            group=KindGroup.CONVERSATIONS,
             document="review_comment",
             columns=columns.REVIEW_COMMENT,
             path="pulls/comments",
@@ -175,7 +175,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_REVIEWS: Kind(
             name="reviews",
             order=ListOrder.PULL_REQUESTS,
-            group=Group.CONVERSATIONS,
+            group=KindGroup.CONVERSATIONS,
             document="review",
             columns=columns.REVIEW,
             parent=REPO_PRS,
@@ -184,7 +184,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_RELEASES: Kind(
             name="releases",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="release",
             columns=columns.RELEASE,
             path="releases",
@@ -192,7 +192,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_TAGS: Kind(
             name="tags",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="tag",
             columns=columns.TAG,
             path="tags",
@@ -202,7 +202,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_BRANCHES: Kind(
             name="branches",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="branch",
             columns=columns.BRANCH,
             path="branches",
@@ -212,7 +212,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_LABELS: Kind(
             name="labels",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="label",
             columns=columns.LABEL,
             path="labels",
@@ -220,7 +220,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_MILESTONES: Kind(
             name="milestones",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="milestone",
             columns=columns.MILESTONE,
             path="milestones?state=all",
@@ -228,7 +228,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_FORKS: Kind(
             name="forks",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="fork",
             columns=columns.REPOSITORY,
             path="forks?sort=oldest",
@@ -236,7 +236,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_CONTRIBUTORS: Kind(
             name="contributors",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="contributor",
             columns=columns.CONTRIBUTOR,
             path="contributors",
@@ -245,7 +245,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_DEPLOYMENTS: Kind(
             name="deployments",
             order=ListOrder.NEWEST,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="deployment",
             columns=columns.DEPLOYMENT,
             path="deployments",
@@ -253,7 +253,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_WORKFLOW_RUNS: Kind(
             name="workflow-runs",
             order=ListOrder.NEWEST,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="workflow_run",
             columns=columns.WORKFLOW_RUN,
             path="actions/runs",
@@ -263,7 +263,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_ISSUE_EVENTS: Kind(
             name="issue-events",
             order=ListOrder.NEWEST,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="issue_event",
             columns=columns.ISSUE_EVENT,
             path="issues/events",
@@ -271,7 +271,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_CODE_FREQUENCY: Kind(
             name="code-frequency",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="code_frequency",
             columns=columns.CODE_FREQUENCY,
             path="stats/code_frequency",
@@ -280,7 +280,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_STARGAZERS: Kind(
             name="stargazers",
             order=ListOrder.PAGES,
-            group=Group.NAMED,
+            group=KindGroup.NAMED,
             document="stargazer",
             columns=columns.STARGAZER,
             path="stargazers",
@@ -292,7 +292,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_WORKFLOW_JOBS: Kind(
             name="workflow-jobs",
             order=ListOrder.DETAILS,
-            group=Group.NAMED,
+            group=KindGroup.NAMED,
             document="workflow_job",
             columns=columns.WORKFLOW_JOB,
             parent=REPO_WORKFLOW_RUNS,
@@ -303,7 +303,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_COMMIT_DETAILS: Kind(
             name="commit-details",
             order=ListOrder.DETAILS,
-            group=Group.NAMED,
+            group=KindGroup.NAMED,
             document="commit_detail",
             columns=columns.COMMIT_DETAIL,
             parent=REPO_COMMITS,
@@ -316,7 +316,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_BRANCH_COMMITS: Kind(
             name="branch-commits",
             order=ListOrder.DETAILS,
-            group=Group.NAMED,
+            group=KindGroup.NAMED,
             document="branch_commit",
             columns=columns.BRANCH_COMMIT,
             parent=REPO_BRANCHES,
@@ -330,7 +330,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         REPO_TIMELINES: Kind(
             name="timelines",
             order=ListOrder.DETAILS,
-            group=Group.NAMED,
+            group=KindGroup.NAMED,
             document="timeline_event",
             columns=columns.TIMELINE_EVENT,
             parent=REPO_ISSUES,
@@ -343,7 +343,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         ORG_MEMBERS: Kind(
             name="members",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="member",
             columns=columns.MEMBER,
             path="members",
@@ -354,7 +354,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
         ORG_TEAMS: Kind(
             name="teams",
             order=ListOrder.PAGES,
-            group=Group.ALL,
+            group=KindGroup.ALL,
             document="team",
             columns=columns.TEAM,
             path="teams",
@@ -365,9 +365,9 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
 )
 """All kinds, in the order in which they are shown."""
 
-ESSENTIAL = frozenset(kind for kind, declared in REGISTRY.items() if declared.group is Group.ESSENTIAL)
-CONVERSATIONS = ESSENTIAL | {kind for kind, declared in REGISTRY.items() if declared.group is Group.CONVERSATIONS}
-ALL = CONVERSATIONS | {kind for kind, declared in REGISTRY.items() if declared.group is Group.ALL}
+ESSENTIAL = frozenset(kind for kind, declared in REGISTRY.items() if declared.group is KindGroup.ESSENTIAL)
+CONVERSATIONS = ESSENTIAL | {kind for kind, declared in REGISTRY.items() if declared.group is KindGroup.CONVERSATIONS}
+ALL = CONVERSATIONS | {kind for kind, declared in REGISTRY.items() if declared.group is KindGroup.ALL}
 
 OF_ORGANIZATIONS = tuple(kind for kind, declared in REGISTRY.items() if declared.is_in_organization)
 """The kinds that begin with an organization."""
@@ -407,9 +407,9 @@ NAMES = {kind: declared.name for kind, declared in REGISTRY.items()}
 _BY_NAME = {
     **{name: frozenset({kind}) for kind, name in NAMES.items()},
     **{kind.lower(): frozenset({kind}) for kind in NAMES},
-    Group.ESSENTIAL.value: ESSENTIAL,
-    Group.CONVERSATIONS.value: CONVERSATIONS,
-    Group.ALL.value: ALL,
+    KindGroup.ESSENTIAL.value: ESSENTIAL,
+    KindGroup.CONVERSATIONS.value: CONVERSATIONS,
+    KindGroup.ALL.value: ALL,
 }
 
 
@@ -427,7 +427,7 @@ def require_kinds(include: Iterable[str]) -> frozenset[str]:
     named = list(include)
     for name in named:
         if name.lower() not in _BY_NAME:
-            words = [*(group.value for group in Group if group is not Group.NAMED), *NAMES.values()]
+            words = [*(group.value for group in KindGroup if group is not KindGroup.NAMED), *NAMES.values()]
             raise InvalidArgument("include", name, f"must be among {', '.join(words)}")
     wanted = frozenset[str]().union(*(_BY_NAME[name.lower()] for name in named))
     parents = {parent for kind in wanted if (parent := REGISTRY[kind].parent) is not None}

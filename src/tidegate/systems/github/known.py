@@ -8,14 +8,14 @@ import msgspec
 from tidegate.engine.source import Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import commits, kinds, limits, reviews
-from tidegate.systems.github.requests import FREE, Call
-from tidegate.systems.github.states import Withheld
+from tidegate.systems.github.requests import FREE, GithubCall
+from tidegate.systems.github.states import WithheldRepository
 
 
 def stands_in(task: Task) -> bool:
     """Whether the free call is made in the place of the job's own."""
-    if Withheld.left_for(task) is not None:
-        return Withheld.believed(task) is not None
+    if WithheldRepository.left_for(task) is not None:
+        return WithheldRepository.believed(task) is not None
     match task.spec.kind:
         case kinds.REPO_COMMITS:
             return commits.is_known_empty(task)
@@ -25,9 +25,9 @@ def stands_in(task: Task) -> bool:
             return False
 
 
-def ask(_task: Task) -> Call:
+def ask(_task: Task) -> GithubCall:
     """The free call."""
-    return Call(path=FREE)
+    return GithubCall(path=FREE)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
@@ -40,7 +40,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 def unchanged(task: Task, _answer: Answer) -> Reading:
     """Nothing is new, or what is new is asked for by another job; or it is still withheld."""
-    if (refusal := Withheld.believed(task)) is not None:
+    if (refusal := WithheldRepository.believed(task)) is not None:
         return Reading(verdict=Verdict.UNAVAILABLE, reason=refusal.reason)
     return reviews.looked_up(task) if task.spec.kind == kinds.REPO_REVIEWS else Reading()
 

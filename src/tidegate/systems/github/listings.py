@@ -23,14 +23,14 @@ from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Listing
 from tidegate.systems.github import details, items, kinds, reviews
 from tidegate.systems.github.items import Item
-from tidegate.systems.github.requests import PER_PAGE, Call
-from tidegate.systems.github.states import OfRepository, passed_to
+from tidegate.systems.github.requests import PER_PAGE, GithubCall
+from tidegate.systems.github.states import RepositoryScope, passed_to
 
 MOST_LAPS = 6
 _TOO_MANY = "pagination"
 
 
-class ListState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+class ListState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are in a list."""
 
     path: str | None = None
@@ -74,15 +74,15 @@ class Lists:
     def __init__(self, include: frozenset[str]) -> None:
         self._has_reviews = kinds.REPO_REVIEWS in include
 
-    def ask(self, task: Task) -> Call:
+    def ask(self, task: Task) -> GithubCall:
         """The call for a page; the first of a run, or of a lap, asks whether anything changed."""
         state = ListState.of(task)
         if state.path is not None:
-            return Call(path=state.path)
+            return GithubCall(path=state.path)
         etag = state.etag if state.reader == task.credential else None
         if state.lap == 1:
             etag = task.etag if _left_by(task, state) is not None else None
-        return Call(path=state.first_path(task.spec.kind), etag=etag)
+        return GithubCall(path=state.first_path(task.spec.kind), etag=etag)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """A page with items."""
@@ -154,7 +154,7 @@ class Lists:
         state: ListState,
         etag: str | None,
         newest: str | None,
-        begin: Callable[[Task, OfRepository, str | None, str], JobSpec] = reviews.first_job,
+        begin: Callable[[Task, RepositoryScope, str | None, str], JobSpec] = reviews.first_job,
     ) -> list[JobSpec]:
         has_reviews = self._has_reviews if state.has_reviews is None else state.has_reviews
         if task.spec.kind != kinds.REPO_PRS or not has_reviews or newest is None:

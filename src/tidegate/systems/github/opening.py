@@ -22,9 +22,9 @@ class OpenGithub(OpenSource):
     def api(self, http: HttpContext) -> Api:
         """The HTTP routes that show statistics of users."""
         del http
-        from tidegate.systems.github.api.statistics import StatisticsDesk
+        from tidegate.systems.github.api.statistics import StatisticsRoutes
 
-        return Api(routes=StatisticsDesk(self.statistics).routes())
+        return Api(routes=StatisticsRoutes(self.statistics).routes())
 
 
 @asynccontextmanager

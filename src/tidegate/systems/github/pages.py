@@ -24,8 +24,8 @@ from tidegate.storage.documents import Document
 from tidegate.systems.github import details, items, kinds
 from tidegate.systems.github.explaining import explain, left_out
 from tidegate.systems.github.kinds import Kind, ListOrder
-from tidegate.systems.github.requests import PER_PAGE, Call
-from tidegate.systems.github.states import Repository, Wishes
+from tidegate.systems.github.requests import PER_PAGE, GithubCall
+from tidegate.systems.github.states import ListedRepository, RunOptions
 
 _MOST_MARKS = 400
 """Number of pages with ETags in a cursor, which has 64 KB at most on MySQL, and in the parameters of a job."""
@@ -35,7 +35,7 @@ _DIGEST = 8
 _RESTRICTED = "push access"
 
 
-class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+class PageMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """One page as the last run read it."""
 
     etag: str
@@ -45,10 +45,10 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     """Digests of its items, where a later run has to know which of them changed."""
 
 
-class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
+class ListCursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the cursor of a list has."""
 
-    pages: tuple[Mark, ...] = ()
+    pages: tuple[PageMark, ...] = ()
     known: int | None = None
     """The next run reads down to this number."""
     newest: int | None = None
@@ -56,17 +56,17 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
     unsettled: tuple[int, ...] = ()
 
 
-class PageState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+class PagedListState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are in a list."""
 
-    repository: Repository | None = None
+    repository: ListedRepository | None = None
     organization: str | None = None
     path: str | None = None
     """Of this page; None: the first one."""
     number: int = 1
     lap: int = 1
-    read: tuple[Mark, ...] = ()
-    before: tuple[Mark, ...] = ()
+    read: tuple[PageMark, ...] = ()
+    before: tuple[PageMark, ...] = ()
     """Pages of the last run, or of the lap before, from here on."""
     is_partial: bool = False
     """Some page was unchanged, so its items were not seen."""
@@ -96,11 +96,11 @@ class PageState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
         return self.organization or "" if self.repository is None else str(self.repository.id)
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The call for a page, with the ETag that it had."""
     state, kind = _begun(task), task.spec.kind
     etag = state.before[0].etag or None if state.before else None
-    return Call(path=state.path or state.first_path(kind), etag=etag, media_type=kinds.REGISTRY[kind].media_type)
+    return GithubCall(path=state.path or state.first_path(kind), etag=etag, media_type=kinds.REGISTRY[kind].media_type)
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
@@ -111,7 +111,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     if state.lap > 1:  # something moved since the first lap: what was not seen may be there all the same
         return Reading(documents=page.documents, skipped=skipped, cursor=_cursor(task, state))
     changed, digests = _changed(task, state, declared, page.read)
-    mark = Mark(answer.headers.get("ETag") or "", following, digests)
+    mark = PageMark(answer.headers.get("ETag") or "", following, digests)
     reading = _go_on(task, _counted(task, state, declared, page.read), mark)
     jobs = details.jobs_of(task, state.repository, state.details, changed)
     return msgspec.structs.replace(
@@ -140,25 +140,25 @@ def refused(task: Task, answer: Answer) -> Reading | None:
     return None
 
 
-def of_organization(kind: str, name: str, wishes: Wishes) -> JobSpec:
+def of_organization(kind: str, name: str, wishes: RunOptions) -> JobSpec:
     """The first page of a list of an organization."""
-    state = PageState(organization=name, full=wishes.full, since=wishes.since)
+    state = PagedListState(organization=name, full=wishes.full, since=wishes.since)
     return JobSpec(kind=kind, resource=f"org:{name}", params=state.params, owner=name)
 
 
-def _begun(task: Task) -> PageState:
-    state = PageState.of(task)
+def _begun(task: Task) -> PagedListState:
+    state = PagedListState.of(task)
     left = task.cursor
     if state.path is not None or state.lap > 1 or left is None or left.cursor is None or state.full:
         return state
-    marks = msgspec.json.decode(left.cursor, type=Marks)
+    marks = msgspec.json.decode(left.cursor, type=ListCursor)
     pages = marks.pages if left.credential == task.credential else ()
     return msgspec.structs.replace(
         state, before=pages, known=marks.known, last=marks.newest, were_unsettled=marks.unsettled
     )
 
 
-def _items(task: Task, state: PageState, declared: Kind, answer: Answer) -> Items[dict[str, Any]]:
+def _items(task: Task, state: PagedListState, declared: Kind, answer: Answer) -> Items[dict[str, Any]]:
     kind = kinds.DOCUMENTS[task.spec.kind]
     if declared.is_single:
         weeks = msgspec.json.decode(items.content(answer))
@@ -175,7 +175,7 @@ def _items(task: Task, state: PageState, declared: Kind, answer: Answer) -> Item
     return read_items(content, dict[str, Any], to_document)
 
 
-def _document(task: Task, state: PageState, named: str, item: dict[str, Any], raw: msgspec.Raw) -> Document:
+def _document(task: Task, state: PagedListState, named: str, item: dict[str, Any], raw: msgspec.Raw) -> Document:
     version = item.get("updated_at")
     name = named if kinds.REGISTRY[task.spec.kind].is_unique else f"{state.scope}:{named}"
     return items.document(
@@ -202,7 +202,7 @@ def _identity(declared: Kind, item: dict[str, Any], ghosts: Counter[str]) -> str
 
 
 def _changed(
-    task: Task, state: PageState, declared: Kind, found: Sequence[dict[str, Any]]
+    task: Task, state: PagedListState, declared: Kind, found: Sequence[dict[str, Any]]
 ) -> tuple[Sequence[dict[str, Any]], str]:
     """The items of a page that are new or changed since the last run, and the digests of all.
 
@@ -219,7 +219,7 @@ def _changed(
     return [item for item, digest in zip(found, digests, strict=True) if digest not in old], "".join(digests)
 
 
-def _counted(task: Task, state: PageState, declared: Kind, found: Sequence[dict[str, Any]]) -> PageState:
+def _counted(task: Task, state: PagedListState, declared: Kind, found: Sequence[dict[str, Any]]) -> PagedListState:
     """The newest and the unsettled numbers so far."""
     if declared.order is not ListOrder.NEWEST:
         return state
@@ -242,7 +242,7 @@ def _counted(task: Task, state: PageState, declared: Kind, found: Sequence[dict[
     )
 
 
-def _go_on(task: Task, state: PageState, mark: Mark) -> Reading:
+def _go_on(task: Task, state: PagedListState, mark: PageMark) -> Reading:
     # Each job carries this list: without a limit, the jobs of a list of n pages would take n * n marks.
     state = msgspec.structs.replace(state, read=(*state.read, mark)[:_MOST_MARKS], before=state.before[1:])
     if mark.following is not None and not state.is_known:
@@ -257,7 +257,7 @@ def _go_on(task: Task, state: PageState, mark: Mark) -> Reading:
     return Reading(cursor=_cursor(task, state), completed=completed)
 
 
-def _cursor(task: Task, state: PageState) -> Cursor:
+def _cursor(task: Task, state: PagedListState) -> Cursor:
     """The ETags of the pages; of a list that is read from the newest item on, that of the first page."""
     declared = kinds.REGISTRY[task.spec.kind]
     if declared.order is ListOrder.NEWEST:
@@ -265,20 +265,20 @@ def _cursor(task: Task, state: PageState) -> Cursor:
         # An item below the first page can change while that page stays the same: then it is read without its ETag.
         is_below = state.unsettled is not None and state.number > 1
         newest = state.newest or state.last
-        marks = Marks(
-            (Mark("" if is_below else first.etag),),
+        marks = ListCursor(
+            (PageMark("" if is_below else first.etag),),
             known=state.unsettled or state.newest or state.known,
             newest=newest if details.are_wanted(task.spec.kind, state.details) else None,
             unsettled=state.all_unsettled,
         )
     else:
-        marks = Marks((*state.read, *state.before)[:_MOST_MARKS])
+        marks = ListCursor((*state.read, *state.before)[:_MOST_MARKS])
     return Cursor(
         cursor=msgspec.json.encode(marks).decode(), etag=marks.pages[0].etag or None, credential=task.credential
     )
 
 
-def _job(task: Task, state: PageState) -> JobSpec:
+def _job(task: Task, state: PagedListState) -> JobSpec:
     lap = "again " if state.lap > 1 else ""
     return JobSpec(
         kind=task.spec.kind,

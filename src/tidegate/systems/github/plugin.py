@@ -14,7 +14,7 @@ from tidegate.systems.github.kinds import COLUMNS, USER_BASIC, bucket_of, requir
 from tidegate.systems.github.settings import API_URL, NAME, VARIABLE, GithubSettings
 
 if TYPE_CHECKING:
-    from tidegate.engine.calls import Caller
+    from tidegate.engine.calls import UpstreamCalls
     from tidegate.engine.credentials import Authority
     from tidegate.engine.source import Subject
     from tidegate.settings import Settings
@@ -110,7 +110,7 @@ class GithubPlugin(SourcePlugin):
         """Statistics, and an export."""
         return [f"tidegate stats {login}", *super().next_commands(login)]
 
-    def authority(self, client: Caller) -> Authority:
+    def authority(self, client: UpstreamCalls) -> Authority:
         """Asks GitHub about tokens, and has it issue tokens for apps."""
         from tidegate.systems.github.authority import GithubAuthority
 
@@ -120,7 +120,7 @@ class GithubPlugin(SourcePlugin):
         """Raise `InvalidSettings` where GitHub refuses the token. One that cannot be checked now may be used later."""
         if not token:
             return
-        from tidegate.engine.credentials import NotNow, SecretRefused
+        from tidegate.engine.credentials import SecretRefused, SecretUncheckable
         from tidegate.engine.credentials.checks import require_token
         from tidegate.engine.upstream import UpstreamClient, UpstreamFailed
         from tidegate.engine.upstream.settings import UpstreamSettings
@@ -133,11 +133,11 @@ class GithubPlugin(SourcePlugin):
                 raise InvalidSettings(
                     f"{VARIABLE} cannot be used: {self._github.api_url} says {refused.reason}"
                 ) from None
-            except (UpstreamFailed, NotNow):  # it may come back: the process starts, or reports it itself
+            except (UpstreamFailed, SecretUncheckable):  # it may come back: the process starts, or reports it itself
                 return
 
     @asynccontextmanager
-    async def open(self, cell: Context, client: Caller, documents: Documents) -> AsyncGenerator[SourceParts]:
+    async def open(self, cell: Context, client: UpstreamCalls, documents: Documents) -> AsyncGenerator[SourceParts]:
         """Statistics of users; each run updates them before it is complete."""
         del client
         from tidegate.systems.github.statistics import Statistics

@@ -11,14 +11,14 @@ from tidegate.engine.upstream import Answer
 from tidegate.systems.github import kinds
 from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.items import document
-from tidegate.systems.github.requests import Call
-from tidegate.systems.github.states import Wishes, another_account
+from tidegate.systems.github.requests import GithubCall
+from tidegate.systems.github.states import RunOptions, another_account
 
 _BY_NUMBER = "by number"
 _LONGEST_SHOWN = 40
 
 
-class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+class ProfileState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """The profile to request."""
 
     login: str
@@ -27,24 +27,24 @@ class ProfileState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     is_organization: bool = False
 
 
-class _Account(msgspec.Struct):
+class _ProfileAccount(msgspec.Struct):
     id: int
     login: str
     updated_at: str | None = None
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The request; it costs nothing if the profile is unchanged."""
     state = ProfileState.of(task)
     many, one = ("orgs", "organizations") if state.is_organization else ("users", "user")
     if state.number is not None:
-        return Call(path=f"/{one}/{state.number}")
-    return Call(path=f"/{many}/{state.login}", etag=None if state.full else task.etag)
+        return GithubCall(path=f"/{one}/{state.number}")
+    return GithubCall(path=f"/{many}/{state.login}", etag=None if state.full else task.etag)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     """Read the profile, or report what happened to the login."""
-    state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_Account)
+    state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_ProfileAccount)
     former = str(state.number) if state.number is not None else task.cursor.cursor if task.cursor else None
     is_same = former in (None, str(found.id))
     if found.login.lower() != state.login:

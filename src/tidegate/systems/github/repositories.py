@@ -20,12 +20,12 @@ from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
 from tidegate.systems.github import items, kinds
 from tidegate.systems.github.explaining import explain, left_out
-from tidegate.systems.github.requests import PER_PAGE, Call
+from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import (
-    Repository,
+    ListedRepository,
+    RunOptions,
     Selection,
     ShownRepository,
-    Wishes,
     another_account,
     repository_jobs,
     upstream_time,
@@ -43,20 +43,20 @@ _MOST_FOUND = 1000
 """Repositories that GitHub shows of a search."""
 
 
-class Page(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReadPage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One page as it was."""
 
     etag: str | None = None
     reader: str | None = None
     """Who got the ETag."""
     following: str | None = None
-    repositories: tuple[Repository, ...] = ()
+    repositories: tuple[ListedRepository, ...] = ()
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+class RepositoriesCursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the cursor holds."""
 
-    pages: tuple[Page, ...]
+    pages: tuple[ReadPage, ...]
     owner: int | None = None
     """The number of the account whose repositories these are."""
     unseen: tuple[tuple[int, str], ...] = ()
@@ -69,7 +69,7 @@ class _Found(msgspec.Struct):
     incomplete_results: bool = False
 
 
-class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+class RepositoriesState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are in the list."""
 
     login: str = ""
@@ -79,8 +79,8 @@ class RepositoriesState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
     """What is searched."""
     selection: Selection = Selection()
     path: str | None = None
-    read: tuple[Page, ...] = ()
-    before: tuple[Page, ...] = ()
+    read: tuple[ReadPage, ...] = ()
+    before: tuple[ReadPage, ...] = ()
     """The pages of the last run, from here on."""
     skipped: bool = False
     """Some page was unchanged, so that its repositories were not seen in this run."""
@@ -110,12 +110,12 @@ class Repositories:
     def __init__(self, include: frozenset[str]) -> None:
         self._include = include
 
-    def ask(self, task: Task) -> Call:
+    def ask(self, task: Task) -> GithubCall:
         """The call for a page."""
         state = _begun(task)
         path = state.path or state.first_path
-        before = state.before[0] if state.before else Page()
-        return Call(path=path, etag=before.etag if before.reader == task.credential else None)
+        before = state.before[0] if state.before else ReadPage()
+        return GithubCall(path=path, etag=before.etag if before.reader == task.credential else None)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
         """A page that is new or different."""
@@ -124,7 +124,7 @@ class Repositories:
         listed = read_items(found, ShownRepository, partial(_document, task, state.login))
         skipped = [*listed.skipped, *notes]
         if state.query is not None:
-            onwards = [] if following is None else [_next(task, _with_page(state, Page()), following)]
+            onwards = [] if following is None else [_next(task, _with_page(state, ReadPage()), following)]
             jobs = self._jobs(task, state, [each.repository for each in listed.read], answer)
             return Reading(documents=listed.documents, skipped=skipped, follow_ups=[*jobs, *onwards])
         owner = next((each.owner.id for each in listed.read if each.owner and each.owner.id is not None), None)
@@ -132,7 +132,7 @@ class Repositories:
             return another_account(state.login, str(state.owner), owner)
         state = msgspec.structs.replace(state, owner=owner or state.owner, has_gaps=state.has_gaps or bool(skipped))
         repositories = tuple(each.repository for each in listed.read)
-        page = Page(answer.headers.get("ETag"), task.credential, following, repositories)
+        page = ReadPage(answer.headers.get("ETag"), task.credential, following, repositories)
         reading = self._go_on(task, state, page, answer)
         return msgspec.structs.replace(reading, documents=listed.documents, skipped=skipped)
 
@@ -148,7 +148,9 @@ class Repositories:
             return Reading() if state.path is not None else Reading(verdict=Verdict.GONE, reason=explain(answer))
         return None
 
-    def _jobs(self, task: Task, state: RepositoriesState, found: Sequence[Repository], answer: Answer) -> list[JobSpec]:
+    def _jobs(
+        self, task: Task, state: RepositoriesState, found: Sequence[ListedRepository], answer: Answer
+    ) -> list[JobSpec]:
         include = self._include if state.include is None else frozenset(state.include)
         at = upstream_time(answer.date or answer.received_at)
         selected = [one for one in found if state.selection.includes(one)]
@@ -159,7 +161,7 @@ class Repositories:
             for job in repository_jobs(one, include, state, owner=owners[one.full_name], listed_at=at)
         ]
 
-    def _go_on(self, task: Task, state: RepositoriesState, page: Page, answer: Answer) -> Reading:
+    def _go_on(self, task: Task, state: RepositoriesState, page: ReadPage, answer: Answer) -> Reading:
         jobs = self._jobs(task, state, page.repositories, answer)
         state = _with_page(state, page)
         if page.following is not None:
@@ -177,7 +179,7 @@ class Repositories:
         )
 
 
-def _with_page(state: RepositoriesState, page: Page) -> RepositoriesState:
+def _with_page(state: RepositoriesState, page: ReadPage) -> RepositoriesState:
     return msgspec.structs.replace(state, read=(*state.read, page), before=state.before[1:])
 
 
@@ -191,7 +193,7 @@ def _found(state: RepositoriesState, answer: Answer) -> tuple[bytes, list[str]]:
     return bytes(found.items), notes
 
 
-def _switched_off(task: Task, page: Page) -> list[Listing]:
+def _switched_off(task: Task, page: ReadPage) -> list[Listing]:
     """The lists that are empty because the issues of a repository are disabled."""
     disabled = [found for found in page.repositories if not found.has_issues]
     return [Listing(kind, found.resource, task.run_id) for found in disabled for kind in _NEEDS_ISSUES]
@@ -220,15 +222,15 @@ def _begun(task: Task) -> RepositoriesState:
     state = RepositoriesState.of(task)
     if state.path is not None or task.cursor is None or task.cursor.cursor is None:
         return state
-    kept = msgspec.json.decode(task.cursor.cursor, type=Kept)
+    kept = msgspec.json.decode(task.cursor.cursor, type=RepositoriesCursor)
     known = tuple((found.id, found.resource) for page in kept.pages for found in page.repositories) + kept.unseen
     if state.full:
         return msgspec.structs.replace(state, known=known)
     return msgspec.structs.replace(state, before=kept.pages, known=known, owner=kept.owner)
 
 
-def _kept(state: RepositoriesState) -> Kept:
-    return Kept(state.read, owner=state.owner, unseen=tuple(_missing(state)) if state.has_gaps else ())
+def _kept(state: RepositoriesState) -> RepositoriesCursor:
+    return RepositoriesCursor(state.read, owner=state.owner, unseen=tuple(_missing(state)) if state.has_gaps else ())
 
 
 def _document(task: Task, login: str, listed: ShownRepository, raw: msgspec.Raw) -> Document:

@@ -11,21 +11,21 @@ from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
 from tidegate.systems.github import kinds
 from tidegate.systems.github.explaining import explain
-from tidegate.systems.github.requests import Call
-from tidegate.systems.github.states import Repository, ShownRepository, Wishes, repository_jobs, upstream_time
+from tidegate.systems.github.requests import GithubCall
+from tidegate.systems.github.states import ListedRepository, RunOptions, ShownRepository, repository_jobs, upstream_time
 
 
-class RepositoryState(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+class RepositoryState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """Which repository, and what is collected of it."""
 
     full_name: str
     include: tuple[str, ...] = ()
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The call; it costs nothing where the repository is the same."""
     state = RepositoryState.of(task)
-    return Call(path=f"/repos/{state.full_name}", etag=None if state.full else task.etag)
+    return GithubCall(path=f"/repos/{state.full_name}", etag=None if state.full else task.etag)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
@@ -73,13 +73,13 @@ def refused(task: Task, answer: Answer) -> Reading | None:
     return Reading(verdict=Verdict.GONE, reason=reason)
 
 
-def _kept(task: Task) -> Repository | None:
+def _kept(task: Task) -> ListedRepository | None:
     if task.cursor is None or task.cursor.cursor is None:
         return None
-    return msgspec.json.decode(task.cursor.cursor, type=Repository)
+    return msgspec.json.decode(task.cursor.cursor, type=ListedRepository)
 
 
-def _with_jobs(state: RepositoryState, found: Repository, answer: Answer) -> Reading:
+def _with_jobs(state: RepositoryState, found: ListedRepository, answer: Answer) -> Reading:
     at = upstream_time(answer.date or answer.received_at)
     jobs = repository_jobs(found, frozenset(state.include), state, owner=found.owner, listed_at=at)
     return Reading(follow_ups=jobs)

@@ -16,7 +16,7 @@ FREE = "/rate_limit"
 PER_PAGE = 100
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class GithubCall(msgspec.Struct, frozen=True, kw_only=True):
     """The request of a job, without host and secret."""
 
     path: str
@@ -42,7 +42,7 @@ def require_api_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def to_request(call: Call, *, api_url: str, secret: str, purpose: str) -> Request:
+def to_request(call: GithubCall, *, api_url: str, secret: str, purpose: str) -> Request:
     """Build the complete request."""
     headers = {
         "Authorization": f"Bearer {secret}",

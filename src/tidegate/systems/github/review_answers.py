@@ -55,7 +55,7 @@ class Review(msgspec.Struct, rename="camel"):
     author: Author | None = None
 
 
-class Connection(msgspec.Struct, rename="camel"):
+class ReviewConnection(msgspec.Struct, rename="camel"):
     """Reviews of one pull request."""
 
     nodes: list[msgspec.Raw]
@@ -68,7 +68,7 @@ class Pull(msgspec.Struct, rename="camel"):
     id: str
     number: int
     updated_at: str
-    reviews: Connection
+    reviews: ReviewConnection
 
 
 class Pulls(msgspec.Struct, rename="camel"):
@@ -78,13 +78,13 @@ class Pulls(msgspec.Struct, rename="camel"):
     page_info: PageInfo
 
 
-class Repository(msgspec.Struct, rename="camel"):
+class ReviewedRepository(msgspec.Struct, rename="camel"):
     """A repository with some of its pull requests."""
 
     pull_requests: Pulls
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewsFound(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer brought."""
 
     pulls: list[Pull]
@@ -93,7 +93,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[str]
 
 
-class Problem(msgspec.Struct, rename="camel"):
+class GraphqlError(msgspec.Struct, rename="camel"):
     """One error."""
 
     message: str | None = None
@@ -106,10 +106,10 @@ class _Data(msgspec.Struct, rename="camel"):
 
 class _Envelope(msgspec.Struct, rename="camel"):
     data: _Data | None = None
-    errors: list[Problem] | None = None
+    errors: list[GraphqlError] | None = None
 
 
-def parse(answer: Answer, *, is_pull: bool) -> Found | Reading:
+def parse(answer: Answer, *, is_pull: bool) -> ReviewsFound | Reading:
     """What was asked for (one pull request, or a repository with some), or what the errors mean.
 
     Data with holes is asked for again, unless the errors say that the holes stay: what is missing or forbidden is
@@ -121,7 +121,7 @@ def parse(answer: Answer, *, is_pull: bool) -> Found | Reading:
         node = envelope.data.node
     are_permanent = all(problem.type in _PERMANENT for problem in problems)
     if node is None and is_pull and are_permanent and (problems or envelope.data is not None):
-        return Found(pulls=[], page_info=None, skipped=["the pull request is not there any more"])
+        return ReviewsFound(pulls=[], page_info=None, skipped=["the pull request is not there any more"])
     if problems and (node is None or not are_permanent):
         return _trouble(answer, problems)
     if envelope.data is None:
@@ -129,13 +129,13 @@ def parse(answer: Answer, *, is_pull: bool) -> Found | Reading:
     if node is None:
         return Reading(verdict=Verdict.GONE, reason="GraphQL: there is no such repository")
     if is_pull:
-        return Found(pulls=[msgspec.json.decode(node, type=Pull)], page_info=None, skipped=[])
-    found = msgspec.json.decode(node, type=Repository).pull_requests
+        return ReviewsFound(pulls=[msgspec.json.decode(node, type=Pull)], page_info=None, skipped=[])
+    found = msgspec.json.decode(node, type=ReviewedRepository).pull_requests
     pulls = read_items(found.nodes, Pull)
-    return Found(pulls=pulls.read, page_info=found.page_info, skipped=pulls.skipped)
+    return ReviewsFound(pulls=pulls.read, page_info=found.page_info, skipped=pulls.skipped)
 
 
-def _trouble(answer: Answer, problems: list[Problem]) -> Reading:
+def _trouble(answer: Answer, problems: list[GraphqlError]) -> Reading:
     kinds = {problem.type for problem in problems}
     reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
     if kinds & _LIMITED:

@@ -16,9 +16,9 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.requests import Call
+from tidegate.systems.github.requests import GithubCall
 from tidegate.systems.github.review_answers import PageInfo, Pull, Review, parse
-from tidegate.systems.github.states import OfRepository
+from tidegate.systems.github.states import RepositoryScope
 
 PULLS_AT_ONCE, REVIEWS_OF_EACH, REVIEWS_AT_ONCE = 100, 50, 100
 """A page of pull requests, the reviews that come along with each, and a page of further reviews of one of them."""
@@ -53,7 +53,7 @@ query(
 _OF_PULL = "query($id: ID!, $reviews: Int!, $reviews_after: String) { node(id: $id) { ...found } }"
 
 
-class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
+class ReviewState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
     """Where we are."""
 
     etag: str | None = None
@@ -72,7 +72,7 @@ class ReviewState(OfRepository, frozen=True, kw_only=True, omit_defaults=True):
     is_covered: bool = False
 
 
-def first_job(task: Task, state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+def first_job(task: Task, state: RepositoryScope, etag: str | None, newest: str) -> JobSpec:
     """The job that follows a list of pull requests."""
     carried = ReviewState(repository=state.repository, full=state.full, since=state.since, etag=etag, newest=newest)
     return JobSpec(
@@ -84,7 +84,7 @@ def first_job(task: Task, state: OfRepository, etag: str | None, newest: str) ->
     )
 
 
-def look(task: Task, state: OfRepository, etag: str | None, newest: str) -> JobSpec:
+def look(task: Task, state: RepositoryScope, etag: str | None, newest: str) -> JobSpec:
     """The job that follows a list of pull requests in which nothing changed: most likely the reviews are known."""
     spec = first_job(task, state, etag, newest)
     return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
@@ -108,12 +108,12 @@ def is_known(task: Task) -> bool:
     return not state.full and cursor is not None and cursor.etag is not None and cursor.etag == state.etag
 
 
-def ask(task: Task) -> Call:
+def ask(task: Task) -> GithubCall:
     """The query for a page."""
     state = _begun(task)
     if state.pending:
         pull, after = state.pending[0]
-        return Call(
+        return GithubCall(
             path="/graphql",
             query=_OF_PULL + _REVIEWS,
             variables={"id": pull, "reviews": REVIEWS_AT_ONCE, "reviews_after": after},
@@ -127,7 +127,7 @@ def ask(task: Task) -> Call:
         "field": order[0],
         "direction": order[1],
     }
-    return Call(path="/graphql", query=_OF_REPOSITORY + _REVIEWS, variables=variables)
+    return GithubCall(path="/graphql", query=_OF_REPOSITORY + _REVIEWS, variables=variables)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:

@@ -15,8 +15,8 @@ from tidegate.systems.github.repositories import Repositories, RepositoriesState
 from tidegate.systems.github.repository import RepositoryState
 from tidegate.systems.github.requests import require_api_url, to_request
 from tidegate.systems.github.settings import API_URL
-from tidegate.systems.github.states import Selection, State, Wishes, Withheld, included
-from tidegate.systems.github.statuses import Reader, interpret
+from tidegate.systems.github.states import RunOptions, Selection, State, WithheldRepository, included
+from tidegate.systems.github.statuses import AnswerReader, interpret
 from tidegate.systems.github.subjects import GithubSubject, SubjectKind, require_subject
 
 _REPOSITORIES = "/repos"
@@ -37,7 +37,7 @@ class GithubSource:
         self.address = self._api_url = require_api_url(api_url)
         self._include = kinds.require_kinds(include)
         self._repositories = Repositories(self._include)
-        self._readers: Mapping[ListOrder, Reader] = {
+        self._readers: Mapping[ListOrder, AnswerReader] = {
             ListOrder.PROFILE: profile,
             ListOrder.TIMELINE: events,
             ListOrder.UPDATED: Lists(self._include),
@@ -55,7 +55,7 @@ class GithubSource:
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         """What a run begins with: the subject itself, its repositories, and the events of a user."""
         wanted, options = require_subject(subject.login), subject.options
-        wishes, include = Wishes.from_options(options), tuple(sorted(self.included(subject)))
+        wishes, include = RunOptions.from_options(options), tuple(sorted(self.included(subject)))
         asked: dict[str, Any] = {"full": wishes.full, "since": wishes.since}
         selection = Selection.from_options(options)
         match wanted.kind:
@@ -94,7 +94,7 @@ class GithubSource:
         else:
             reading = interpret(_as_readable(task), answer, reader, self._api_url)
             if reading.verdict is Verdict.UNAVAILABLE:
-                cursor = Withheld.cursor(task, reading.reason, answer.date or answer.received_at)
+                cursor = WithheldRepository.cursor(task, reading.reason, answer.date or answer.received_at)
                 reading = msgspec.structs.replace(reading, cursor=cursor)
         if reading.allowance is not None:  # a body told it, and of another bucket than the headers
             return reading
@@ -102,7 +102,7 @@ class GithubSource:
             reading, allowance=limits.allowance(answer), allowance_bucket=limits.bucket(answer)
         )
 
-    def _reader(self, task: Task) -> Reader:
+    def _reader(self, task: Task) -> AnswerReader:
         if known.stands_in(task):
             return known
         if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):
@@ -135,5 +135,5 @@ def _planning_job(resource: str, state: State, *, owner: str | None = "", bucket
 
 def _as_readable(task: Task) -> Task:
     """The job as if its list had never been withheld: it goes on where the list was read last."""
-    withheld = Withheld.left_for(task)
+    withheld = WithheldRepository.left_for(task)
     return task if withheld is None else msgspec.structs.replace(task, cursor=withheld.before)

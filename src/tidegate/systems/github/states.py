@@ -35,7 +35,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.to_builtins(self)
 
 
-class Wishes(State, frozen=True, kw_only=True, omit_defaults=True):
+class RunOptions(State, frozen=True, kw_only=True, omit_defaults=True):
     """What the run asked for."""
 
     full: bool = False
@@ -44,14 +44,14 @@ class Wishes(State, frozen=True, kw_only=True, omit_defaults=True):
     """How far back to look at most, as the upstream writes times."""
 
     @staticmethod
-    def from_options(options: Mapping[str, Any]) -> "Wishes":
+    def from_options(options: Mapping[str, Any]) -> "RunOptions":
         """What a run's options say: `full` is a truth value, `since` a date or a time."""
         for name in sorted(options.keys() - OPTIONS):
             raise InvalidArgument("options", name, f"must be among {', '.join(sorted(OPTIONS))}")
         full, since = options.get("full", False), options.get("since")
         if not isinstance(full, bool):
             raise InvalidArgument("full", full, "must be true or false")
-        return Wishes(full=full, since=None if since is None else as_upstream(since))
+        return RunOptions(full=full, since=None if since is None else as_upstream(since))
 
 
 class Selection(State, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,7 +76,7 @@ class Selection(State, frozen=True, kw_only=True, omit_defaults=True):
                 raise InvalidArgument(name, options.get(name), "must be true or false")
         return Selection(**patterns, archived=options.get("archived"), forks=options.get("forks"))
 
-    def includes(self, found: "Repository") -> bool:
+    def includes(self, found: "ListedRepository") -> bool:
         """Whether a repository is collected."""
         if self.repos and not any(_matches(found.full_name, pattern) for pattern in self.repos):
             return False
@@ -119,7 +119,7 @@ def as_upstream(since: object) -> str:
     return upstream_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
 
 
-class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
+class ListedRepository(msgspec.Struct, frozen=True, omit_defaults=True):
     """A repository as its owner's list told of it. Its number stays when its name changes."""
 
     id: int
@@ -166,9 +166,9 @@ class ShownRepository(msgspec.Struct):
     default_branch: str | None = None
 
     @property
-    def repository(self) -> Repository:
+    def repository(self) -> ListedRepository:
         """What jobs carry of it."""
-        return Repository(
+        return ListedRepository(
             self.id,
             self.full_name,
             self.node_id or "",
@@ -180,10 +180,10 @@ class ShownRepository(msgspec.Struct):
         )
 
 
-class OfRepository(Wishes, frozen=True, kw_only=True, omit_defaults=True):
+class RepositoryScope(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     """The first page of something in a repository."""
 
-    repository: Repository
+    repository: ListedRepository
     has_reviews: bool | None = None
     """Whether reviews follow pull requests; None: as the source does by default."""
     details: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ def passed_to(owner: str) -> Reading:
 
 
 def repository_jobs(
-    found: Repository, include: frozenset[str], wishes: Wishes, *, owner: str, listed_at: str | None = None
+    found: ListedRepository, include: frozenset[str], wishes: RunOptions, *, owner: str, listed_at: str | None = None
 ) -> list[JobSpec]:
     """The job with which the collection of a repository begins; none where nothing of it is wanted.
 
@@ -228,7 +228,7 @@ def repository_jobs(
         wanted = [kind for kind in wanted if not kinds.REGISTRY[kind].needs_issues]
     if not wanted:
         return []
-    state = OfRepository(
+    state = RepositoryScope(
         repository=found,
         full=wishes.full,
         since=wishes.since,
@@ -261,7 +261,7 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a probe was refused last."""
 
 
-class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stored as the cursor of a list while GitHub lists its repository and does not show it.
 
     Pools may have different access, so each pool has a refusal of its own. It is believed for an hour, and after each
@@ -279,28 +279,31 @@ class Withheld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The cursor that the first page of a withheld list leaves; None for any other job."""
         if task.spec.kind not in kinds.OF_REPOSITORIES or task.spec.page != FIRST_PAGE:
             return None
-        left, now = Withheld.left_for(task) or Withheld(refusals={}, before=task.cursor), upstream_time(at)
+        left, now = (
+            WithheldRepository.left_for(task) or WithheldRepository(refusals={}, before=task.cursor),
+            upstream_time(at),
+        )
         others = {pool: each for pool, each in left.refusals.items() if pool != task.pool}
         former = left.refusals.get(task.pool)
         refusal = Refusal(
-            reason, OfRepository.of(task).repository.pushed_at, now if former is None else former.first_at, now
+            reason, RepositoryScope.of(task).repository.pushed_at, now if former is None else former.first_at, now
         )
         refusals = dict([*others.items(), (task.pool, refusal)][-_MOST_REFUSALS:])
-        found = Withheld(refusals=refusals, before=left.before)
+        found = WithheldRepository(refusals=refusals, before=left.before)
         return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode())
 
     @staticmethod
-    def left_for(task: Task) -> "Withheld | None":
+    def left_for(task: Task) -> "WithheldRepository | None":
         """What earlier runs left for this list, if it was withheld from any of them."""
         left = "" if task.cursor is None else task.cursor.cursor or ""
         if not left.startswith(_WITHHELD):
             return None
-        return msgspec.json.decode(left.removeprefix(_WITHHELD), type=Withheld)
+        return msgspec.json.decode(left.removeprefix(_WITHHELD), type=WithheldRepository)
 
     @staticmethod
     def believed(task: Task) -> Refusal | None:
         """The refusal that stands without a call. None after a push, and in a run that reads everything again."""
-        left, state = Withheld.left_for(task), OfRepository.of(task)
+        left, state = WithheldRepository.left_for(task), RepositoryScope.of(task)
         refusal = None if left is None else left.refusals.get(task.pool)
         if refusal is None or state.full or state.listed_at is None or state.repository.pushed_at != refusal.pushed_at:
             return None

@@ -12,7 +12,7 @@ from tidegate.systems.github import kinds, limits
 from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.limits import LimitKind
 from tidegate.systems.github.links import ForeignLink, next_path
-from tidegate.systems.github.requests import Call
+from tidegate.systems.github.requests import GithubCall
 
 _REFUSALS = frozenset({403, 429})
 _PASSING = frozenset({408, 425})
@@ -20,10 +20,10 @@ _HIDDEN = frozenset({404, 451})
 _BLOCKED = "access blocked"
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """One kind of job."""
 
-    def ask(self, task: Task, /) -> Call:
+    def ask(self, task: Task, /) -> GithubCall:
         """What to ask for."""
         ...
 
@@ -40,7 +40,7 @@ class Reader(Protocol):
         ...
 
 
-def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
+def interpret(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> Reading:
     """What an answer means for its job."""
     match answer.status:
         case 200 | 203 | 204:
@@ -59,7 +59,7 @@ def interpret(task: Task, answer: Answer, reader: Reader, api_url: str) -> Readi
             return reader.refused(task, answer) or _plain(task, answer)
 
 
-def _content(task: Task, answer: Answer, reader: Reader, api_url: str) -> Reading:
+def _content(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> Reading:
     try:
         return reader.read(task, answer, next_path(answer.headers, api_url))
     except UNDECODABLE as error:

@@ -8,7 +8,7 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.systems.ranking.model import LARGEST_TOP, Window
 from tidegate.systems.ranking.model import RankedMember as Entry
@@ -23,7 +23,7 @@ Member = Annotated[str, Meta(min_length=1)]
 Day = date
 
 
-class RankingQuery(Given, frozen=True, kw_only=True):
+class RankingQuery(RequestInput, frozen=True, kw_only=True):
     """The window and the number of members."""
 
     period: Period = Period.DAILY
@@ -32,7 +32,7 @@ class RankingQuery(Given, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=LARGEST_TOP)] = 10
 
 
-class PlaceQuery(Given, frozen=True, kw_only=True):
+class PlaceQuery(RequestInput, frozen=True, kw_only=True):
     """The window and the number of neighbours."""
 
     period: Period = Period.DAILY
@@ -42,7 +42,7 @@ class PlaceQuery(Given, frozen=True, kw_only=True):
     """Number of members before the member, and number after it."""
 
 
-class RankedMember(msgspec.Struct, frozen=True, kw_only=True):
+class MemberRank(msgspec.Struct, frozen=True, kw_only=True):
     """A member with its rank."""
 
     rank: int
@@ -71,7 +71,7 @@ class InWindow(msgspec.Struct, frozen=True, kw_only=True):
 class RankingPage(InWindow, frozen=True, kw_only=True):
     """The first members of a window."""
 
-    members: list[RankedMember]
+    members: list[MemberRank]
 
 
 class PlaceView(InWindow, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class PlaceView(InWindow, frozen=True, kw_only=True):
     rank: int | None
     """Null if the member has no score in this window, or the answer is degraded."""
     score: int | None
-    around: list[RankedMember]
+    around: list[MemberRank]
     """The member with its neighbours, in order."""
 
 
@@ -131,5 +131,5 @@ def _window(board: str, window: Window) -> dict[str, Any]:
     }
 
 
-def _ranked(entries: Sequence[Entry]) -> list[RankedMember]:
-    return [RankedMember(rank=entry.rank, member=entry.member, score=entry.score) for entry in entries]
+def _ranked(entries: Sequence[Entry]) -> list[MemberRank]:
+    return [MemberRank(rank=entry.rank, member=entry.member, score=entry.score) for entry in entries]

@@ -13,7 +13,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.primitives.coalescer import Coalescer, Outcome
 from tidegate.primitives.limiter import Limiter
@@ -183,7 +183,7 @@ class OpenSnapshots(OpenSystem):
 
         async def read() -> "SnapshotsOverview":
             if self.snapshots is None:
-                raise Trouble(ProblemType.NOT_FOUND, NO_KINDS)
+                raise RequestFailed(ProblemType.NOT_FOUND, NO_KINDS)
             return await self._overview(self.snapshots).read()
 
         return [DashboardTopic("snapshots", read)]

@@ -18,7 +18,7 @@ from tidegate.core.clock import milliseconds, monotonic_ms
 from tidegate.core.priority import Priority
 from tidegate.primitives.limiter import LimiterStatus
 from tidegate.primitives.limiter.settings import ALL, Limit, Rate
-from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads, Unknown
+from tidegate.runtime.partial_reads import DATABASE, TRANSPORT, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.service import Snapshots
 from tidegate.systems.snapshots.store import FAILED, SAMPLE_PLACES
@@ -142,7 +142,7 @@ class SnapshotsOverview(msgspec.Struct, frozen=True, kw_only=True):
     freshness: FreshnessSample | None
     topics: list[TopicView] | None
     dead: int | None
-    unknown: list[Unknown]
+    unknown: list[UnreadPart]
 
 
 class SnapshotsOverviewReader:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         Inside,
         LineView,
         NotActive,
-        Nowhere,
+        NotPresent,
         Room,
         RoomCensus,
         RoomClosed,
@@ -43,7 +43,7 @@ __all__ = [
     "Inside",
     "LineView",
     "NotActive",
-    "Nowhere",
+    "NotPresent",
     "Pace",
     "PassRefused",
     "PassSigner",
@@ -74,7 +74,7 @@ __getattr__ = lazy_exports(
         "tidegate.systems.waiting_room.draw": "commitment_of drawn_place number_of",
         "tidegate.systems.waiting_room.estimate": "Estimate Pace",
         "tidegate.systems.waiting_room.model": (
-            "AdmissionState Entering InLine Inside LineView MOST_CAPACITY NotActive Nowhere Room RoomCensus "
+            "AdmissionState Entering InLine Inside LineView MOST_CAPACITY NotActive NotPresent Room RoomCensus "
             "RoomClosed RoomExists RoomInUse RoomPlan RoomState RoomStatus Session Standing VisitorStatus"
         ),
         "tidegate.systems.waiting_room.passes": "PassRefused PassSigner VisitorPass",

@@ -71,8 +71,8 @@ class Admitter:
     `fence` is the fencing number of the leader for which this object admits; 0 for a process that does not lead.
 
     Raises `LeaderReplaced` from `take` and `admit` when a later leader has taken the room over. All methods raise
-    `UnknownRoom` when the server does not have the room or an admission is in progress, and `VoidEpoch` when the room
-    was installed again since; in both cases the room has to be installed before the call is repeated.
+    `UnknownRoom` when the server does not have the room or an admission is in progress, and `EpochReplaced` when the
+    room was installed again since; in both cases the room has to be installed before the call is repeated.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from tidegate.systems.waiting_room.model import (
     Inside,
     LineClosed,
     LineView,
-    Nowhere,
+    NotPresent,
     RoomCensus,
     Standing,
     UnknownRoom,
@@ -100,7 +100,7 @@ class WaitingLine:
                 raise UnknownRoom(self.room)
 
     async def leave(self, user: str) -> Standing:
-        """Remove a visitor from the line. Returns `Nowhere`, or where the visitor is if already admitted or being
+        """Remove a visitor from the line. Returns `NotPresent`, or where the visitor is if already admitted or being
         admitted."""
         reply = await scripts.leave(
             self._valkey,
@@ -110,7 +110,7 @@ class WaitingLine:
         )
         match reply:
             case [b"left", _]:
-                return Nowhere()
+                return NotPresent()
             case _:
                 return _standing(reply)
 
@@ -168,7 +168,7 @@ def _standing(reply: list[Any], opens_in_ms: int = 0) -> Standing:
         case [b"active", admission, left_ms]:
             return Inside(admission, left_ms)
         case [b"nowhere"]:
-            return Nowhere()
+            return NotPresent()
         case [b"unknown"]:
             raise UnknownRoom
         case _:

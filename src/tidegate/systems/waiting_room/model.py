@@ -180,7 +180,7 @@ class Inside(msgspec.Struct, frozen=True):
     """Remaining time of the session unless it is renewed."""
 
 
-class Nowhere(msgspec.Struct, frozen=True):
+class NotPresent(msgspec.Struct, frozen=True):
     """The visitor is neither in line nor inside."""
 
 
@@ -195,7 +195,7 @@ class UnverifiedClaim(msgspec.Struct, frozen=True):
     """Epoch of the SQL state that the server knows. What was read from SQL under an older epoch is outdated."""
 
 
-Standing = InLine | Entering | Inside | Nowhere
+Standing = InLine | Entering | Inside | NotPresent
 
 
 class LineView(msgspec.Struct, frozen=True):
@@ -290,7 +290,7 @@ class AdmissionResults(msgspec.Struct, frozen=True):
     """Admissions that did not lead to a session; the previous places are restored."""
 
 
-class VoidEpoch(TidegateError):
+class EpochReplaced(TidegateError):
     """The room was installed again since these visitors were taken out of the line."""
 
 

@@ -19,11 +19,11 @@ from tidegate.systems.waiting_room.model import (
     ADMISSION_MOVES,
     AdmissionResults,
     AdmissionState,
+    EpochReplaced,
     NotActive,
     RoomInUse,
     Session,
     VisitorAdmission,
-    VoidEpoch,
     require_user,
 )
 from tidegate.systems.waiting_room.room_store import get, lock_shared
@@ -40,11 +40,11 @@ def admit(
     """Admit visitors; return what became of each admission.
 
     Admissions that another process settled are left out, and so are visitors that are inside by another admission.
-    Raises `VoidEpoch` if the room was installed again since they were taken out of the line.
+    Raises `EpochReplaced` if the room was installed again since they were taken out of the line.
     """
     current = lock_shared(tx, room)
     if current.epoch != epoch:
-        raise VoidEpoch(f"room {room!r} is at epoch {current.epoch}, not {epoch}")
+        raise EpochReplaced(f"room {room!r} is at epoch {current.epoch}, not {epoch}")
     plan, now = current.plan, tx.now
     times = {"expires_at": now + plan.session, "ends_at": now + plan.longest_session}
     _write(tx, room, entries, AdmissionState.ACTIVE, {**times, "is_guest": is_guest})

@@ -80,7 +80,7 @@ class OpenWaitingRooms(OpenSystem):
 
     def topics(self) -> Sequence[Topic]:
         """Return the dashboard topic with all rooms."""
-        from tidegate.systems.waiting_room.api.places import Paces
+        from tidegate.systems.waiting_room.api.places import AdmissionRates
         from tidegate.systems.waiting_room.api.rooms import RoomRoutes
 
-        return [Topic("rooms", RoomRoutes(self.rooms, Paces()).list_rooms)]
+        return [Topic("rooms", RoomRoutes(self.rooms, AdmissionRates()).list_rooms)]

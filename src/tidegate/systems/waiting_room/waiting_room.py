@@ -35,12 +35,13 @@ from tidegate.systems.waiting_room.line import WaitingLine
 from tidegate.systems.waiting_room.model import (
     AdmissionResults,
     Entering,
+    EpochReplaced,
     InLine,
     Inside,
     LineClosed,
     LineView,
     NotActive,
-    Nowhere,
+    NotPresent,
     Room,
     RoomCensus,
     RoomClosed,
@@ -50,7 +51,6 @@ from tidegate.systems.waiting_room.model import (
     UnverifiedClaim,
     VisitorAdmission,
     VisitorStatus,
-    VoidEpoch,
     require_user,
 )
 from tidegate.systems.waiting_room.passes import PassRefused, PassSigner, VisitorPass
@@ -251,7 +251,7 @@ class WaitingRoom:
             installs = self.installer.installs
             try:
                 return await step()
-            except (UnknownRoom, VoidEpoch):
+            except (UnknownRoom, EpochReplaced):
                 try:
                     self.room = await self.installer.install_unless_done(installs)
                 except NotFound:
@@ -318,7 +318,7 @@ class WaitingRoom:
                 return self._pass("inside", user, self.room.plan.longest_session, admission=admission)
             case Entering(place=place):
                 return self._pass("waiting", user, self.room.plan.abandon_after, place=place)
-            case Nowhere():
+            case NotPresent():
                 return None
 
     def _pass(

@@ -21,7 +21,7 @@ from tidegate.systems.waiting_room import room_store
 from tidegate.systems.waiting_room.admission import Admitter, LeaderReplaced
 from tidegate.systems.waiting_room.installation import RoomInstaller
 from tidegate.systems.waiting_room.line import WaitingLine
-from tidegate.systems.waiting_room.model import UnknownRoom, VoidEpoch
+from tidegate.systems.waiting_room.model import EpochReplaced, UnknownRoom
 from tidegate.systems.waiting_room.scripts import room_created_key
 
 log = get_logger(__name__)
@@ -55,7 +55,7 @@ class RoomWorker:
                 await self._installer.install()
             self._installed_at_loss = None  # a failed step may leave an admission in progress: install again
             next_in_ms = await self._turn()
-        except (UnknownRoom, VoidEpoch):
+        except (UnknownRoom, EpochReplaced):
             return 0
         except NotFound:
             return None  # the room was deleted; `RoomWorkers` is woken and ends this worker

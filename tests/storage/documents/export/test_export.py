@@ -12,7 +12,7 @@ from tests.storage.documents.export.reading import entry_of, read_rows, verify
 from tests.storage.documents.shelf import Shelf, issue
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import Document, Listing
-from tidegate.storage.documents.export import Column, ExportRequest, Format, Progress, export
+from tidegate.storage.documents.export import Column, ExportProgress, ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import EACH, number_in_link, present, text, texts, time, truth, whole
 
 FORMATS = list(Format)
@@ -243,7 +243,7 @@ async def test_the_same_documents_make_the_same_files(local: Shelf, tmp_path: Pa
 
 async def test_whoever_watches_is_told_how_far_it_is(local: Shelf, tmp_path: Path):
     await local.write(*(document(f"{n:04}") for n in range(1100)))
-    told: list[Progress] = []
+    told: list[ExportProgress] = []
 
     await export(local.store, tmp_path / "out", wish(Format.CSV), on_progress=told.append)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.documents.export.reading import read_rows, verify
 from tests.storage.documents.shelf import Shelf, issue
-from tidegate.storage.documents.export import ExportFailed, ExportRefused, ExportRequest, Format, Progress, export
+from tidegate.storage.documents.export import ExportFailed, ExportProgress, ExportRefused, ExportRequest, Format, export
 
 CSV = ExportRequest(format=Format.CSV, kinds={"issue": (), "pull": ()})
 JSONL = ExportRequest(format=Format.JSONL, kinds={"issue": ()})
@@ -93,7 +93,7 @@ async def test_until_everything_is_whole_the_older_export_stands(filled: Shelf, 
     await filled.write(issue("9999"))
     seen: list[bool] = []
 
-    def look(_: Progress) -> None:
+    def look(_: ExportProgress) -> None:
         seen.append(json.loads((folder / "manifest.json").read_text())["finished_at"] is not None)
         assert (folder / "issue.csv").stat().st_size == before.files[0].bytes
 
@@ -105,7 +105,7 @@ async def test_until_everything_is_whole_the_older_export_stands(filled: Shelf, 
 
 @pytest.mark.parametrize("form", list(Format))
 async def test_one_that_fails_leaves_nothing_behind(filled: Shelf, tmp_path: Path, form: Format):
-    def fail(progress: Progress) -> None:
+    def fail(progress: ExportProgress) -> None:
         if progress.written:
             raise LookupError
 

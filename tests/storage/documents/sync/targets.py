@@ -18,7 +18,7 @@ from tidegate.storage.documents import DocumentStore
 from tidegate.storage.documents.export.columns import (
     EACH,
     Column,
-    Shape,
+    TableShape,
     number_in_link,
     text,
     texts,
@@ -26,7 +26,7 @@ from tidegate.storage.documents.export.columns import (
     truth,
     whole,
 )
-from tidegate.storage.documents.sync import Address, SyncOrder, SyncReport, parse_destination, sync
+from tidegate.storage.documents.sync import DestinationAddress, SyncOrder, SyncReport, parse_destination, sync
 
 TargetName = Literal["duckdb", "postgres", "parquet", "jsonl"]
 ALL_TARGETS: tuple[TargetName, ...] = ("duckdb", "postgres", "parquet", "jsonl")
@@ -52,7 +52,7 @@ class Target:
     """As a user writes it."""
 
     @property
-    def address(self) -> Address:
+    def address(self) -> DestinationAddress:
         return parse_destination(self.url)
 
     async def sync(
@@ -102,7 +102,7 @@ def normal(name: str, value: Any) -> Any:
 
 async def expected(store: DocumentStore, kind: str = "issue", fields: Sequence[Column] = FIELDS) -> dict[str, Row]:
     """What the table has to have: one row for each document, read document by document."""
-    shape = Shape(fields, with_body=False)
+    shape = TableShape(fields, with_body=False)
     rows: dict[str, Row] = {}
     async for document in store.iterate(kind, with_gone=True):
         rows[document.id] = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.systems.crawl.marketplace import MarketplaceSite
-from tidegate.systems.crawl.site import Listing
+from tidegate.systems.crawl.site import ResultPage
 from tidegate.systems.crawl.stages import SEARCH, Stage
 
 
@@ -14,7 +14,7 @@ class MendableSite(MarketplaceSite):
     def __init__(self) -> None:
         self.broken = set[str]()
 
-    def read_listing(self, body: bytes) -> Listing:
+    def read_listing(self, body: bytes) -> ResultPage:
         if SEARCH in self.broken:
             raise KeyError("price")
         return super().read_listing(body)

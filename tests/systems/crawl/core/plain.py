@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from tidegate.core.clock import ManualClock
 from tidegate.engine import runs
-from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, Group, write_batch
+from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, WriteGroup, write_batch
 from tidegate.engine.job_results import JobResult, from_reading
 from tidegate.engine.job_store import Claim
-from tidegate.engine.runs import Beginning, Run
+from tidegate.engine.runs import NewRun, Run
 from tidegate.engine.source import FIRST_PAGE, Task
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer
@@ -26,7 +26,7 @@ from tidegate.systems.crawl.products import Product, Products
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw, RawPage, Raws
 from tidegate.systems.crawl.settings import CrawlSettings
-from tidegate.systems.crawl.site import Listing, Sites, Unreadable
+from tidegate.systems.crawl.site import ResultPage, Sites, Unreadable
 from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.targets import CrawlOptions
@@ -49,9 +49,9 @@ class PlainSite:
     def search_path(self, keyword: str, page: int) -> str:
         return f"/search/{quote(keyword)}/{page}"
 
-    def read_listing(self, body: bytes) -> Listing:
+    def read_listing(self, body: bytes) -> ResultPage:
         products, following = msgspec.json.decode(body, type=tuple[list[Any], int | None])
-        return Listing.of([(product, SHOP) for product in products], following)
+        return ResultPage.of([(product, SHOP) for product in products], following)
 
     def path(self, stage: Stage, product_id: str, shop_id: str) -> str:
         return f"/{stage}/{shop_id}/{product_id}"
@@ -127,7 +127,7 @@ class Stall:
         The `others` found nothing, or failed with that status.
         """
         options = CrawlOptions(url=f"https://{HOST}", keywords=list(keywords), site="plain", pages=pages)
-        beginning = Beginning.of(self.source, options.subject(crawl), "crawl", "manual")
+        beginning = NewRun.of(self.source, options.subject(crawl), "crawl", "manual")
         run_id, jobs = await self.database.transaction(runs.begin, beginning)
         first, *rest = [job.id for job in jobs]
         await self.end(first, answered((products, None)))
@@ -158,7 +158,7 @@ class Stall:
         written = await self.database.transaction(write_batch, CommitBatch(wanted=list(answers)), self.terms)
         claims, now = written.claimed, self.database.clock.now()
         finished = [finish(self.source, claims[job_id], answer, now) for job_id, answer in answers.items()]
-        await self.database.transaction(write_batch, CommitBatch(groups=[Group(finished)]), self.terms)
+        await self.database.transaction(write_batch, CommitBatch(groups=[WriteGroup(finished)]), self.terms)
         return finished
 
     async def jobs(self, run_id: int) -> dict[tuple[str, str], int]:

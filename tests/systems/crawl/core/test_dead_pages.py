@@ -11,7 +11,7 @@ from tests.systems.crawl.core.mendable import SITE
 from tests.systems.crawl.core.plain import HOST, Stall, admitted, answered
 from tests.waiting import look_again, patience
 from tidegate.engine import runs
-from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
+from tidegate.engine.commit_batch import CommitBatch, WriteGroup, write_batch
 from tidegate.engine.job_results import from_poison
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.parked_answer_store import ParkedAnswer
@@ -116,7 +116,7 @@ async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Sta
     ).claimed.values()
     assert again.parked == parked
     given_up = from_poison(again, admitted(again))
-    await local.database.transaction(write_batch, CommitBatch(groups=[Group([given_up])]), local.terms)
+    await local.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([given_up])]), local.terms)
 
     (letter,) = (await local.raws.dead()).raws
     assert (letter.stage, letter.product_id, letter.shop_id) == ("detail", "p1", "s1")

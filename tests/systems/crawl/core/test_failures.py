@@ -12,11 +12,11 @@ from tests.servers.migrated import on_sqlite
 from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, finish, later
 from tests.waiting import look_again, patience, simulated_delay
 from tidegate.core.clock import SystemClock
-from tidegate.engine.commit_batch import CommitBatch, Group, write_batch
+from tidegate.engine.commit_batch import CommitBatch, WriteGroup, write_batch
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import applying
-from tidegate.systems.crawl.applying import Prepared, RetryPolicy
+from tidegate.systems.crawl.applying import PreparedRaw, RetryPolicy
 from tidegate.systems.crawl.processing import RawProcessor
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
@@ -210,7 +210,7 @@ async def test_who_applies_another_answer_of_the_same_product_sees_what_was_appl
         await stall.answer(await stall.begin("p1", crawl=crawl), MINI, "p1", crawl)
     patience, about = RetryPolicy(SETTINGS.raw_attempts, SETTINGS.raw_pauses), {"site": "plain", "shop_id": "s1"}
     read = [
-        Prepared(id=raw.id, run_id=raw.run_id, key=(HOST, "p1"), stage=MINI, hash=raw.hash, content="{}", **about)
+        PreparedRaw(id=raw.id, run_id=raw.run_id, key=(HOST, "p1"), stage=MINI, hash=raw.hash, content="{}", **about)
         for raw in await stall.all_raws()
     ]
     await asyncio.gather(*(stall.database.transaction(applying.apply, [one], patience) for one in read))
@@ -237,13 +237,13 @@ async def test_a_round_that_is_rolled_back_leaves_no_answer(stall: Stall):
     finished = finish(stall.source, claim, answered({"said": "hello"}), stall.database.clock.now())
 
     def fail(tx: Transaction) -> None:
-        write_batch(tx, CommitBatch(groups=[Group([finished])]), stall.terms)
+        write_batch(tx, CommitBatch(groups=[WriteGroup([finished])]), stall.terms)
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
         await stall.database.transaction(fail)
     assert await stall.all_raws() == []
-    await stall.database.transaction(write_batch, CommitBatch(groups=[Group([finished])]), stall.terms)
-    late = await write_or_find_overtaken(stall.database, CommitBatch(groups=[Group([finished])]), stall.terms)
+    await stall.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([finished])]), stall.terms)
+    late = await write_or_find_overtaken(stall.database, CommitBatch(groups=[WriteGroup([finished])]), stall.terms)
     assert len(late.overtaken) == 1
     assert len(await stall.all_raws()) == 1

@@ -8,9 +8,9 @@ import pytest
 from tests.systems.crawl.core.plain import HOST, SETTINGS, PlainSite, answered
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
-from tidegate.systems.crawl.effects import Confirmed, RawStored, Sighted
+from tidegate.systems.crawl.effects import ListedProducts, NewRaw, UnchangedContent
 from tidegate.systems.crawl.politeness import PoliteRequest
-from tidegate.systems.crawl.site import Challenged, ListedProduct, Listing, Sites, load_site
+from tidegate.systems.crawl.site import Challenged, ListedProduct, ResultPage, Sites, load_site
 from tidegate.systems.crawl.source import CrawlSource
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.targets import CrawlOptions
@@ -59,8 +59,8 @@ def test_a_listing_leads_to_every_stage_of_its_products_and_to_the_next_page():
         (SEARCH, f"{HOST}?rope&2"),
     ]
     page, sighted = reading.effects
-    assert sighted == Sighted(host=HOST, products=[ListedProduct("p1", "s1"), ListedProduct("p2", "s1")])
-    assert isinstance(page, RawStored)
+    assert sighted == ListedProducts(host=HOST, products=[ListedProduct("p1", "s1"), ListedProduct("p2", "s1")])
+    assert isinstance(page, NewRaw)
     assert (page.stage, page.product_id, page.body, page.error) == (SEARCH, "rope&1", b'[["p1","p2"],2]', None)
     assert {job.bucket for job in reading.follow_ups} == {HOST}
 
@@ -68,7 +68,7 @@ def test_a_listing_leads_to_every_stage_of_its_products_and_to_the_next_page():
 class BrokenSite(PlainSite):
     """Its code has a defect."""
 
-    def read_listing(self, body: bytes) -> Listing:
+    def read_listing(self, body: bytes) -> ResultPage:
         raise KeyError("price")
 
     def extract(self, stage: Stage, product_id: str, body: bytes) -> Any:
@@ -79,14 +79,14 @@ def test_a_page_at_which_the_code_of_a_site_fails_is_kept_at_once_and_not_asked_
     broken, search = CrawlSource(Sites([BrokenSite()]), SETTINGS), searching()
     listing = broken.read(task(search), answered((["p1"], None)))
     (page,) = listing.effects
-    assert isinstance(page, RawStored)
+    assert isinstance(page, NewRaw)
     assert (listing.verdict, list(listing.follow_ups)) == (Verdict.GONE, [])
     assert (page.stage, page.body) == (SEARCH, b'[["p1"],null]')
     assert (page.error or "").startswith("KeyError: 'price' (test_source.py, line ")
 
     part = broken.read(task(stages_of(search)[Stage.DETAIL]), answered({"said": "A"}))
     (raw,) = part.effects
-    assert isinstance(raw, RawStored)
+    assert isinstance(raw, NewRaw)
     assert (part.verdict, raw.stage, raw.error, raw.body) == (Verdict.DONE, "detail", None, b'{"said":"A"}')
 
 
@@ -142,9 +142,9 @@ def test_a_part_that_did_not_change_is_confirmed_by_the_hash_it_had():
     spec = stages_of(searching())[Stage.DETAIL]
     first = SOURCE.read(task(spec), answered({"said": "A"}, ETag='"a"'))
     (raw,) = first.effects
-    assert isinstance(raw, RawStored)
+    assert isinstance(raw, NewRaw)
     again = SOURCE.read(task(spec, cursor=first.cursor), answered(b"", 304))
-    assert again.effects == [Confirmed(host=HOST, product_id="p1", stage=Stage.DETAIL, hash=raw.hash)]
+    assert again.effects == [UnchangedContent(host=HOST, product_id="p1", stage=Stage.DETAIL, hash=raw.hash)]
     assert again.unchanged
 
 
@@ -170,7 +170,7 @@ def test_who_asks_for_a_pause_is_left_alone_by_everybody():
 
 def test_a_captcha_makes_the_identity_rest_at_this_host():
     class Suspicious(PlainSite):
-        def read_listing(self, body: bytes) -> Listing:
+        def read_listing(self, body: bytes) -> ResultPage:
             raise Challenged("are you human?")
 
     reading = CrawlSource(Sites([Suspicious()]), SETTINGS).read(task(searching()), answered(([], None)))

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, later
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.effects import Confirmed
+from tidegate.systems.crawl.effects import UnchangedContent
 from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.stages import STAGES
 from tidegate.systems.crawl.tables import crawl_products, crawl_raws, crawl_sightings
@@ -102,7 +102,7 @@ async def test_a_304_is_believed_while_we_have_what_it_stands_for(stall: Stall):
     for _ in range(2):
         run_id = await stall.begin("p1")
         ended = await stall.end(await stall.job(run_id, MINI, "p1"), answered(None, 304))
-        assert [type(effect) for effect in ended.effects] == [Confirmed]
+        assert [type(effect) for effect in ended.effects] == [UnchangedContent]
         assert ended.unchanged_calls == 1
         await stall.lack(run_id, DETAIL, "p1")
         await stall.lack(run_id, OPTION, "p1")

@@ -28,7 +28,7 @@ from tidegate.systems.crawl import health_records
 from tidegate.systems.crawl.eligibility import Eligibility
 from tidegate.systems.crawl.host_book import POOL
 from tidegate.systems.crawl.hosts import host_of
-from tidegate.systems.crawl.identities import IdentityBook
+from tidegate.systems.crawl.identities import IdentityRegistry
 from tidegate.systems.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.systems.crawl.refusals import refusal
 from tidegate.systems.crawl.settings import CrawlSettings
@@ -76,7 +76,7 @@ class Crawler:
 
     def __init__(self, settings: Settings, parts: Context, client: UpstreamClient) -> None:
         self.parts, self.database = parts, parts.database
-        self.book = IdentityBook(
+        self.book = IdentityRegistry(
             parts.database, parts.gate, open_vault(settings, parts.database), settings.section(CrawlSettings)
         )
         way = CallRoute(PoliteCaller(client, self.book.hosts), self.book)

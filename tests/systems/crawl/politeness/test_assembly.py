@@ -16,7 +16,7 @@ from tidegate.engine.source import JobSpec, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.primitives.gate import Admitted, Outcome
 from tidegate.storage.documents import SqlDocuments
-from tidegate.systems.crawl.effects import RawStored
+from tidegate.systems.crawl.effects import NewRaw
 from tidegate.systems.crawl.plugin import CrawlPlugin
 from tidegate.systems.crawl.targets import CrawlOptions
 
@@ -43,7 +43,7 @@ async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_setti
 
     assert first.verdict is Verdict.RETRY
     assert last.verdict is Verdict.DONE
-    assert [type(effect) for effect in last.effects] == [RawStored]
+    assert [type(effect) for effect in last.effects] == [NewRaw]
 
 
 async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the_dead(visit: Visit):

@@ -21,15 +21,15 @@ from tidegate.systems.crawl.health import IdentityHealth
 from tidegate.systems.crawl.health_records import health_of, note
 from tidegate.systems.crawl.host_tables import crawl_identity_health
 from tidegate.systems.crawl.identity_records import credential_of
-from tidegate.systems.crawl.refusals import Refused
+from tidegate.systems.crawl.refusals import RefusalRecorded
 
-GUESS = Refused(reason="403: refused", blocked_ms=30_000, is_guess=True)
-TOLD = Refused(reason="429: too often", blocked_ms=5_000)
+GUESS = RefusalRecorded(reason="403: refused", blocked_ms=30_000, is_guess=True)
+TOLD = RefusalRecorded(reason="429: too often", blocked_ms=5_000)
 
 
 def ending(
     host: str,
-    *effects: Refused,
+    *effects: RefusalRecorded,
     name: str = "tidegate",
     state: JobState = JobState.SUCCEEDED,
     calls: int = 1,
@@ -67,7 +67,7 @@ async def scores(visit: Visit, name: str = "tidegate") -> dict[str, float]:
     return {one.host: one.score for one in told.get(name, [])}
 
 
-def refused(host: str, effect: Refused = GUESS, *, name: str = "tidegate") -> JobResult:
+def refused(host: str, effect: RefusalRecorded = GUESS, *, name: str = "tidegate") -> JobResult:
     return ending(host, effect, name=name, state=JobState.READY)
 
 
@@ -105,7 +105,7 @@ async def test_rests_that_nobody_gave_a_length_grow_where_one_follows_another(vi
 async def test_a_pause_of_the_host_is_remembered_and_the_longest_counts(everywhere: Visit):
     visit = everywhere
     await visit.book.hosts.register(visit.host)
-    long, short = (Refused(reason=f"503: for {s} s", pause_ms=s * 1000) for s in (90, 7))
+    long, short = (RefusalRecorded(reason=f"503: for {s} s", pause_ms=s * 1000) for s in (90, 7))
     await noted(visit, *(ending(visit.host, one, state=JobState.READY) for one in (short, long, short)))
     await noted(visit, ending(visit.host, short, state=JobState.READY))
     host = await visit.stored()
@@ -185,7 +185,7 @@ _steps = st.lists(
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_steps)
-async def test_the_copy_counts_as_the_gate_does(visit: Visit, steps: list[tuple[Refused | None, int]]):
+async def test_the_copy_counts_as_the_gate_does(visit: Visit, steps: list[tuple[RefusalRecorded | None, int]]):
     """The same answers at the same moments, told to both."""
     await visit.parts.valkey.execute("FLUSHALL")
     await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group

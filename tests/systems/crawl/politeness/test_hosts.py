@@ -16,7 +16,7 @@ from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.systems.crawl import hosts
-from tidegate.systems.crawl.host_book import HostBook
+from tidegate.systems.crawl.host_book import HostRegistry
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.politeness import PoliteCaller
 from tidegate_simulators.marketplace import RobotsGroup, RobotsSettings
@@ -73,7 +73,7 @@ async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened
     async def user_agents() -> Collection[str]:
         return told.pop(0) if len(told) > 1 else told[0]
 
-    book = HostBook(visit.database, visit.gate, visit.crawl, user_agents=user_agents)
+    book = HostRegistry(visit.database, visit.gate, visit.crawl, user_agents=user_agents)
     await book.register(visit.host)
     visit.caller = PoliteCaller(visit.client, book)
     with pytest.raises(NotCalled):

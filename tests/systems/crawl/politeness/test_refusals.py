@@ -7,7 +7,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import Head
-from tidegate.systems.crawl.refusals import Refused, challenged, refusal, retry_after
+from tidegate.systems.crawl.refusals import RefusalRecorded, challenged, refusal, retry_after
 from tidegate.systems.crawl.settings import CrawlSettings
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -40,7 +40,7 @@ def test_a_retry_after_binds_the_host_or_the_identity(status: int, told: dict[st
     assert (said.verdict, said.pause_ms, said.blocked_ms) == (Verdict.LATER, None, 90_000)
     assert said.rests_bucket
     assert not said.is_guess
-    assert said.effects == (Refused(reason=said.reason, blocked_ms=90_000),)
+    assert said.effects == (RefusalRecorded(reason=said.reason, blocked_ms=90_000),)
 
 
 def test_who_asks_too_often_rests_too_and_who_met_a_busy_host_need_not():
@@ -49,7 +49,7 @@ def test_who_asks_too_often_rests_too_and_who_met_a_busy_host_need_not():
     assert busy is not None
     assert (too_often.blocked_ms, too_often.rests_bucket) == (5_000, True)
     assert (busy.blocked_ms, busy.rests_bucket) == (None, False)
-    assert busy.effects == (Refused(reason=busy.reason, pause_ms=5_000),)
+    assert busy.effects == (RefusalRecorded(reason=busy.reason, pause_ms=5_000),)
 
 
 @pytest.mark.parametrize(("status", "verdict"), [(401, Verdict.RETRY), (403, Verdict.RETRY), (429, Verdict.LATER)])
@@ -59,7 +59,7 @@ def test_where_nobody_says_how_long_the_identity_rests_for_a_guess_and_the_host_
     assert said is not None
     assert (said.verdict, said.blocked_ms, said.is_guess, said.rests_bucket) == (verdict, REST_MS, True, True)
     assert said.pause_ms is None
-    assert said.effects == (Refused(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
+    assert said.effects == (RefusalRecorded(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
 
 
 def test_a_ban_that_says_when_it_ends_costs_the_job_nothing():
@@ -78,7 +78,7 @@ def test_a_ban_binds_the_one_who_is_banned_and_not_the_host(status: int):
 def test_a_captcha_lets_the_identity_rest():
     said = challenged(HOST)
     assert (said.verdict, said.blocked_ms, said.is_guess, said.rests_bucket) == (Verdict.RETRY, REST_MS, True, True)
-    assert said.effects == (Refused(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
+    assert said.effects == (RefusalRecorded(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
 
 
 @pytest.mark.parametrize("status", [200, 304, 404, 500, 502, 503])

@@ -19,7 +19,7 @@ from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
 from tidegate.systems.crawl.hosts import Host, host_of
-from tidegate.systems.crawl.identities import IdentityBook
+from tidegate.systems.crawl.identities import IdentityRegistry
 from tidegate.systems.crawl.identity_records import credential_of
 from tidegate.systems.crawl.politeness import PoliteCaller, PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
@@ -57,7 +57,7 @@ class Visit:
             clock=clock,
         )
         self.vault = open_vault(settings, parts.database)
-        self.book = IdentityBook(parts.database, self.gate, self.vault, settings.section(CrawlSettings))
+        self.book = IdentityRegistry(parts.database, self.gate, self.vault, settings.section(CrawlSettings))
         self.caller = PoliteCaller(client, self.book.hosts)
         self.host = host_of(sim.url)
 

@@ -92,7 +92,7 @@ async def shows(count: int) -> None:
 
 async def begins_another(database: Database) -> bool:
     """Whether the user may have another run now; it is canceled at once."""
-    beginning = runs.Beginning("github", Subject(user_id="ann", login="ann"), "p", "manual", [])
+    beginning = runs.NewRun("github", Subject(user_id="ann", login="ann"), "p", "manual", [])
     try:
         run_id, _ = await database.transaction(runs.begin, beginning)
     except RunActive:

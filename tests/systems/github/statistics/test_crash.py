@@ -61,4 +61,4 @@ async def test_a_run_whose_process_died_between_statistics_and_completion_is_com
         assert await successor.wait() == 0
 
         await assert_true(statistics, sim, [login])
-        assert await database.read(outbox.depth) == outbox.Depth(0, 0, None)
+        assert await database.read(outbox.depth) == outbox.OutboxDepth(0, 0, None)

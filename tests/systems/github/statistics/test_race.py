@@ -14,7 +14,7 @@ from tests.systems.github.statistics.wrapped import Wrapped
 from tidegate.storage.documents import DocumentStore, StoredDocument
 from tidegate.systems.github.statistics import Statistics, item_store, summary
 from tidegate.systems.github.statistics.facts import fact_of
-from tidegate.systems.github.statistics.item_store import Overtaken
+from tidegate.systems.github.statistics.item_store import ComputationReplaced
 from tidegate.systems.github.statistics.recount import Recount
 
 
@@ -93,11 +93,11 @@ async def test_one_that_was_frozen_writes_nothing_when_it_wakes(world: World):
     await world.relist(Repository(id=1, owner="ann", name="r1"), "commit")
     await world.finalize("ann")
 
-    with pytest.raises(Overtaken):
+    with pytest.raises(ComputationReplaced):
         await database.transaction(item_store.write, frozen, "commit", [counted(document) for document in old])
-    with pytest.raises(Overtaken):
+    with pytest.raises(ComputationReplaced):
         await database.transaction(item_store.sweep, frozen, "commit", None)
-    with pytest.raises(Overtaken):
+    with pytest.raises(ComputationReplaced):
         await database.transaction(summary.conclude, frozen, 9)
     await world.assert_right()
 

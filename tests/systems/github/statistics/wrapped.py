@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from datetime import datetime
 
 from tidegate.storage.documents import (
+    ChangeDigest,
     ConditionalWrite,
     Document,
     DocumentStore,
     Listing,
-    Moment,
     Staged,
     StoredDocument,
 )
@@ -48,7 +48,7 @@ class Wrapped:
     async def changes(self, kind: str, owner: str) -> Mapping[datetime, int]:
         return await self._store.changes(kind, owner)
 
-    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[Moment]:
+    async def moments(self, kind: str, *, after: datetime | None = None, limit: int = 10_000) -> Sequence[ChangeDigest]:
         return await self._store.moments(kind, after=after, limit=limit)
 
     def iterate_changes(

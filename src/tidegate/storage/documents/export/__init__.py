@@ -6,7 +6,13 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.storage.documents.export.columns import Column
-    from tidegate.storage.documents.export.exporter import ExportFailed, ExportRequest, Progress, export, export_stream
+    from tidegate.storage.documents.export.exporter import (
+        ExportFailed,
+        ExportProgress,
+        ExportRequest,
+        export,
+        export_stream,
+    )
     from tidegate.storage.documents.export.folder import ExportRefused
     from tidegate.storage.documents.export.formats import Format, installed_formats
     from tidegate.storage.documents.export.manifest import FileEntry, Manifest
@@ -14,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "ExportFailed",
+    "ExportProgress",
     "ExportRefused",
     "ExportRequest",
     "FileEntry",
     "Format",
     "Manifest",
-    "Progress",
     "export",
     "export_stream",
     "installed_formats",
@@ -29,7 +35,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.storage.documents.export.columns": "Column",
-        "tidegate.storage.documents.export.exporter": "ExportFailed Progress ExportRequest export export_stream",
+        "tidegate.storage.documents.export.exporter": "ExportFailed ExportProgress ExportRequest export export_stream",
         "tidegate.storage.documents.export.folder": "ExportRefused",
         "tidegate.storage.documents.export.formats": "Format installed_formats",
         "tidegate.storage.documents.export.manifest": "FileEntry Manifest",

@@ -102,7 +102,7 @@ BODY = Column("body", Type.JSON)
 """The whole document as JSON."""
 
 
-class Shape:
+class TableShape:
     """The columns of one kind of document, and its documents as rows of them."""
 
     def __init__(self, fields: Sequence[Column], *, with_body: bool) -> None:

@@ -11,25 +11,25 @@ from typing import BinaryIO
 import msgspec
 
 from tidegate.storage.documents.document import StoredDocument
-from tidegate.storage.documents.export.columns import Shape, Value
+from tidegate.storage.documents.export.columns import TableShape, Value
 
 
 class CsvWriter:
-    """Writes documents as CSV; see `Writer`."""
+    """Writes documents as CSV; see `FileWriter`."""
 
-    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+    def __init__(self, file: BinaryIO, shape: TableShape) -> None:
         self._shape, self._file = shape, file
         self._file.write(_line([column.name for column in shape.columns]).encode())
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
-        """See `Writer.write`."""
+        """See `FileWriter.write`."""
         self._file.writelines(_line(self._shape.row(document)).encode() for document in documents)
 
     def finish(self) -> None:
-        """See `Writer.finish`: nothing is held."""
+        """See `FileWriter.finish`: nothing is held."""
 
     def abandon(self) -> None:
-        """See `Writer.abandon`: nothing is held."""
+        """See `FileWriter.abandon`: nothing is held."""
 
 
 def _line(row: Sequence[Value]) -> str:

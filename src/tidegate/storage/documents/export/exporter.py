@@ -17,7 +17,7 @@ from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.storage.documents.document import StoredDocument
 from tidegate.storage.documents.export.columns import Column
 from tidegate.storage.documents.export.folder import ExportFolder
-from tidegate.storage.documents.export.formats import Format, Writer, open_writer, require_format, shape_of
+from tidegate.storage.documents.export.formats import FileWriter, Format, open_writer, require_format, shape_of
 from tidegate.storage.documents.export.manifest import ColumnEntry, FileEntry, Manifest
 from tidegate.storage.documents.store import DocumentStore
 
@@ -61,7 +61,7 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
         require_format(self.format, with_body=self.with_body)
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ExportProgress(msgspec.Struct, frozen=True):
     """How far the file of a kind is."""
 
     kind: str
@@ -70,7 +70,7 @@ class Progress(msgspec.Struct, frozen=True):
     """As counted before; while documents are being collected, more may come."""
 
 
-def _ignore_progress(_progress: Progress) -> None:
+def _ignore_progress(_progress: ExportProgress) -> None:
     """Default for `on_progress`."""
 
 
@@ -81,7 +81,7 @@ async def export(
     *,
     force: bool = False,
     clock: Clock | None = None,
-    on_progress: Callable[[Progress], None] = _ignore_progress,
+    on_progress: Callable[[ExportProgress], None] = _ignore_progress,
 ) -> Manifest:
     """Write what is requested into `folder`, and return what its manifest says.
 
@@ -104,7 +104,7 @@ async def export_stream(
     stream: BinaryIO,
     request: ExportRequest,
     *,
-    on_progress: Callable[[Progress], None] = _ignore_progress,
+    on_progress: Callable[[ExportProgress], None] = _ignore_progress,
 ) -> int:
     """Write what is requested to an open stream, one kind after the other; returns the number of documents.
 
@@ -130,7 +130,7 @@ async def _export_kind(
     folder: ExportFolder,
     request: ExportRequest,
     kind: str,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[ExportProgress], None],
 ) -> FileEntry:
     name = f"{kind}.{request.format}"
     path, shape = folder.partial(name), shape_of(request.format, request.kinds[kind], with_body=request.with_body)
@@ -151,19 +151,23 @@ async def _export_kind(
 
 
 async def _write_kind(
-    store: DocumentStore, writer: Writer, request: ExportRequest, kind: str, on_progress: Callable[[Progress], None]
+    store: DocumentStore,
+    writer: FileWriter,
+    request: ExportRequest,
+    kind: str,
+    on_progress: Callable[[ExportProgress], None],
 ) -> int:
     """Write the documents of a kind; returns how many they are."""
     owners, written = _owners(request), 0
     try:
         total = sum([await store.count(kind, owner, with_gone=request.with_gone) for owner in owners])
-        on_progress(Progress(kind, 0, total))
+        on_progress(ExportProgress(kind, 0, total))
         for owner in owners:
             async with aclosing(_batches(store, kind, owner, with_gone=request.with_gone)) as batches:
                 async for batch in batches:
                     writer.write(batch)
                     written += len(batch)
-                    on_progress(Progress(kind, written, max(total, written)))
+                    on_progress(ExportProgress(kind, written, max(total, written)))
         writer.finish()
     finally:
         writer.abandon()

@@ -99,7 +99,7 @@ class ExportFolder:
             self._placed = {name for name in claim.placed if _PLAIN_NAME.fullmatch(name)}
         self._remove_leftovers()
 
-    def _claim(self) -> manifests.Claim | None:
+    def _claim(self) -> manifests.OwnedFiles | None:
         path = self._path / manifests.NAME
         return manifests.read_claim(path.read_bytes()) if path.is_file() else None
 

@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.storage.documents.document import StoredDocument
-from tidegate.storage.documents.export.columns import Column, Shape
+from tidegate.storage.documents.export.columns import Column, TableShape
 from tidegate.storage.documents.export.csv_format import CsvWriter
 from tidegate.storage.documents.export.jsonl_format import JsonlWriter
 
@@ -26,7 +26,7 @@ def installed_formats() -> tuple[Format, ...]:
     return tuple(each for each in Format if each is not Format.PARQUET or has_pyarrow)
 
 
-class Writer(Protocol):
+class FileWriter(Protocol):
     """One file being written."""
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
@@ -56,12 +56,12 @@ def require_format(format: Format, *, with_body: bool) -> None:  # noqa: A002 - 
             ) from None
 
 
-def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> Shape:  # noqa: A002
+def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> TableShape:  # noqa: A002
     """The columns of a file; a line of JSON has its fields in the body."""
-    return Shape(() if format is Format.JSONL else fields, with_body=with_body)
+    return TableShape(() if format is Format.JSONL else fields, with_body=with_body)
 
 
-def open_writer(format: Format, file: BinaryIO, shape: Shape) -> Writer:  # noqa: A002
+def open_writer(format: Format, file: BinaryIO, shape: TableShape) -> FileWriter:  # noqa: A002
     """A writer to a file that is open, and that the caller closes."""
     match format:
         case Format.CSV:

@@ -7,10 +7,10 @@ from typing import BinaryIO
 import msgspec
 
 from tidegate.storage.documents.document import StoredDocument
-from tidegate.storage.documents.export.columns import Shape
+from tidegate.storage.documents.export.columns import TableShape
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line: a document."""
 
     kind: str
@@ -33,25 +33,25 @@ _checker = msgspec.json.Decoder(msgspec.Raw)
 
 
 class JsonlWriter:
-    """Writes documents as JSON lines; see `Writer`."""
+    """Writes documents as JSON lines; see `FileWriter`."""
 
-    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+    def __init__(self, file: BinaryIO, shape: TableShape) -> None:
         self._shape, self._file = shape, file
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
-        """See `Writer.write`."""
+        """See `FileWriter.write`."""
         self._file.write(_encoder.encode_lines(map(self._line, documents)))
 
     def finish(self) -> None:
-        """See `Writer.finish`: nothing is held."""
+        """See `FileWriter.finish`: nothing is held."""
 
     def abandon(self) -> None:
-        """See `Writer.abandon`: nothing is held."""
+        """See `FileWriter.abandon`: nothing is held."""
 
-    def _line(self, document: StoredDocument) -> Line:
+    def _line(self, document: StoredDocument) -> DocumentLine:
         body, unreadable = _body(document.text)
         self._shape.unreadable += unreadable is not msgspec.UNSET
-        return Line(
+        return DocumentLine(
             kind=document.kind,
             id=document.id,
             owner=document.owner,

@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Every file in the folder that belongs to this export, or to one that it replaces."""
 
 
-class Claim(msgspec.Struct, frozen=True):
+class OwnedFiles(msgspec.Struct, frozen=True):
     """What has to be read of an older manifest, of whatever version: which files are ours to replace."""
 
     tidegate_export: int
@@ -66,9 +66,9 @@ def encode(manifest: Manifest) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
-def read_claim(text: bytes) -> Claim | None:
+def read_claim(text: bytes) -> OwnedFiles | None:
     """None where it is no manifest of ours."""
     try:
-        return msgspec.json.decode(text, type=Claim)
+        return msgspec.json.decode(text, type=OwnedFiles)
     except UNDECODABLE:
         return None

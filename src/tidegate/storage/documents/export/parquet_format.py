@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.storage.documents.document import StoredDocument
-from tidegate.storage.documents.export.columns import BODY, Shape, Type, Value
+from tidegate.storage.documents.export.columns import BODY, TableShape, Type, Value
 
 _MOST_ROWS = 20_000
 _MOST_CHARACTERS = 8 * 1024 * 1024
@@ -25,9 +25,9 @@ _TYPES: dict[Type, Any] = {
 
 
 class ParquetWriter:
-    """Writes documents as Parquet; see `Writer`."""
+    """Writes documents as Parquet; see `FileWriter`."""
 
-    def __init__(self, file: BinaryIO, shape: Shape) -> None:
+    def __init__(self, file: BinaryIO, shape: TableShape) -> None:
         self._shape = shape
         self._schema = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in shape.columns])
         self._writer: Any = pq.ParquetWriter(
@@ -40,7 +40,7 @@ class ParquetWriter:
         self._characters = 0
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
-        """See `Writer.write`."""
+        """See `FileWriter.write`."""
         for document in documents:
             self._rows.append(self._shape.row(document))
             self._characters += len(document.text)
@@ -48,13 +48,13 @@ class ParquetWriter:
                 self._write_group()
 
     def finish(self) -> None:
-        """See `Writer.finish`."""
+        """See `FileWriter.finish`."""
         if self._rows:
             self._write_group()
         self._writer.close()
 
     def abandon(self) -> None:
-        """See `Writer.abandon`."""
+        """See `FileWriter.abandon`."""
         self._rows.clear()
         with suppress(OSError, ValueError):  # what it still holds may not fit either
             self._writer.close()
@@ -66,6 +66,6 @@ class ParquetWriter:
         self._rows, self._characters = [], 0
 
 
-def _repeating(shape: Shape) -> list[str]:
+def _repeating(shape: TableShape) -> list[str]:
     """Ids and bodies are all different: a dictionary of them would be as large as they are."""
     return [column.name for column in shape.columns if column.name not in ("id", BODY.name)]

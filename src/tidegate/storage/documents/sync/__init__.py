@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.storage.documents.sync.destination import Address, SyncFailed, parse_destination
-    from tidegate.storage.documents.sync.synchronizer import Progress, SyncOrder, SyncReport, TableReport, sync
+    from tidegate.storage.documents.sync.destination import DestinationAddress, SyncFailed, parse_destination
+    from tidegate.storage.documents.sync.synchronizer import SyncOrder, SyncProgress, SyncReport, TableReport, sync
 
 __all__ = [
-    "Address",
-    "Progress",
+    "DestinationAddress",
     "SyncFailed",
     "SyncOrder",
+    "SyncProgress",
     "SyncReport",
     "TableReport",
     "parse_destination",
@@ -22,7 +22,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.storage.documents.sync.destination": "Address SyncFailed parse_destination",
-        "tidegate.storage.documents.sync.synchronizer": "Progress SyncOrder SyncReport TableReport sync",
+        "tidegate.storage.documents.sync.destination": "DestinationAddress SyncFailed parse_destination",
+        "tidegate.storage.documents.sync.synchronizer": "SyncProgress SyncOrder SyncReport TableReport sync",
     },
 )

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings, TidegateError
-from tidegate.storage.documents.store import Moment
+from tidegate.storage.documents.store import ChangeDigest
 from tidegate.storage.documents.sync.table import Rows, SyncTable
 from tidegate.storage.sql.urls import parse_address
 
@@ -25,7 +25,7 @@ class SyncFailed(TidegateError):
         self.destination, self.reason = destination, reason
 
 
-class Kind(StrEnum):
+class DestinationKind(StrEnum):
     """The kinds of destinations."""
 
     DUCKDB = "duckdb"
@@ -34,10 +34,10 @@ class Kind(StrEnum):
     JSONL = "jsonl"
 
 
-class Address(msgspec.Struct, frozen=True):
+class DestinationAddress(msgspec.Struct, frozen=True):
     """Kind and place of a destination."""
 
-    kind: Kind
+    kind: DestinationKind
     shown: str
     """As it may be printed: without a password."""
     place: str = msgspec.field(default="")
@@ -55,7 +55,7 @@ class Address(msgspec.Struct, frozen=True):
 class Table(Protocol):
     """One table of an open destination, created or extended where necessary."""
 
-    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, Moment]:
+    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, ChangeDigest]:
         """The moments of its rows after `after` and up to `until`."""
         ...
 
@@ -91,7 +91,7 @@ class Destination(Protocol):
         ...
 
 
-def parse_destination(text: str) -> Address:
+def parse_destination(text: str) -> DestinationAddress:
     """The destination that a person means by `text`.
 
     Raises `InvalidArgument` for an unknown one, and `InvalidSettings` where its library is not installed.
@@ -99,40 +99,44 @@ def parse_destination(text: str) -> Address:
     scheme, separator, rest = text.partition(":")
     if scheme in ("postgresql", "postgres"):
         address = parse_address(text)
-        return Address(Kind.POSTGRESQL, address.shown, "postgresql:" + rest)
-    if not separator or scheme not in (Kind.DUCKDB, Kind.PARQUET, Kind.JSONL):
+        return DestinationAddress(DestinationKind.POSTGRESQL, address.shown, "postgresql:" + rest)
+    if not separator or scheme not in (DestinationKind.DUCKDB, DestinationKind.PARQUET, DestinationKind.JSONL):
         shown = f"{scheme}:…" if separator else text
         raise InvalidArgument("to", shown, f"must be {EXAMPLES}")
     path = rest.removeprefix("//")
     if not path:
         raise InvalidArgument("to", text, f"must name a path after {scheme}:")
-    kind = Kind(scheme)
+    kind = DestinationKind(scheme)
     _require_libraries(kind)
-    return Address(kind, f"{kind}:{path}", path)
+    return DestinationAddress(kind, f"{kind}:{path}", path)
 
 
-async def open_destination(address: Address, source: str, *, read_only: bool = False) -> Destination:
+async def open_destination(address: DestinationAddress, source: str, *, read_only: bool = False) -> Destination:
     """Open the destination for the tables of one source; close it in the end.
 
     Raises `SyncFailed` where it cannot be used or another sync is writing to it.
     """
     match address.kind:
-        case Kind.DUCKDB:
+        case DestinationKind.DUCKDB:
             from tidegate.storage.documents.sync.duckdb_file import DuckdbFile
 
             return await DuckdbFile.open(address, read_only=read_only)
-        case Kind.POSTGRESQL:
+        case DestinationKind.POSTGRESQL:
             from tidegate.storage.documents.sync.postgresql_database import PostgresqlDatabase
 
             return await PostgresqlDatabase.open(address, source)
-        case Kind.PARQUET | Kind.JSONL:
+        case DestinationKind.PARQUET | DestinationKind.JSONL:
             from tidegate.storage.documents.sync.folder import SyncFolder
 
             return SyncFolder.open(address, source, read_only=read_only)
 
 
-def _require_libraries(kind: Kind) -> None:
-    needed = {Kind.DUCKDB: ("duckdb", "pyarrow"), Kind.PARQUET: ("pyarrow",), Kind.JSONL: ()}[kind]
+def _require_libraries(kind: DestinationKind) -> None:
+    needed = {
+        DestinationKind.DUCKDB: ("duckdb", "pyarrow"),
+        DestinationKind.PARQUET: ("pyarrow",),
+        DestinationKind.JSONL: (),
+    }[kind]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise InvalidSettings(f'{kind}: needs the library {" and ".join(missing)}: pip install "tidegate[{kind}]"')

@@ -15,9 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from tidegate.storage.documents.export.columns import Type
-from tidegate.storage.documents.store import Moment
+from tidegate.storage.documents.store import ChangeDigest
 from tidegate.storage.documents.sync.arrow import arrow_schema, arrow_table
-from tidegate.storage.documents.sync.destination import Address, SyncFailed
+from tidegate.storage.documents.sync.destination import DestinationAddress, SyncFailed
 from tidegate.storage.documents.sync.private_files import private_umask
 from tidegate.storage.documents.sync.statements import Declared, added_columns, quoted
 from tidegate.storage.documents.sync.table import COLLECTED_AT, FINGERPRINT, ID, Rows, SyncTable
@@ -42,7 +42,7 @@ class DuckdbFile:
         self._connection, self._shown = connection, shown
 
     @classmethod
-    async def open(cls, address: Address, *, read_only: bool) -> "DuckdbFile":
+    async def open(cls, address: DestinationAddress, *, read_only: bool) -> "DuckdbFile":
         """Open the file; it is created where it does not exist. DuckDB admits one writing process."""
 
         def connect() -> Any:
@@ -120,7 +120,7 @@ class DuckdbTable:
             if added or full:
                 run(f"UPDATE {self._name} SET {FINGERPRINT} = 0")
 
-    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, Moment]:
+    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, ChangeDigest]:
         """See `Table.moments`."""
 
         def read() -> Sequence[tuple[int, int, int]]:
@@ -129,7 +129,7 @@ class DuckdbTable:
                 WHERE {COLLECTED_AT} > make_timestamp(?) AND {COLLECTED_AT} <= make_timestamp(?) GROUP BY 1"""
             return self._connection.execute(query, [-(2**60) if after is None else _us(after), _us(until)]).fetchall()
 
-        found = (Moment(_moment(us), documents, total) for us, documents, total in await self.do(read))
+        found = (ChangeDigest(_moment(us), documents, total) for us, documents, total in await self.do(read))
         return {each.at: each for each in found}
 
     async def write(self, rows: Rows) -> int:

@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from tidegate.storage.documents.store import Moment
-from tidegate.storage.documents.sync.destination import Address, Kind, SyncFailed
+from tidegate.storage.documents.store import ChangeDigest
+from tidegate.storage.documents.sync.destination import DestinationAddress, DestinationKind, SyncFailed
 from tidegate.storage.documents.sync.private_files import create_private_file, create_private_folder
 from tidegate.storage.documents.sync.table import Record, Rows, SyncTable
 
@@ -68,12 +68,12 @@ class RowFile(Protocol):
 class SyncFolder:
     """A `Destination` in the folder of a source."""
 
-    def __init__(self, address: Address, folder: Path, lock: int | None) -> None:
+    def __init__(self, address: DestinationAddress, folder: Path, lock: int | None) -> None:
         self._address, self._folder, self._lock = address, folder, lock
         self._tables: list[FolderTable] = []
 
     @classmethod
-    def open(cls, address: Address, source: str, *, read_only: bool) -> "SyncFolder":
+    def open(cls, address: DestinationAddress, source: str, *, read_only: bool) -> "SyncFolder":
         """Lock the folder of the source; it is created where it does not exist."""
         folder = address.path / source
         if read_only:
@@ -118,7 +118,7 @@ class SyncFolder:
         return self._folder / f"{table.kind}.{self._address.kind}"
 
     def _file(self, table: SyncTable) -> RowFile:
-        if self._address.kind is Kind.PARQUET:
+        if self._address.kind is DestinationKind.PARQUET:
             from tidegate.storage.documents.sync.parquet_file import ParquetFile
 
             return ParquetFile(self._address.shown, self._path(table), table)
@@ -133,7 +133,7 @@ class FolderTable:
     def __init__(self, shown: str, file: RowFile, path: Path, folder: int | None, table: SyncTable) -> None:
         self._shown, self._file, self._path, self._folder, self._table = shown, file, path, folder, table
         self._partial = path.with_name(f".{path.name}{_PARTIAL}")
-        self._moments: dict[datetime, Moment] = {}
+        self._moments: dict[datetime, ChangeDigest] = {}
         self._keeps_old = False
         self._writer: RowWriter | None = None
         self._is_published = False
@@ -152,9 +152,9 @@ class FolderTable:
                 total = sums.setdefault(at, [0, 0])
                 total[0] += 1
                 total[1] += fingerprint
-        self._moments = {at: Moment(at, *total) for at, total in sums.items()}
+        self._moments = {at: ChangeDigest(at, *total) for at, total in sums.items()}
 
-    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, Moment]:
+    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, ChangeDigest]:
         """See `Table.moments`."""
         if self._writer is not None:  # the second pass of a sync
             await asyncio.to_thread(self._publish_and_load)

@@ -46,10 +46,10 @@ class JsonlFile:
 
     def create(self, path: Path) -> RowWriter:
         """See `RowFile.create`."""
-        return _Writer(self, path)
+        return _JsonLinesWriter(self, path)
 
 
-class _Writer:
+class _JsonLinesWriter:
     def __init__(self, file: JsonlFile, path: Path) -> None:
         self._file, self._output = file, path.open("wb")
 

@@ -51,10 +51,10 @@ class ParquetFile:
 
     def create(self, path: Path) -> RowWriter:
         """See `RowFile.create`."""
-        return _Writer(self, path)
+        return _ParquetWriter(self, path)
 
 
-class _Writer:
+class _ParquetWriter:
     def __init__(self, file: ParquetFile, path: Path) -> None:
         self._file = file
         self._writer = pq.ParquetWriter(path, file.schema, compression="zstd")

@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 
 from tidegate.storage.documents.export.columns import Column, Type, Value
-from tidegate.storage.documents.store import Moment
-from tidegate.storage.documents.sync.destination import Address, SyncFailed
+from tidegate.storage.documents.store import ChangeDigest
+from tidegate.storage.documents.sync.destination import DestinationAddress, SyncFailed
 from tidegate.storage.documents.sync.statements import Declared, added_columns, quoted
 from tidegate.storage.documents.sync.table import COLLECTED_AT, FINGERPRINT, ID, Rows, SyncTable
 
@@ -36,7 +36,7 @@ class PostgresqlDatabase:
         self._connection, self._shown = connection, shown
 
     @classmethod
-    async def open(cls, address: Address, source: str) -> "PostgresqlDatabase":
+    async def open(cls, address: DestinationAddress, source: str) -> "PostgresqlDatabase":
         """Connect, and lock the source: a session lock, which ends with the connection."""
         async with _errors(address.shown):
             connection = await asyncpg.connect(address.place, timeout=_CONNECT_WITHIN_S)
@@ -113,14 +113,14 @@ class PostgresqlTable:
         await run(f"CREATE TABLE {self._name} ({', '.join(map(_declared, columns))}, PRIMARY KEY ({ID}))")
         await run(f"CREATE INDEX ON {self._name} ({COLLECTED_AT}, {FINGERPRINT})")
 
-    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, Moment]:
+    async def moments(self, after: datetime | None, until: datetime) -> Mapping[datetime, ChangeDigest]:
         """See `Table.moments`."""
         query = f"""
             SELECT {COLLECTED_AT}, count(*), sum({FINGERPRINT})::bigint FROM {self._name}
             WHERE {COLLECTED_AT} > $1 AND {COLLECTED_AT} <= $2 GROUP BY 1"""
         async with _errors(self._shown):
             found = await self._connection.fetch(query, _without_zone(after or _FIRST), _without_zone(until))
-        moments = (Moment(at.replace(tzinfo=UTC), documents, total) for at, documents, total in found)
+        moments = (ChangeDigest(at.replace(tzinfo=UTC), documents, total) for at, documents, total in found)
         return {each.at: each for each in moments}
 
     async def write(self, rows: Rows) -> int:

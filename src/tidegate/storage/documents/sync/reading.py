@@ -1,8 +1,8 @@
 """Reads the declared columns of many documents at once, as lists of values, one for each column.
 
 A struct type is made of the paths of the columns, so that the JSON decoder checks the types and skips what no column
-needs. A document that does not fit it is read by `Shape`, which leaves single values empty and counts them. Both ways
-give the same values.
+needs. A document that does not fit it is read by `TableShape`, which leaves single values empty and counts them. Both
+ways give the same values.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from tidegate.storage.documents.document import StoredDocument
 from tidegate.storage.documents.export.columns import (
     EACH,
     Column,
-    Shape,
+    TableShape,
     Type,
     Value,
     text,
@@ -44,7 +44,7 @@ class ColumnReader:
 
     def __init__(self, fields: Sequence[Column]) -> None:
         self._fields = tuple(fields)
-        self._shape = Shape(self._fields, with_body=False)
+        self._shape = TableShape(self._fields, with_body=False)
         self._root = _Node(self._shape, [(index, column, column.path) for index, column in enumerate(self._fields)])
         self._decode = msgspec.json.Decoder(self._root.type).decode
 
@@ -85,7 +85,7 @@ _Place = tuple[int, Column, Sequence[str]]
 class _Node:
     """A JSON object with the columns that are found in it."""
 
-    def __init__(self, shape: Shape, places: Sequence[_Place]) -> None:
+    def __init__(self, shape: TableShape, places: Sequence[_Place]) -> None:
         below = dict[str, list[_Place]]()
         for index, column, path in places:
             below.setdefault(path[0], []).append((index, column, path[1:]))
@@ -105,7 +105,7 @@ class _Node:
 class _Leaf:
     """One column; its value needs at most one function to be what the column promises."""
 
-    def __init__(self, shape: Shape, index: int, column: Column, type_: Any) -> None:
+    def __init__(self, shape: TableShape, index: int, column: Column, type_: Any) -> None:
         self.type, self._index = type_, index
         self._convert: Callable[[Any], Value] | None = _utc if column.type is Type.TIME else None
         if type_ is object:
@@ -135,7 +135,7 @@ class _Anything:
 
     type: Any = object
 
-    def __init__(self, shape: Shape, group: Sequence[_Place]) -> None:
+    def __init__(self, shape: TableShape, group: Sequence[_Place]) -> None:
         self._shape = shape
         self._columns = [(index, msgspec.structs.replace(column, path=tuple(rest))) for index, column, rest in group]
 
@@ -145,7 +145,7 @@ class _Anything:
             yield index, [self._shape.value(column, each) for each in found]
 
 
-def _member(shape: Shape, step: str, group: Sequence[_Place]) -> "_Node | _Leaf | _Names | _Anything":
+def _member(shape: TableShape, step: str, group: Sequence[_Place]) -> "_Node | _Leaf | _Names | _Anything":
     index, column, rest = group[0]
     if step != EACH and not any(EACH in rest for _, _, rest in group) and all(rest for _, _, rest in group):
         return _Node(shape, group)

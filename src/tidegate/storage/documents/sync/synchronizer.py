@@ -1,7 +1,7 @@
 """Brings the tables of a destination up to date with the documents of one source.
 
-What changed is found by comparison: for each moment, the store and the destination tell how many documents last
-changed then, and the sum of their fingerprints (`Moment`). Documents at moments that differ are read and written. The
+What changed is found by comparison: for each moment, the store and the destination tell how many documents last changed
+then, and the sum of their fingerprints (`ChangeDigest`). Documents at moments that differ are read and written. The
 rows are the position, so it cannot be wrong: not when a transaction is committed late, a clock is behind, or a sync is
 killed.
 
@@ -17,8 +17,8 @@ import msgspec
 
 from tidegate.storage.documents.document import StoredDocument
 from tidegate.storage.documents.export.columns import Column
-from tidegate.storage.documents.store import DocumentStore, Moment
-from tidegate.storage.documents.sync.destination import Address, Destination, Table, open_destination
+from tidegate.storage.documents.store import ChangeDigest, DocumentStore
+from tidegate.storage.documents.sync.destination import Destination, DestinationAddress, Table, open_destination
 from tidegate.storage.documents.sync.table import RowMaker, Rows, SyncTable
 
 _MOMENTS_AT_ONCE = 10_000
@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 50_000
 _CHARACTERS_AT_ONCE = 64 * 1024 * 1024
 
 
-class Progress(msgspec.Struct, frozen=True):
+class SyncProgress(msgspec.Struct, frozen=True):
     """How far the table of a kind is."""
 
     kind: str
@@ -74,19 +74,19 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
 class SyncOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to bring up to date."""
 
-    to: Address
+    to: DestinationAddress
     kinds: Mapping[str, Sequence[Column]]
     """The kinds of documents, a table for each, with the columns that the source declares."""
     full: bool = False
     dry_run: bool = False
 
 
-def _ignore(_progress: Progress) -> None:
+def _ignore(_progress: SyncProgress) -> None:
     """Report progress to nothing."""
 
 
 async def sync(
-    store: DocumentStore, order: SyncOrder, *, on_progress: Callable[[Progress], None] = _ignore
+    store: DocumentStore, order: SyncOrder, *, on_progress: Callable[[SyncProgress], None] = _ignore
 ) -> SyncReport:
     """Bring the tables of the documents in `store` up to date.
 
@@ -110,7 +110,7 @@ class _KindSync:
         destination: Destination,
         order: SyncOrder,
         kind: str,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[SyncProgress], None],
     ) -> None:
         self._store, self._destination, self._order, self._kind = store, destination, order, kind
         self._on_progress = on_progress
@@ -170,9 +170,9 @@ class _KindSync:
             await writer.stop()
         return writer.written, is_certain
 
-    async def _copy_lacking(self, table: Table, writer: "_TableWriter") -> tuple[list[Moment], bool]:
+    async def _copy_lacking(self, table: Table, writer: "_TableWriter") -> tuple[list[ChangeDigest], bool]:
         """Copy what the destination lacks. Returns the other moments that differ, and whether nothing was lacking."""
-        others, is_complete = list[Moment](), True
+        others, is_complete = list[ChangeDigest](), True
         async with aclosing(self._differing(table)) as pages:
             async for lacking, left in pages:
                 others += left
@@ -181,9 +181,9 @@ class _KindSync:
                 await writer.settle()  # the destination does one thing at a time
         return others, is_complete
 
-    async def _differing(self, table: Table) -> AsyncGenerator[tuple[list[list[Moment]], list[Moment]]]:
+    async def _differing(self, table: Table) -> AsyncGenerator[tuple[list[list[ChangeDigest]], list[ChangeDigest]]]:
         """Page by page: runs of moments at which the destination lacks something, and the others that differ."""
-        page, after = list[Moment](), None
+        page, after = list[ChangeDigest](), None
         while after is None or len(page) == _MOMENTS_AT_ONCE:  # more were written meanwhile where it ends early
             page = list(await self._store.moments(self._kind, after=after, limit=_MOMENTS_AT_ONCE))
             if not page:
@@ -191,7 +191,7 @@ class _KindSync:
             there = await table.moments(after, page[-1].at)
             matched = sum(each.documents for each in page if there.get(each.at) == each)
             self._advance(matched)
-            lacking, others, between = list[list[Moment]](), list[Moment](), _FEW + 1
+            lacking, others, between = list[list[ChangeDigest]](), list[ChangeDigest](), _FEW + 1
             for each in page:
                 present = there.get(each.at)
                 if present == each or (present is not None and present.documents > each.documents):
@@ -206,7 +206,7 @@ class _KindSync:
             yield lacking, others
             after = page[-1].at
 
-    async def _copy(self, runs: Sequence[Sequence[Moment]], writer: "_TableWriter") -> None:
+    async def _copy(self, runs: Sequence[Sequence[ChangeDigest]], writer: "_TableWriter") -> None:
         """Read the documents of these moments, and write them."""
         async with aclosing(_pages(self._store, self._kind, runs)) as pages:
             async for documents in pages:
@@ -215,7 +215,7 @@ class _KindSync:
 
     def _advance(self, count: int) -> None:
         self._read += count
-        self._on_progress(Progress(self._kind, self._read, max(self._total, self._read)))
+        self._on_progress(SyncProgress(self._kind, self._read, max(self._total, self._read)))
 
 
 class _TableWriter:
@@ -261,7 +261,7 @@ class _TableWriter:
 
 
 async def _pages(
-    store: DocumentStore, kind: str, runs: Sequence[Sequence[Moment]]
+    store: DocumentStore, kind: str, runs: Sequence[Sequence[ChangeDigest]]
 ) -> AsyncGenerator[list[StoredDocument]]:
     """The documents of runs of moments, some thousand at a time, each id once in a page."""
     page = dict[str, StoredDocument]()

@@ -12,7 +12,7 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import UNSET, Meta, UnsetType
 
 from tidegate.core.errors import Unavailable
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType
 from tidegate.http.routes import route
 from tidegate.systems.campaigns.model import (
@@ -42,7 +42,7 @@ Points = Annotated[int, Meta(ge=0, le=MOST_POINTS)]
 Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE)]
 
 
-class NewCampaign(Given, frozen=True, kw_only=True):
+class NewCampaign(RequestInput, frozen=True, kw_only=True):
     """The settings of a new campaign."""
 
     id: CampaignId
@@ -66,7 +66,7 @@ class NewCampaign(Given, frozen=True, kw_only=True):
         return CampaignPlan(**msgspec.structs.asdict(self))
 
 
-class ChangedCampaign(Given, frozen=True, kw_only=True):
+class ChangedCampaign(RequestInput, frozen=True, kw_only=True):
     """Changes of a campaign; omitted fields stay as they are."""
 
     title: Title | UnsetType = UNSET
@@ -82,14 +82,14 @@ class ChangedCampaign(Given, frozen=True, kw_only=True):
         return CampaignChange(**msgspec.structs.asdict(self))
 
 
-class CampaignTimes(Given, frozen=True, kw_only=True):
+class CampaignTimes(RequestInput, frozen=True, kw_only=True):
     """New start and end; omitted fields stay as they are."""
 
     starts_at: datetime | None = None
     ends_at: datetime | None = None
 
 
-class CampaignFilter(Given, frozen=True, kw_only=True):
+class CampaignFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     after: CampaignId | None = None

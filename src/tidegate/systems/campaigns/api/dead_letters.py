@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import NotFound
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
 from tidegate.systems.campaigns.dead_letters import CampaignDeadLetter as Letter
@@ -18,7 +18,7 @@ from tidegate.systems.campaigns.service import Campaigns
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 
 
-class DeadEntryFilter(Given, frozen=True, kw_only=True):
+class DeadEntryFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     after: LetterId | None = None

@@ -15,11 +15,11 @@ from msgspec import Meta
 
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.asgi import HttpRequest, HttpResponse
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import ENDED, HEARTBEAT_S, WatchedEvents
 from tidegate.http.events import MEDIA_TYPE as EVENTS
-from tidegate.http.problems import ProblemType, Trouble
-from tidegate.http.routes import Also, route
+from tidegate.http.problems import ProblemType, RequestFailed
+from tidegate.http.routes import FurtherAnswer, route
 from tidegate.http.settings import HttpSettings
 from tidegate.runtime.change_feed import Watch
 from tidegate.systems.campaigns.api.campaigns import TAG, CampaignId, Limit
@@ -42,7 +42,7 @@ STATUS = {
 }
 
 
-class NewEntry(Given, frozen=True, kw_only=True):
+class NewEntry(RequestInput, frozen=True, kw_only=True):
     """A request to enter a campaign."""
 
     user: User
@@ -52,7 +52,7 @@ class NewEntry(Given, frozen=True, kw_only=True):
     """Data for the processor of the campaign's kind: at most 4 kB of JSON."""
 
 
-class EntryFilter(Given, frozen=True, kw_only=True):
+class EntryFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     after_number: Annotated[int, Meta(ge=0, le=2**53)] | None = None
@@ -102,8 +102,10 @@ class EntryRoutes:
                 TAG,
                 status=202,
                 also={
-                    200: Also("DUPLICATE: this user has entered before, with another key or without one.", Entered),
-                    409: Also(
+                    200: FurtherAnswer(
+                        "DUPLICATE: this user has entered before, with another key or without one.", Entered
+                    ),
+                    409: FurtherAnswer(
                         "SOLD_OUT, or NOT_OPEN: with `Retry-After` and `opens_in_ms` where the start is known.", Entered
                     ),
                 },
@@ -119,7 +121,7 @@ class EntryRoutes:
                 self.follow_entry,
                 TAG,
                 media_types=(EVENTS,),
-                also={204: Also("The client has received the last event and need not reconnect.")},
+                also={204: FurtherAnswer("The client has received the last event and need not reconnect.")},
                 event=Result,
                 event_name="result",
             ),
@@ -139,7 +141,7 @@ class EntryRoutes:
         """
         entered = await self._campaigns.enter(campaign, body.user, _key_of(body, request), body.data)
         if entered.answer is EntryAnswer.BUSY:
-            raise Trouble(ProblemType.TOO_MANY, "too many entries are in line", headers={"Retry-After": _BUSY_S})
+            raise RequestFailed(ProblemType.TOO_MANY, "too many entries are in line", headers={"Retry-After": _BUSY_S})
         return Response(entered, headers=headers_of(campaign, body.user, entered), status_code=STATUS[entered.answer])
 
     async def list_entries(self, campaign: CampaignId, query: EntryFilter) -> EntryPage:
@@ -176,7 +178,7 @@ def _key_of(body: NewEntry, request: HttpRequest) -> str | None:
     """The idempotency key from the header or the body; if both are sent, they must agree."""
     sent = request.headers.get(KEY_HEADER)
     if sent is not None and body.key is not None and sent != body.key:
-        raise Trouble(ProblemType.INVALID, f"key: it differs from the header {KEY_HEADER}", field="key")
+        raise RequestFailed(ProblemType.INVALID, f"key: it differs from the header {KEY_HEADER}", field="key")
     return body.key if sent is None else sent
 
 

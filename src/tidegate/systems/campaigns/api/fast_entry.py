@@ -13,7 +13,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry import metrics
 from tidegate.http.raw import (
     Admission,
-    Admitted,
+    AdmittedRequest,
     Application,
     Message,
     Receive,
@@ -83,7 +83,7 @@ class FastEntry:
         body = msgspec.json.encode(entered)
         await self._respond(scope, send, status, lines + _HEADERS, body, is_secure=admitted.is_secure)
 
-    def _admitted(self, scope: Scope) -> tuple[Admitted | None, Mapping[bytes, bytes]]:
+    def _admitted(self, scope: Scope) -> tuple[AdmittedRequest | None, Mapping[bytes, bytes]]:
         """Whether the raw handler can answer, and all headers."""
         if scope["method"] != "POST" or scope["query_string"] or not scope["path"].endswith(_END):
             return None, {}

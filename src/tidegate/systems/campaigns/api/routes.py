@@ -1,6 +1,6 @@
 """Builds all routes of campaigns."""
 
-from tidegate.http.authentication import Door
+from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
 from tidegate.http.raw import Admission, Application
 from tidegate.system import Api, HttpContext
@@ -15,7 +15,7 @@ def campaign_api(campaigns: Campaigns, http: HttpContext) -> Api:
     """All routes of campaigns, with the raw handler of entries."""
     entries = EntryRoutes(campaigns, http.settings)
     routes = [CampaignRoutes(campaigns), entries, DeadEntryRoutes(campaigns)]
-    admission = Admission(Door(http.access, ()), Role.OPERATE, varying=VARYING)
+    admission = Admission(Authenticator(http.access, ()), Role.OPERATE, varying=VARYING)
     largest_body = http.settings.largest_body
 
     def fast_entry(application: Application) -> FastEntry:

@@ -14,8 +14,8 @@ from tidegate.core.errors import NotFound
 from tidegate.engine.api.run_details import Limit
 from tidegate.engine.runs import Run
 from tidegate.engine.schedules.store import Schedule
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.opening import OpenCrawl
@@ -30,7 +30,7 @@ HostName = Annotated[str, Meta(min_length=1, max_length=LONGEST_HOST, pattern=r"
 Keyword = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"format": "keyword"})]
 
 
-class NewCrawl(Given, frozen=True, kw_only=True):
+class NewCrawl(RequestInput, frozen=True, kw_only=True):
     """What is crawled."""
 
     name: Name
@@ -70,7 +70,7 @@ class NewCrawlSchedule(NewCrawl, frozen=True, kw_only=True):
     """By whose clocks."""
 
 
-class CrawlScheduleFilter(Given, frozen=True, kw_only=True):
+class CrawlScheduleFilter(RequestInput, frozen=True, kw_only=True):
     """Which schedules, and how many."""
 
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
@@ -117,7 +117,7 @@ class CrawledHosts(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[CrawledHost]
 
 
-class CrawlDesk:
+class CrawlRoutes:
     """The handlers."""
 
     def __init__(self, crawl: OpenCrawl) -> None:
@@ -172,4 +172,4 @@ def _site_is_known() -> Generator[None]:
     try:
         yield
     except NotFound as error:
-        raise Trouble(ProblemType.INVALID, str(error), field="site") from None
+        raise RequestFailed(ProblemType.INVALID, str(error), field="site") from None

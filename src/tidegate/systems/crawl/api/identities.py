@@ -7,15 +7,15 @@ import msgspec
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.systems.crawl.api.crawls import TAG
-from tidegate.systems.crawl.identities import Identity, IdentityBook
+from tidegate.systems.crawl.identities import Identity, IdentityRegistry
 
 IdentityName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9_.-]+$")]
 
 
-class IdentityHeaders(Given, frozen=True, kw_only=True):
+class IdentityHeaders(RequestInput, frozen=True, kw_only=True):
     """What an identity sends with every call."""
 
     headers: Annotated[dict[str, str], Meta(min_length=1, extra_json_schema={"format": "headers"})]
@@ -35,10 +35,10 @@ class IdentityRemoved(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["removed"] = "removed"
 
 
-class IdentityDesk:
+class IdentityRoutes:
     """The handlers."""
 
-    def __init__(self, identities: IdentityBook) -> None:
+    def __init__(self, identities: IdentityRegistry) -> None:
         self._identities = identities
 
     def routes(self) -> Sequence[HTTPRouteHandler]:

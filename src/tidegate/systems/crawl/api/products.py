@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from tidegate.core.errors import NotFound
 from tidegate.engine.api.run_details import Id
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.systems.crawl.api.crawls import TAG
 from tidegate.systems.crawl.api.crawls import HostName as Host
@@ -23,7 +23,7 @@ ProductId = Annotated[str, Meta(min_length=1, max_length=LONGEST_PRODUCT, patter
 Limit = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 
 
-class ProductFilter(Given, frozen=True, kw_only=True):
+class ProductFilter(RequestInput, frozen=True, kw_only=True):
     """Which products, and how many."""
 
     host: Host | None = None
@@ -43,7 +43,7 @@ class ProductsPage(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the next page; null where there is none."""
 
 
-class RawFilter(Given, frozen=True, kw_only=True):
+class RawFilter(RequestInput, frozen=True, kw_only=True):
     """Which answers, and how many."""
 
     state: RawState | None = None
@@ -78,7 +78,7 @@ class ReplayedAll(msgspec.Struct, frozen=True, kw_only=True):
     """Those that could not be replayed now, each with the reason: their crawl has another active run."""
 
 
-class CrawlProductDesk:
+class ProductRoutes:
     """The handlers."""
 
     def __init__(self, products: Products, raws: Raws, crawls: Crawls) -> None:

@@ -14,7 +14,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.systems.crawl.commands.opening import JSON, ask, look, print_json
 
 if TYPE_CHECKING:
-    from tidegate.systems.crawl.identities import Identity, IdentityBook
+    from tidegate.systems.crawl.identities import Identity, IdentityRegistry
 
 app = typer.Typer(no_args_is_help=True, help="Who calls: User-Agents, and the headers that go with them.")
 
@@ -37,7 +37,7 @@ def add(
     """
     wanted = _given(name, header or [], file)
 
-    async def add_all(identities: IdentityBook) -> list[Identity]:
+    async def add_all(identities: IdentityRegistry) -> list[Identity]:
         return [await identities.add(one, headers) for one, headers in wanted.items()]
 
     added = ask(lambda crawl: add_all(crawl.identities))
@@ -73,7 +73,7 @@ def enable(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
 def _change(what: str, done: str, names: list[str], *, as_json: bool) -> None:
     wanted = list(dict.fromkeys(names))
 
-    async def change_all(identities: IdentityBook) -> None:
+    async def change_all(identities: IdentityRegistry) -> None:
         change = {"remove": identities.remove, "disable": identities.disable, "enable": identities.enable}[what]
         for name in wanted:
             await identities.get(name)  # all are there, or none is touched

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidegate.storage.sql import Transaction
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """A task, and who worked on it."""
 
     task: JobView
@@ -60,7 +60,7 @@ def tasks(
         typer.echo(f"More: tidegate crawl tasks {run} --after {found[-1].task.id}")
 
 
-def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, limit: int) -> list[Task]:
+def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, limit: int) -> list[TaskReport]:
     from tidegate.engine import runs
     from tidegate.engine.executions import of_jobs
     from tidegate.engine.reports.progress import jobs_of
@@ -68,10 +68,10 @@ def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, 
     runs.get(tx, run)  # no tasks and no run are two things
     found = jobs_of(tx, run, states=states, after=after, limit=limit)
     executions = of_jobs(tx, [job.id for job in found])
-    return [Task(task=job, executions=executions[job.id]) for job in found]
+    return [TaskReport(task=job, executions=executions[job.id]) for job in found]
 
 
-def _cells(one: Task, now: datetime) -> list[str | Text]:
+def _cells(one: TaskReport, now: datetime) -> list[str | Text]:
     from rich.text import Text
 
     from tidegate.engine.source import FIRST_PAGE

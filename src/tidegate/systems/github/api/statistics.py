@@ -8,21 +8,21 @@ from msgspec import Meta
 
 from tidegate.core.errors import NotFound
 from tidegate.engine.api.subjects import Login, read_login
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.routes import route
 from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
 
 TAG = "statistics"
 
 
-class Span(Given, frozen=True, kw_only=True):
+class StatisticsPeriod(RequestInput, frozen=True, kw_only=True):
     """How far back."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
     """Days up to today, which is one of them."""
 
 
-class StatisticsDesk:
+class StatisticsRoutes:
     """The handlers."""
 
     def __init__(self, statistics: Statistics) -> None:
@@ -46,6 +46,6 @@ class StatisticsDesk:
             raise NotFound("user with statistics", known)
         return found
 
-    async def overall_statistics(self, query: Span) -> GlobalStatistics:
+    async def overall_statistics(self, query: StatisticsPeriod) -> GlobalStatistics:
         """Tell what everybody did: totals, and the most active users and repositories by day, week and month."""
         return await self._statistics.overall(days=query.days)

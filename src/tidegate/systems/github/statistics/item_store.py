@@ -23,7 +23,7 @@ _item, _user = statistics_items.c, statistics_users.c
 _MOMENTS_AT_ONCE = 500
 
 
-class Overtaken(TidegateError):
+class ComputationReplaced(TidegateError):
     """Another computation of the same user has started."""
 
     def __init__(self, user_id: str) -> None:
@@ -72,10 +72,10 @@ def begin(tx: Transaction, user_id: str, login: str) -> RecountPass:
 
 
 def require_valid(tx: Transaction, held: RecountPass) -> None:
-    """Raise `Overtaken` unless the pass is the last one; locks out other passes until the commit."""
+    """Raise `ComputationReplaced` unless the pass is the last one; locks out other passes until the commit."""
     last = select(_user.fence).where(_user.user_id == held.user_id).with_for_update()
     if tx.execute(last).scalar() != held.fence:
-        raise Overtaken(held.user_id)
+        raise ComputationReplaced(held.user_id)
 
 
 def counted_changes(tx: Transaction, owner: str, kind: str) -> dict[datetime, int]:

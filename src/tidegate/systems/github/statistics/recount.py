@@ -12,7 +12,7 @@ from tidegate.storage.documents import DocumentStore, StoredDocument
 from tidegate.storage.sql import Database
 from tidegate.systems.github.statistics import item_store
 from tidegate.systems.github.statistics.facts import READERS, Fact, fact_of
-from tidegate.systems.github.statistics.item_store import CountedItem, Overtaken, RecountPass
+from tidegate.systems.github.statistics.item_store import ComputationReplaced, CountedItem, RecountPass
 
 log = get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Recount:
         """Number of documents read."""
 
     async def run(self) -> None:
-        """Count all kinds. Raises `Overtaken` if another pass began in the meantime."""
+        """Count all kinds. Raises `ComputationReplaced` if another pass began in the meantime."""
         for kind in READERS:
             await (self._count_all(kind) if self._full else self._count_changed(kind))
 
@@ -76,7 +76,7 @@ class Recount:
             ours = await self._look_again(kind, [each for each in batch if each.id in disputed])
             taken = [claim for claim in claims if claim.id in {each.id for each in ours}]
             claims = await self._database.transaction(item_store.write, self._pass, kind, ours, taken) if ours else []
-        raise Overtaken(self._pass.user_id)
+        raise ComputationReplaced(self._pass.user_id)
 
     async def _look_again(self, kind: str, disputed: Sequence[CountedItem]) -> list[CountedItem]:
         """The disputed items that still belong to this user and are unchanged, after the other claim was seen."""

@@ -16,7 +16,7 @@ from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github.source import GithubSource
 from tidegate.systems.github.statistics import global_statistics, item_store, summary
-from tidegate.systems.github.statistics.item_store import Overtaken
+from tidegate.systems.github.statistics.item_store import ComputationReplaced
 from tidegate.systems.github.statistics.recount import Recount
 from tidegate.systems.github.statistics.results import ByUser, GlobalStatistics, UserStatistics
 from tidegate.systems.github.statistics.summary import StoredSummary
@@ -80,7 +80,7 @@ class Statistics:
                 await recount.run()
                 await self._database.transaction(summary.conclude, held, run_id)
                 break
-            except Overtaken:
+            except ComputationReplaced:
                 # The other computation may die before its end, so this one retries, with pauses against livelock.
                 if tries == _MOST_TRIES:
                     raise

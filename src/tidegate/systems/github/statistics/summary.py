@@ -84,11 +84,11 @@ def summarize(tx: Transaction, user_id: str, login: str, account_id: int | None)
     details = [(row.resource, row.state == ItemState.FORK, msgspec.convert(row.detail, Detail)) for row in rows]
     return StoredSummary(
         repositories=_repositories(details),
-        in_repositories=_in_repositories(tx, user_id, known, _User(account_id, login.casefold())),
+        in_repositories=_in_repositories(tx, user_id, known, _SummaryUser(account_id, login.casefold())),
     )
 
 
-class _User(msgspec.Struct, frozen=True):
+class _SummaryUser(msgspec.Struct, frozen=True):
     account_id: int | None
     login_key: str
 
@@ -129,7 +129,7 @@ def _repositories(details: list[tuple[str, bool, Detail]]) -> OwnedRepositories:
     )
 
 
-def _in_repositories(tx: Transaction, user_id: str, known: CountedRepositories, self_: _User) -> InRepositories:
+def _in_repositories(tx: Transaction, user_id: str, known: CountedRepositories, self_: _SummaryUser) -> InRepositories:
     columns = (_item.resource, _item.activity, _item.state, _item.author_id, _item.author_login)
     grouped = select(*columns, func.count(), func.max(_item.day)).group_by(*columns)
     counts: Counter[tuple[str, str | None]] = Counter()

@@ -8,8 +8,8 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.http.asgi import HttpRequest
-from tidegate.http.dispatch import Given, read_body
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput, read_body
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github.webhooks import deliveries
@@ -26,7 +26,7 @@ _HEADERS = {
 }
 
 
-class DeliveryFilter(Given, frozen=True, kw_only=True):
+class DeliveryFilter(RequestInput, frozen=True, kw_only=True):
     """Which deliveries to list, and how many."""
 
     waiting: bool = False
@@ -81,7 +81,9 @@ class WebhookRoutes:
         length = request.headers.get("content-length", "")
         size = int(length) if length.isdigit() else self._webhooks.settings.largest_body
         if size > self._webhooks.settings.largest_body:
-            raise Trouble(ProblemType.TOO_LARGE, f"it may have {self._webhooks.settings.largest_body:,} bytes at most")
+            raise RequestFailed(
+                ProblemType.TOO_LARGE, f"it may have {self._webhooks.settings.largest_body:,} bytes at most"
+            )
         with self._webhooks.room_for(size):
             body = await read_body(request)
             headers = {name: request.headers.get(name, "") for name in (ID, EVENT, SIGNATURE)}

@@ -20,7 +20,7 @@ _c = github_deliveries.c
 _LEVEL = 1
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """A delivery with a valid signature and a valid payload."""
 
     id: str
@@ -53,12 +53,12 @@ def compress(body: bytes) -> bytes:
     return zlib.compress(body, _LEVEL)
 
 
-def accept(tx: Transaction, given: Sequence[Delivery]) -> set[str]:
+def accept(tx: Transaction, given: Sequence[WebhookDelivery]) -> set[str]:
     """Store deliveries, each with an event of the outbox; return the ids of those that are new.
 
     Events of one repository are delivered in the order in which they are stored.
     """
-    new = list[Delivery]()
+    new = list[WebhookDelivery]()
     for each in sorted(given, key=lambda each: each.id):  # two processes insert in one order
         row = {
             "id": each.id,

@@ -36,7 +36,7 @@ class Owner(msgspec.Struct, frozen=True):
     type: str | None = None
 
 
-class Repository(msgspec.Struct, frozen=True):
+class WebhookRepository(msgspec.Struct, frozen=True):
     """The repository of a delivery, as it was when GitHub sent it."""
 
     id: int
@@ -81,21 +81,21 @@ class InvalidPayload(InvalidArgument):
     """The payload is no JSON, or lacks what its event must have."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class DeliverySubject(msgspec.Struct, frozen=True):
     """What of a payload is known without applying it."""
 
     action: str | None
-    repository: Repository
+    repository: WebhookRepository
 
 
-class Report(msgspec.Struct, frozen=True):
+class DeliveryReport(msgspec.Struct, frozen=True):
     """What a delivery says."""
 
     writes: Sequence[ConditionalWrite]
     completed: Sequence[Listing] = ()
 
 
-class Situation(msgspec.Struct, frozen=True):
+class DeliveryContext(msgspec.Struct, frozen=True):
     """What the documents of a delivery depend on."""
 
     sweep: int = 0
@@ -108,7 +108,7 @@ class _Release(Item):
     draft: bool = False
 
 
-class _Account(msgspec.Struct):
+class _WebhookAccount(msgspec.Struct):
     id: int
     login: str | None = None
 
@@ -116,7 +116,7 @@ class _Account(msgspec.Struct):
 class _Review(msgspec.Struct):
     id: int
     node_id: str | None = None
-    user: _Account | None = None
+    user: _WebhookAccount | None = None
     body: str | None = None
     state: str | None = None
     html_url: str | None = None
@@ -151,7 +151,7 @@ class _PushedCommit(msgspec.Struct):
 
 class _Moved(msgspec.Struct):
     new_issue: msgspec.Raw = _NULL
-    new_repository: Repository | None = None
+    new_repository: WebhookRepository | None = None
 
 
 class _Changed(msgspec.Struct):
@@ -162,13 +162,13 @@ class _Context(msgspec.Struct, frozen=True):
     """A payload, and what its documents depend on."""
 
     payload: _Payload
-    repository: Repository
-    at: Situation
+    repository: WebhookRepository
+    at: DeliveryContext
 
     @staticmethod
-    def of(body: bytes, at: Situation) -> "_Context":
+    def of(body: bytes, at: DeliveryContext) -> "_Context":
         payload = msgspec.json.decode(body, type=_Payload)
-        return _Context(payload, msgspec.json.decode(payload.repository, type=Repository), at)
+        return _Context(payload, msgspec.json.decode(payload.repository, type=WebhookRepository), at)
 
     def document(
         self,
@@ -177,7 +177,7 @@ class _Context(msgspec.Struct, frozen=True):
         body: msgspec.Raw | Mapping[str, Any],
         *,
         version: str | None = None,
-        repository: Repository | None = None,
+        repository: WebhookRepository | None = None,
     ) -> Document:
         """An item of the repository."""
         found = repository or self.repository
@@ -191,7 +191,7 @@ class _Context(msgspec.Struct, frozen=True):
             sweep=self.at.sweep,
         )
 
-    def item(self, kind: str, raw: msgspec.Raw, *, repository: Repository | None = None) -> Document:
+    def item(self, kind: str, raw: msgspec.Raw, *, repository: WebhookRepository | None = None) -> Document:
         """An item with a number, as the list of its kind shows it."""
         found = msgspec.json.decode(raw, type=Item)
         return self.document(
@@ -199,49 +199,49 @@ class _Context(msgspec.Struct, frozen=True):
         )
 
 
-def read(event: str, body: bytes) -> Told:
+def read(event: str, body: bytes) -> DeliverySubject:
     """A payload of one of `EVENTS`. Raises `InvalidPayload` if it lacks what its event must have."""
     try:
-        found = _Context.of(body, Situation())
+        found = _Context.of(body, DeliveryContext())
         EVENTS[event](found)
     except (*UNDECODABLE, InvalidArgument) as error:
         raise InvalidPayload("payload", event, f"is no payload of this event: {error}") from None
-    return Told(found.payload.action, found.repository)
+    return DeliverySubject(found.payload.action, found.repository)
 
 
-def report(event: str, body: bytes, at: Situation) -> Report:
+def report(event: str, body: bytes, at: DeliveryContext) -> DeliveryReport:
     """The writes of a payload that `read` has accepted."""
     return EVENTS[event](_Context.of(body, at))
 
 
-def _issues(it: _Context) -> Report:
+def _issues(it: _Context) -> DeliveryReport:
     document = it.item("issue", it.payload.issue)
     if it.payload.action == "deleted":
-        return Report([rules.deleted(document)])
+        return DeliveryReport([rules.deleted(document)])
     if it.payload.action != "transferred":
-        return Report([rules.newest(document)])
+        return DeliveryReport([rules.newest(document)])
     writes, moved = [rules.deleted(document)], _Moved()
     if bytes(it.payload.changes) != _NOTHING:
         moved = msgspec.json.decode(it.payload.changes, type=_Moved)
     if moved.new_repository is not None and bytes(moved.new_issue) != _NOTHING:
         writes.append(rules.newest(it.item("issue", moved.new_issue, repository=moved.new_repository)))
-    return Report(writes)
+    return DeliveryReport(writes)
 
 
-def _issue_comment(it: _Context) -> Report:
+def _issue_comment(it: _Context) -> DeliveryReport:
     comment, rule = it.item("issue_comment", it.payload.comment), _rule_of(it)
-    return Report([rule(comment), rules.newest(it.item("issue", it.payload.issue))])
+    return DeliveryReport([rule(comment), rules.newest(it.item("issue", it.payload.issue))])
 
 
-def _pull_request(it: _Context) -> Report:
-    return Report([rules.newest(_pull(it))])
+def _pull_request(it: _Context) -> DeliveryReport:
+    return DeliveryReport([rules.newest(_pull(it))])
 
 
-def _pull_request_review_comment(it: _Context) -> Report:
-    return Report([_rule_of(it)(it.item("review_comment", it.payload.comment)), rules.newest(_pull(it))])
+def _pull_request_review_comment(it: _Context) -> DeliveryReport:
+    return DeliveryReport([_rule_of(it)(it.item("review_comment", it.payload.comment)), rules.newest(_pull(it))])
 
 
-def _pull_request_review(it: _Context) -> Report:
+def _pull_request_review(it: _Context) -> DeliveryReport:
     """A review in the fields that a collection asks for by GraphQL."""
     review = msgspec.json.decode(it.payload.review, type=_Review)
     pull = msgspec.json.decode(it.payload.pull_request, type=_Pull)
@@ -259,7 +259,9 @@ def _pull_request_review(it: _Context) -> Report:
         "commit_id": review.commit_id,
         "author_association": review.author_association,
     }
-    return Report([rules.newest(it.document("review", str(review.id), body, version=version)), rules.newest(_pull(it))])
+    return DeliveryReport(
+        [rules.newest(it.document("review", str(review.id), body, version=version)), rules.newest(_pull(it))]
+    )
 
 
 def _pull(it: _Context) -> Document:
@@ -270,13 +272,13 @@ def _pull(it: _Context) -> Document:
     return it.document("pull_request", str(found.id), msgspec.Raw(listed), version=found.updated_at)
 
 
-def _push(it: _Context) -> Report:
+def _push(it: _Context) -> DeliveryReport:
     """Commits of the default branch, which is what a collection reads."""
     found = it.repository
     if it.payload.ref is None or it.payload.ref != f"{_BRANCH}{found.default_branch}":
-        return Report([])
+        return DeliveryReport([])
     given = [msgspec.json.decode(raw, type=_PushedCommit) for raw in it.payload.commits or () if bytes(raw) != _NOTHING]
-    return Report([rules.only_new(_commit(it, each)) for each in given])
+    return DeliveryReport([rules.only_new(_commit(it, each)) for each in given])
 
 
 def _commit(it: _Context, found: _PushedCommit) -> Document:
@@ -303,47 +305,51 @@ def _login(person: _Person | None) -> dict[str, Any] | None:
     return None if person is None or person.username is None else {"login": person.username}
 
 
-def _release(it: _Context) -> Report:
+def _release(it: _Context) -> DeliveryReport:
     """A release; a draft is shown to few tokens, and is not stored."""
     found = msgspec.json.decode(it.payload.release, type=_Release)
     document = it.item("release", it.payload.release)
     if it.payload.action == "deleted":
-        return Report([rules.deleted(document)])
+        return DeliveryReport([rules.deleted(document)])
     if it.payload.action == "unpublished":
-        return Report([rules.removed(document)])
-    return Report([]) if found.draft else Report([_ordered(it, document, ("created", "published", "released"))])
+        return DeliveryReport([rules.removed(document)])
+    return (
+        DeliveryReport([])
+        if found.draft
+        else DeliveryReport([_ordered(it, document, ("created", "published", "released"))])
+    )
 
 
-def _label(it: _Context) -> Report:
+def _label(it: _Context) -> DeliveryReport:
     document = it.item("label", it.payload.label)
     if it.payload.action == "deleted":
-        return Report([rules.deleted(document)])
-    return Report([_ordered(it, document, ("created",), ("name", "color", "description"))])
+        return DeliveryReport([rules.deleted(document)])
+    return DeliveryReport([_ordered(it, document, ("created",), ("name", "color", "description"))])
 
 
-def _milestone(it: _Context) -> Report:
-    return Report([_rule_of(it)(it.item("milestone", it.payload.milestone))])
+def _milestone(it: _Context) -> DeliveryReport:
+    return DeliveryReport([_rule_of(it)(it.item("milestone", it.payload.milestone))])
 
 
-def _star(it: _Context) -> Report:
-    user = msgspec.json.decode(it.payload.sender, type=_Account)
+def _star(it: _Context) -> DeliveryReport:
+    user = msgspec.json.decode(it.payload.sender, type=_WebhookAccount)
     at = it.payload.starred_at
     body = {"starred_at": at, "user": msgspec.Raw(bytes(it.payload.sender))}
     document = it.document("stargazer", f"{it.repository.id}:{user.id}", body)
     if it.payload.action == "deleted":
-        return Report([rules.removed(document)])
+        return DeliveryReport([rules.removed(document)])
     if at is None:
         raise InvalidArgument("starred_at", None, "must be a time")
-    return Report([rules.starred(document, at)])
+    return DeliveryReport([rules.starred(document, at)])
 
 
-def _fork(it: _Context) -> Report:
+def _fork(it: _Context) -> DeliveryReport:
     fields = msgspec.json.decode(it.payload.forkee, type=dict[str, msgspec.Raw])
     listed = msgspec.json.encode({name: value for name, value in fields.items() if name != "public"})
-    return Report([rules.newest(it.item("fork", msgspec.Raw(listed)))])
+    return DeliveryReport([rules.newest(it.item("fork", msgspec.Raw(listed)))])
 
 
-def _repository(it: _Context) -> Report:
+def _repository(it: _Context) -> DeliveryReport:
     """The repository itself, in the list in which a run found it; a deleted one takes along what is in it."""
     found, stored = it.repository, it.at.repository
     account = "org" if found.owner is not None and found.owner.type == "Organization" else "user"
@@ -360,9 +366,9 @@ def _repository(it: _Context) -> Report:
         sweep=it.at.sweep,
     )
     if it.payload.action != "deleted":
-        return Report([rules.newest(document)])
+        return DeliveryReport([rules.newest(document)])
     gone = [Listing(kind, found.resource, it.at.sweep + 1) for kind in INSIDE]
-    return Report([rules.removed(document)], gone)
+    return DeliveryReport([rules.removed(document)], gone)
 
 
 def _rule_of(it: _Context) -> Callable[[Document], ConditionalWrite]:
@@ -386,7 +392,7 @@ def _ordered(it: _Context, document: Document, creating: Sequence[str], named: S
     return rules.successor(document, before)
 
 
-EVENTS: Mapping[str, Callable[[_Context], Report]] = {
+EVENTS: Mapping[str, Callable[[_Context], DeliveryReport]] = {
     "fork": _fork,
     "issue_comment": _issue_comment,
     "issues": _issues,

@@ -20,8 +20,8 @@ from tidegate.storage.sql import Database
 from tidegate.storage.sql.outbox import Event
 from tidegate.systems.github import kinds
 from tidegate.systems.github.webhooks import deliveries, payloads
-from tidegate.systems.github.webhooks.deliveries import Delivery
-from tidegate.systems.github.webhooks.payloads import Situation
+from tidegate.systems.github.webhooks.deliveries import WebhookDelivery
+from tidegate.systems.github.webhooks.payloads import DeliveryContext
 from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
 
 ID, EVENT, SIGNATURE = "x-github-delivery", "x-github-event", "x-hub-signature-256"
@@ -36,7 +36,7 @@ _PREFIX = "sha256="
 _UNKNOWN = "other"
 
 
-class Outcome(StrEnum):
+class DeliveryOutcome(StrEnum):
     """What became of a delivery."""
 
     ACCEPTED = "accepted"  # stored, and applied soon
@@ -50,7 +50,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
     delivery: str
     """What GitHub calls it (`X-GitHub-Delivery`)."""
-    result: Outcome
+    result: DeliveryOutcome
 
 
 class WrongSignature(TidegateError):
@@ -66,7 +66,7 @@ class TooManyDeliveries(TidegateError):
 
 
 class _Accepting(msgspec.Struct, frozen=True):
-    delivery: Delivery
+    delivery: WebhookDelivery
     is_new: asyncio.Future[bool]
 
 
@@ -119,9 +119,9 @@ class Webhooks:
         if not _ID_FORM.fullmatch(delivery_id):
             raise InvalidArgument("X-GitHub-Delivery", delivery_id[:100], "must be the id of a delivery")
         if event not in payloads.EVENTS:
-            return Receipt(delivery_id, Outcome.PONG if event == "ping" else Outcome.IGNORED)
+            return Receipt(delivery_id, DeliveryOutcome.PONG if event == "ping" else DeliveryOutcome.IGNORED)
         told = payloads.read(event, body)
-        delivery = Delivery(
+        delivery = WebhookDelivery(
             id=delivery_id,
             event=event,
             action=told.action,
@@ -133,7 +133,7 @@ class Webhooks:
         self._accepting.add(accepting)
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             is_new = await accepting.is_new
-        return Receipt(delivery_id, Outcome.ACCEPTED if is_new else Outcome.DUPLICATE)
+        return Receipt(delivery_id, DeliveryOutcome.ACCEPTED if is_new else DeliveryOutcome.DUPLICATE)
 
     def _is_signed(self, signature: str, body: bytes) -> bool:
         """Whether one of the secrets made the signature. All are tried, so the time does not tell which one fits."""
@@ -174,12 +174,12 @@ class Webhooks:
             GITHUB_WEBHOOK_DOCUMENTS.labels(kind).inc(written.changed + written.gone)
             GITHUB_WEBHOOK_APPLY.observe((monotonic_ms() - began_ms) / 1000)
 
-    async def _situation(self, kind: str, body: bytes) -> Situation:
+    async def _situation(self, kind: str, body: bytes) -> DeliveryContext:
         repository = None
         if kind == "repository":
             told = payloads.read(kind, body)
             repository = await self._documents.get(kinds.REPOSITORY, str(told.repository.id))
-        return Situation(await self._database.read(deliveries.latest_run), repository)
+        return DeliveryContext(await self._database.read(deliveries.latest_run), repository)
 
     async def close(self) -> None:
         """Store what was received."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.storage.documents import Action, ConditionalWrite, Document, StoredDocument
+from tidegate.storage.documents import ConditionalWrite, Document, StoredDocument, WriteAction
 from tidegate.storage.documents.store import is_older
 
 FINAL = 2**62
@@ -19,18 +19,18 @@ FINAL = 2**62
 def newest(document: Document) -> ConditionalWrite:
     """Write it unless the stored one is newer, the same, or deleted."""
 
-    def decide(old: StoredDocument | None) -> Action:
+    def decide(old: StoredDocument | None) -> WriteAction:
         if old is None:
-            return Action.WRITE
+            return WriteAction.WRITE
         is_known = old.fingerprint == document.fingerprint or is_older(document.version, old.version)
-        return Action.SKIP if is_known or old.gone_at is not None else Action.WRITE
+        return WriteAction.SKIP if is_known or old.gone_at is not None else WriteAction.WRITE
 
     return ConditionalWrite(document, decide)
 
 
 def only_new(document: Document) -> ConditionalWrite:
     """Write it unless it is known, with whatever content."""
-    return ConditionalWrite(document, lambda old: Action.WRITE if old is None else Action.SKIP)
+    return ConditionalWrite(document, lambda old: WriteAction.WRITE if old is None else WriteAction.SKIP)
 
 
 def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite:
@@ -39,13 +39,15 @@ def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite
     Otherwise the change, or a later one, is known already, or one in between is not: then the next run reads the list.
     """
 
-    def decide(old: StoredDocument | None) -> Action:
+    def decide(old: StoredDocument | None) -> WriteAction:
         if old is None:
-            return Action.WRITE
+            return WriteAction.WRITE
         if old.gone_at is not None or old.fingerprint == document.fingerprint:
-            return Action.SKIP
+            return WriteAction.SKIP
         stored = old.body
-        return Action.WRITE if all(stored.get(name) == value for name, value in before.items()) else Action.SKIP
+        return (
+            WriteAction.WRITE if all(stored.get(name) == value for name, value in before.items()) else WriteAction.SKIP
+        )
 
     return ConditionalWrite(document, decide)
 
@@ -63,15 +65,15 @@ def removed(document: Document) -> ConditionalWrite:
 def starred(document: Document, at: str) -> ConditionalWrite:
     """Write a star unless it is known; one that was taken back since then is not brought back."""
 
-    def decide(old: StoredDocument | None) -> Action:
+    def decide(old: StoredDocument | None) -> WriteAction:
         if old is None:
-            return Action.WRITE
+            return WriteAction.WRITE
         if old.gone_at is None:
-            return Action.SKIP
-        return Action.WRITE if at > f"{old.gone_at:%Y-%m-%dT%H:%M:%SZ}" else Action.SKIP
+            return WriteAction.SKIP
+        return WriteAction.WRITE if at > f"{old.gone_at:%Y-%m-%dT%H:%M:%SZ}" else WriteAction.SKIP
 
     return ConditionalWrite(document, decide)
 
 
-def _is_there(old: StoredDocument | None) -> Action:
-    return Action.SKIP if old is not None and old.gone_at is not None else Action.REMOVE
+def _is_there(old: StoredDocument | None) -> WriteAction:
+    return WriteAction.SKIP if old is not None and old.gone_at is not None else WriteAction.REMOVE

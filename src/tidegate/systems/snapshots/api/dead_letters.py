@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import redact
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType
 from tidegate.http.routes import route
 from tidegate.primitives.coalescer import AlreadyProcessing
@@ -29,7 +29,7 @@ LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){1,2}$")]
 """Time and number of a stream's entry; time, partition and offset on Kafka."""
 
 
-class DeadFilter(Given, frozen=True, kw_only=True):
+class DeadFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     after: LetterId | None = None
@@ -63,7 +63,7 @@ class DeadPage(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of the next page; null on the last one."""
 
 
-class DeadRest(Given, frozen=True, kw_only=True):
+class DeadRest(RequestInput, frozen=True, kw_only=True):
     """The dead letters to replay."""
 
     after: LetterId | None = None

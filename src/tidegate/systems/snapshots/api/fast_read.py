@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidegate.core.telemetry import metrics
 from tidegate.http.connection import connection_of
-from tidegate.http.raw import Admission, Admitted, Application, Receive, Responder, Scope, Send
+from tidegate.http.raw import Admission, AdmittedRequest, Application, Receive, Responder, Scope, Send
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer, ReadFailed
 from tidegate.systems.snapshots.cache import CacheKey
 from tidegate.systems.snapshots.reads import SnapshotAnswer, SnapshotReader
@@ -36,7 +36,7 @@ class SnapshotCall(NamedTuple):
     place: CacheKey
     wait_s: float
     """How long the caller waits for a refresh."""
-    admitted: Admitted
+    admitted: AdmittedRequest
 
 
 class FastRead:

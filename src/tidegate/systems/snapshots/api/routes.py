@@ -1,6 +1,6 @@
 """All routes of snapshots."""
 
-from tidegate.http.authentication import Door
+from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
 from tidegate.http.raw import Admission, Application
 from tidegate.system import Api, HttpContext
@@ -16,7 +16,7 @@ def snapshot_api(snapshots: Snapshots, overview: SnapshotsOverviewReader, http: 
     """Snapshots, their dead letters and their prefetching, with the raw handler of reads."""
     routes = SnapshotRoutes(snapshots, http.settings, overview)
     coalescer = ReadCoalescer(snapshots.reader.read, snapshots.feed)
-    admission = Admission(Door(http.access, ()), Role.READ)
+    admission = Admission(Authenticator(http.access, ()), Role.READ)
 
     def fast_read(application: Application) -> FastRead:
         longest_wait_s = routes.longest_wait_s

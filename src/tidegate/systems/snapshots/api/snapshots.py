@@ -13,11 +13,11 @@ from msgspec import Meta
 
 from tidegate.core.errors import TooManyWaiting
 from tidegate.http.asgi import HttpRequest, HttpResponse
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.events import WatchedEvents
 from tidegate.http.problems import ProblemType
-from tidegate.http.routes import Also, route
+from tidegate.http.routes import FurtherAnswer, route
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.coalescer import AlreadyProcessing
 from tidegate.runtime.change_feed import Watch
@@ -39,7 +39,7 @@ KindName = Annotated[str, Meta(min_length=1, max_length=40)]
 SubjectKey = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 
 
-class SnapshotQuery(Given, frozen=True, kw_only=True):
+class SnapshotQuery(RequestInput, frozen=True, kw_only=True):
     """How long the answer may wait for a refresh."""
 
     wait: Annotated[float, Meta(ge=0, le=300)] = 0
@@ -128,7 +128,11 @@ class SnapshotRoutes:
                 place,
                 self.read_snapshot,
                 TAG,
-                also={304: Also("Nothing changed since the response with the ETag that was sent as If-None-Match.")},
+                also={
+                    304: FurtherAnswer(
+                        "Nothing changed since the response with the ETag that was sent as If-None-Match."
+                    )
+                },
                 problems=problems,
                 is_chatter=True,
                 headers={"ETag": "Changes with the snapshot and its freshness."},

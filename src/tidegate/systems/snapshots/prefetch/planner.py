@@ -28,7 +28,7 @@ from tidegate.systems.snapshots.prefetch.policies import (
     PriceFinder,
     SubjectFacts,
 )
-from tidegate.systems.snapshots.prefetch.queries import Booking, PlannedCheck
+from tidegate.systems.snapshots.prefetch.queries import PlannedCheck, PlannedRefresh
 from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.settings import PrefetchSettings
 
@@ -99,7 +99,7 @@ class PrefetchPlanner:
             await self._request_booked(booked)
         return await self._database.read(queries.next_due_at)
 
-    async def _request_booked(self, booked: Booking) -> None:
+    async def _request_booked(self, booked: PlannedRefresh) -> None:
         outcomes = await self._requests.publish_many([_request(each) for each in booked.subjects])
         results = list(zip(booked.subjects, outcomes, strict=True))
         # If a server is unavailable, the subject stays due. Other errors concern the subject.

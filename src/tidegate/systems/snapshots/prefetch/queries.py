@@ -20,7 +20,7 @@ from tidegate.systems.snapshots.tables import prefetch_hours, snapshots
 _c, _hours = snapshots.c, prefetch_hours.c
 
 
-class Booking(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRefresh(msgspec.Struct, frozen=True, kw_only=True):
     """Subjects to refresh now, and the hour to which their calls count."""
 
     subjects: Sequence[SubjectFacts]
@@ -44,7 +44,7 @@ def plan_new(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, limit:
     return len(new)
 
 
-def book(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, hours: CallBudget, limit: int) -> Booking:
+def book(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, hours: CallBudget, limit: int) -> PlannedRefresh:
     """Take due subjects, as many as the daily budget allows; their calls count as spent.
 
     Each tier gets its share, the longest due first. Calls are booked before the refreshes are requested: after a crash
@@ -75,10 +75,10 @@ def book(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, hours: Cal
         spent = sum(tx.execute(of_day.with_for_update()).scalars())
         due = due[: max(0, hours.budget - spent)]
         _add(tx, day, hour, len(due))
-    return Booking(subjects=due, day=day, hour=hour, not_due=not_due, split=split if due else None)
+    return PlannedRefresh(subjects=due, day=day, hour=hour, not_due=not_due, split=split if due else None)
 
 
-def complete(tx: Transaction, booked: Booking, planned: Sequence["PlannedCheck"], refund: int) -> None:
+def complete(tx: Transaction, booked: PlannedRefresh, planned: Sequence["PlannedCheck"], refund: int) -> None:
     """Record when requested subjects are due next, and refund calls that were not made."""
     _plan(tx, planned)
     if refund:

@@ -22,7 +22,7 @@ from tidegate.http.settings import SPARE_FILES
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.waiting_room import InLine as Waiting
-from tidegate.systems.waiting_room import Inside, Nowhere, Pace, Standing, WaitingRoom
+from tidegate.systems.waiting_room import Inside, NotPresent, Pace, Standing, WaitingRoom
 from tidegate.systems.waiting_room import LineView as Crowd
 from tidegate.systems.waiting_room import VisitorPass as Pass
 from tidegate.systems.waiting_room import VisitorStatus as Answer
@@ -66,7 +66,7 @@ class PlaceStream:
         if seen == self._seen and self._token is None:
             return
         self._seen, self._number = seen, self._number + 1
-        self._is_over = isinstance(standing, (Inside, Nowhere))
+        self._is_over = isinstance(standing, (Inside, NotPresent))
         # A pass that was not sent yet is kept for the event that replaces the unsent one.
         place = place_of(self._room, Answer(self.user, standing, self._token, crowd.waiting), pace)
         name = ENDED if self._is_over else str(self._number)
@@ -118,7 +118,7 @@ class PlaceStream:
     def _new_pass(self, standing: Standing) -> str | None:
         """A new pass if the kind changed, or half of the previous pass's time is over; None otherwise."""
         kind = "inside" if isinstance(standing, Inside) else "waiting"
-        if isinstance(standing, Nowhere) or (kind == self._kind and self._room.now_ms() < self._renew_ms):
+        if isinstance(standing, NotPresent) or (kind == self._kind and self._room.now_ms() < self._renew_ms):
             return None
         token = self._room.answer(self.user, standing).token
         if token is not None:

@@ -18,11 +18,11 @@ from tidegate.http.asgi import HttpRequest, HttpResponse
 from tidegate.http.events import ENDED
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType
-from tidegate.http.routes import Also, route
+from tidegate.http.routes import FurtherAnswer, route
 from tidegate.systems.waiting_room import (
     Entering,
     Inside,
-    Nowhere,
+    NotPresent,
     Pace,
     PassRefused,
     Standing,
@@ -100,7 +100,7 @@ class DrawView(msgspec.Struct, frozen=True, kw_only=True):
     """The place computed from seed and number; visitors that came after the start have their number as the place."""
 
 
-class Browser(Protocol):
+class BrowserRequest(Protocol):
     """The headers and cookies of a request, of this framework or another one."""
 
     @property
@@ -114,7 +114,7 @@ class Browser(Protocol):
         ...
 
 
-class Paces:
+class AdmissionRates:
     """The admission rate of each line, measured at most once a second."""
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class PlaceRoutes:
     """Routes for visitors, authorized by their pass."""
 
     def __init__(
-        self, waiting_rooms: WaitingRooms, paces: Paces, watch: Callable[[WaitingRoom, Pass], HttpResponse]
+        self, waiting_rooms: WaitingRooms, paces: AdmissionRates, watch: Callable[[WaitingRoom, Pass], HttpResponse]
     ) -> None:
         """`watch` builds the event response of one place."""
         self._waiting_rooms, self._paces, self._watch = waiting_rooms, paces, watch
@@ -152,7 +152,7 @@ class PlaceRoutes:
                 self.watch_place,
                 TAG,
                 media_types=(EVENTS,),
-                also={204: Also("The client has received the last event; there is nothing more to come.")},
+                also={204: FurtherAnswer("The client has received the last event; there is nothing more to come.")},
                 problems=(ProblemType.PASS_REFUSED, ProblemType.TOO_MANY),
                 is_open=True,
                 is_chatter=True,
@@ -194,7 +194,7 @@ class PlaceRoutes:
         shown = waiting_room.read(token)
         if request.headers.get("last-event-id") == ENDED:
             answer = await waiting_room.look(token)
-            if isinstance(answer.standing, (Inside, Nowhere)):
+            if isinstance(answer.standing, (Inside, NotPresent)):
                 return Response(b"", status_code=204)
         return self._watch(waiting_room, shown)
 
@@ -202,7 +202,7 @@ class PlaceRoutes:
         """Give up the place in line or inside; the next visitor moves up. Without a place, nothing happens."""
         waiting_room, token = await self._waiting_rooms.room(room), shown_pass(request, room)
         await waiting_room.leave(token)
-        return place_of(waiting_room, Standpoint(waiting_room.read(token).user, Nowhere(), None), None)
+        return place_of(waiting_room, Standpoint(waiting_room.read(token).user, NotPresent(), None), None)
 
     async def renew_session(self, room: RoomName, request: HttpRequest) -> RoomPlace:
         """Report activity inside: if less than half of the session is left, it is renewed."""
@@ -227,7 +227,7 @@ class PlaceRoutes:
         )
 
 
-def find_pass(request: Browser, room: str) -> str | None:
+def find_pass(request: BrowserRequest, room: str) -> str | None:
     """The pass of a request; None if it has none."""
     return request.headers.get(HEADER) or request.cookies.get(COOKIE.format(room=room)) or None
 
@@ -277,5 +277,5 @@ def state_of(standing: Standing) -> State:
             return "entering"
         case Inside():
             return "inside"
-        case Nowhere():
+        case NotPresent():
             return "nowhere"

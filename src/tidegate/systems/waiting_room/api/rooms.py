@@ -11,12 +11,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tidegate.http.asgi import HttpRequest
 from tidegate.http.callers import Role
-from tidegate.http.dispatch import Given
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
 from tidegate.systems.waiting_room import Inside, Room, RoomPlan, RoomState, RoomStatus, WaitingRooms
 from tidegate.systems.waiting_room import RoomCensus as Census
-from tidegate.systems.waiting_room.api.places import SENT, Paces, RoomName, RoomPlace, place_of, shown_pass
+from tidegate.systems.waiting_room.api.places import SENT, AdmissionRates, RoomName, RoomPlace, place_of, shown_pass
 from tidegate.systems.waiting_room.model import (
     LONGEST_ROOM,
     LONGEST_USER,
@@ -43,7 +43,7 @@ Title = Annotated[str, Meta(max_length=LONGEST_TITLE, extra_json_schema={"format
 Address = Annotated[str, Meta(max_length=LONGEST_ENTRANCE, extra_json_schema={"format": "entrance"})]
 
 
-class RoomPlanBody(Given, frozen=True, kw_only=True):
+class RoomPlanBody(RequestInput, frozen=True, kw_only=True):
     """The settings of a room."""
 
     capacity: Capacity
@@ -99,7 +99,7 @@ class RoomPlanBody(Given, frozen=True, kw_only=True):
         )
 
 
-class PlanChange(Given, frozen=True, kw_only=True):
+class PlanChange(RequestInput, frozen=True, kw_only=True):
     """Changes of a room's settings; omitted fields stay as they are."""
 
     capacity: Capacity | UnsetType = UNSET
@@ -124,7 +124,7 @@ class PlanChange(Given, frozen=True, kw_only=True):
         }
 
 
-class NewRoom(Given, frozen=True, kw_only=True):
+class NewRoom(RequestInput, frozen=True, kw_only=True):
     """The name and settings of a new room."""
 
     name: NewName
@@ -132,14 +132,14 @@ class NewRoom(Given, frozen=True, kw_only=True):
     plan: RoomPlanBody
 
 
-class Opening(Given, frozen=True, kw_only=True):
+class Opening(RequestInput, frozen=True, kw_only=True):
     """When visitors are admitted."""
 
     opens_at: datetime | None = None
     """The start; visitors that join before it take part in a draw. Default: now."""
 
 
-class Deletion(Given, frozen=True, kw_only=True):
+class Deletion(RequestInput, frozen=True, kw_only=True):
     """Options of a deletion."""
 
     force: bool = False
@@ -153,13 +153,13 @@ class RoomDeleted(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the deleted room."""
 
 
-class Invited(Given, frozen=True, kw_only=True):
+class Invited(RequestInput, frozen=True, kw_only=True):
     """Users that are admitted without waiting."""
 
     users: Annotated[list[User], Meta(min_length=1, max_length=_MOST_INVITED)]
 
 
-class Arrival(Given, frozen=True, kw_only=True):
+class Arrival(RequestInput, frozen=True, kw_only=True):
     """A user that the shop's server adds to the line."""
 
     user: User
@@ -232,7 +232,7 @@ class PassChecked(msgspec.Struct, frozen=True, kw_only=True):
 class RoomRoutes:
     """Routes for operators and for the shop's server."""
 
-    def __init__(self, waiting_rooms: WaitingRooms, paces: Paces) -> None:
+    def __init__(self, waiting_rooms: WaitingRooms, paces: AdmissionRates) -> None:
         self._waiting_rooms, self._paces = waiting_rooms, paces
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
@@ -313,7 +313,7 @@ class RoomRoutes:
     async def open_room(self, room: RoomName, body: Opening = Opening()) -> RoomView:  # noqa: B008 - it is frozen
         """Let visitors join, and admit them from the start on. A start that has passed is not changed."""
         if body.opens_at is not None and body.opens_at.tzinfo is None:
-            raise Trouble(ProblemType.INVALID, "opens_at: it must have a time zone", field="opens_at")
+            raise RequestFailed(ProblemType.INVALID, "opens_at: it must have a time zone", field="opens_at")
         await self._waiting_rooms.open(room, body.opens_at)
         return await self._view(room)
 

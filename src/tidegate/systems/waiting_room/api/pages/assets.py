@@ -6,7 +6,7 @@ from pathlib import Path
 from litestar import Response
 
 from tidegate.http.asgi import HttpResponse
-from tidegate.http.problems import ProblemType, Trouble
+from tidegate.http.problems import ProblemType, RequestFailed
 
 FOLDER = "assets"
 _FILES = Path(__file__).with_name(FOLDER)
@@ -35,5 +35,5 @@ class Assets:
         """Serve a file by its versioned name."""
         found = self._answers.get(name)
         if found is None:
-            raise Trouble(ProblemType.NOT_FOUND, "there is no such file; the page has the current names")
+            raise RequestFailed(ProblemType.NOT_FOUND, "there is no such file; the page has the current names")
         return Response(found[0], media_type=found[1], headers=_FOR_EVER)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.systems.waiting_room import Entering, Estimate, Inside, Nowhere, Room, RoomState, Standing
+from tidegate.systems.waiting_room import Entering, Estimate, Inside, NotPresent, Room, RoomState, Standing
 from tidegate.systems.waiting_room import InLine as Waiting
 from tidegate.systems.waiting_room.passes import VisitorPass as Pass
 
@@ -78,7 +78,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
                 return PageState.INSIDE
             case Inside():
                 return PageState.OVER
-            case Nowhere():
+            case NotPresent():
                 return self._outside()
 
     def _outside(self) -> PageState:

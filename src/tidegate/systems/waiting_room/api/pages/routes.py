@@ -23,7 +23,7 @@ from tidegate.core.errors import (
 )
 from tidegate.core.telemetry.metrics import ROOM_THROTTLED
 from tidegate.http.asgi import HttpRequest, HttpResponse, is_for_head
-from tidegate.http.dispatch import Given
+from tidegate.http.dispatch import RequestInput
 from tidegate.http.remote import ClientAddresses
 from tidegate.http.routes import route
 from tidegate.http.settings import HttpSettings
@@ -37,7 +37,7 @@ from tidegate.systems.waiting_room import (
 )
 from tidegate.systems.waiting_room import (
     NotActive,
-    Nowhere,
+    NotPresent,
     PassRefused,
     RoomClosed,
     Standing,
@@ -50,7 +50,7 @@ from tidegate.systems.waiting_room.api.pages.page_state import PageState, PageVi
 from tidegate.systems.waiting_room.api.pages.puzzles import LONGEST_SOLUTION, challenge_of, is_solved
 from tidegate.systems.waiting_room.api.pages.rendering import PageRenderer
 from tidegate.systems.waiting_room.api.pages.texts import Language, language_of
-from tidegate.systems.waiting_room.api.places import Paces, find_pass
+from tidegate.systems.waiting_room.api.places import AdmissionRates, find_pass
 from tidegate.systems.waiting_room.model import require_room
 from tidegate.systems.waiting_room.passes import PassExpired
 from tidegate.systems.waiting_room.passes import VisitorPass as Pass
@@ -73,7 +73,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Set after the visitor has left."""
 
 
-class PageForm(Given, frozen=True, kw_only=True):
+class PageForm(RequestInput, frozen=True, kw_only=True):
     """The form fields of the page."""
 
     do: Literal["join", "leave"]
@@ -84,7 +84,9 @@ class PageForm(Given, frozen=True, kw_only=True):
 class PageRoutes:
     """Routes of the waiting page."""
 
-    def __init__(self, waiting_rooms: WaitingRooms, paces: Paces, settings: HttpSettings | None = None) -> None:
+    def __init__(
+        self, waiting_rooms: WaitingRooms, paces: AdmissionRates, settings: HttpSettings | None = None
+    ) -> None:
         self._waiting_rooms, self._paces, self._assets = waiting_rooms, paces, Assets()
         self._renderer = PageRenderer(self._assets)
         settings = settings or HttpSettings()
@@ -215,8 +217,8 @@ class PageRoutes:
     async def _read_view(self, room: WaitingRoom, token: str | None, *, may_join: bool) -> PageView:
         shown, is_good = _read(room, token)
         crowd = await self._crowd(room, token, shown if is_good else None)
-        standing = crowd.standings[0] if crowd.standings else Nowhere()
-        if may_join and isinstance(standing, Nowhere) and shown is not None and is_good and shown.kind == "waiting":
+        standing = crowd.standings[0] if crowd.standings else NotPresent()
+        if may_join and isinstance(standing, NotPresent) and shown is not None and is_good and shown.kind == "waiting":
             standing = await _regained(room, shown.user, token)
         answer = None if shown is None else room.answer(shown.user, standing)
         estimate = None
@@ -267,7 +269,7 @@ async def _regained(room: WaitingRoom, user: str, token: str | None) -> Standing
     try:
         return (await room.join(user, token)).standing
     except RoomClosed:
-        return Nowhere()
+        return NotPresent()
 
 
 def _take_pass(room: WaitingRoom, token: str, request: HttpRequest) -> HttpResponse:
