@@ -22,8 +22,8 @@ import msgspec
 import uvloop
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_database
+from tests.servers.ports import free_ports
 from tests.servers.sql import SqlName
-from tests.servers.valkey import free_ports
 
 from chaos.progress import Stalled, until
 from chaos.rush_audit import EACH_GETS, Verdict, audit, entries_written

@@ -24,8 +24,8 @@ from examples.ticketing.proof import count_sold, ranked, recount
 from examples.ticketing.shop import Shop, make_tables, open_shop
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_database
+from tests.servers.ports import free_ports
 from tests.servers.sql import SqlName
-from tests.servers.valkey import free_ports
 
 from chaos.progress import Stalled, until
 from chaos.sale_audit import (

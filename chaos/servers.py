@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from redis import Redis
 from tests.servers.guarded import GuardedServer, new_folder
-from tests.servers.valkey import free_ports
+from tests.servers.ports import free_ports
 
 from tidegate.storage.valkey.embedded import server_binary
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.sql import Postgres, SqlName, sql_server
-from tests.servers.valkey import free_ports
 
 from chaos.servers import LosableValkey
 from tidegate.runtime.waiting import occurs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tests.servers.valkey import free_ports
+from tests.servers.ports import free_ports
 
 RULES = tidegate.LimiterSettings(
     limits=(tidegate.Limit(name="hour", permits=200, window=timedelta(hours=1)),),

@@ -17,8 +17,9 @@ from typing import Any
 from playwright.async_api import Browser
 
 from tests.browser.chromium import DESKTOP, PHONE, Visitors, chromium
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.servers.valkey import ValkeyServer, connected
 from tests.systems.waiting_room.room_site import COOKIE, START, RoomSite, early, room_site_at
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, come
 from tidegate.systems.waiting_room import WaitingRoom

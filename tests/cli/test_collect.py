@@ -15,8 +15,9 @@ from tests.cli.batch import tidegate_each
 from tests.cli.terminal import CTRL_C, in_terminal
 from tests.cli.test_commands import Ended, environment, tidegate
 from tests.processes import start_warm
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience, until
 from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import (

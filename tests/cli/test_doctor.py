@@ -10,7 +10,7 @@ import pytest
 from tests.cli.test_collect import simulator, token_of
 from tests.cli.test_commands import tidegate
 from tests.servers.migrated import migrated_folder
-from tests.servers.valkey import free_ports
+from tests.servers.ports import free_ports
 from tidegate.app.cli import doctor_files
 from tidegate.app.cli.doctor_files import installation, permissions
 from tidegate.app.cli.doctor_servers import database

@@ -27,9 +27,10 @@ import yaml
 
 from tests.deploy.stack import COMPOSE, DEPLOY, FILLED, OURS, ROOT, Dockerfile, example, services, stack, variables
 from tests.http.serving import Client
-from tests.servers.guarded import free_port, new_folder, unprivileged_user
+from tests.servers.guarded import new_folder, unprivileged_user
 from tests.servers.migrated import migrated_database
 from tests.servers.mongo import mongo_database
+from tests.servers.ports import free_port
 from tests.servers.valkey import ValkeyServer
 from tests.waiting import look_again, patience
 from tidegate.settings import Settings

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from tests.primitives.wakeup.waiters import until_blocked
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports, leftover_keys
+from tests.servers.valkey import ValkeyServer, leftover_keys
 from tests.waiting import look_again, patience, simulated_delay, stopwatch
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.change_feed import RunChangeFeed, Watch

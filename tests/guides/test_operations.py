@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from tests.docs.pages import ROOT, blocks_of, section_of, table_rows
 from tests.http.serving import served
-from tests.servers.guarded import free_port
+from tests.servers.ports import free_port
 from tests.systems.waiting_room.test_page_guide import nginx
 from tests.waiting import patience
 from tidegate.core.telemetry.catalogue import EVENTS

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import Served, served
 from tests.http.test_guide import assert_fits, request_of, shown_in
-from tests.servers.guarded import free_port
+from tests.servers.ports import free_port
 from tests.systems.waiting_room.test_page_guide import nginx
 from tidegate.core.telemetry.catalogue import EVENTS
 from tidegate.http.settings import HttpSettings

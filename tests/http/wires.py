@@ -8,8 +8,9 @@ from typing import Any
 
 from tests.http.serving import Client, Served, served
 from tests.servers.migrated import migrated_on
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 
 
 @dataclass(frozen=True)

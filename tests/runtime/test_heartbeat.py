@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, patience, simulated_delay, until
 from tidegate.core.clock import ManualClock

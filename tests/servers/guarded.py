@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -82,10 +81,3 @@ def new_folder(owner: str | None) -> Path:
 def unprivileged_user() -> str | None:
     """Some servers refuse to run as root; then this user runs them."""
     return "nobody" if os.geteuid() == 0 else None
-
-
-def free_port() -> int:
-    """A port of the loopback interface on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

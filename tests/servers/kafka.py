@@ -17,7 +17,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
 from pydantic import SecretStr
 
-from tests.servers.guarded import GuardedServer, free_port, new_folder
+from tests.servers.guarded import GuardedServer, new_folder
+from tests.servers.ports import free_port
 from tests.servers.registry import record_used, skip_or_fail
 from tidegate.systems.snapshots.settings import KafkaSettings
 

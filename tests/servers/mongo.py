@@ -15,7 +15,8 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
-from tests.servers.guarded import GuardedServer, free_port, new_folder
+from tests.servers.guarded import GuardedServer, new_folder
+from tests.servers.ports import free_port
 from tests.servers.registry import record_used, skip_or_fail
 
 REAL_SERVER = "TIDEGATE_TEST_MONGO_URL"

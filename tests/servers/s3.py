@@ -1,6 +1,5 @@
 """A server that speaks S3, in a process of its own."""
 
-import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -39,10 +38,3 @@ def s3_server() -> Generator[S3Server]:
         with urlopen(Request(f"{server.endpoint}/{BUCKET}", method="PUT")):
             record_used("S3 (moto)", version("moto"))
         yield server
-
-
-def refused_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

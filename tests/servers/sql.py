@@ -20,7 +20,8 @@ from typing import Any, Literal
 import asyncmy
 import asyncpg
 
-from tests.servers.guarded import GuardedServer, free_port, new_folder, unprivileged_user
+from tests.servers.guarded import GuardedServer, new_folder, unprivileged_user
+from tests.servers.ports import free_port
 from tests.servers.registry import record_used, skip_or_fail
 
 SqlName = Literal["sqlite", "postgres", "mariadb"]

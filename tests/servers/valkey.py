@@ -6,12 +6,10 @@ Each lives in a temporary folder of its own, and dies with this process, however
 import fcntl
 import os
 import re
-import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +19,7 @@ from redis._parsers.commands import AsyncCommandsParser
 from redis.asyncio.cluster import ClusterNode
 
 from tests.servers.guarded import GuardedServer, new_folder
+from tests.servers.ports import free_ports
 from tests.waiting import until_sync
 from tidegate.storage.valkey import Unit, Valkey
 from tidegate.storage.valkey.connection import connected
@@ -44,21 +43,6 @@ def wait_until_stopped(folder: Path) -> None:
     descriptor = os.open(folder / "guardian.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.close(descriptor)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, below the range from which the kernel numbers outgoing connections."""
-    ports: list[int] = []
-    with ExitStack() as held:
-        while len(ports) < count:
-            port = 20_000 + secrets.randbelow(12_000)
-            probe = held.enter_context(socket.socket())
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-    return ports
 
 
 class ValkeyServer:

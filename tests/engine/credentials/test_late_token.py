@@ -1,12 +1,12 @@
 """A process whose only token could not be asked about at its start."""
 
 import asyncio
-import socket
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.servers.ports import free_port
 from tests.systems.github.deployment import SMALL
 from tests.waiting import patience
 from tidegate.app.cli.up import UP, Banner, greeting
@@ -20,11 +20,6 @@ from tidegate.systems.github.settings import VARIABLE
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
 
 SOON = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=50))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 @pytest.mark.full

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.engine.upstream.servers import TOKEN, Behaviour, close, get, raw_server, reset, says, web_server
-from tests.servers.guarded import free_port
+from tests.servers.ports import free_port
 from tests.waiting import look_again, patience
 from tidegate.core.errors import Unavailable
 from tidegate.engine.upstream import (

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tidegate.core.clock import ManualClock
 from tidegate.primitives.stream import Stream, StreamSettings
 from tidegate.storage.valkey import Valkey

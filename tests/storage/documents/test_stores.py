@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.servers.guarded import free_port
 from tests.servers.mongo import mongo_port
+from tests.servers.ports import free_port
 from tests.servers.proxy import Proxy
 from tests.storage.documents.shelf import ALL_STORES, StoreName, issue, open_shelf
 from tidegate.core.errors import InvalidArgument, Unavailable

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.waiting import lasting_at_least, look_again, patience
 from tidegate.core.errors import InvalidArgument, ServerRefused, ValkeyUnavailable
 from tidegate.storage.valkey import Valkey

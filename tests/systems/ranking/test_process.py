@@ -5,7 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.servers.migrated import migrated_folder
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.ports import free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.systems.snapshots.deployment import until
 from tidegate.connections import build_context, open_database
 from tidegate.primitives.membership import MembershipSettings

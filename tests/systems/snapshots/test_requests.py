@@ -5,8 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.systems.snapshots.deployment import Deployment
 from tidegate.core.errors import Unavailable
 from tidegate.core.priority import Priority

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.waiting import patience, simulated_delay
 from tidegate.core.errors import Unavailable

@@ -13,8 +13,9 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.systems.snapshots.deployment import Deployment, deployed, until
 from tests.virtual_time import run_virtually
 from tests.waiting import blocked_process, simulated_delay

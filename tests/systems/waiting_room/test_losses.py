@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.servers.migrated import migrated_database, migrated_file
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.sql import sql_server
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line, venue_at
 from tests.waiting import patience
 from tidegate.core.clock import ManualClock

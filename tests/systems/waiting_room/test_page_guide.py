@@ -13,7 +13,8 @@ from pydantic import SecretStr
 
 from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import Client, read_events
-from tests.servers.guarded import GuardedServer, free_port, new_folder
+from tests.servers.guarded import GuardedServer, new_folder
+from tests.servers.ports import free_port
 from tests.servers.registry import record_used, skip_or_fail
 from tests.systems.waiting_room.room_site import room_site_at
 from tests.systems.waiting_room.venue import ROOM

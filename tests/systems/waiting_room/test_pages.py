@@ -17,8 +17,9 @@ from pydantic import SecretStr
 from yarl import URL
 
 from tests.http.serving import Client, Reply
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
-from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.servers.valkey import ValkeyServer, connected
 from tests.systems.waiting_room.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
 from tests.systems.waiting_room.venue import ROOM, come, inside
 from tests.waiting import stopwatch

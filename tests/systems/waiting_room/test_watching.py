@@ -17,9 +17,10 @@ from structlog.testing import capture_logs
 
 from tests.http.serving import Client, Event
 from tests.servers.migrated import migrated_file
+from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.refusing import lines_of_outage, refusing
-from tests.servers.valkey import ValkeyServer, free_ports
+from tests.servers.valkey import ValkeyServer
 from tests.systems.waiting_room.counter import HEADER, bring, served, showing
 from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, line, open_signer, venue_at
 from tests.waiting import look_again, patience, until

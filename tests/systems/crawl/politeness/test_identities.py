@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import text
 
 from tests.servers.migrated import migrated_file
-from tests.servers.valkey import ValkeyServer, connected, free_ports
+from tests.servers.ports import free_ports
+from tests.servers.valkey import ValkeyServer, connected
 from tests.systems.crawl.politeness.visit import SMALL, Visit, visiting
 from tidegate import __version__
 from tidegate.core.clock import ManualClock

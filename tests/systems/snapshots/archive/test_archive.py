@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
-from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server, refused_port
+from tests.servers.ports import free_port
+from tests.servers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from tests.systems.snapshots.archive.history_rows import NOON, OLD, Past, body, past_at
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.systems.snapshots import store
@@ -220,7 +221,7 @@ def test_whatever_is_moved_history_stays_the_same(
 
 
 async def test_an_unavailable_storage_is_reported_and_deletes_nothing(past: Past, monkeypatch: pytest.MonkeyPatch):
-    for name, value in S3Server(refused_port()).environment.items():
+    for name, value in S3Server(free_port()).environment.items():
         monkeypatch.setenv(name, value)
     await past.fill(keys=1)
     rows = await past.rows()
