@@ -1,23 +1,30 @@
-"""Who worked on a job, when, and what came of it: one row for each claim, of the sources that ask for it."""
+"""The execution history of jobs: their requests and outcomes, and for some sources also their claims."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import Engine, delete, event, select
 
 from tests.engine.conftest import Library
 from tests.engine.rounds import begun, finished, shelf_job, write_or_find_overtaken
 from tests.engine.shelf import ShelfUpstream
 from tidegate.engine import executions, runs
 from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, WriteGroup, write_batch
-from tidegate.engine.executions import Execution
+from tidegate.engine.executions import KEPT, Execution
 from tidegate.engine.executions import ExecutionOutcome as Came
 from tidegate.engine.job_store import Claim, JobResult
 from tidegate.engine.lifecycle import JobState
+from tidegate.engine.reports.progress import job_of
 from tidegate.engine.tables import collection_runs, job_executions
+from tidegate.engine.upstream import ConnectionBroken, Request
+from tidegate.engine.upstream.call_records import CallRecord
 from tidegate.storage.sql import Database, Transaction
 
-RECORDED = CommitPolicy(recorded=frozenset({"shelves"}))
+PLAIN = CommitPolicy()
+RECORDED = CommitPolicy(records_claims=frozenset({"shelves"}))
 
 
 async def write(
@@ -104,9 +111,9 @@ async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any,
 
 
 @pytest.mark.every_server
-async def test_they_go_with_their_jobs_and_others_are_not_recorded(database: Database):
+async def test_they_go_with_their_jobs_and_claims_of_others_are_not_recorded(database: Database):
     run_id, (job_id,) = await begun(database)
-    await write(database, wanted={job_id: "a"}, terms=CommitPolicy(recorded=frozenset({"others"})))
+    await write(database, wanted={job_id: "a"}, terms=CommitPolicy(records_claims=frozenset({"others"})))
     assert await database.read(rows) == []
     await write(database, wanted={job_id: "a"})
     assert len(await database.read(rows)) == 1
@@ -118,8 +125,114 @@ async def test_they_go_with_their_jobs_and_others_are_not_recorded(database: Dat
     assert await database.read(rows) == []
 
 
+@pytest.mark.every_server
+async def test_of_any_source_each_result_is_recorded_with_its_request(database: Database):
+    _, (job_id,) = await begun(database)
+    sent_at = database.clock.now() - timedelta(seconds=3)
+    call = CallRecord(sent_at=sent_at, duration_ms=120, method="GET", url="http://shelves.test/é?a='b'", status=500)
+    first = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
+    assert await executed(database, job_id) == []
+    next_try_at = database.clock.now() + timedelta(minutes=1)
+    retried = {"reason": "status 500", "not_before": next_try_at, "credential": "one", "call": call}
+    await write(database, finished(first, JobState.READY, **retried), terms=PLAIN)
+    second = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
+    await write(database, finished(second), terms=PLAIN)
+
+    failed, succeeded = await executed(database, job_id)
+
+    assert (failed.fence, failed.credential, failed.outcome, failed.reason) == (1, "one", Came.RETRIED, "status 500")
+    assert (failed.call, failed.next_try_at) == (call, next_try_at)
+    assert (failed.started_at, succeeded.started_at) == (first.claimed_at, second.claimed_at)
+    assert (succeeded.fence, succeeded.credential, succeeded.outcome) == (2, "librarian", Came.SUCCEEDED)
+    assert (succeeded.call, succeeded.next_try_at, succeeded.reason) == (None, None, None)
+
+
+@pytest.mark.every_server
+async def test_a_result_of_a_worker_that_lost_its_lease_is_not_recorded(database: Database):
+    _, (job_id,) = await begun(database)
+    old = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
+    new = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
+    late = finished(old, credential="frozen")
+
+    overtaken = await write_or_find_overtaken(database, CommitBatch(groups=[WriteGroup([late])]), PLAIN)
+    assert overtaken.overtaken == [late]
+    await write_or_find_overtaken(database, CommitBatch(late=[late]), PLAIN)
+    assert await executed(database, job_id) == []
+    assert (await database.read(job_of, job_id)).unreported_claims == 1
+    await write(database, finished(new, credential="heir"), terms=PLAIN)
+
+    shown = await database.read(job_of, job_id)
+    assert [(one.fence, one.credential, one.outcome) for one in shown.executions] == [(2, "heir", Came.SUCCEEDED)]
+    assert shown.unreported_claims == 1
+
+
+@pytest.mark.every_server
+async def test_the_newest_ones_of_a_job_are_kept(database: Database):
+    _, (often, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
+    for _ in range(KEPT + 3):
+        claims = await write(database, wanted={often: "", other: ""}, terms=PLAIN)
+        await write(database, finished(claims[often], JobState.READY, is_attempt=False), terms=PLAIN)
+
+    kept = await executed(database, often)
+
+    assert [one.fence for one in kept] == list(range(4, KEPT + 4))
+    assert (await database.read(job_of, often)).unreported_claims == 0
+    assert await executed(database, other) == []
+
+
+@pytest.mark.every_server
+async def test_they_cost_one_statement_for_each_batch(database: Database):
+    with statements() as of_one:
+        await write_all(database, 1)
+    with statements() as of_many:
+        await write_all(database, 60)
+
+    assert len(of_one) == len(of_many)
+    assert sum("INSERT INTO job_executions" in sql for sql in of_many) == 1
+
+
+async def write_all(database: Database, jobs: int) -> None:
+    _, job_ids = await begun(database, user=f"user-{jobs}", specs=[shelf_job(str(n)) for n in range(jobs)])
+    claims = await write(database, wanted=dict.fromkeys(job_ids, ""), terms=PLAIN)
+    await write(database, *(finished(claim) for claim in claims.values()), terms=PLAIN)
+
+
+@contextmanager
+def statements() -> Generator[list[str]]:
+    """What is sent to the database meanwhile."""
+    sent: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        sent.append(sql)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+async def test_a_worker_records_its_requests(local: Library, upstream: ShelfUpstream):
+    lost = ConnectionBroken(Request(url="http://shelves.test/", purpose="shelves"), "reset", was_sent=None)
+    unsent = ConnectionBroken(Request(url="http://shelves.test/", purpose="shelves"), "refused", was_sent=False)
+    upstream.trouble["/shelves/ada-poems/0"] = [500, lost, unsent]
+    async with local.working():
+        run = await local.ended()
+
+    found = await local.parts.database.read(rows)
+    assert len(found) == run.total_jobs + 3
+    tried = sorted((row for row in found if row.outcome != Came.SUCCEEDED), key=lambda row: row.fence)
+    assert [row.call_record and row.call_record["status"] for row in tried] == [500, None, None]
+    assert [row.call_record is None for row in tried] == [False, False, True]
+    assert all(row.next_try_at is not None for row in tried)
+    calls = [row.call_record for row in found if row.call_record is not None]
+    assert len(calls) == run.calls
+    assert {call["method"] for call in calls} == {"GET"}
+    assert all(call["url"].startswith("http://shelves.test/") for call in calls)
+
+
 async def test_a_worker_records_who_made_each_call(local: Library, upstream: ShelfUpstream):
-    library = Library(local.parts, upstream, records_executions={"shelves"})
+    library = Library(local.parts, upstream, records_claims={"shelves"})
     library.librarians = ["one", "two"]
     upstream.trouble["/shelves/ada-poems/0"] = [500]
     async with library.working():

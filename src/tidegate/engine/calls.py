@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -31,8 +32,9 @@ from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
 from tidegate.engine.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.call_records import CallRecorder
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
-from tidegate.engine.upstream.tracing import called
+from tidegate.engine.upstream.tracing import Fetch, called
 from tidegate.primitives.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
 
 log = get_logger(__name__)
@@ -122,6 +124,8 @@ class CallRoute:
 
 Keep = Callable[[Claim, ParkedAnswer], Awaitable[bool]]
 """Stores an answer with its job; see `Committer.keep`."""
+Send = Callable[[Request], Awaitable[Answer]]
+"""Sends a request with the permit of its job."""
 
 
 class Calls:
@@ -166,7 +170,10 @@ class Calls:
             secret = await way.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
-        finished = await self._call(claim, admitted, way, secret, permit)
+        recorder = CallRecorder(called(way.caller.fetch), self._clock)
+        finished = await self._call(claim, admitted, way, secret, partial(_send, recorder.fetch, permit))
+        if recorder.call is not None:
+            finished = msgspec.structs.replace(finished, call=recorder.call)
         said = finished.settlement
         if self._clearances is None or (said.blocked_ms is None and said.pause_ms is None):
             return finished
@@ -185,9 +192,7 @@ class Calls:
         said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
-    async def _call(
-        self, claim: Claim, admitted: Admitted, way: CallRoute, secret: str, permit: GatePermit | None
-    ) -> JobResult:
+    async def _call(self, claim: Claim, admitted: Admitted, way: CallRoute, secret: str, send: Send) -> JobResult:
         task, calls = _task(claim, admitted.credential), 0
         try:
             source = self._sources[claim.source]
@@ -195,7 +200,7 @@ class Calls:
             if task.spec.redirects:
                 request = redirected(request, task.spec.redirects)
             calls = 1
-            answer = await _fetch(way.caller, request, permit)
+            answer = await send(request)
             claim = await self._kept(claim, admitted, way, answer)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
@@ -277,12 +282,11 @@ async def _heed(reading: Reading, secrets: Secrets, credential: str, secret: str
     return msgspec.structs.replace(reading, verdict=Verdict.LATER, delay_ms=0)
 
 
-async def _fetch(caller: UpstreamCalls, request: Request, permit: GatePermit | None) -> Answer:
+async def _send(fetch: Fetch, permit: GatePermit | None, request: Request) -> Answer:
     """Send the request with a confirmed permit; raises `PermitWithdrawn` where the gate withdrew it.
 
     The confirmation may expire while a connection is opened. The connection is kept, so the next try uses it.
     """
-    fetch = called(caller.fetch)
     if permit is None:
         return await fetch(request, None)
     for _ in range(_MOST_TRIES):

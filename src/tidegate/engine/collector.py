@@ -36,9 +36,9 @@ class Collector:
     """Runs of jobs of some sources: the door, the services of a worker process, the duties of the leader.
 
     `caller` and `secrets` are the way of every source that has none of its own in `ways`. `writers`, by the name of
-    their source, write in the transaction that ends jobs; of the sources in `records_executions` it is recorded who
-    worked on each job. `barred` tells which credentials must not make the call of a job. `on_moved` is called, after
-    the commit, with the numbers of runs whose jobs or counters moved in this process.
+    their source, write in the transaction that ends jobs; for the sources in `records_claims` an execution is
+    recorded when it begins, and not only when it ends. `barred` tells which credentials must not make the call of a
+    job. `on_moved` is called, after the commit, with the numbers of runs whose jobs or counters moved in this process.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Collector:
         after_offer: Callable[[str], Awaitable[None]] | None = None,
         ways: Mapping[str, CallRoute] | None = None,
         writers: Mapping[str, EffectWriter] | None = None,
-        records_executions: Collection[str] = (),
+        records_claims: Collection[str] = (),
         on_moved: Moved = lambda _: None,
         at_once: int = 200,
         intake: MessageSource | None = None,
@@ -66,7 +66,7 @@ class Collector:
         terms = CommitPolicy(
             planning={name: source.planning_kinds for name, source in by_name.items()},
             writers=writers or {},
-            recorded=frozenset(records_executions),
+            records_claims=frozenset(records_claims),
             max_attempts=settings.max_attempts,
         )
         database, gate = ground.database, ground.gate

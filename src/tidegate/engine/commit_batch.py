@@ -40,8 +40,8 @@ class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     planning: Planning = {}
     writers: Mapping[str, EffectWriter] = {}
     """By the name of their source."""
-    recorded: frozenset[str] = frozenset()
-    """Sources of which every execution of a job is recorded."""
+    records_claims: frozenset[str] = frozenset()
+    """Sources of which an execution is recorded when it begins; all others are recorded when they end."""
     max_attempts: int = CollectSettings().max_attempts
     """How often follow-ups are tried."""
 
@@ -59,7 +59,7 @@ class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Sequence[int] = ()
     """Jobs to be claimed."""
     callers: Mapping[int, str] = {}
-    """The credentials of those jobs, where executions are recorded."""
+    """The credentials of those jobs, where their claims are recorded."""
     kept: Sequence[tuple[Claim, ParkedAnswer]] = ()
     """Answers to be stored before they are read."""
     groups: Sequence[WriteGroup] = ()
@@ -114,14 +114,15 @@ def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> Comm
         if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
             parked_answer_store.park_all(tx, kept)
     job_store.write_endings(tx, finished, are_ours=checks_first)
+    executions.end(tx, finished)
     for group in this.groups:
         if group.staged is not None:
             group.staged.apply(tx)
     if terms.writers:
         _write_effects(tx, finished, terms.writers)
     claimed = job_store.claim(tx, this.wanted)
-    if terms.recorded:
-        executions.record(tx, finished, claimed.values(), this.callers, terms.recorded)
+    if terms.records_claims:
+        executions.begin(tx, claimed.values(), this.callers, terms.records_claims)
     added = update_runs(tx, finished, terms.planning, max_attempts=terms.max_attempts, late=this.late)
     allowance_records.write(tx, (*finished, *this.late))
     again = [

@@ -158,7 +158,7 @@ class Committer:
         self._empty.set()
 
     async def claim(self, job_ids: list[int], admitted: Mapping[int, Admitted] = _NOT_RECORDED) -> dict[int, Claim]:
-        """Claim jobs in the next transaction. `admitted` has their credentials, for recorded executions."""
+        """Claim jobs in the next transaction. `admitted` has their credentials, for sources that record claims."""
         answer: asyncio.Future[dict[int, Claim]] = asyncio.get_running_loop().create_future()
         self._claimings.append(_Claiming(job_ids, admitted, answer))
         self._claims_pace.wake()
@@ -278,7 +278,7 @@ class Committer:
 
     def _batch_of(self, claimings: Sequence[_Claiming], groups: Sequence[WriteGroup]) -> CommitBatch:
         wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
-        if not self._terms.recorded:
+        if not self._terms.records_claims:
             return CommitBatch(wanted=wanted, groups=groups)
         callers = {job_id: one.credential for claiming in claimings for job_id, one in claiming.admitted.items()}
         return CommitBatch(wanted=wanted, groups=groups, callers=callers)

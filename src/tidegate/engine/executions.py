@@ -1,7 +1,11 @@
-"""The execution history of jobs: one row for each claim, for sources that ask for it.
+"""The execution history of jobs: for each claim that led to a result, the request that it sent and its outcome.
 
-A row is written by the transaction that claims the job and ended by the one that ends it. A worker that died leaves its
-row open; the next claim of the job ends it as lost.
+A row is written by the transaction that ends the job or returns it, with the fencing token of the claim as part of its
+key: one statement for each batch. A result that is rejected because its worker lost its lease has no row. For sources
+that ask for it (`records_claims`) a row is also written by the transaction that claims the job; if the worker dies, the
+next claim ends that row as lost.
+
+The newest `KEPT` executions of each job are kept, and deleted with the job.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,9 +20,12 @@ from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.job_store import LONGEST_REASON, Claim, JobResult
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.tables import job_executions, page_jobs
+from tidegate.engine.upstream.call_records import CallRecord
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement
 
+KEPT = 20
+"""Executions that are kept of each job."""
 _c = job_executions.c
 
 
@@ -47,19 +54,26 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """None while it runs, and after its worker died until the job is claimed again."""
     outcome: str | None
     reason: str | None
+    call: CallRecord | None = None
+    """The request that was sent; None where none was, as when the answer to an earlier one was stored."""
+    next_try_at: datetime | None = None
+    """When the job may be tried again; None where that is at once, or where the job is over."""
 
 
-def record(
-    tx: Transaction,
-    results: Sequence[JobResult],
-    claimed: Iterable[Claim],
-    callers: Mapping[int, str],
-    sources: Collection[str],
-) -> None:
-    """End the executions of ended jobs, and begin those of claimed ones, for the given `sources`."""
-    ended = [_ended(ending) for ending in results if ending.claim.source in sources]
-    if ended:
-        _END.run(tx, ended=ended, now=tx.now)
+def end(tx: Transaction, results: Sequence[JobResult]) -> None:
+    """Record the executions that ended with these results, and delete those of the same jobs that are too old.
+
+    The claims must have been checked: the transaction holds the last claim of each job (`job_store.write_endings`).
+    """
+    if not results:
+        return
+    _END.run(tx, ended=[_ended(one, tx.now) for one in results], now=tx.now)
+    if often := sorted({one.claim.job.id for one in results if one.claim.fence > KEPT}):
+        _PRUNE.run(tx, ids=often)
+
+
+def begin(tx: Transaction, claimed: Iterable[Claim], callers: Mapping[int, str], sources: Collection[str]) -> None:
+    """Record that the claimed jobs of `sources` are executed, and end what an earlier worker left open as lost."""
     begun = [claim for claim in claimed if claim.source in sources]
     if not begun:
         return
@@ -84,16 +98,21 @@ def of_job(tx: Transaction, job_id: int) -> list[Execution]:
 
 def of_jobs(tx: Transaction, job_ids: Sequence[int]) -> dict[int, list[Execution]]:
     """Return the executions of these jobs by job, in order; a job that was never claimed has none."""
-    rows = tx.execute(select(job_executions).where(_c.job_id.in_(sorted(set(job_ids)))).order_by(_c.job_id, _c.fence))
+    rows = tx.execute(_FOUND.where(_c.job_id.in_(sorted(set(job_ids)))).order_by(_c.job_id, _c.fence))
     found: dict[int, list[Execution]] = {job_id: [] for job_id in job_ids}
     for row in rows:
         found[row.job_id].append(msgspec.convert(row, Execution, from_attributes=True))
     return found
 
 
-def _ended(ending: JobResult) -> tuple[Any, ...]:
+def _ended(ending: JobResult, now: datetime) -> tuple[Any, ...]:
+    claim = ending.claim
     reason = fit_to_keep(ending.reason, most=LONGEST_REASON) if ending.reason else None
-    return (ending.claim.job.id, ending.claim.fence, outcome_of(ending).value, reason or None)
+    next_try_at = ending.not_before if ending.state is JobState.READY else None
+    call = None if ending.call is None else msgspec.json.encode(ending.call).decode()
+    caller = ending.credential or ending.settlement.credential
+    outcome = outcome_of(ending).value
+    return (claim.job.id, claim.fence, caller, claim.claimed_at or now, outcome, reason or None, next_try_at, call)
 
 
 def outcome_of(ending: JobResult) -> ExecutionOutcome:
@@ -103,6 +122,10 @@ def outcome_of(ending: JobResult) -> ExecutionOutcome:
     return ExecutionOutcome(ending.state.value)
 
 
+_FOUND = select(
+    *(_c.job_id, _c.fence, _c.credential, _c.started_at, _c.ended_at, _c.outcome, _c.reason),
+    *(_c.next_try_at, _c.call_record.label("call")),
+)
 _GIVEN = ":begun(job_id number, fence number, credential text)"
 _COLUMNS = "job_id, fence, credential, started_at"
 _BEGIN = Statement(
@@ -113,18 +136,29 @@ INSERT INTO job_executions ({_COLUMNS}) SELECT job_id, fence, credential, :now::
         "mysql": f"INSERT INTO job_executions ({_COLUMNS}) SELECT job_id, fence, credential, :now FROM {_GIVEN}",  # noqa: S608
     }
 )
-_TABLE = ":ended(job number, claim_no number, came text, why text)"
-_SAME = "job_id = ended.job AND fence = ended.claim_no"
-_FROM_ENDED = f"""
-UPDATE job_executions SET ended_at = :now, outcome = ended.came, reason = ended.why FROM {_TABLE} WHERE {_SAME}"""  # noqa: S608
+_RESULT = ("outcome", "reason", "next_try_at", "call_record")
+_ENDED = """:ended(
+  job_id number, fence number, credential key, started_at moment,
+  outcome key, reason text, next_try_at moment, call_record text
+)"""
+_INSERT = f"INSERT INTO job_executions ({_COLUMNS}, {', '.join(_RESULT)}, ended_at)"
+_TAKEN = ", ".join(f"ended.{name.strip()}" for name in (*_COLUMNS.split(","), *_RESULT))
+_REPLACE = ", ".join(f"{name} = excluded.{name}" for name in (*_RESULT, "ended_at"))
+_ON_CONFLICT = f"ON CONFLICT (job_id, fence) DO UPDATE SET {_REPLACE}"
+_ON_DUPLICATE = ", ".join(f"{name} = VALUES({name})" for name in (*_RESULT, "ended_at"))
 _END = Statement(
     {
-        "sqlite": _FROM_ENDED,
-        "postgresql": _FROM_ENDED,
-        "mysql": f"""
-UPDATE {_TABLE} STRAIGHT_JOIN job_executions FORCE INDEX (PRIMARY) ON {_SAME}
-SET ended_at = :now, outcome = ended.came, reason = ended.why""",  # noqa: S608
+        # Without a WHERE, SQLite would take ON for the beginning of a join's condition.
+        "sqlite": f"{_INSERT} SELECT {_TAKEN}, :now FROM {_ENDED} WHERE true {_ON_CONFLICT}",  # noqa: S608
+        "postgresql": f"{_INSERT} SELECT {_TAKEN}, :now::timestamptz FROM {_ENDED} {_ON_CONFLICT}",  # noqa: S608
+        "mysql": f"{_INSERT} SELECT {_TAKEN}, :now FROM {_ENDED} ON DUPLICATE KEY UPDATE {_ON_DUPLICATE}",  # noqa: S608
     }
+)
+_PRUNE = Statement(
+    f"""
+DELETE FROM job_executions
+WHERE job_id IN :ids[]
+  AND fence <= (SELECT page_jobs.fence FROM page_jobs WHERE page_jobs.id = job_executions.job_id) - {KEPT}"""  # noqa: S608
 )
 _LOSE = Statement(
     f"""

@@ -204,7 +204,12 @@ def without_calls(finished: JobResult) -> JobResult:
 
 def _same_try(finished: JobResult) -> dict[str, Any]:
     """The fields of a result that stay when its end is replaced."""
-    return {"span": finished.span, "status": finished.status, "duration_ms": finished.duration_ms}
+    return {
+        "span": finished.span,
+        "status": finished.status,
+        "duration_ms": finished.duration_ms,
+        "call": finished.call,
+    }
 
 
 def _settled(admitted: Admitted, outcome: Outcome, said: Reading, *, retires: bool = True) -> Settlement:

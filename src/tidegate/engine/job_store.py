@@ -29,6 +29,7 @@ from tidegate.storage.sql.statements import Rows, Statement, parts
 
 if TYPE_CHECKING:
     from tidegate.core.telemetry.spans import Span
+    from tidegate.engine.upstream.call_records import CallRecord
 
 LONGEST_REASON = 2000
 """Characters that are kept of the reason why a job, or its run, failed."""
@@ -66,6 +67,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """The answer to this job, where an earlier worker got it and could not write its documents."""
     traceparent: str | None = None
     """The trace of its run, where that is traced."""
+    claimed_at: datetime | None = None
 
 
 class JobResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -107,6 +109,8 @@ class JobResult(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The job's span, where it is traced; ended when this is written."""
     status: int | None = None
     """The status of the answer; None where there was none."""
+    call: "CallRecord | None" = None
+    """The request, where one was sent; for the record of the execution."""
     duration_ms: float | None = None
     """The duration of the job, where the log shows it (`job_log`)."""
 
@@ -180,7 +184,7 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
         rows = _CLAIMED.rows(tx, ids=ids)
     waiting = [row[0] for row in rows if row[-1] is not None]
     parked = parked_answer_store.find(tx, waiting) if waiting else {}
-    return {row[0]: _claim(row, parked.get(row[0])) for row in rows}
+    return {row[0]: _claim(row, parked.get(row[0]), tx.now) for row in rows}
 
 
 def still_ours(tx: Transaction, claims: Sequence[Claim], wanted: Sequence[int] = ()) -> list[bool]:
@@ -426,14 +430,14 @@ UPDATE page_jobs {_SET_END} IN (SELECT id FROM page_jobs WHERE id {_OURS} ORDER 
 _decode_spec = msgspec.json.Decoder(JobSpec).decode
 
 
-def _claim(row: Sequence[Any], parked: ParkedAnswer | None) -> Claim:
+def _claim(row: Sequence[Any], parked: ParkedAnswer | None, now: datetime) -> Claim:
     job_id, run_id, spec, fence, attempt, max_attempts, pool, source, user_id, left_by, *left, traceparent, _ = row
     cursor = holder = None
     if left_by is not None and any(value is not None for value in left):
         cursor = Cursor(cursor=left[0], timestamp=left[1], etag=left[2], credential=left[3])
         holder = cursor.credential if cursor.etag is not None else None
     job = StoredJob(job_id, run_id, pool, _decode_spec(spec), None, holder)
-    return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked, traceparent)
+    return Claim(job, source, user_id, fence, attempt, max_attempts, cursor, parked, traceparent, now)
 
 
 def _write_parked(tx: Transaction, results: Sequence[JobResult]) -> None:

@@ -209,7 +209,7 @@ async def open_cell(
             after_offer=None if book is None else unserved.check,
             ways={} if extra.route is None else {name: extra.route},
             writers={} if extra.writer is None else {name: extra.writer},
-            records_executions={name} if extra.records_executions else (),
+            records_claims={name} if extra.records_claims else (),
             on_moved=change_feed.moved,
             settings=settings.section(CollectSettings),
             intake=aws.intake,

@@ -67,8 +67,9 @@ class SourceParts:
     """Called when a run of the source has no job left."""
     writer: EffectWriter | None = None
     """Writes `Reading.effects` in the transaction that ends the jobs."""
-    records_executions: bool = False
-    """Whether each execution of a job is recorded."""
+    records_claims: bool = False
+    """Whether an execution of a job is recorded when it begins, and not only when it ends: then those of workers that
+    died are recorded too, at the cost of another statement for each batch."""
     barred: Barred | None = None
     """Which credentials must not make the call of a job."""
     services: Mapping[str, Service] = field(default_factory=dict[str, "Service"])

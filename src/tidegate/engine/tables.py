@@ -96,9 +96,13 @@ job_executions = Table(
     Column("ended_at", UtcDateTime),
     Column("outcome", exact_text(16)),
     Column("reason", Text),
+    # The request as a `CallRecord`; NULL where none was sent. One column, since it is shown and never searched by.
+    Column("call_record", Json),
+    # When the job may be tried again; NULL where it is over, or may be tried at once.
+    Column("next_try_at", UtcDateTime),
     **TABLE_OPTIONS,
 )
-"""The executions of jobs and their outcomes, for sources that ask for it."""
+"""The newest executions of each job, with the request that each sent and its outcome."""
 
 collection_cursors = Table(
     "collection_cursors",

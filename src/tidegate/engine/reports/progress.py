@@ -202,7 +202,9 @@ class JobDetail(JobView, frozen=True, kw_only=True):
     login: str
     run_status: RunState
     executions: list[Execution]
-    """In order; empty where it was never claimed, and where its source records none."""
+    """The newest ones, in order; empty where none has ended."""
+    unreported_claims: int
+    """Claims without an execution among the newest ones: their worker died or lost its lease, or the run ended."""
 
 
 def job_of(tx: Transaction, job_id: int) -> JobDetail:
@@ -211,10 +213,21 @@ def job_of(tx: Transaction, job_id: int) -> JobDetail:
     if not run_ids:
         raise NotFound("job", job_id)
     run, [view] = runs.get(tx, run_ids[0]), jobs_of(tx, run_ids[0], after=job_id - 1, limit=1)
+    ended = executions.of_job(tx, job_id)
     return JobDetail(
         **msgspec.structs.asdict(view),
         source=run.source,
         login=run.login,
         run_status=run.status,
-        executions=executions.of_job(tx, job_id),
+        executions=ended,
+        unreported_claims=_unreported(tx, view, ended),
     )
+
+
+def _unreported(tx: Transaction, view: JobView, found: Sequence[Execution]) -> int:
+    """Count the claims that have no execution. A job that ended before executions were recorded has none at all."""
+    if not found and view.status is not JobState.RUNNING:
+        return 0
+    fence = tx.execute(select(page_jobs.c.fence).where(page_jobs.c.id == view.id)).scalar_one()
+    newest = range(max(1, fence - executions.KEPT + 1), fence if view.status is JobState.RUNNING else fence + 1)
+    return len(set(newest) - {one.fence for one in found})

@@ -98,7 +98,7 @@ class CrawlPlugin(SourcePlugin):
             route=CallRoute(PoliteCaller(client, identities.hosts), identities, keeps_answers=True),
             finalizers=[CrawlFinalizer(database, processor).finalize],
             writer=CrawlWriter(note),
-            records_executions=True,
+            records_claims=True,
             barred=Eligibility(self.source, identities).barred,
             services={
                 "raws notifier": OutboxNotifier(
