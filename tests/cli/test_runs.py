@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
 
 from tests.cli.batch import tidegate_each
 from tests.servers.migrated import migrated_folder
@@ -17,7 +17,7 @@ from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.reports.progress import jobs_of
 from tidegate.engine.run_counters import ended_key, run_ended
 from tidegate.engine.source import Subject
-from tidegate.engine.tables import collection_runs, page_jobs
+from tidegate.engine.tables import collection_runs, job_executions, page_jobs
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
@@ -100,6 +100,46 @@ async def test_runs_are_listed_and_shown_to_people_and_to_programs(tmp_path: Pat
     assert (unknown.code, unknown.out, unknown.err) == (1, "", "there is no run 99")
     assert nonsense.code == 1
     assert "state is 'asleep': must be one of active, planning" in nonsense.err
+
+
+def fail_once(tx: Transaction, run_id: int) -> int:
+    """As if a worker had executed a job twice, and another one had died with it in between. Returns the job."""
+    first, *_ = [row.id for row in tx.execute(select(page_jobs.c.id).where(page_jobs.c.run_id == run_id))]
+    call = {"sent_at": tx.now, "duration_ms": 84, "method": "GET", "url": "https://api.github.com/users/octocat"}
+    common = {"job_id": first, "credential": "work", "started_at": tx.now, "ended_at": tx.now}
+    failed = {"status": 502, "response_bytes": 1200, "request_id": "C0DE:1"}
+    again = {"fence": 1, "outcome": "retried", "reason": "status 502", "next_try_at": tx.now}
+    tx.execute(insert(job_executions).values(**common, **again, call_record=call | failed))
+    tx.execute(insert(job_executions).values(**common, fence=3, outcome="postponed", reason="no secret"))
+    tx.execute(update(page_jobs).where(page_jobs.c.id == first).values(status=JobState.READY, fence=3))
+    return first
+
+
+async def test_a_job_is_shown_with_its_executions(tmp_path: Path):
+    async with installation(tmp_path) as database:
+        octocat = await database.transaction(begin, "octocat")
+        job = await database.transaction(fail_once, octocat)
+
+    text, shown, fresh, unknown = await tidegate_each(
+        tmp_path, f"jobs show {job}", f"jobs show {job} --json", f"jobs show {job + 1}", "jobs show 99"
+    )
+
+    lines = text.out.splitlines()
+    assert lines[0] == f"job        {job}: profile of octocat"
+    assert f"run        {octocat} of octocat (github): planning" in lines
+    assert "requests   GET https://api.github.com/users/octocat" in lines
+    [first] = [line.split() for line in lines if "retried" in line]
+    assert [first[0], *first[2:8]] == ["1", "work", "502", "84", "ms", "1,200", "C0DE:1"]
+    assert first[8] == "retried"
+    assert any(line.startswith("3 ") and "not sent" in line and "no secret" in line for line in lines)
+    assert lines[-1].startswith("1 claim left no result")
+    report = json.loads(shown.out)
+    assert [one["fence"] for one in report["executions"]] == [1, 3]
+    assert report["executions"][0]["call"]["request_id"] == "C0DE:1"
+    assert report["executions"][1]["call"] is None
+    assert report["unreported_claims"] == 1
+    assert (fresh.code, "claim" in fresh.out) == (0, False)
+    assert (unknown.code, unknown.out, unknown.err) == (1, "", "there is no job 99")
 
 
 async def test_what_failed_is_done_again_all_of_it_or_one_job(tmp_path: Path):

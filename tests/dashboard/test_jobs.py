@@ -28,12 +28,18 @@ async def test_a_job_is_shown_with_its_run(deployment: Served):
 
     listed = (await deployment.client.get(f"/v1/runs/{ended['id']}/jobs?state=failed")).json["jobs"]
     [row] = [job for job in listed if job["id"] == failure["job_id"]]
+    executions = shown.pop("executions")
     assert shown == row | {
         "source": "github",
         "login": "nobody-at-all",
         "run_status": "failed",
-        "executions": [],
+        "unreported_claims": 0,
     }
+    [last] = [one for one in executions if one["outcome"] == "failed"]
+    assert (last["reason"], last["next_try_at"]) == (row["last_error"], None)
+    assert (last["call"]["method"], last["call"]["status"]) == ("GET", 404)
+    assert last["call"]["request_id"]
+    assert (await deployment.client.get(f"/v1/jobs/{failure['job_id']}/executions")).json == {"executions": executions}
     assert (await deployment.client.get("/v1/jobs/987654")).problem == "not-found"
     assert (await deployment.client.get("/v1/jobs/0")).problem == "not-found"
 

@@ -29,6 +29,7 @@ class CollectionSystem(System):
         "collect": Command(f"{_COMMANDS}.collect:collect", "Collect what users did on GitHub, or from another source."),
         "credentials": Command(f"{_COMMANDS}.credentials:app", "Say whose tokens and apps may be used."),
         "export": Command(f"{_COMMANDS}.export:export", "Write documents as Parquet, CSV or JSON Lines."),
+        "jobs": Command(f"{_COMMANDS}.jobs:app", "Look at single jobs and the requests that they sent."),
         "report": Command(f"{_COMMANDS}.report:app", "Report what fails, waits, or takes too long."),
         "runs": Command(f"{_COMMANDS}.runs:app", "Look at runs, cancel them, and have what failed done again."),
         "schedules": Command(f"{_COMMANDS}.schedules:app", "Begin runs by the clock."),

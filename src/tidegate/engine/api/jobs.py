@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: the jobs of a run and their executions."""
+"""`/v1/runs/{run_id}/jobs` and `/v1/jobs`: the jobs of a run, their executions and requests."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -44,10 +44,10 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Executions(msgspec.Struct, frozen=True, kw_only=True):
-    """The executions of a job, oldest first."""
+    """The newest executions of a job, in order."""
 
     executions: list[Execution]
-    """Empty if the job was not started, or if its source does not record executions. Crawls record them."""
+    """Empty until one has ended. Executions of crawls are recorded when they begin."""
 
 
 class JobRoutes:
@@ -79,11 +79,11 @@ class JobRoutes:
         return JobPage(jobs=jobs, next=_next(run_id, query, jobs[-1].id) if more else None)
 
     async def show_job(self, job_id: Id) -> JobDetail:
-        """Show one job: its state, the result of its last attempt, and its executions."""
+        """Show one job with its newest executions: the request of each, the status, the outcome and the next try."""
         return await self._database.read(job_of, job_id)
 
     async def list_executions(self, job_id: Id) -> Executions:
-        """List the executions of a job with worker and outcome. The outcome is `lost` if the worker died."""
+        """List the newest executions of a job, each with its request and its outcome."""
         return Executions(executions=await self._database.read(_executions, job_id))
 
     async def retry_job(self, job_id: Id) -> Retried:

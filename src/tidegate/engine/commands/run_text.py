@@ -152,7 +152,7 @@ def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     for reason, alike in ordered[:_MOST_REASONS]:
         what = ", ".join(dict.fromkeys(kind_names().get(failure.kind, failure.kind) for failure in alike))
-        resources = listed(dict.fromkeys(_resource(failure) for failure in alike))
+        resources = listed(dict.fromkeys(resource_name(failure.kind, failure.resource) for failure in alike))
         yield f"{number(len(alike))} x {reason}: {what} of {resources}"
     if len(ordered) > _MOST_REASONS:
         yield f"… and {counted(len(ordered) - _MOST_REASONS, 'other reason')}"
@@ -188,9 +188,9 @@ def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
     return table
 
 
-def _resource(failure: Failure) -> str:
+def resource_name(kind: str, resource: str) -> str:
     """Without the word before it that GitHub's have; one of a crawl begins with a host, which may have a port."""
-    return failure.resource.partition(":")[2] if failure.kind in kind_names() else failure.resource
+    return resource.partition(":")[2] if kind in kind_names() else resource
 
 
 def _kind(one: KindProgress) -> str:

@@ -94,7 +94,7 @@ function Moment({ of }) {
 }
 
 function Detail({ job }) {
-  const { value, problem } = useFetched(`/v1/jobs/${job.id}/executions`, [job.status, job.attempts]);
+  const { value, problem } = useFetched(`/v1/jobs/${job.id}`, [job.status, job.attempts]);
   return html`<div class="stack">
     <dl class="facts">
       <div><dt>Page</dt><dd class="mono">${job.page || "–"}</dd></div>
@@ -110,21 +110,42 @@ function Detail({ job }) {
     ${job.last_error && html`<p class="reason">${job.last_error}</p>`}
     <${Problem} of=${problem} />
     ${value && (value.executions.length > 0 ? html`<${Executions} of=${value.executions} />` : html`<p class="quiet">
-      Single executions are recorded for jobs of crawls only.
+      No execution has ended yet.
     </p>`)}
+    ${value && value.unreported_claims > 0 && html`<p class="quiet">
+      Claims without a result: ${number(value.unreported_claims)}. The worker died or lost its lease, or the run ended.
+    </p>`}
   </div>`;
 }
 
 function Executions({ of }) {
   const columns = [
     { head: "Execution", shrink: true, cell: (one) => `${one.fence}.` },
-    { head: "By", cell: (one) => one.credential },
+    { head: "Credential", cell: (one) => one.credential },
     { head: "Began", number: true, cell: (one) => html`<${When} at=${one.started_at} />` },
-    { head: "Took", number: true, cell: (one) => html`<${Lasted} from=${one.started_at} to=${one.ended_at} />` },
+    { head: "Status", number: true, cell: (one) => one.call?.status ?? "–" },
+    { head: "Call", number: true, cell: called },
     { head: "Outcome", shrink: true, cell: (one) => html`<${Badge} state=${one.outcome ?? "running"} />` },
-    { head: "Reason", wide: true, cell: (one) => one.reason ?? "" },
+    { head: "Next try", number: true, cell: (one) => html`<${When} at=${one.next_try_at} />` },
+    { head: "Request", wide: true, cell: (one) => html`<${Sent} of=${one} />` },
   ];
   return html`<${Table} caption="Executions of the job" columns=${columns} rows=${of} rowKey=${(one) => one.fence} />`;
+}
+
+/** How long the request took. */
+function called({ call, ended_at }) {
+  if (call) return `${number(call.duration_ms)} ms`;
+  return ended_at ? "not sent" : "–";
+}
+
+/** The request of an execution, its identifier at the upstream, and the reason of the outcome. */
+function Sent({ of }) {
+  const { call, reason } = of;
+  return html`<div class="stack">
+    ${call && html`<span class="mono">${call.method} ${call.url}</span>`}
+    ${call?.request_id && html`<span class="quiet mono">${call.request_id}</span>`}
+    ${reason && html`<span>${reason}</span>`}
+  </div>`;
 }
 
 function pathOf(runId, state) {
