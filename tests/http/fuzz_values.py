@@ -30,6 +30,8 @@ FORMATS = {
     "site": ["http://127.0.0.1:1", "https://shop.example"],
     "site-name": ["marketplace"],
     "source-name": ["github"],
+    "subject": ["octocat", "@octocat", "octocat/hello-world", "org:github", "topic:crdt", "search:stars:>1000"],
+    "user": ["octocat", "@octocat", "https://github.com/octocat"],
     "kind-of-jobs": ["issues", "pulls", "essential", "all"],
     "keyword": ["lantern", "steel rope", "등대"],
     "user-name": ["ada", "user@example.com", "김 철수"],

@@ -9,7 +9,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.engine.api.subjects import Login, read_login
+from tidegate.core.errors import InvalidArgument
 from tidegate.engine.collection import Collection
 from tidegate.engine.credentials import Credential, CredentialCheck, CredentialManager
 from tidegate.http.dispatch import RequestInput
@@ -48,7 +48,7 @@ class CredentialRequest(RequestInput, frozen=True, kw_only=True):
     app: App | None = None
     owner: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_PLAIN)] | None = None
     """The person or team responsible for the credential. Default: the account's login. Required for an app."""
-    user: Login | None = None
+    user: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"format": "user"})] | None = None
     """Restricts the credential to the runs of this user. Default: it serves the runs of all users."""
     name: Name | None = None
     """Name of the credential. If the account already has a credential of this name, its secret is replaced."""
@@ -127,7 +127,7 @@ class CredentialRoutes:
 
     async def _add_token(self, token: str, body: CredentialRequest) -> Credential:
         return await self._book.add_token(
-            token, owner=body.owner, user_id=_user_id(body), name=body.name, check=body.check
+            token, owner=body.owner, user_id=self._user_id(body), name=body.name, check=body.check
         )
 
     async def _add_app(self, body: CredentialRequest) -> Credential:
@@ -139,11 +139,15 @@ class CredentialRoutes:
             app_id=app.app_id,
             installation_id=app.installation_id,
             owner=owner,
-            user_id=_user_id(body),
+            user_id=self._user_id(body),
             name=body.name,
             check=body.check,
         )
 
-
-def _user_id(body: CredentialRequest) -> str | None:
-    return None if body.user is None else read_login(body.user, "user")
+    def _user_id(self, body: CredentialRequest) -> str | None:
+        if body.user is None:
+            return None
+        try:
+            return self._collection.cell().plugin.user(body.user)
+        except InvalidArgument as error:
+            raise RequestFailed(ProblemType.INVALID, str(error), field="user") from None

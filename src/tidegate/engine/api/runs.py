@@ -1,6 +1,6 @@
 """`/v1/runs`: start, show, follow, cancel and retry runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlencode
@@ -10,10 +10,10 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.core.errors import InvalidArgument, TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.engine.api.run_details import Id, Limit, RunDetail, RunDetailReader
 from tidegate.engine.api.run_feed import RunFeed
-from tidegate.engine.api.subjects import Selected, SubjectText, read_subject
+from tidegate.engine.api.subjects import Selected, SourceName, SubjectText, read_subject
 from tidegate.engine.collection import Collection
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
@@ -42,7 +42,7 @@ class NewRuns(Selected, frozen=True, kw_only=True):
     """One subject: the answer is 201 with the run, or 409 with the run that is already active."""
     logins: Annotated[list[SubjectText], Meta(min_length=1, max_length=_MOST_AT_ONCE)] | None = None
     """Several subjects: the answer is 207 with a status for each."""
-    source: Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})] | None = None
+    source: SourceName | None = None
     """The source to collect from. Default: the setting `collect.source`. The source determines the form of subjects."""
     include: (
         Annotated[list[Annotated[str, Meta(extra_json_schema={"format": "kind-of-jobs"})]], Meta(min_length=1)] | None
@@ -82,6 +82,10 @@ class RunFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     login: SubjectText | None = None
+    """Only runs of this subject."""
+    source: SourceName | None = None
+    """Only runs of this source, which also decides the form of `login`. Default: runs of all sources; `login` has the
+    form of the setting `collect.source`."""
     state: tuple[RunState, ...] = ()
     """Can be repeated."""
     before: Id | None = None
@@ -156,11 +160,11 @@ class RunRoutes:
             raise RequestFailed(ProblemType.INVALID, "exactly one of login and logins is required", field="login")
         cell, options = self._collection.cell(body.source), _options(body)
         if body.login is not None:
-            run_id = await _begin(cell, _subject(cell, body.login, options, "login"), body.trigger)
+            run_id = await _begin(cell, read_subject(cell.plugin, body.login, options), body.trigger)
             run = await self._collection.show(run_id)
             return Response(run, headers={"Location": f"/v1/runs/{run.id}"})
         written = enumerate(body.logins or ())
-        subjects = [_subject(cell, login, options, f"logins[{place}]") for place, login in written]
+        subjects = [read_subject(cell.plugin, login, options, field=f"logins[{place}]") for place, login in written]
         wanted = {subject.user_id: subject for subject in subjects}
         results = [await _attempt(cell, subject, body.trigger) for subject in wanted.values()]
         begun = sum(result.status == 201 for result in results)
@@ -168,7 +172,10 @@ class RunRoutes:
 
     async def list_runs(self, query: RunFilter) -> RunPage:
         """List runs, newest first."""
-        return await run_page(self._database, query)
+        login = None
+        if query.login is not None:
+            login = read_subject(self._collection.cell(query.source).plugin, query.login).login
+        return await run_page(self._database, query, login)
 
     async def show_run(self, run_id: Id, request: HttpRequest) -> RunDetail | HttpResponse:
         """Show one run: its progress by kind of job, its failed jobs with their errors, and what it waits for.
@@ -216,14 +223,6 @@ class RunRoutes:
         return Retried(run_id=run_id, jobs=await orchestrator.retry(run_id))
 
 
-def _subject(cell: SourceCell, text: str, options: Mapping[str, Any], field: str) -> Subject:
-    """Parse a subject. Raises a problem that names the field if it is invalid."""
-    try:
-        return cell.plugin.subject(text, options)
-    except InvalidArgument as error:
-        raise RequestFailed(ProblemType.INVALID, str(error), field=field) from None
-
-
 async def _begin(cell: SourceCell, subject: Subject, trigger: str) -> int:
     return await cell.begin(subject, trigger=Trigger(trigger))
 
@@ -238,10 +237,11 @@ async def _attempt(cell: SourceCell, subject: Subject, trigger: str) -> RunResul
         return RunResult(login=subject.login, status=trouble.status, run_id=trouble.run_id, detail=trouble.detail)
 
 
-async def run_page(database: Database, query: RunFilter) -> RunPage:
-    """Read the page of runs that a filter selects."""
-    login = None if query.login is None else read_subject(query.login).id
-    read = partial(_page, login=login, states=query.state, before=query.before, limit=query.limit + 1)
+async def run_page(database: Database, query: RunFilter, login: str | None = None) -> RunPage:
+    """Read the page of runs that a filter selects; `login` is the subject of the filter as the source writes it."""
+    read = partial(
+        _page, login=login, source=query.source, states=query.state, before=query.before, limit=query.limit + 1
+    )
     found = await database.read(read)
     runs, more = found[: query.limit], found[query.limit :]
     return RunPage(runs=runs, next=_next(query, runs[-1].id) if more else None)
@@ -261,6 +261,6 @@ def _page(tx: Transaction, **wanted: Any) -> list[Run]:
 
 
 def _next(query: RunFilter, before: int) -> str:
-    given = [("login", query.login)] if query.login else []
+    given = [(name, value) for name, value in (("login", query.login), ("source", query.source)) if value]
     states = [("state", str(state)) for state in query.state]
     return f"/v1/runs?{urlencode([*given, *states, ('before', before), ('limit', query.limit)])}"

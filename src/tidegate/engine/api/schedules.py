@@ -8,15 +8,14 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
 from tidegate.engine.api.run_details import Id, Limit
-from tidegate.engine.api.subjects import Selected, SubjectText, read_subject
+from tidegate.engine.api.subjects import Selected, SourceName, SubjectText, read_subject
 from tidegate.engine.collection import Collection
 from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules.store import Schedule
 from tidegate.http.dispatch import RequestInput
-from tidegate.http.problems import ProblemType, RequestFailed
+from tidegate.http.problems import ProblemType
 from tidegate.http.routes import route
 
 TAG = "schedules"
@@ -28,7 +27,7 @@ class NewSchedule(Selected, frozen=True, kw_only=True):
     """A schedule to add: the subject, the due times and the options of its runs."""
 
     login: SubjectText
-    source: Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})] | None = None
+    source: SourceName | None = None
     """The source to collect from. Default: the setting `collect.source`. The source determines the form of subjects."""
     cron: Annotated[str, Meta(max_length=100, examples=["0 3 * * *"], extra_json_schema={"format": "cron"})]
     """Minute, hour, day of month, month, day of week."""
@@ -65,6 +64,10 @@ class ScheduleFilter(RequestInput, frozen=True, kw_only=True):
     """Filter and page size of the list."""
 
     login: SubjectText | None = None
+    """Only schedules of this subject."""
+    source: SourceName | None = None
+    """Only schedules of this source, which also decides the form of `login`. Default: schedules of all sources; `login`
+    has the form of the setting `collect.source`."""
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Only schedules after this id: the last id of the previous page."""
     limit: Limit = 100
@@ -103,8 +106,12 @@ class ScheduleRoutes:
 
     async def list_schedules(self, query: ScheduleFilter) -> SchedulePage:
         """List schedules with their next due time and the result of the last one."""
-        login = None if query.login is None else read_subject(query.login).id
-        found = await self._collection.schedules.list_schedules(login, after=query.after, limit=query.limit)
+        login = None
+        if query.login is not None:
+            login = read_subject(self._collection.cell(query.source).plugin, query.login).login
+        found = await self._collection.schedules.list_schedules(
+            login, source=query.source, after=query.after, limit=query.limit
+        )
         return SchedulePage(schedules=found)
 
     async def add_schedule(self, body: NewSchedule) -> Response[Schedule]:
@@ -113,10 +120,7 @@ class ScheduleRoutes:
         If a schedule with the same subject, cron expression and time zone exists, its options are replaced.
         """
         cell = self._collection.cell(body.source)
-        try:
-            subject = cell.plugin.subject(body.login, body.options)
-        except InvalidArgument as error:
-            raise RequestFailed(ProblemType.INVALID, str(error), field="login") from None
+        subject = read_subject(cell.plugin, body.login, body.options)
         [added] = await cell.schedules.add(cell.plugin.name, [subject], cron=body.cron, timezone=body.timezone)
         return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 

@@ -352,7 +352,7 @@ def _login(settings: Settings, source: str | None, login: str) -> str:
     from tidegate.engine.settings import CollectSettings
     from tidegate.engine.source_plugin import find_plugin
 
-    return find_plugin(settings, source or settings.section(CollectSettings).source).subject(login).user_id
+    return find_plugin(settings, source or settings.section(CollectSettings).source).subject(login).login
 
 
 def _now() -> datetime:

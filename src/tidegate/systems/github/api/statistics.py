@@ -6,13 +6,30 @@ from typing import Annotated
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
-from tidegate.core.errors import NotFound
-from tidegate.engine.api.subjects import Login, read_login
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
+from tidegate.systems.github.logins import LONGEST, parse_login
 from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
 
 TAG = "statistics"
+_LOGIN = "[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9]+)?"
+
+
+def _form(prefix: str) -> dict[str, object]:
+    return {"pattern": f"^{prefix.replace('.', '[.]')}{_LOGIN}$", "maxLength": len(prefix) + LONGEST}
+
+
+Login = Annotated[
+    str,
+    Meta(
+        max_length=200,
+        description="A login, with or without an @ before it, or the address of a profile.",
+        # Documentation only. The handler checks the value, so that the error is a sentence and not a pattern.
+        extra_json_schema={"anyOf": [_form(""), _form("@"), _form("https://github.com/")]},
+    ),
+]
 
 
 class StatisticsPeriod(RequestInput, frozen=True, kw_only=True):
@@ -40,7 +57,7 @@ class StatisticsRoutes:
 
         404 until a run of the user was completed.
         """
-        known = read_login(login)
+        known = _read_login(login)
         found = await self._statistics.of_user(known)
         if found is None:
             raise NotFound("user with statistics", known)
@@ -49,3 +66,10 @@ class StatisticsRoutes:
     async def overall_statistics(self, query: StatisticsPeriod) -> GlobalStatistics:
         """Tell what everybody did: totals, and the most active users and repositories by day, week and month."""
         return await self._statistics.overall(days=query.days)
+
+
+def _read_login(text: str) -> str:
+    try:
+        return parse_login(text)
+    except InvalidArgument as error:
+        raise RequestFailed(ProblemType.INVALID, str(error), field="login") from None
