@@ -142,7 +142,7 @@ def test_a_port_that_is_taken_is_told_before_anything_begins(surroundings: Path)
         port = other.getsockname()[1]
         told = refusal("serve", "--port", str(port))
 
-    assert told.startswith(f"cannot listen on 127.0.0.1:{port}: the port is taken by another program")
+    assert told.startswith(f"cannot listen on 127.0.0.1:{port}: the port is in use by another program")
     assert not (surroundings / "data").exists()
 
 

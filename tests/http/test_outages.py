@@ -49,7 +49,7 @@ async def test_without_valkey_it_lives_is_not_ready_and_tells_what_it_can(wired:
     finally:
         await wired.valkey.listen()
 
-    assert (ready.status, ready.problem, ready.json["detail"]) == (503, "unavailable", "away: valkey")
+    assert (ready.status, ready.problem, ready.json["detail"]) == (503, "unavailable", "unavailable: valkey")
     assert alive.status == 200
     assert (told["metrics_source_up gate"], told["metrics_source_up streams"]) == (0, 0)
     assert told["metrics_source_up database"] == 1
@@ -98,7 +98,7 @@ async def test_without_its_database_it_lives_is_not_ready_and_says_try_again(wir
     # However many requests, probes and services meet it. The default level leaves out the lines of requests.
     assert [line["event"] for line in lines if line["log_level"] != "info"] == ["server.away"]
 
-    assert (ready.status, ready.json["detail"]) == (503, "away: database")
+    assert (ready.status, ready.json["detail"]) == (503, "unavailable: database")
     assert (told["metrics_source_up database"], told["metrics_source_up gate"]) == (0, 1)
     assert told["collection_runs_active"] != told["collection_runs_active"], "not a number"
     for answer in (refused, begun):

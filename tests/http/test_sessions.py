@@ -139,10 +139,10 @@ async def test_nobody_is_told_nothing():
     late = await ask(APP, "GET", ADDRESS, {"cookie": f"{COOKIE}=x.y"})
 
     assert {(each.status, each.problem) for each in (nobody, stranger, late)} == {(401, "key-needed")}
-    assert [each.json["detail"].split(",")[0] for each in (nobody, stranger, late)] == [
-        "there is neither a key nor a session",
-        "the key is not one of ours",
-        "the session is over",
+    assert [each.json["detail"] for each in (nobody, stranger, late)] == [
+        "the request has neither a key nor a session",
+        "the key is not known",
+        "the session has expired or is not valid; log in again",
     ]
 
 

@@ -1,7 +1,7 @@
-"""Who has access: compares keys and limits how many wrong ones a client address may show.
+"""Access control: compares API keys, and limits how many wrong keys a client address may send.
 
-One `Access` serves all doors of a process, so that an address has one allowance however it shows its keys: in the login
-form or as `Authorization: Bearer`.
+One `Access` serves all entry points of a process. So an address has one allowance for the login form and for
+`Authorization: Bearer` together.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
 OF_ADDRESS = AttemptLimit(burst=10, another_after_s=30)
-"""Wrong keys that one address may show."""
+"""Wrong keys that one address may send."""
 OF_LOGINS = AttemptLimit(burst=100, another_after_s=1)
 """Wrong keys in the login form, from all addresses together."""
 _EVERY_ADDRESS = "all"
@@ -54,13 +54,12 @@ class Access:
         of_logins = Attempts(OF_LOGINS) if of_logins is None else of_logins
         self._of_address = SharedAttempts("wrong-keys", of_address, valkey)
         self._of_logins = SharedAttempts("wrong-logins", of_logins, valkey)
-        # Of pairs of address and key: those that were right, and those that were wrong, as a digest that means nothing
-        # outside this process.
+        # Pairs of address and key that were right, and pairs that were wrong: digests with a secret of this process.
         self._known, self._wrong = dict[tuple[str, str], None](), dict[tuple[str, bytes], None]()
         self._digest_key = secrets.token_bytes(32)
 
     def find_at_once(self, text: str, address: str) -> ApiKey | None:
-        """The key that was shown, where that can be said without waiting; None: ask `find`."""
+        """The key that was sent, if that can be decided without I/O; None: use `find`."""
         key = self.keyring.find(text)
         if key is None or (address in self._of_address and not self._is_known(key, address)):
             return None
@@ -68,12 +67,12 @@ class Access:
         return key
 
     async def find(self, text: str, address: str, *, at_login: bool = False) -> ApiKey | None:
-        """The key that was shown; None where it is wrong.
+        """The key that was sent; None if it is wrong.
 
-        Raises `RequestFailed` where the address has shown too many wrong ones, also with a right key: otherwise the
-        answer would tell a guesser which key is right. A key that the address showed before it ran out of attempts is
-        exempt. A right key gives no attempts back, so the owner of one key cannot guess at another without limit. The
-        same wrong key counts once: a client that repeats an old key guesses at nothing.
+        Raises `RequestFailed` if the address has sent too many wrong keys, even if this key is right: otherwise the
+        answer would show an attacker which key is right. A key that the address used before it ran out of attempts is
+        exempt. A right key does not restore attempts, so the owner of one key cannot guess another without limit. The
+        same wrong key counts once, because repeating it is not a new guess.
         """
         key = self.keyring.find(text)
         if key is not None and (self._is_known(key, address) or not at_login) and self.find_at_once(text, address):
@@ -81,7 +80,7 @@ class Access:
         wrong = address, hmac.digest(self._digest_key, text.encode("latin-1", "replace"), hashlib.sha256)
         if wrong in self._wrong:
             return self._refuse(at_login=at_login)
-        # An attempt is counted before it is answered: many at once get no more answers than one after the other.
+        # An attempt is counted before it is answered, so concurrent requests get no more attempts than sequential ones.
         item = new_id()
         subjects = [(self._of_address, address), *([(self._of_logins, _EVERY_ADDRESS)] if at_login else [])]
         for allowance, subject in subjects:
@@ -97,7 +96,7 @@ class Access:
         return key
 
     async def open_session(self, key: ApiKey, address: str) -> tuple[str, HttpCaller]:
-        """A session for a key that was shown: the text for the cookie, and who the caller is from now on."""
+        """Open a session for a key. Returns the value of the cookie, and the caller of requests that send it."""
         token, caller = self.sessions.open(key)
         if self.registry is not None:
             assert caller.session_id is not None
@@ -113,7 +112,7 @@ class Access:
         return token, caller
 
     async def is_revoked(self, caller: HttpCaller, *, only_reads: bool) -> bool:
-        """Whether the session of a caller was revoked; see `SessionRegistry.is_revoked`."""
+        """Whether the caller's session was revoked; see `SessionRegistry.is_revoked`."""
         if self.registry is None or caller.session_id is None:
             return False
         return await self.registry.is_revoked(caller, only_reads=only_reads)
@@ -134,5 +133,5 @@ def _remember(memory: dict[T, None], pair: T) -> None:
 def _too_many(wait_s: int, *, at_login: bool) -> RequestFailed:
     if at_login:
         metrics.HTTP_LOGINS.labels("blocked").inc()
-    detail = f"too many wrong keys were shown from this address lately; try again in {wait_s} s"
+    detail = f"too many wrong keys were sent from this address; try again in {wait_s} s"
     return RequestFailed(ProblemType.TOO_MANY_ATTEMPTS, detail, headers={"Retry-After": str(wait_s)})

@@ -1,4 +1,4 @@
-"""The whole application: Litestar routes the requests, behind one front, with raw handlers mounted beside it."""
+"""Builds the ASGI application: Litestar routes requests behind `Front`; raw handlers are mounted beside it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +38,10 @@ def build_application(
     absent: Mapping[str, str] | None = None,
     raw: Mapping[str, RawHandler] | None = None,
 ) -> Application:
-    """An ASGI application of `routes`, and of the pages that describe them.
+    """Build an ASGI application of `routes` and their documentation pages.
 
-    `access` is what the routes of sessions use too, where there are some. `absent` says why there is nothing under a
-    prefix. `raw` mounts ASGI handlers on prefixes; each is given the application for what it does not answer.
+    `access` must be the object that session routes use. `absent` maps a prefix without routes to the reason that a
+    404 states. `raw` mounts ASGI handlers on prefixes; each gets the application for requests that it does not answer.
     """
     everything = [*routes, *Documentation(routes, needs_key=bool(settings.keys)).routes()]
     declared = [found for found in map(declaration_of, everything) if found is not None]
@@ -68,7 +68,7 @@ def _mounted(application: RequestGuard, handlers: Mapping[str, RawHandler]) -> A
 
 
 def _open_routes(declared: Iterable[RouteDeclaration]) -> set[str]:
-    """The addresses that need no key, whatever is done there; admission does not look at methods."""
+    """The paths that need no key for any method; admission does not distinguish methods."""
     places: dict[str, dict[str, RouteDeclaration]] = {}
     for route in declared:
         methods = places.setdefault(route.route, {})
@@ -77,12 +77,12 @@ def _open_routes(declared: Iterable[RouteDeclaration]) -> set[str]:
         methods[route.method] = route
     for address, methods in places.items():
         if len({route.is_open for route in methods.values()}) != 1:
-            raise ContractBroken(f"{address} needs a key for some of its methods only")
+            raise ContractBroken(f"{address} needs a key for some methods only")
     return {address for address, methods in places.items() if all(route.is_open for route in methods.values())}
 
 
 class _Router:
-    """Litestar, with what it does otherwise: HEAD for each GET, names with slashes, and exact addresses."""
+    """Litestar, extended by HEAD for each GET, path parameters with slashes, and exact matching of trailing slashes."""
 
     def __init__(
         self,
@@ -104,20 +104,20 @@ class _Router:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a request answered."""
+        """Route a request to its handler."""
         path = path_within(scope)
         routed = self._with_quoted_names(path)
         inner: Any = {**scope, "path": scope["path"].removesuffix(path) + routed}
         if scope["method"] == "HEAD":
             inner |= {"method": "GET", IS_HEAD: True}
         elif scope["method"] == "OPTIONS":
-            inner["method"] = "CONNECT"  # no route has either; Litestar would answer the first by itself
+            inner["method"] = "CONNECT"  # no route has CONNECT; Litestar would answer OPTIONS by itself
         if "//" in routed or (routed.endswith("/") and routed != "/"):
             raise self._nothing_at(path)
         await self._litestar(inner, receive, send)
 
     def _with_quoted_names(self, path: str) -> str:
-        """The address, with slashes in names quoted, since a part of an address has none for Litestar."""
+        """The path with slashes in parameters quoted, because Litestar splits paths at slashes."""
         for pattern in self._quoted:
             found = pattern.fullmatch(path)
             if found is not None:
@@ -125,7 +125,7 @@ class _Router:
         return path
 
     def _explain(self, request: HttpRequest, error: Exception) -> Response[bytes]:
-        """What was raised, as a problem."""
+        """Convert an exception to a problem response."""
         scope: Scope = request.scope
         visit = scope[VISIT]
         told = self._trouble_of(request, error) if isinstance(error, HTTPException) else error
@@ -141,11 +141,11 @@ class _Router:
             case ValidationException():
                 return RequestFailed(ProblemType.INVALID, error.detail)
             case InternalServerException():
-                return RequestFailed(ProblemType.TOO_SLOW, "the connection ended before the body did")
+                return RequestFailed(ProblemType.TOO_SLOW, "the connection was closed before the body was complete")
             case HTTPException(status_code=413):
                 route: RouteDeclaration | None = scope[VISIT].route
                 most = self._largest_body if route is None else route.largest_body or self._largest_body
-                return RequestFailed(ProblemType.TOO_LARGE, f"it may have {most:,} bytes at most")
+                return RequestFailed(ProblemType.TOO_LARGE, f"the limit is {most:,} bytes")
             case ClientException():
                 return RequestFailed(ProblemType.BAD_REQUEST, error.detail)
             case _:
@@ -153,13 +153,11 @@ class _Router:
 
     def _nothing_at(self, path: str) -> RequestFailed:
         why = next((why for prefix, why in self._absent.items() if path.startswith(prefix)), None)
-        return RequestFailed(
-            ProblemType.NOT_FOUND, why or "there is nothing at this address; /docs lists what there is"
-        )
+        return RequestFailed(ProblemType.NOT_FOUND, why or "there is no route with this path; /docs lists all routes")
 
 
 async def _authorise(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Raise `RequestFailed` if the caller may not do this. A handler not made by `route` needs the usual role."""
+    """Raise `RequestFailed` unless the caller has the needed role; handlers without a route have a default role."""
     scope: Scope = connection.scope
     method = scope["method"]
     declared = declaration_of(handler) if isinstance(handler, HTTPRouteHandler) else None

@@ -1,7 +1,7 @@
-"""ASGI types, headers of a request, and limits of its head: the address, the headers, and how many there are of them.
+"""ASGI types, request headers, and limits of the request head: length of the address, size and number of headers.
 
-The server refuses an incomplete head that is longer than `MOST_KEPT`. A head that arrives in one piece has any size, so
-it is measured here once more.
+The server refuses an incomplete head that is longer than `MOST_KEPT`. A head that arrives in one piece is not limited
+there, so its size is checked here again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from litestar.datastructures import Headers
 from tidegate.http.problems import ProblemType, RequestFailed
 
 Scope = Any
-"""A mutable mapping. The typed dictionaries of Litestar take no further keys, and differ from those of uvicorn."""
+"""A mutable mapping. The typed dictionaries of Litestar allow no further keys and differ from those of uvicorn."""
 Message = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -34,22 +34,20 @@ def headers_of(scope: Scope) -> Headers:
 
 
 def is_for_head(scope: Scope) -> bool:
-    """Whether only the head of the answer is asked for; the application is asked for a GET then."""
+    """Whether this is a HEAD request, which the application handles as a GET."""
     return scope["method"] == "HEAD" or scope.get(IS_HEAD, False)
 
 
 def check_head(scope: Scope) -> None:
-    """Raise `RequestFailed` for a head that is too large, or does not have exactly one `Host`."""
+    """Raise `RequestFailed` if the head is too large or does not have exactly one `Host` header."""
     address = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
     if address > _LONGEST_ADDRESS:
-        raise RequestFailed(
-            ProblemType.ADDRESS_TOO_LONG, f"it may have {_LONGEST_ADDRESS:,} bytes at most", headers=_LAST
-        )
+        raise RequestFailed(ProblemType.ADDRESS_TOO_LONG, f"the limit is {_LONGEST_ADDRESS:,} bytes", headers=_LAST)
     headers = scope["headers"]
     if len(headers) > MOST_HEADERS:
-        raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"there may be {MOST_HEADERS} headers at most", headers=_LAST)
+        raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"the limit is {MOST_HEADERS} headers", headers=_LAST)
     if sum(len(name) + len(value) for name, value in headers) > MOST_KEPT:
-        raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"they may have {MOST_KEPT:,} bytes at most", headers=_LAST)
+        raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"the limit is {MOST_KEPT:,} bytes", headers=_LAST)
     if scope["http_version"] == "1.1" and sum(name == b"host" for name, _ in headers) != 1:
         raise RequestFailed(ProblemType.BAD_REQUEST, "a request must have one Host header", headers=_LAST)
 

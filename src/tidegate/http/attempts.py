@@ -1,6 +1,6 @@
-"""Allowances of subjects, such as client addresses, in the memory of one process.
+"""Limits attempts per subject, such as a client address, in the memory of one process.
 
-They take effect at once and without a server. `SharedAttempts` adds what all processes have in common.
+`SharedAttempts` also limits them across all processes, in Valkey.
 """
 
 import math
@@ -19,7 +19,7 @@ _MOST_SUBJECTS = 10_000
 
 @dataclass(frozen=True)
 class AttemptLimit:
-    """So many attempts at once, and another after so long."""
+    """`burst` attempts at once, then one more every `another_after_s` seconds."""
 
     burst: int
     another_after_s: float
@@ -30,13 +30,16 @@ class AttemptLimit:
 
     @property
     def complete_after_s(self) -> float:
-        """How long it takes until a used up allowance is complete again."""
+        """Seconds until a used up allowance is restored completely."""
         return self.burst * self.another_after_s
 
 
 class Attempts:
-    """What subjects have used of their allowance. Bounded: a subject whose allowance is complete is forgotten, and of
-    too many the one that used its own longest ago."""
+    """Counts the attempts of each subject.
+
+    Memory is bounded: a subject is removed when its allowance is restored completely; if there are too many, the
+    subject that was counted longest ago is removed.
+    """
 
     def __init__(
         self,
@@ -46,18 +49,18 @@ class Attempts:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.allowance, self._most, self._now = allowance, most_subjects, now
-        # When an allowance is complete again says all about it: each attempt moves that by the price of one.
+        # One number describes an allowance: the time at which it is restored. Each attempt adds one interval to it.
         self._complete_at: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._complete_at)
 
     def __contains__(self, subject: str) -> bool:
-        """Whether a subject has used some of its allowance lately."""
+        """Whether a part of the subject's allowance is used."""
         return self._complete_at.get(subject, 0.0) > self._now()
 
     def take(self, subject: str) -> float | None:
-        """Count one attempt. Returns None where it is allowed, otherwise the seconds to wait."""
+        """Count one attempt. Returns None if it is allowed, otherwise the seconds to wait."""
         now = self._now()
         after = max(now, self._complete_at.get(subject, 0.0)) + self.allowance.another_after_s
         wait_s = after - now - self.allowance.complete_after_s
@@ -67,18 +70,18 @@ class Attempts:
         return None
 
     def give_back(self, subject: str) -> None:
-        """Undo the counting of one attempt."""
+        """Undo the count of one attempt."""
         if subject in self._complete_at:
             self._complete_at[subject] -= self.allowance.another_after_s
 
     def block(self, subject: str, wait_s: float) -> None:
-        """Allow the next attempt after `wait_s`, and not before."""
+        """Refuse attempts for the next `wait_s` seconds."""
         used_s = self.allowance.complete_after_s - self.allowance.another_after_s
         self._set(subject, self._now() + used_s + wait_s)
 
     def _set(self, subject: str, complete_at: float) -> None:
         self._complete_at.pop(subject, None)
-        self._complete_at[subject] = complete_at  # behind those that were counted before
+        self._complete_at[subject] = complete_at  # appended: the dictionary is ordered by last use
         now = self._now()
         while self._complete_at:
             oldest, complete_at = next(iter(self._complete_at.items()))
@@ -90,8 +93,8 @@ class Attempts:
 class SharedAttempts:
     """An allowance that all processes share.
 
-    Valkey counts for all of them, and each counts for itself too: while Valkey is away, or where there is none, the
-    allowance holds for each process. A subject that Valkey refuses is refused here without asking again.
+    Attempts are counted in Valkey and in each process. While Valkey is unavailable or absent, the allowance applies
+    to each process separately. A subject that Valkey refused is refused locally until its wait ends.
     """
 
     def __init__(self, name: str, local: Attempts, valkey: Valkey | None = None) -> None:
@@ -100,11 +103,11 @@ class SharedAttempts:
         self._shared = None if valkey is None else Throttle(valkey, name, burst=allowance.burst, interval=interval)
 
     def __contains__(self, subject: str) -> bool:
-        """Whether this process knows that a subject has used some of its allowance lately."""
+        """Whether this process has counted attempts of the subject."""
         return subject in self._local
 
     async def take(self, subject: str, item: str) -> int | None:
-        """Count one attempt. Returns None where it is allowed, otherwise the seconds to wait."""
+        """Count one attempt. Returns None if it is allowed, otherwise the seconds to wait."""
         wait_s = self._local.take(subject)
         if wait_s is None and self._shared is not None:
             try:
@@ -117,10 +120,10 @@ class SharedAttempts:
         return None if wait_s is None else math.ceil(wait_s)
 
     async def give_back(self, subject: str, item: str) -> None:
-        """Undo the counting of one attempt."""
+        """Undo the count of one attempt."""
         self._local.give_back(subject)
         if self._shared is not None:
             try:
                 await self._shared.give_back(subject, item)
             except Unavailable:
-                return  # the allowance is complete again by itself, one attempt later
+                return  # the attempt stays counted until the allowance is restored with time

@@ -1,15 +1,15 @@
-"""Who may come in: by key or by session, and without either only whoever is on this machine and is no web page of
-somebody else's.
+"""Authenticates requests by API key or session. Without keys, only clients on this machine are admitted.
 
-A browser sends requests for any page that it shows. These rules keep such pages out, also where no key is set:
+A browser sends requests on behalf of any page that it shows. These rules keep pages of other sites out, also if no key
+is set:
 
-- *rebinding*: a page whose name suddenly points at 127.0.0.1 sends that name as `Host`, which is refused;
-- *forgery*: a page can send forms and plain text without asking, but not JSON, and nothing else is taken;
-- *forgery without a body*: browsers put the page's `Origin` on it, and one that is not ours is refused;
-- *asking*: without a key, a page of another site does not even get to ask, though it could not read the answer; a link
-  to us is followed;
-- *forgery with a session*: browsers send its cookie along. It does not count where they say that another page asks,
-  also one of another port of this host, and what changes something must come with what only our page was told.
+- *DNS rebinding*: a page whose name is made to resolve to 127.0.0.1 sends that name as `Host`, which is refused;
+- *cross-site requests with a body*: a page can send forms and plain text to any site, but not JSON without a preflight
+  request. Other content types than JSON are refused;
+- *cross-site requests without a body*: browsers add the `Origin` of the page; a foreign origin is refused;
+- *cross-site reads without a key*: refused, although the page could not read the answer; following a link is allowed;
+- *cross-site requests with a session*: browsers send the session cookie. It is ignored if the browser reports another
+  origin, also another port of this host, and a request that changes something must send the session's CSRF token.
 """
 
 import re
@@ -30,7 +30,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tidegate"'}
 
 
 class Authenticator:
-    """Admits a request or raises `RequestFailed`. `open_paths` need no key and may have parameters, as routes have."""
+    """Admits requests or raises `RequestFailed`. `open_paths` need no key and may have parameters, as routes do."""
 
     def __init__(self, access: Access, open_paths: Collection[str]) -> None:
         self._access = access
@@ -41,9 +41,9 @@ class Authenticator:
     async def admit(
         self, method: str, path: str, headers: Headers, scheme: str = "http", peer: str | None = None
     ) -> HttpCaller:
-        """Say who came, or raise `RequestFailed`. `peer` is the address that connected.
+        """Return the caller of a request, or raise `RequestFailed`. `peer` is the address that connected.
 
-        What a caller may do is decided by the endpoint.
+        Endpoints check the caller's role themselves.
         """
         text = _bearer(headers)
         if text is None or not self._access.keyring:
@@ -58,11 +58,11 @@ class Authenticator:
         return self._decide(method, path, headers, scheme, key)
 
     def admit_at_once(self, method: str, path: str, headers: Headers, peer: str | None = None) -> HttpCaller:
-        """The same without waiting. Raises `RequestFailed` also where only `admit` can say who came."""
+        """Like `admit`, without I/O. Raises `RequestFailed` also if only `admit` can identify the caller."""
         text = _bearer(headers)
         key = None if text is None else self._access.find_at_once(text, self._address(headers, peer))
         caller = self._decide(method, path, headers, "http", key)
-        if caller.how is AuthenticationMethod.SESSION:  # whether it was revoked is known to the database
+        if caller.how is AuthenticationMethod.SESSION:  # only the database knows whether it was revoked
             raise stranger(headers)
         return caller
 
@@ -91,18 +91,18 @@ class Authenticator:
         return addresses.of(peer, ",".join(headers.getall("x-forwarded-for", [])) if addresses.are_forwarded else "")
 
     def _admit_neighbour(self, method: str, path: str, headers: Headers) -> HttpCaller:
-        """Somebody on this machine, where no key is set."""
+        """Admit a client on this machine; no key is set."""
         host = headers.get("host", "")
         if not self._is_ours(host):
-            raise RequestFailed(ProblemType.FOREIGN_HOST, f"it was called {host[:80]!r}")
+            raise RequestFailed(ProblemType.FOREIGN_HOST, f"the Host header is {host[:80]!r}")
         if method not in HARMLESS or not (_is_of_our_page(headers) or _is_a_link(headers) or self._is_open(path)):
             _refuse_foreign_pages(headers)
         return LOOPBACK
 
     def _session(self, headers: Headers, scheme: str) -> HttpCaller | None:
-        """The owner of a session. A key that is sent counts instead of it, also a wrong one.
+        """The caller of a session; None if there is none or a key was sent: a key takes precedence, even a wrong one.
 
-        Another kind of authorization was meant for a server before us.
+        Other authorization schemes are ignored, because they are meant for a proxy.
         """
         cookies = headers.get("cookie")
         if cookies is None or not _is_of_our_page(headers) or _bearer(headers) is not None:
@@ -119,7 +119,7 @@ class Authenticator:
 
 
 def pattern_of(route: str) -> re.Pattern[str]:
-    """What addresses of a route look like: `{name}` is a part without a slash, `{name:path}` may have some."""
+    """A pattern that matches the paths of a route: `{name}` matches no slash, `{name:path}` matches slashes."""
     parts = re.split(r"{(\w+(?::path)?)}", route)
     return re.compile(
         "".join(
@@ -130,20 +130,20 @@ def pattern_of(route: str) -> re.Pattern[str]:
 
 
 def stranger(headers: Headers, detail: str | None = None) -> RequestFailed:
-    """What somebody is told who showed nothing, or nothing good."""
+    """The problem for a request without a valid key or session."""
     return RequestFailed(ProblemType.KEY_NEEDED, detail or _what_is_wrong(headers), headers=_CHALLENGE)
 
 
 def _what_is_wrong(headers: Headers) -> str:
     if headers.get("authorization", "").lower().startswith("bearer "):
-        return "the key is not one of ours"
+        return "the key is not known"
     if f"{COOKIE}=" in headers.get("cookie", ""):
-        return "the session is over, or not one of ours; log in again"
-    return "there is neither a key nor a session"
+        return "the session has expired or is not valid; log in again"
+    return "the request has neither a key nor a session"
 
 
 def _bearer(headers: Headers) -> str | None:
-    """The key that a request shows; None where it shows none."""
+    """The key of a request; None if it has none."""
     kind, _, text = headers.get("authorization", "").partition(" ")
     return text.strip() if kind.lower() == "bearer" else None
 
@@ -154,7 +154,7 @@ def _refuse_forgery(method: str, headers: Headers) -> None:
 
 
 def _is_of_our_page(headers: Headers) -> bool:
-    """Whether no browser says that another page asks. Older browsers, and all that are none, say nothing."""
+    """Whether no header reports another page as the sender. Older browsers and other clients send no such header."""
     return headers.get("sec-fetch-site", "none") in _OURSELVES
 
 
@@ -166,18 +166,18 @@ def _refuse_foreign_pages(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
     if not _is_of_our_page(headers) or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
         told = origin or headers.get("sec-fetch-site", "")
-        raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"its origin is {told[:80]!r}")
+        raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"the Origin header is {told[:80]!r}")
 
 
 def without_port(host: str) -> str:
-    """The name or address of a `Host`: `[::1]:80` is `::1`."""
+    """The name or address in a `Host` header: `::1` for `[::1]:80`."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or an address is that of this machine alone."""
+    """Whether a name or an address is a loopback name or address."""
     try:
         return ip_address(name).is_loopback
     except ValueError:

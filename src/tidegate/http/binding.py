@@ -1,4 +1,4 @@
-"""Where to listen: tried before anything else runs, so that a port that is taken is told at once, and in one line."""
+"""Opens the listening sockets before anything else starts, so that a port in use is reported at once, in one line."""
 
 import errno
 import socket
@@ -12,23 +12,23 @@ from tidegate.http.settings import HttpSettings
 _BACKLOG = 1024
 _ELSEWHERE = "Choose another with --port or TIDEGATE_HTTP__PORT"
 _REASONS = {
-    errno.EADDRINUSE: f"the port is taken by another program. {_ELSEWHERE}",
-    errno.EACCES: f"this user may not listen on the port. {_ELSEWHERE}",
-    errno.EADDRNOTAVAIL: "it is no address of this machine. Choose another with --host or TIDEGATE_HTTP__HOST",
+    errno.EADDRINUSE: f"the port is in use by another program. {_ELSEWHERE}",
+    errno.EACCES: f"this user has no permission to listen on the port. {_ELSEWHERE}",
+    errno.EADDRNOTAVAIL: "it is not an address of this machine. Choose another with --host or TIDEGATE_HTTP__HOST",
 }
 
 
 class Binding:
-    """The sockets of one address; they listen from the beginning, and callers wait until they are answered."""
+    """The sockets of one address. They listen at once; connections wait in the backlog until the server starts."""
 
     def __init__(self, settings: HttpSettings) -> None:
-        """Listen; raise `InvalidSettings` where that is not possible, or not safe."""
+        """Open the sockets. Raises `InvalidSettings` if that is impossible, or unsafe without an API key."""
         self._host = settings.host
         addresses = _resolve(settings.host, settings.port)
         self.is_local = all(is_loopback(address[0].partition("%")[0]) for _, address in addresses)
         if not self.is_local and not settings.keys:
             raise InvalidSettings(
-                f"it would listen on {settings.host}, where others than this machine can connect, without an API key. "
+                f"listening on {settings.host}, where other machines can connect, needs an API key. "
                 "Set TIDEGATE_HTTP__API_KEY (`openssl rand -hex 32` makes one), or listen on 127.0.0.1"
             )
         self.port = settings.port
@@ -37,24 +37,24 @@ class Binding:
 
     @property
     def url(self) -> str:
-        """Where callers on this machine find it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)  # noqa: S104 - told, not listened on
+        """The URL for clients on this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)  # noqa: S104 - printed, not listened on
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Host and port of the listening sockets."""
         return f"{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}"
 
     def sockets(self) -> list[socket.socket]:
-        """Those that listen; opened again, on the same port, where somebody closed them."""
+        """The listening sockets; opened again on the same port if they were closed."""
         if any(each.fileno() < 0 for each in self._sockets):
             self.close()
             self._open(_resolve(self._host, self.port))
         return self._sockets
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the listening sockets."""
         for each in self._sockets:
             each.close()
         self._sockets = []
@@ -68,14 +68,14 @@ class Binding:
     def _open(self, addresses: Sequence[tuple[socket.AddressFamily, Any]]) -> None:
         try:
             for family, address in addresses:
-                # By its name: only then asyncio sends what is small at once, and not 40 ms later with the next.
+                # The protocol is named: asyncio sets TCP_NODELAY only then, and small answers are sent without delay.
                 opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
                 self._sockets.append(opened)
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 opened.setblocking(False)
                 opened.bind((address[0], self.port, *address[2:]))
                 opened.listen(_BACKLOG)
-                self.port = opened.getsockname()[1]  # the same for all of them, also where any was asked for
+                self.port = opened.getsockname()[1]  # all sockets use the same port, also if port 0 was configured
         except OSError as error:
             self.close()
             reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
@@ -83,11 +83,11 @@ class Binding:
 
 
 def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
-    """Every address that a name stands for."""
+    """Every address that a host name resolves to."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise InvalidSettings(
-            f"cannot listen on {host}: no such host is known. Choose another with --host or TIDEGATE_HTTP__HOST"
+            f"cannot listen on {host}: the host name is not known. Choose another with --host or TIDEGATE_HTTP__HOST"
         ) from None
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))

@@ -1,4 +1,4 @@
-"""Who came: by which key, in which role, and how."""
+"""Callers of requests, their roles, and the API keys that identify them."""
 
 import hashlib
 import hmac
@@ -15,9 +15,9 @@ from tidegate.http.settings import HttpSettings
 log = get_logger(__name__)
 
 CALLER = "tidegate.caller"
-"""Where the scope of a request tells who came."""
+"""The key of the `Caller` in the scope of a request."""
 REQUEST_ID = "tidegate.request_id"
-"""Where it tells the name of the request in the log."""
+"""The key of the request's id in its scope; the log has the same id."""
 LONGEST_PATH = 200
 """An address is logged up to this length."""
 CSRF_HEADER = "X-Tidegate-CSRF"
@@ -27,60 +27,60 @@ _ID_LENGTH = 12
 
 
 class Role(Enum):
-    """What a caller may do. Whoever may operate may read too."""
+    """What a caller may do. `operate` includes `read`."""
 
     READ = "read"
     OPERATE = "operate"
 
     def includes(self, needed: "Role") -> bool:
-        """Whether this is enough where `needed` is asked for."""
+        """Whether this role has all rights of the role `needed`."""
         return self is Role.OPERATE or needed is Role.READ
 
 
 class AuthenticationMethod(Enum):
-    """What a caller showed."""
+    """How a caller was authenticated."""
 
     KEY = "key"
     SESSION = "session"
     LOOPBACK = "loopback"
-    """Nothing: he is on this machine, and no key is set."""
+    """Not authenticated: the client is on this machine, and no key is set."""
     OPEN = "open"
-    """Nothing, and he wants nothing for which anything would have to be shown."""
+    """Not authenticated: the path is open to all."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCaller:
-    """Who came, as far as he showed it."""
+    """The caller of a request, and how it was authenticated."""
 
     role: Role | None
-    """None: nobody in particular, who gets what everybody gets."""
+    """None: an anonymous caller, for open paths only."""
     how: AuthenticationMethod
     key_id: str | None = None
-    """Tells keys apart in the log, and tells nothing of them."""
+    """Identifies the key in the log without revealing it."""
     csrf: str | None = field(default=None, repr=False)
-    """What his page must send along with everything that changes something, where he came with a session."""
+    """The session's CSRF token, which requests that change something must send; None without a session."""
     until_ms: int | None = None
-    """When his session ends."""
+    """When the session ends."""
     session_id: str | None = None
     opened_ms: int | None = None
     """When the session was opened."""
 
     def require(self, needed: Role) -> None:
-        """Raise `RequestFailed` where he may not do what needs this role."""
+        """Raise `RequestFailed` if the caller does not have this role."""
         if self.role is None or not self.role.includes(needed):
-            has = "nobody" if self.role is None else self.role.value
+            has = "none" if self.role is None else self.role.value
             detail = f"this needs the role {needed.value}, and the key has the role {has}"
             raise RequestFailed(ProblemType.ROLE_NEEDED, detail)
 
     def require_own_page(self, csrf: str | None) -> None:
-        """Raise `RequestFailed` if the caller has a session and the request does not have its CSRF token.
+        """Raise `RequestFailed` if the caller has a session and `csrf` is not its token.
 
-        A browser sends the cookie of a session for any page; `csrf` only our own page knows.
+        A browser sends the session cookie for any page; only pages of this server can read the token.
         """
         if self.csrf is None:
             return
         if csrf is None or not hmac.compare_digest(self.csrf.encode(), csrf.encode("latin-1", "replace")):
-            detail = "it is not that of this session" if csrf else "it is missing"
+            detail = "it does not belong to this session" if csrf else "it is missing"
             raise RequestFailed(ProblemType.CSRF_NEEDED, f"{CSRF_HEADER}: {detail}")
 
 
@@ -89,19 +89,19 @@ NOBODY = HttpCaller(None, AuthenticationMethod.OPEN)
 
 
 def caller_of(request: HttpRequest) -> HttpCaller:
-    """The caller of a request that was admitted."""
+    """The caller of an admitted request."""
     return caller_in(request.scope)
 
 
 def caller_in(scope: Scope) -> HttpCaller:
-    """The same, of the scope of a request."""
+    """Like `caller_of`, for the ASGI scope of a request."""
     found = scope.get(CALLER, NOBODY)
     assert isinstance(found, HttpCaller)
     return found
 
 
 def authorise(scope: Scope, needed: Role | None, *, is_logged: bool) -> None:
-    """Raise `RequestFailed` if the caller lacks the needed role; None: no role is needed. Log it if wanted."""
+    """Raise `RequestFailed` if the caller lacks the needed role; None: no role is needed. Logs it if `is_logged`."""
     if needed is None:
         return
     caller = caller_in(scope)
@@ -120,20 +120,20 @@ def authorise(scope: Scope, needed: Role | None, *, is_logged: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that is good, without the key."""
+    """A valid API key, represented by its digests."""
 
     id: str
     role: Role
     digest: bytes = field(repr=False)
-    """What is compared."""
+    """Compared with the digest of a key that was sent."""
     secret: bytes = field(repr=False)
-    """What its sessions are signed with."""
+    """The secret with which sessions of this key are signed."""
     bearer: HttpCaller
-    """Whoever sends it."""
+    """The caller of requests that send this key."""
 
 
 class Keyring:
-    """Every key that the settings name."""
+    """All API keys of the settings."""
 
     def __init__(self, settings: HttpSettings) -> None:
         roles = dict.fromkeys(settings.keys_to_read, Role.READ) | dict.fromkeys(settings.keys_to_operate, Role.OPERATE)
@@ -145,18 +145,18 @@ class Keyring:
 
     @property
     def keys(self) -> Sequence[ApiKey]:
-        """All of them."""
+        """All keys, first those that may operate."""
         return self._keys
 
     def find(self, text: str) -> ApiKey | None:
-        """The key that somebody showed; None where it is none of ours."""
+        """The key with this text; None if it is not known."""
         given = _digest(text.encode("latin-1", "replace"))
-        # Every key is compared, in a time that does not tell how much of one was right.
+        # All keys are compared, in constant time, so that the duration reveals nothing about a key.
         fits = [key for key in self._keys if hmac.compare_digest(given, key.digest)]
         return fits[0] if fits else None
 
     def by_id(self, key_id: str) -> ApiKey | None:
-        """The key that goes by this id."""
+        """The key with this id; None if it is not known."""
         return self._by_id.get(key_id)
 
 
@@ -169,10 +169,10 @@ def _known(text: str, role: Role) -> ApiKey:
 
 @lru_cache(maxsize=64)
 def _secret_of(text: str) -> bytes:
-    """A secret that is the same in every process that knows the key.
+    """A secret derived from a key; the same in every process.
 
-    What hangs on it leaves the house, in cookies and in the log. It is slow on purpose: whoever gets hold of that, and
-    guesses at a key that somebody made up instead of drawing it, pays this price for each guess.
+    Signatures in cookies and ids in the log are derived from it. The derivation (scrypt) is slow on purpose, so that
+    guessing a weak key from a cookie or from the log is expensive.
     """
     return hashlib.scrypt(text.encode(), salt=_SALT, **_COST)
 

@@ -1,7 +1,7 @@
-"""What is shown to many at once: read once, encoded once, and the latest for whoever is ready.
+"""Channels: state that is read and encoded once, and sent to many listeners.
 
-A channel shows something as it is at one moment after the other. A listener hears one channel or several; one that is
-slow is shown the latest of each when it is ready, and what came between is left out.
+A channel has the latest snapshot of something. A listener follows one or more channels. A slow listener gets the latest
+snapshot of each channel when it is ready; snapshots in between are skipped.
 """
 
 import asyncio
@@ -17,50 +17,50 @@ from tidegate.runtime.waiting import occurs
 
 
 class ChannelState(msgspec.Struct, frozen=True):
-    """How something was at one moment, ready to be sent."""
+    """An encoded state, ready to be sent."""
 
     number: int
-    """Grows from one to the next of its channel."""
+    """Increases with each snapshot of the channel."""
     is_last: bool
     body: bytes
     event: bytes
-    """The same as a server-sent event."""
+    """The state as a server-sent event."""
 
     @classmethod
     def of(
         cls, number: int, body: bytes, kind: str, *, is_last: bool = False, ident: str | None = None
     ) -> "ChannelState":
-        """An event of this `kind`; `ident` is its id, where that is not the number."""
+        """A snapshot whose event has the type `kind`; `ident` is the id of the event, by default the number."""
         told = number if ident is None else ident
         return cls(number, is_last, body, f"id: {told}\nevent: {kind}\ndata: ".encode() + body + b"\n\n")
 
 
 class Channel:
-    """One thing, how it was last seen, and who listens."""
+    """The latest snapshot of something, and its listeners."""
 
     def __init__(self) -> None:
         self.latest: ChannelState | None = None
         self.has_ended = False
         self.listeners: set[Listener] = set()
         self.following: asyncio.Task[None] | None = None
-        """Whoever looks and shows, for as long as somebody listens."""
+        """The task that reads the state and publishes snapshots while there are listeners."""
 
     def show(self, snapshot: ChannelState) -> None:
-        """From now on this is the latest."""
+        """Publish a snapshot to all listeners."""
         self.latest = snapshot
         self.wake()
 
     def wake(self) -> None:
-        """There is something to see, or nothing more will come."""
+        """Wake all listeners: there is a new snapshot, or the channel has ended."""
         for listener in self.listeners:
             listener.wake()
 
 
 class Listener:
-    """One who listens."""
+    """Receives the latest snapshots of some channels."""
 
     def __init__(self, channels: Sequence[Channel], closing: asyncio.Event) -> None:
-        """It joins the channels, and has to `leave` them."""
+        """Join the channels; call `leave` when done."""
         self.channels, self._closing = tuple(channels), closing
         self._turns = deque(self.channels)
         self._seen = dict.fromkeys(self.channels, -1)
@@ -71,21 +71,21 @@ class Listener:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come: what was listened to is gone, or the server stops."""
+        """Whether no more snapshots follow: all channels have ended, or the server stops."""
         ended = all(channel.has_ended for channel in self.channels)
         return self._closing.is_set() or (ended and self._next() is None)
 
     def wake(self) -> None:
-        """There is something to see."""
+        """Wake `next`, because there may be a new snapshot."""
         self._news.set()
 
     def leave(self) -> None:
-        """Listen no more."""
+        """Leave all joined channels."""
         for channel in self.channels:
             channel.listeners.discard(self)
 
     async def next(self, within_s: float) -> ChannelState | None:
-        """The latest of a channel that was not seen yet; None when `within_s` seconds passed, or all is over."""
+        """The next unseen snapshot; None after `within_s` seconds, or when no more follow."""
         deadline = asyncio.get_running_loop().time() + within_s
         while (channel := self._next()) is None and not self.is_over:
             self._news.clear()
@@ -96,7 +96,7 @@ class Listener:
             return None
         self._seen[channel] = channel.latest.number
         self._turns.remove(channel)
-        self._turns.append(channel)  # the others come first now: a busy channel keeps nobody waiting
+        self._turns.append(channel)  # round robin: a busy channel does not delay the others
         return channel.latest
 
     def _next(self) -> Channel | None:
@@ -107,14 +107,14 @@ class Listener:
 
 
 class ListenerLimit:
-    """How many may listen at once in this process, whatever they listen to."""
+    """Limits the number of event streams that are open at once in this process."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
 
     @contextmanager
     def taken(self) -> Generator[None]:
-        """One of them, for the length of a block; raise `TooManyWaiting` where there is none."""
+        """Occupy one stream for the length of a block. Raises `TooManyWaiting` if all are in use."""
         if self._taken >= self._most:
             raise TooManyWaiting("events", most=self._most)
         self._count(1)

@@ -1,9 +1,9 @@
 """The connection of a request, for handlers that write to it directly.
 
-ASGI passes an answer to the server in messages. Two kinds of answers are written to the connection instead: answers of
-raw handlers whose head is composed already, and small events that are sent to thousands of clients without a task for
-each. Our server offers the connection in the state of each request; under another server there is none, and answers
-are sent as messages.
+ASGI passes an answer to the server in messages. Two kinds of answers are written to the connection directly: answers of
+raw handlers with a precomposed head, and small events for thousands of clients without a task per client. The server of
+this package offers the connection in the state of each request. Other servers do not; answers are then sent as
+messages.
 """
 
 import socket
@@ -15,7 +15,7 @@ from tidegate.http.asgi import Scope, is_for_head
 CONNECTION = "tidegate.connection"
 _MOST_UNSENT = 16 * 1024
 _SILENT_MS = 60_000
-"""The network gives up a client that has acknowledged nothing for this long."""
+"""The kernel closes a connection whose client has acknowledged nothing for this long."""
 
 
 class Connection(Protocol):
@@ -31,7 +31,7 @@ class Connection(Protocol):
         ...
 
     def write(self, body: bytes) -> None:
-        """Send a chunk of an answer whose head announced chunks."""
+        """Send a chunk of an answer with chunked transfer encoding."""
         ...
 
     def abort(self) -> None:
@@ -41,8 +41,8 @@ class Connection(Protocol):
     def respond(self, scope: Mapping[str, Any], *pieces: bytes) -> bool:
         """Send a whole answer, head and body.
 
-        Returns False, and sends nothing, when the answer has to be sent as messages: it is not the turn of this
-        request, the connection is to be closed afterwards, or the client is slow.
+        Returns False and sends nothing if the answer has to be sent as messages: an earlier request of the connection
+        is unanswered, the connection must be closed after the answer, or the client is slow.
         """
         ...
 
@@ -52,19 +52,19 @@ class Connection(Protocol):
 
 
 def connection_of(scope: Scope) -> Connection | None:
-    """The connection of a request; None under a server that offers none."""
+    """The connection of a request; None if the server does not offer it."""
     state = scope.get("state")
     return None if state is None else state.get(CONNECTION)
 
 
 def stream_of(scope: Scope) -> Connection | None:
-    """The connection of a request whose answer is sent in chunks; None where events have to be sent as messages."""
+    """The connection of a request, for a chunked answer; None if events have to be sent as messages."""
     is_chunked = scope["http_version"] == "1.1" and scope["method"] == "GET" and not is_for_head(scope)
     return connection_of(scope) if is_chunked else None
 
 
 def prepare(transport: Any) -> None:
-    """Buffer little for a slow client, and detect one that is gone without a word."""
+    """Limit the write buffer for slow clients, and detect clients that disappeared without closing the connection."""
     transport.set_write_buffer_limits(high=_MOST_UNSENT)
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):

@@ -1,7 +1,7 @@
-"""From a request to the handler's arguments, and from its result to the answer.
+"""Decodes a request to the arguments of its handler, and converts the result to the answer.
 
-Values are decoded by msgspec itself: Litestar would convert the values of a body (`"5"` to 5), and ignores constraints
-that stand in a type, such as `Annotated[int, Meta(ge=1)]`.
+Values are decoded by msgspec directly: Litestar would convert values of a body (`"5"` to 5), and ignores constraints in
+types, such as `Annotated[int, Meta(ge=1)]`.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 Pairs = list[tuple[str, str]]
 
 ANSWER_WITHIN = "tidegate.answer_within_s"
-"""Where the scope of a request says how long its answer may take."""
+"""The key of the time limit of an answer in the scope of a request."""
 _TRACE = "traceparent"
-"""The header in which callers name their trace (W3C)."""
+"""The W3C header with the caller's trace."""
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
@@ -38,12 +38,12 @@ _JSON = re.compile(r'application/json\s*(;\s*charset="?utf-8"?\s*)?')
 _FORM = "application/x-www-form-urlencoded"
 _LARGEST_FORM, _MOST_FIELDS = 4096, 16
 _OF_FORMS = (_FORM, "multipart/form-data", "text/plain")
-"""Content types that a page of any site can send without asking; refused even without a body."""
+"""Content types that a page of any site can send without a preflight request; refused even without a body."""
 _BODY_WITHIN = timedelta(seconds=20)
 
 
 class RequestInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The root of what callers send: what is not declared is refused by its name."""
+    """Base class of request bodies and queries. Unknown fields are refused."""
 
 
 class NoInput(RequestInput, frozen=True, kw_only=True):
@@ -51,10 +51,9 @@ class NoInput(RequestInput, frozen=True, kw_only=True):
 
 
 async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> HttpResponse:
-    """Answer a request. One that changes something is a span: of a trace of its own, or of the caller's.
+    """Answer a request; record a span for every method but GET, in the caller's trace or in a new one.
 
-    Reads are not traced. A caller without a key, at an address that is open to all, cannot choose the trace. Problems
-    that the caller caused do not fail the span.
+    The trace of an anonymous caller is ignored. Problems that the caller caused do not fail the span.
     """
     tracer = traces.tracer()
     if tracer is None or route.method == "GET":
@@ -78,7 +77,7 @@ async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> Http
 
 
 async def answer(route: "RouteDeclaration", request: HttpRequest) -> HttpResponse:
-    """Call the handler, within the time that an answer may take."""
+    """Call the handler, within the time limit of an answer."""
     arguments = await _arguments(route, request)
     async with asyncio.timeout(request.scope.get(ANSWER_WITHIN)):
         result = await route.handler(**arguments)
@@ -106,7 +105,7 @@ async def _arguments(route: "RouteDeclaration", request: HttpRequest) -> dict[st
 
 
 def _from_path(text: str, name: str, kind: Any) -> Any:
-    """A part of the address; one that cannot be an id leads nowhere."""
+    """Decode a path parameter. Raises `RequestFailed` (404) if it is not a valid id."""
     try:
         return msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError:
@@ -119,7 +118,7 @@ def _query_of(request: HttpRequest) -> Pairs:
 
 
 def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
-    """The values of a query or a form as a struct; raise `RequestFailed` for what it does not take."""
+    """The values of a query or a form as a struct. Raises `RequestFailed` for unknown or invalid values."""
     types, given, found = _query_types(kind), dict[str, Any](), dict[str, list[str]]()
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -129,8 +128,8 @@ def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
         elif len(values) != 1 and name in types:
             raise RequestFailed(ProblemType.INVALID, f"{name[:80]} is given {len(values)} times", field=name[:80])
         elif values[0].lower() == "null" and name in types and types[name] is not str:
-            # Which the decoder would take for an absent value.
-            raise RequestFailed(ProblemType.INVALID, f"{name}: it cannot be null; leave it out", field=name)
+            # The decoder would treat "null" as an absent value.
+            raise RequestFailed(ProblemType.INVALID, f"{name}: null is not allowed; omit the {what}", field=name)
         else:
             given[name] = values[0]
     try:
@@ -140,18 +139,20 @@ def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
 
 
 async def _form(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
-    """A form of our own page. Any page can send one like it, but admission has checked that ours did."""
+    """Decode a form of a page of this server. Admission has checked that no other page sent it."""
     del needed
     media = request.headers.get("content-type", "").lower()
     if media.partition(";")[0].strip() != _FORM:
-        raise RequestFailed(ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is none")
+        raise RequestFailed(
+            ProblemType.NOT_A_FORM, f"the content type is {media[:80]!r}" if media else "there is no content type"
+        )
     raw = await read_body(request)
     if len(raw) > _LARGEST_FORM:
-        raise RequestFailed(ProblemType.TOO_LARGE, f"it may have {_LARGEST_FORM:,} bytes at most")
+        raise RequestFailed(ProblemType.TOO_LARGE, f"the limit is {_LARGEST_FORM:,} bytes")
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, strict_parsing=bool(raw), max_num_fields=_MOST_FIELDS)
     except (UnicodeDecodeError, ValueError):
-        raise RequestFailed(ProblemType.INVALID, "the body is no form") from None
+        raise RequestFailed(ProblemType.INVALID, "the body is not a form") from None
     return read_pairs(pairs, kind, "field")
 
 
@@ -171,34 +172,34 @@ async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     except msgspec.ValidationError as error:
         raise _invalid(error, "field", kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestFailed(ProblemType.BAD_JSON, f"the body is no JSON: {error}") from None
+        raise RequestFailed(ProblemType.BAD_JSON, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise RequestFailed(ProblemType.INVALID, "the body is nested too deeply") from None
 
 
 async def read_body(request: HttpRequest) -> bytes:
-    """The whole body; Litestar limits its size."""
+    """Receive the whole body, within a time limit; Litestar limits its size."""
     try:
         async with asyncio.timeout(_BODY_WITHIN.total_seconds()):
             return await request.body()
     except TimeoutError:
         raise RequestFailed(
-            ProblemType.TOO_SLOW, f"it was not there within {_BODY_WITHIN.total_seconds():.0f} s"
+            ProblemType.TOO_SLOW, f"it did not arrive within {_BODY_WITHIN.total_seconds():.0f} s"
         ) from None
 
 
 def _invalid(error: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> RequestFailed:
-    """Which value, and why, as far as the decoder's message tells."""
+    """Convert an error of the decoder to a problem that names the field and the reason."""
     text = str(error)
     found, reason = _AT.search(text), _AT.sub("", text)
     path = [found[1]] if found else []
     if unknown := _UNKNOWN.fullmatch(reason):
-        path, reason = [*path, unknown[1]], f"there is no such {what}"
+        path, reason = [*path, unknown[1]], f"unknown {what}"
     elif missing := _MISSING.fullmatch(reason):
-        path, reason = [*path, missing[1]], "it is missing"
+        path, reason = [*path, missing[1]], "required, but missing"
     elif choice := _NO_CHOICE.fullmatch(reason):
         known = _choices_of(kind, re.split(r"[.\[]", found[1])[0]) if found else []
-        reason = f"{choice[1]} is none of {', '.join(known)}" if known else reason
+        reason = f"{choice[1]} is not one of {', '.join(known)}" if known else reason
     field = ".".join(path)[:_LONGEST_NAME]
     return RequestFailed(ProblemType.INVALID, f"{field}: {reason}" if field else reason, field=field or None)
 
@@ -214,7 +215,7 @@ def _query_types(query: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _choices_of(given: type[msgspec.Struct], name: str) -> list[str]:
-    """What a field or parameter can be, where that is one of a few."""
+    """The allowed values of a field or parameter that is an enumeration."""
     return _choices(get_type_hints(given).get(name))
 
 
@@ -227,6 +228,6 @@ def _choices(hint: Any) -> list[str]:
 
 
 def _plain(hint: Any) -> Any:
-    """`X` of `X | None`."""
+    """`X` for `X | None`; any other annotation as it is."""
     options = [each for each in get_args(hint) if each is not type(None)]
     return options[0] if type(None) in get_args(hint) and len(options) == 1 else hint

@@ -1,4 +1,4 @@
-"""`/openapi.json` for programs, and `/docs` for people: Swagger UI, which loads nothing from elsewhere."""
+"""`/openapi.json` for programs and `/docs` for people: Swagger UI, served without files of other hosts."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -31,7 +31,7 @@ _FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 
 
 class Documentation:
-    """Routes that describe the others. The document and the page are made when they are first asked for."""
+    """Routes of the API documentation. The document and the page are built at the first request."""
 
     def __init__(self, routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> None:
         self._routes = [
@@ -55,17 +55,15 @@ class Documentation:
         return Response(self._document, media_type="application/json")
 
     async def docs(self) -> Response[bytes]:
-        """Show the documentation as a page, with a search and with forms that send requests."""
+        """Show the documentation as a page with a search and with forms that send requests."""
         self._load()
         return Response(self._page, media_type="text/html", headers={"content-security-policy": _POLICY})
 
     async def docs_file(self, digest: str, name: str) -> Response[bytes]:
-        """Send a file of the page."""
+        """Send a file of the documentation page."""
         self._load()
         if digest != self._digest or name not in self._files:
-            raise RequestFailed(
-                ProblemType.NOT_FOUND, "there is no such file, or none of this version; load the page again"
-            )
+            raise RequestFailed(ProblemType.NOT_FOUND, "there is no such file in this version; load the page again")
         content, kind = self._files[name]
         return Response(content, media_type=kind, headers=_FOREVER)
 
@@ -87,6 +85,6 @@ def _problem(kind: ProblemType) -> str:
 
 
 def _prose(text: str) -> str:
-    """Text in which code stands between backquotes, as HTML."""
+    """Convert text with code in backquotes to HTML."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if n % 2 else piece for n, piece in enumerate(pieces))

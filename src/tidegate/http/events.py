@@ -1,7 +1,7 @@
-"""Server-sent events: answers that last. Here is what all of them do alike, and a run's progress as it is made.
+"""Server-sent events: base classes of answers that stay open.
 
-Each event is the whole state, so none has to be sent twice: a client that lost the connection is shown how things
-stand. A client that leaves is noticed at once, also in the middle of a silence, and nothing of it stays behind.
+Each event is the whole state, so no event has to be sent again after a reconnect: the client gets the current state. A
+disconnect is detected at once, also while there are no events.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from tidegate.runtime.waiting import end, unless
 
 MEDIA_TYPE = "text/event-stream"
 ENDED = "ended"
-"""The id of the last event. A client that comes back with it wants nothing more, and is told to stop asking."""
+"""The id of the last event. A client that reconnects with it gets 204, which stops its reconnects."""
 HEARTBEAT_S = 15.0
-"""A comment after so much silence, for whoever stands between and takes silence for death."""
+"""Seconds without an event after which a comment is sent, so that proxies do not close the idle connection."""
 _RECONNECT_MS = 2000
 _NOTHING_NEW = b": nothing new\n\n"
 
 
 class EventResponse(Response[bytes]):
-    """An answer whose body is sent bit by bit, until there is nothing more to tell or the client leaves."""
+    """An answer whose body is sent in chunks until the last event or until the client disconnects."""
 
     def __init__(self) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -40,7 +40,7 @@ class EventResponse(Response[bytes]):
 
     @abstractmethod
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
+        """Send the answer to the client."""
 
     def start(self) -> Message:
         """The head of the answer."""
@@ -49,7 +49,7 @@ class EventResponse(Response[bytes]):
         return {"type": "http.response.start", "status": 200, "headers": pairs}
 
     async def stream(self, scope: Scope, receive: Receive, send: Send, events: Coroutine[Any, Any, None]) -> None:
-        """Send all `events`, or, where only the head was asked for, none."""
+        """Send all `events`; none for a HEAD request."""
         try:
             await send(self.start())
             if not is_for_head(scope):
@@ -61,14 +61,14 @@ class EventResponse(Response[bytes]):
 
 
 class EventStream(EventResponse):
-    """What a listener is shown. Raises `TooManyWaiting` before it begins, where too many listen."""
+    """Sends the snapshots of a `Listener`. Raises `TooManyWaiting` before the head is sent."""
 
     def __init__(self, listening: AbstractAsyncContextManager[Listener], *, heartbeat_s: float = HEARTBEAT_S) -> None:
         super().__init__()
         self._listening, self._heartbeat_s = listening, heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the last was shown, the client is gone, or the server stops."""
+        """Send until the last snapshot, until the client disconnects, or until the server stops."""
         async with self._listening as listener:
             await self.stream(scope, receive, send, self._send_all(listener, send))
 
@@ -84,27 +84,27 @@ class EventStream(EventResponse):
 
 
 class WatchedEvents(EventResponse):
-    """What is known of something, and again whenever it changed; it ends with the client, or when `closing` is set."""
+    """Sends a state, and sends it again after each change, until the client disconnects or `closing` is set."""
 
     def __init__(
         self, closing: asyncio.Event, count: Callable[[int], None], *, heartbeat_s: float = HEARTBEAT_S
     ) -> None:
-        """`count` is told of each that begins and ends."""
+        """`count` is called with 1 at the start and with -1 at the end of the stream."""
         super().__init__()
         self._closing, self._count, self._heartbeat_s = closing, count, heartbeat_s
         self.is_over = False
-        """Set by whoever knows that the last event was told."""
+        """Set by subclasses with the last event."""
 
     @abstractmethod
     def watch(self) -> AbstractAsyncContextManager[Watch]:
-        """Be woken when there may be something to tell."""
+        """Subscribe to changes of the state."""
 
     @abstractmethod
     async def look(self) -> bytes | None:
-        """The event to be told now; None: nothing that was not told before."""
+        """Read the state. Returns the event to send, or None if nothing changed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until there is nothing more to tell, or nobody listens."""
+        """Send until the last event or until the client disconnects."""
         self._count(1)
         try:
             await self.stream(scope, receive, send, self._send_all(send))
@@ -117,7 +117,7 @@ class WatchedEvents(EventResponse):
                 try:
                     event = await self.look()
                 except (Unavailable, TimeoutError):
-                    event = None  # whoever listens has what was shown before
+                    event = None  # the client keeps the previous state
                 if event is not None:
                     await send(chunk(event))
                 if self.is_over:
@@ -128,7 +128,7 @@ class WatchedEvents(EventResponse):
 
 
 async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Send to the end, unless the client leaves before."""
+    """Run `sending`; cancel it if the client disconnects."""
     tasks = [asyncio.create_task(sending, name="send events"), asyncio.create_task(gone(receive), name="client")]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -139,11 +139,11 @@ async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) 
 
 
 async def gone(receive: Receive) -> None:
-    """Wait until the client has left."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def chunk(body: bytes, *, more: bool = True) -> Message:
-    """A piece of an answer's body."""
+    """An ASGI message with a part of the body."""
     return {"type": "http.response.body", "body": body, "more_body": more}

@@ -1,4 +1,4 @@
-"""The front of the application: admits, names, counts and logs each request, and answers every error with a problem."""
+"""Outermost ASGI layer: authenticates, counts and logs each request, and answers errors with problem documents."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from tidegate.runtime.outage import Outage
 log = get_logger(__name__)
 
 VISIT = "tidegate.visit"
-"""Where the scope of a request has its `RequestLifecycle`."""
+"""The key of the `Visit` in the scope of a request."""
 
 
 class RequestGuard:
@@ -36,7 +36,7 @@ class RequestGuard:
         self._answer_within_s = settings.answer_within.total_seconds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request; see ASGI."""
         visit = RequestLifecycle(scope, send, self._outage)
         scope |= {VISIT: visit, REQUEST_ID: visit.request_id, ANSWER_WITHIN: self._answer_within_s}
         try:
@@ -54,7 +54,7 @@ class RequestGuard:
             visit.end()
 
     async def report(self, error: Exception, scope: Scope, send: Send) -> None:
-        """Answer a request with a problem and log the error: its raw handler has failed."""
+        """Log an error of a raw handler, and answer its request with a problem."""
         visit = RequestLifecycle(scope, send, self._outage)
         try:
             await _send(problem_response(visit.explain(error), visit.request_id), visit)
@@ -62,7 +62,7 @@ class RequestGuard:
             visit.end()
 
     async def _serve(self, caller: HttpCaller, scope: Scope, receive: Receive, visit: "RequestLifecycle") -> None:
-        """Have it answered. A stream ends with the session of whoever listens: he asks again, and has to log in."""
+        """Call the application. A stream ends when the caller's session expires; a reconnect then needs a login."""
         session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
         try:
             async with session:
@@ -74,7 +74,7 @@ class RequestGuard:
 
 
 def path_within(scope: Scope) -> str:
-    """The address as our routes know it: where this is mounted in another application, without what leads here."""
+    """The path of a request, without the path on which this application is mounted in another one."""
     path, root = scope["path"], scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
@@ -91,7 +91,7 @@ async def _send(response: Response[bytes], visit: "RequestLifecycle") -> None:
 
 
 class RequestLifecycle:
-    """One request from its beginning to its end."""
+    """Records one request: its id, status, duration and error."""
 
     def __init__(self, scope: Scope, send: Send, outage: Outage) -> None:
         self.request_id = new_id()
@@ -99,16 +99,16 @@ class RequestLifecycle:
         self.status, self._began_to_answer = 0, 0.0
         self._scope, self._send = scope, send
         self.route: RouteDeclaration | None = None
-        """What answers, as soon as it is found."""
+        """The route that answers; None until it is known."""
         self._began = time.monotonic()
 
     @property
     def has_begun(self) -> bool:
-        """Whether an answer is on its way: its status cannot be changed any more."""
+        """Whether the head of the answer was sent, so that the status cannot be changed."""
         return self.status != 0
 
     async def send(self, message: Message) -> None:
-        """Pass on, with the headers that every answer has."""
+        """Send a message, with the headers that every answer has."""
         if message["type"] == "http.response.start":
             self.status, self._began_to_answer = message["status"], time.monotonic()
             headers = [(name.lower(), value) for name, value in message["headers"]]
@@ -120,13 +120,13 @@ class RequestLifecycle:
         await self._send(message)
 
     def explain(self, error: Exception) -> RequestFailed:
-        """What the caller is told; what he is not told is in the log."""
+        """Convert an exception to a problem for the caller; details that callers may not see are logged."""
         cause = error.__cause__ if isinstance(error, LitestarException) else None
         error = cause if isinstance(cause, Exception) else error
         trouble = to_trouble(error)
         if trouble is None:
             log.error("http.failed", **self._facts(), exc_info=error)
-            return RequestFailed(ProblemType.FAILED, "something unexpected happened here; it is in our log")
+            return RequestFailed(ProblemType.FAILED, "an unexpected error occurred; the server's log has the details")
         if (trouble.status >= 500 and trouble is not error) or self.has_begun:
             self._error = str(error) or type(error).__name__
             if isinstance(error, Unavailable) and error.server:
@@ -136,7 +136,7 @@ class RequestLifecycle:
         return trouble
 
     def end(self) -> None:
-        """Count it and write it down."""
+        """Count and log the request."""
         took_s = time.monotonic() - self._began
         route = self.route.path if self.route else "unknown"
         metrics.HTTP_REQUESTS.labels(route, self._scope["method"] if self.route else "unknown", str(self.status)).inc()

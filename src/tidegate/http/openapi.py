@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the routes: what is not declared there is not in it, and the other way round."""
+"""Builds the OpenAPI document from the declarations of the routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
@@ -23,7 +23,7 @@ _JSON = "application/json"
 _OF_RUNS = ("progress", "ended")
 _KEY, _SESSION = "apiKey", "session"
 ROLE = "x-tidegate-role"
-"""Where an operation tells what a caller needs, also where everybody has it."""
+"""The extension field of an operation that names the role it needs."""
 _EVERYWHERE = (
     ProblemType.FOREIGN_HOST,
     ProblemType.FOREIGN_ORIGIN,
@@ -44,8 +44,8 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": COOKIE,
-        "description": f"What `POST /v1/session` gives a browser for a key; over TLS it is called `{SECURE_COOKIE}`. "
-        f"What changes something needs the header `{CSRF_HEADER}` too.",
+        "description": f"The cookie that `POST /v1/session` sets for a key; its name over TLS is `{SECURE_COOKIE}`. "
+        f"Requests that change something also need the header `{CSRF_HEADER}`.",
     },
 }
 _WITH_BODY = (
@@ -57,9 +57,9 @@ _WITH_BODY = (
 
 
 def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str, Any]:
-    """The document, version 3.1. `needs_key`: whether this server asks for one.
+    """Build the document, version 3.1. `needs_key`: whether this server requires API keys.
 
-    Litestar collects the operations; msgspec makes the schemas, with the constraints that stand in the types.
+    Litestar collects the operations; msgspec makes the schemas, with the constraints of the types.
     """
     declared = [found for found in map(declaration_of, routes) if found is not None and not found.is_page]
     types = [kind for route in declared for kind in _types_of(route)]
@@ -75,7 +75,7 @@ def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str
     )
     described = [_described(route, schemas, needs_key=needs_key) for route in declared]
     document = Litestar(described, openapi_config=config, logging_config=None).openapi_schema.to_schema()
-    # Litestar keeps methods and addresses in sets, so their order would differ from process to process.
+    # Litestar keeps methods and paths in sets, so their order would differ between processes.
     described_paths, document["paths"] = document["paths"], {}
     for route in declared:
         method = route.method.lower()
@@ -85,7 +85,7 @@ def describe(routes: Sequence[HTTPRouteHandler], *, needs_key: bool) -> dict[str
 
 
 def _described(declared: RouteDeclaration, schemas: Mapping[Any, Any], *, needs_key: bool) -> HTTPRouteHandler:
-    """The route, as Litestar describes it."""
+    """A copy of the route's handler that returns our description of the operation."""
 
     class Described(Operation):
         def to_schema(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _operation(route: RouteDeclaration, schemas: Mapping[Any, Any], needs_key: b
 
 
 def _security(route: RouteDeclaration) -> list[dict[str, list[str]]]:
-    """What a caller may show, either of them, and the role that it must have."""
+    """The accepted security schemes, with the role that is needed."""
     if route.needed is None:
         return []
     return [{_KEY: [route.needed.value]}, {_SESSION: [route.needed.value]}]
@@ -185,7 +185,7 @@ def _event(content: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _bad(route: RouteDeclaration, needs_key: bool) -> dict[str, Any]:
-    """The problems that an route of this shape can have, by status."""
+    """The problems that a route like this can answer with, by status."""
     contract = route.contract
     kinds = [*_EVERYWHERE, *route.problems]
     kinds += _OF_KEYS if needs_key and not route.is_open else ()

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics`: for the machines that look after this process."""
+"""`/healthz`, `/readyz` and `/metrics`: endpoints for orchestrators and Prometheus."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,35 +31,35 @@ _FRESH_MS = 500.0
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The process is alive."""
+    """The answer of `/healthz`: the process is alive."""
 
     status: str
     version: str
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether what this process stands on is there."""
+    """The answer of `/readyz`: whether the servers that this process needs are available."""
 
     ready: bool
     checks: dict[str, bool]
-    """Each server, and whether it answered in time."""
+    """For each server, whether it answered in time."""
 
 
 class Refreshable(Protocol):
-    """Figures that are found out when somebody asks."""
+    """Gauges that are computed at scrape time."""
 
     async def refresh(self) -> None:
-        """Find out now."""
+        """Compute the current values."""
         ...
 
 
 class Operations:
-    """The handlers."""
+    """Handlers of `/healthz`, `/readyz` and `/metrics`."""
 
     def __init__(
         self, database: Database, valkey: Valkey, *, open_metrics: bool, gauges: Sequence[Refreshable] = ()
     ) -> None:
-        """`gauges` are metrics that are computed when they are scraped."""
+        """`gauges` are refreshed at each scrape."""
         self._database, self._valkey, self._open_metrics = database, valkey, open_metrics
         TIDEGATE_BUILD.info({"version": __version__})
         self._gauges = gauges
@@ -67,7 +67,7 @@ class Operations:
         self._looking = asyncio.Lock()
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What is told."""
+        """The routes of these endpoints."""
         return [
             route("GET", "/healthz", self.health, TAG, is_open=True, is_chatter=True),
             route("GET", "/readyz", self.readiness, TAG, is_open=True, is_chatter=True),
@@ -83,26 +83,28 @@ class Operations:
         ]
 
     async def health(self) -> Health:
-        """Tell that the process is alive. Nothing else is looked at."""
+        """Report that the process is alive. No server is asked."""
         return Health(status="ok", version=__version__)
 
     async def readiness(self) -> Readiness:
-        """Tell whether the database and the Valkey server answer. 503 while one of them does not."""
-        async with self._looking:  # those who come at once wait for one look
+        """Report whether the database and the Valkey server answer. 503 while one of them does not."""
+        async with self._looking:  # concurrent requests share one check
             found_ms, checks = self._found
             if monotonic_ms() - found_ms > _FRESH_MS:
                 checks = await self._look()
                 self._found = monotonic_ms(), checks
         away = sorted(name for name, is_there in checks.items() if not is_there)
         if away:
-            raise RequestFailed(ProblemType.UNAVAILABLE, f"away: {', '.join(away)}", headers={"Retry-After": "1"})
+            raise RequestFailed(
+                ProblemType.UNAVAILABLE, f"unavailable: {', '.join(away)}", headers={"Retry-After": "1"}
+            )
         return Readiness(ready=True, checks=checks)
 
     async def metrics(self) -> HttpResponse:
-        """Tell every metric, in the format that Prometheus reads.
+        """Return all metrics in the text format of Prometheus.
 
-        States of the whole deployment are found out now; what cannot be found out is NaN. Counters and histograms are
-        those of this process: ask every process, and add.
+        Gauges about the whole deployment are computed now; a gauge that cannot be computed is NaN. Counters and
+        histograms are those of this process: scrape every process, and sum.
         """
         await asyncio.gather(*(gauges.refresh() for gauges in self._gauges))
         return Response(exposition(), headers={"content-type": EXPOSITION})
@@ -123,7 +125,7 @@ async def _answers(name: str, ask: Callable[[], Awaitable[object]]) -> bool:
     except Unavailable as error:
         _outage.note(error)
         return False
-    except Exception as error:  # whatever it is, it did not answer
+    except Exception as error:  # any error means that the server is not ready
         log.warning("http.not_ready", server=name, error=str(error) or "no answer in time")
         return False
     return True

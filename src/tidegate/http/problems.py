@@ -1,7 +1,7 @@
-"""What goes wrong, as it is told to callers: `application/problem+json` (RFC 9457), one type for each kind of trouble.
+"""Errors as callers see them: `application/problem+json` (RFC 9457), with one type for each kind of error.
 
-The type is an address on the page of documentation, where it is explained. What a caller gets to read says what
-happened and what to do; it holds no traceback, no secret, and no address of a server behind us.
+The type is a URI on the documentation page, which explains it. A problem says what happened and what to do. It has no
+traceback, no secret and no address of an internal server.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _RETRY_AFTER = {"Retry-After": "5"}
 
 @dataclass(frozen=True)
 class ProblemDeclaration:
-    """One kind of trouble: its status, its title, and what it means to a caller."""
+    """Status, title and explanation of a problem type."""
 
     status: int
     title: str
@@ -28,131 +28,129 @@ class ProblemDeclaration:
 
 
 class ProblemType(Enum):
-    """Every kind of trouble that there is, by the last word of its type."""
+    """All problem types. The name gives the last part of the type's URI."""
 
-    BAD_JSON = ProblemDeclaration(
-        400, "The body is no JSON", "It could not be read at all; the detail says where reading ended."
+    BAD_JSON = ProblemDeclaration(400, "The body is not JSON", "The detail has the position of the syntax error.")
+    BAD_REQUEST = ProblemDeclaration(
+        400, "Malformed HTTP request", "The server could not parse the request line or the headers."
     )
-    BAD_REQUEST = ProblemDeclaration(400, "The request is no HTTP", "The server could not read its first lines.")
     KEY_NEEDED = ProblemDeclaration(
         401,
-        "An API key is needed",
-        "Send `Authorization: Bearer` with a key that this server knows, or log in with one at `/v1/session`.",
+        "Authentication required",
+        "Send a valid key as `Authorization: Bearer`, or log in with a key at `/v1/session`.",
     )
     SIGNATURE_REFUSED = ProblemDeclaration(
         401,
-        "The signature is wrong",
-        "A delivery must be signed with a secret of this installation: compare the secret of the webhook with the "
-        "setting. Nothing was read.",
+        "Invalid signature",
+        "A delivery must be signed with a secret of this installation. Compare the secret of the webhook with the "
+        "setting. The delivery was discarded.",
     )
     FOREIGN_HOST = ProblemDeclaration(
         403,
-        "This server is not called so",
-        "Without an API key it answers only to loopback names, so that no web page can reach it by a name of its own. "
-        "Call it 127.0.0.1 or localhost, add the name to `http.allowed_hosts`, or set an API key.",
+        "Host name not allowed",
+        "Without an API key, the server answers only to loopback names, which protects it from DNS rebinding. "
+        "Use 127.0.0.1 or localhost, add the name to `http.allowed_hosts`, or set an API key.",
     )
     FOREIGN_ORIGIN = ProblemDeclaration(
-        403, "The request comes from a page of another site", "Browsers may not act here on behalf of other sites."
+        403, "Request from a page of another site", "Pages of other sites may not send requests to this server."
     )
     ROLE_NEEDED = ProblemDeclaration(
         403,
-        "The key may not do this",
-        "A key of the role `read` may look at everything and change nothing. The detail names the role that is needed.",
+        "Role not sufficient",
+        "A key with the role `read` may read everything and change nothing. The detail names the role that is needed.",
     )
     CSRF_NEEDED = ProblemDeclaration(
         403,
-        "The request must say which page sent it",
-        "Whoever acts with a session sends what `/v1/session` told as `csrf` in the header `X-Tidegate-CSRF`. Whoever "
-        "sends a key need not.",
+        "CSRF token missing or wrong",
+        "Requests with a session that change something must send the `csrf` of `/v1/session` in the header "
+        "`X-Tidegate-CSRF`. Requests with a key need no token.",
     )
     PASS_REFUSED = ProblemDeclaration(
         403,
-        "The pass is not good here",
-        "Show the pass that was last given for this room, as `Tidegate-Pass` or in the room's cookie. Its time is "
-        "limited: whoever waits is given a new one whenever he asks where he stands.",
+        "Pass not valid",
+        "Send the latest pass of this room as `Tidegate-Pass` or in the room's cookie. A pass expires; each request "
+        "for the visitor's place returns a new one.",
     )
-    NOT_ACTIVE = ProblemDeclaration(403, "The user is not inside", "He waits, his session is over, or he left.")
+    NOT_ACTIVE = ProblemDeclaration(403, "The session is not active", "The session is pending, expired or closed.")
     NOT_FOUND = ProblemDeclaration(
-        404, "There is no such thing", "Nothing has this address, or nothing has the id in it."
+        404, "Not found", "There is no route with this path, or no object with the id in it."
     )
-    METHOD_NOT_ALLOWED = ProblemDeclaration(
-        405, "This cannot be done here", "`Allow` lists the methods that the address knows."
+    METHOD_NOT_ALLOWED = ProblemDeclaration(405, "Method not allowed", "`Allow` lists the methods of this path.")
+    TOO_SLOW = ProblemDeclaration(
+        408, "Request timeout", "The body was not received in time. Nothing was done; send it again."
     )
-    TOO_SLOW = ProblemDeclaration(408, "The body came too slowly", "Nothing was done. Send it again.")
     RUN_ACTIVE = ProblemDeclaration(
         409,
         "The user has an active run",
-        "`run_id` and `Location` name it. Whoever wanted this user collected can take it for their own.",
+        "`run_id` and `Location` name the active run. It can be used instead of a new one.",
     )
     NO_CREDENTIAL = ProblemDeclaration(
-        409, "Nobody may make the calls", "There is no valid credential for this user. Add one, and ask again."
+        409, "No valid credential", "There is no valid credential for this user. Add one, and send the request again."
     )
     ROOM_CLOSED = ProblemDeclaration(
-        409, "The room is closed", "Nobody may join its line now. Who waits keeps his place."
+        409, "The room is closed", "Visitors cannot join it now. Waiting visitors keep their place."
     )
     CONFLICT = ProblemDeclaration(
-        409, "It is in no state for this", "What was asked for does not fit how things stand now."
+        409, "Invalid state transition", "The operation is not possible in the current state."
     )
-    TOO_LARGE = ProblemDeclaration(413, "The body is too large", "The detail says how large it may be.")
-    ADDRESS_TOO_LONG = ProblemDeclaration(414, "The address is too long", "The detail says how long it may be.")
-    NOT_A_FORM = ProblemDeclaration(415, "The body must be a form", "Here only the buttons of the page are heard.")
+    TOO_LARGE = ProblemDeclaration(413, "The body is too large", "The detail has the limit.")
+    ADDRESS_TOO_LONG = ProblemDeclaration(414, "The URI is too long", "The detail has the limit.")
+    NOT_A_FORM = ProblemDeclaration(
+        415, "The body must be a form", "Send `Content-Type: application/x-www-form-urlencoded`."
+    )
     NOT_JSON = ProblemDeclaration(415, "The body must be JSON", "Send `Content-Type: application/json`.")
     INVALID = ProblemDeclaration(
-        422, "A value cannot be used", "`field` names it where it is known; the detail says why."
+        422, "Invalid value", "`field` names the value if it is known; the detail has the reason."
     )
     SECRET_REFUSED = ProblemDeclaration(
-        422, "GitHub refuses the secret", "It was not stored. The detail has GitHub's reason."
+        422, "GitHub rejected the secret", "It was not stored. The detail has GitHub's reason."
     )
     TOO_MANY_ATTEMPTS = ProblemDeclaration(
         429,
         "Too many wrong keys",
-        "No key is accepted from this address for a while, also no right one: `Retry-After` says how long. Keys that "
-        "the address used before, and sessions, are not affected.",
+        "No key is accepted from this address until the time in `Retry-After`, not even a valid one. Keys that the "
+        "address used before, and sessions, are not affected.",
     )
-    HEAD_TOO_LARGE = ProblemDeclaration(
-        431, "The headers are too large", "They are too many, or too long; the detail says how."
-    )
+    HEAD_TOO_LARGE = ProblemDeclaration(431, "The headers are too large", "There are too many, or they are too long.")
     FAILED = ProblemDeclaration(
-        500, "We failed", "This is a defect of ours. The log of the server has the reason beside the `request_id`."
+        500, "Internal server error", "A defect of the server. Its log has the reason, with the `request_id`."
     )
     UNAVAILABLE = ProblemDeclaration(
-        503, "A server behind us is away", "Try again later. Where the detail says so, it may have been done."
+        503, "Service unavailable", "Try again later. If the detail says so, the request may have taken effect."
     )
-    TOO_MANY = ProblemDeclaration(
-        503, "Too many at once", "This process serves as many as it can. Try again later, or elsewhere."
-    )
+    TOO_MANY = ProblemDeclaration(503, "Too many connections", "This process is at its limit. Try again later.")
 
     @property
     def slug(self) -> str:
-        """The last word of its type."""
+        """The last part of the type's URI."""
         return self.name.lower().replace("_", "-")
 
     @property
     def uri(self) -> str:
-        """The address at which it is explained."""
+        """The type's URI: its explanation on the documentation page."""
         return f"/docs#{self.slug}"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong with a request."""
+    """A problem document (RFC 9457)."""
 
     type: str
-    """Which kind of trouble it is; an address at which that is explained."""
+    """The problem type: a URI with its explanation."""
     title: str
     """The same for every problem of its type."""
     status: int
     detail: str
-    """What happened this time."""
+    """What happened in this case."""
     request_id: str
-    """What the server's log calls the request."""
+    """The id of the request in the server's log."""
     field: str | None = None
-    """The value that cannot be used, where it is a single one: `$.since`, `limit`."""
+    """The invalid value, if there is exactly one: `$.since`, `limit`."""
     run_id: int | None = None
-    """The run that is in the way."""
+    """The active run, for the type `run-active`."""
 
 
 class RequestFailed(Exception):
-    """Raised by a handler: becomes a problem."""
+    """Raised by a handler; answered with a problem document."""
 
     def __init__(
         self,
@@ -169,11 +167,11 @@ class RequestFailed(Exception):
 
     @property
     def status(self) -> int:
-        """Of the answer."""
+        """The HTTP status of the answer."""
         return self.kind.value.status
 
     def told(self, request_id: str) -> Problem:
-        """For the caller."""
+        """The problem document, without secrets."""
         return Problem(
             type=self.kind.uri,
             title=self.kind.value.title,
@@ -185,11 +183,11 @@ class RequestFailed(Exception):
         )
 
 
-_TIMED_OUT = "it took too long and was given up; it may have been done or not"
+_TIMED_OUT = "the request timed out and was cancelled; it may or may not have taken effect"
 
 
 def to_trouble(error: BaseException) -> RequestFailed | None:
-    """What an error means to a caller, as its class says (`TidegateError.problem`); None for a defect of ours."""
+    """Convert an error to a problem by its class (`TidegateError.problem`); None for unexpected errors."""
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, TimeoutError):
@@ -207,6 +205,6 @@ def to_trouble(error: BaseException) -> RequestFailed | None:
 
 
 def problem_response(trouble: RequestFailed, request_id: str) -> Response[bytes]:
-    """The answer."""
+    """The HTTP response with a problem document."""
     body = msgspec.json.encode(trouble.told(request_id))
     return Response(body, status_code=trouble.status, headers=trouble.headers, media_type=MEDIA_TYPE)

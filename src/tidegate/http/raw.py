@@ -1,8 +1,8 @@
 """Tools for raw ASGI handlers, which answer the most frequent requests without the framework.
 
-A raw handler is mounted on a prefix of addresses, and is given the application. It answers plain requests of callers
-who are admitted; everything else it passes on to the application, which knows all rules and reports every problem. Both
-give the same answer; a test of each handler compares them.
+A raw handler is mounted on a path prefix and gets the application. It answers plain requests of admitted callers, and
+passes all others to the application, which implements all rules and problems. Both must give the same answer; a test of
+each handler compares them.
 """
 
 import time
@@ -20,7 +20,7 @@ from tidegate.http.connection import connection_of
 from tidegate.http.problems import RequestFailed
 
 RawHandler = Callable[[Application], Application]
-"""Makes the ASGI application of a prefix. It is given the application that answers what the handler does not."""
+"""Makes the ASGI application of a prefix. The argument answers the requests that the handler passes on."""
 
 _MOST_REMEMBERED = 2_000
 _LONGEST_REMEMBERED = 2 * 1024
@@ -29,7 +29,7 @@ _STATUS_LINES = {each.value: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()
 
 
 def received_first(message: Message, receive: Receive) -> Receive:
-    """`receive` for an application, which is given a message first that was received before."""
+    """A `receive` that returns an already received message first."""
     messages = [message]
 
     async def receive_again() -> Message:
@@ -46,23 +46,23 @@ class AdmittedRequest:
     def __init__(self, headers: Mapping[bytes, bytes]) -> None:
         self.headers = headers
         self.is_secure = headers.get(b"x-forwarded-proto", b"").lower() == b"https"
-        """Whether the client uses TLS, with the proxy."""
+        """Whether the client uses TLS; a proxy reports it."""
         self.has_body = b"content-length" in headers or b"transfer-encoding" in headers
 
 
 class Admission:
-    """Decides at once whether a request may be answered, and remembers it for requests with the same headers.
+    """Decides without I/O whether a request is admitted, and caches the decision for requests with the same headers.
 
-    Only what cannot change while the process runs is remembered: that a key is right, or that none is needed.
+    Only decisions that cannot change while the process runs are cached: a key is valid, or none is needed.
     """
 
     def __init__(self, door: Authenticator, role: Role, *, varying: Collection[bytes] = ()) -> None:
-        """`varying` names headers that differ from request to request and do not matter for admission."""
+        """`varying` names headers that differ between requests and are irrelevant for admission."""
         self._door, self._role, self._varying = door, role, frozenset(varying)
         self._admitted = dict[Any, AdmittedRequest]()
 
     def __call__(self, scope: Scope) -> AdmittedRequest | None:
-        """The headers of a request that is admitted, without the varying ones; None: the application has to decide."""
+        """The headers of an admitted request, without the varying ones; None: the application has to decide."""
         client, pairs = scope["client"], scope["headers"]
         if self._varying:
             pairs = [pair for pair in pairs if pair[0] not in self._varying]
@@ -77,7 +77,7 @@ class Admission:
         except RequestFailed:
             return None
         if len(headers) != len(known[2]):
-            return None  # the application decides which of several headers of one name counts
+            return None  # a header occurs twice: the application decides which one counts
         found = AdmittedRequest(headers)
         if sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_REMEMBERED:
             if len(self._admitted) >= _MOST_REMEMBERED:
@@ -96,9 +96,9 @@ class Responder:
     async def __call__(
         self, scope: Scope, send: Send, status: int, headers: bytes, *body: bytes, is_secure: bool
     ) -> None:
-        """Send an answer; `headers` are the lines that it has beside its length, date, id and the security headers.
+        """Send an answer; `headers` are added to length, date, request id and security headers.
 
-        It is written to the connection where that is possible, else sent as messages.
+        The answer is written to the connection if possible, otherwise sent as ASGI messages.
         """
         now = int(time.time())
         if now != self._second:
@@ -115,5 +115,5 @@ class Responder:
 
 
 def lines_of(headers: Iterable[Pair]) -> bytes:
-    """Headers as they are sent."""
+    """Headers in the form in which they are sent."""
     return b"".join([b"%b: %b\r\n" % pair for pair in headers])

@@ -13,22 +13,22 @@ log = get_logger(__name__)
 
 _UNKNOWN = "unknown"
 _OF_ONE_SITE = 64
-"""First bits of an IPv6 address that all addresses of one client have in common."""
+"""Length of the IPv6 prefix that all addresses of one client share."""
 
 
 def speaks_tls(scheme: str, headers: Headers) -> bool:
-    """Whether the browser speaks TLS, with us or with whoever stands before us.
+    """Whether the browser uses TLS, with this server or with a proxy in front of it.
 
-    Anybody can claim it; all he gets is a cookie that his browser keeps to itself.
+    The header of the proxy can be forged. That is harmless: it only makes the cookie of the same client secure.
     """
     return "https" in (scheme, headers.get("x-forwarded-proto", "").lower())
 
 
 class ClientAddresses:
-    """Finds out which address a request comes from, behind the proxies that the settings name.
+    """Determines the client address of a request behind the proxies of the settings.
 
-    Each proxy appends the address that it saw to `X-Forwarded-For`, so only the last entries can be believed: as many
-    as there are proxies, and only while each of them was written by an address in `proxy_networks`.
+    Each proxy appends the address that it saw to `X-Forwarded-For`. So only the last entries can be trusted: as many as
+    there are proxies, and only while each was written by an address in `proxy_networks`.
     """
 
     def __init__(self, settings: HttpSettings) -> None:
@@ -37,11 +37,11 @@ class ClientAddresses:
 
     @property
     def are_forwarded(self) -> bool:
-        """Whether `X-Forwarded-For` can count."""
+        """Whether `X-Forwarded-For` is evaluated."""
         return self._proxies > 0
 
     def of(self, peer: str | None, forwarded: str) -> str:
-        """The client's address, IPv6 by its network.
+        """The client's address; for IPv6, its network.
 
         `peer` is the address that connected to this process, `forwarded` the value of `X-Forwarded-For`.
         """
@@ -63,7 +63,7 @@ class ClientAddresses:
         found = peer or ""
         entries = forwarded.rsplit(",", self._proxies)[::-1]
         for entry in entries[: self._proxies]:
-            # A connection over a Unix socket has no address; only a process of this machine can have made it.
+            # A connection over a Unix socket has no address; it comes from a process of this machine.
             if found and not self._is_proxy(found):
                 break
             if _parsed(entry) is None:
@@ -80,7 +80,7 @@ class ClientAddresses:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """The address in a text that may have a port, brackets or a zone; None where there is none."""
+    """The address in a text that may have a port, brackets or a zone; None if there is none."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -95,7 +95,7 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=4096)
 def _counted(text: str) -> str:
-    """An address as it is counted: that of a whole network where one client has all of its addresses."""
+    """The unit that limits count: the address, or the network of an IPv6 address."""
     found = _parsed(text)
     if found is None:
         return _UNKNOWN

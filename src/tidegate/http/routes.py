@@ -1,11 +1,11 @@
-"""Routes: a method, an address and a function, whose signature is the contract.
+"""Routes: a method, a path and a function whose signature is the contract.
 
     async def list_runs(self, query: RunFilter) -> RunPage: ...
     route("GET", "/v1/runs", runs.list_runs, "runs")
 
-Parameters that the address names come from there; `query` and `body` are structs that say what may be given; the result
-is a struct, or a Litestar `Response` around one. The same types decode requests, encode answers and describe the route
-in the OpenAPI document. `route` makes a handler of Litestar, which does the routing.
+Path parameters are arguments of the same name; `query` and `body` are structs of the accepted values; the result is a
+struct or a Litestar `Response` with one. The same types decode requests, encode answers and describe the route in the
+OpenAPI document. `route` makes a handler for Litestar, which does the routing.
 """
 
 import inspect
@@ -30,34 +30,34 @@ from tidegate.http.dispatch import NoInput, answer_traced
 from tidegate.http.problems import ProblemType
 
 ROUTE = "tidegate.route"
-"""Where the options of a handler have the declaration of its route."""
+"""The key of the route's declaration in the options of a handler."""
 _PLACEHOLDER = re.compile(r"{(\w+)(?::path)?}")
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 def given(name: str) -> dict[str, Any]:
-    """For the `NARROWER` of a struct, which is added to its schema: this field must be given."""
+    """Schema rule for the `NARROWER` of a struct: this field is required."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
 def one_of(*names: str) -> dict[str, Any]:
-    """Likewise: exactly one of these fields must be given."""
+    """Schema rule for the `NARROWER` of a struct: exactly one of these fields is required."""
     return {"oneOf": [given(name) for name in names]}
 
 
 @dataclass(frozen=True)
 class FurtherAnswer:
-    """Another good answer."""
+    """A further successful answer of a route."""
 
     meaning: str
     kind: Any = None
-    """The type of its body; None where there is none."""
+    """The type of the body; None if there is none."""
 
 
 @dataclass(frozen=True)
 class HandlerSignature:
-    """What a handler's signature says."""
+    """The types of a handler's parameters and result."""
 
     path: Mapping[str, Any]
     query: type[msgspec.Struct]
@@ -65,52 +65,52 @@ class HandlerSignature:
     needs_body: bool
     wants_request: bool
     answer: Any
-    """The type of the result; None where the handler makes its own response."""
+    """The type of the result; None if the handler builds its own response."""
 
 
 @dataclass(frozen=True)
 class RouteDeclaration:
-    """What a route does, needs and answers."""
+    """Everything about a route: method, path, handler, role, answers and problems."""
 
     method: str
     route: str
-    """Its address; `{name}` is a parameter, `{name:path}` one that may contain a slash."""
+    """The path; `{name}` is a parameter, `{name:path}` a parameter that may contain slashes."""
     handler: Callable[..., Awaitable[Any]]
     tag: str
     status: int = 200
     also: Mapping[int, FurtherAnswer] = field(default_factory=dict[int, FurtherAnswer])
-    """Other good statuses, and what they mean."""
+    """Further successful statuses and their meanings."""
     problems: tuple[ProblemType, ...] = ()
-    """Beside those that every endpoint of its shape has."""
+    """Problems in addition to those of every route like this."""
     media_types: tuple[str, ...] = ("application/json",)
-    """Of the answer; the first is the usual one."""
+    """Media types of the answer, the default first."""
     is_open: bool = False
-    """Answered without a key."""
+    """Whether the route is answered without a key."""
     role: Role | None = None
-    """What a caller needs who does this; by itself `read` for a GET, and `operate` for everything else."""
+    """The role that a caller needs; by default `read` for GET and `operate` for other methods."""
     is_chatter: bool = False
-    """Asked every few seconds by machines: not worth a line in the log."""
+    """Whether machines poll the route every few seconds; such requests are logged at level debug."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Headers that the usual answer has beside those of every answer, and what they mean."""
+    """Headers of the default answer, in addition to those of every answer, and their meanings."""
     sent: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Headers that callers may send, and what they mean."""
+    """Headers that callers may send, and their meanings."""
     is_page: bool = False
-    """For people and their browsers: its body is a form, and no document for machines describes it."""
+    """Whether it is a page for browsers: its body is a form, and the OpenAPI document omits it."""
     largest_body: int | None = None
-    """The handler reads the body itself, with `read_body`, and it has so many bytes at most. None: the body is decoded
-    as the signature says, and the setting `http.largest_body` counts."""
+    """Limit in bytes of a body that the handler reads itself with `read_body`. None: the body is decoded according to
+    the signature, and the setting `http.largest_body` applies."""
     event: Any = None
-    """What the events of its stream hold, where that is not a run."""
+    """The type of the stream's events, if it is not a run."""
     event_name: str = "place"
-    """And what they are called."""
+    """The name of the stream's events."""
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
             raise ContractBroken(f"{self.method} {self.path}: the method is none of {', '.join(_METHODS)}")
         if not inspect.getdoc(self.handler):
-            raise ContractBroken(f"{self.method} {self.path}: its handler says nothing about itself")
+            raise ContractBroken(f"{self.method} {self.path}: its handler has no docstring")
         if self.is_open and self.role is not None:
-            raise ContractBroken(f"{self.method} {self.path}: it is open, and needs a role")
+            raise ContractBroken(f"{self.method} {self.path}: it is open and has a role")
         _ = self.contract
 
     @cached_property
@@ -120,43 +120,44 @@ class RouteDeclaration:
 
     @property
     def needed(self) -> Role | None:
-        """The role that a caller needs; None where everybody may."""
+        """The role that a caller needs; None for an open route."""
         if self.is_open:
             return None
         return self.role or (Role.READ if self.method == "GET" else Role.OPERATE)
 
     @property
     def path(self) -> str:
-        """Its address as it is written in documents."""
+        """The path as it is written in documents."""
         return self.route.replace(":path}", "}")
 
     @property
     def summary(self) -> str:
-        """The first line of what the handler says about itself."""
+        """The first line of the handler's docstring."""
         return (inspect.getdoc(self.handler) or "").partition("\n")[0]
 
     @property
     def description(self) -> str:
-        """The rest of it."""
+        """The handler's docstring without its first line."""
         return (inspect.getdoc(self.handler) or "").partition("\n")[2].strip()
 
     @property
     def operation(self) -> str:
-        """A name for the OpenAPI document."""
+        """The operation id in the OpenAPI document."""
         return self.handler.__name__
 
     @cached_property
     def contract(self) -> HandlerSignature:
-        """What the handler's signature says; raise `ContractBroken` where it does not fit the address."""
+        """The contract of the handler. Raises `ContractBroken` if its signature does not match the path."""
         hints = get_type_hints(self.handler, include_extras=True)
         parameters = inspect.signature(self.handler).parameters
         names = _PLACEHOLDER.findall(self.route)
         strange = set(parameters) ^ (set(names) | ({"query", "body", "request"} & set(parameters)))
         if strange:
-            raise ContractBroken(f"{self.method} {self.path}: {', '.join(sorted(strange))} has no place or no taker")
+            names_of = ", ".join(sorted(strange))
+            raise ContractBroken(f"{self.method} {self.path}: only the path or only the handler has {names_of}")
         has_body = self.method in _WITH_BODY and self.largest_body is None
         if "body" in parameters and not has_body:
-            raise ContractBroken(f"{self.method} {self.path}: a {self.method} has no body")
+            raise ContractBroken(f"{self.method} {self.path}: a {self.method} request has no body")
         return HandlerSignature(
             path={name: hints[name] for name in names},
             query=hints.get("query", NoInput),
@@ -168,12 +169,12 @@ class RouteDeclaration:
 
 
 def route(method: str, path: str, handler: Callable[..., Awaitable[Any]], tag: str, **options: Any) -> HTTPRouteHandler:
-    """Declare a route; `options` are fields of `RouteDeclaration`. Raises `ContractBroken` if it fits nothing."""
+    """Declare a route; `options` are fields of `RouteDeclaration`. Raises `ContractBroken` if it is inconsistent."""
     return to_handler(RouteDeclaration(method, path, handler, tag, **options))
 
 
 def to_handler(declared: RouteDeclaration, *, operation_class: type[Operation] = Operation) -> HTTPRouteHandler:
-    """The route, as a handler of Litestar. A parameter that may contain a slash arrives quoted (`application`)."""
+    """The route as a handler of Litestar. `application` quotes parameters that may contain slashes."""
 
     async def call(request: HttpRequest) -> HttpResponse:
         return await answer_traced(declared, request)
@@ -198,7 +199,7 @@ def declaration_of(handler: HTTPRouteHandler) -> RouteDeclaration | None:
 
 
 def _answer_of(hint: Any) -> Any:
-    """The struct that usually comes back; None for a response of the handler's own making."""
+    """The struct of the default answer; None if the handler builds its own response."""
     if get_origin(hint) in (Union, UnionType):
         return _answer_of(get_args(hint)[0])
     if get_origin(hint) is Response:

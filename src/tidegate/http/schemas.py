@@ -1,4 +1,4 @@
-"""JSON schemas of our structs, with what stands under a field in the code as its description."""
+"""JSON schemas of structs; the docstring under a field becomes its description."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ REFERENCE = "#/components/schemas/{name}"
 
 
 def schemas_of(types: Sequence[Any]) -> tuple[Mapping[Any, Any], dict[str, Any]]:
-    """The schema of each type, and the components that they refer to, by name."""
+    """The schema of each type, and the referenced components by name."""
     described, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
     for struct in _structs_in(types):
         component, meanings = components.get(struct.__name__, {}), meanings_of(struct)
@@ -30,7 +30,7 @@ def schemas_of(types: Sequence[Any]) -> tuple[Mapping[Any, Any], dict[str, Any]]
 
 
 def parameter_schema(annotation: Any) -> dict[str, Any]:
-    """The schema of a parameter of an address: whole in itself, and never null, since it is then left out."""
+    """The schema of a path or query parameter: without references, and never null, since it can be omitted."""
     schema = msgspec.json.schema(annotation)
     whole = _inlined(schema, schema.get("$defs", {}))
     options = [each for each in whole.get("anyOf", []) if each != {"type": "null"}]
@@ -38,7 +38,7 @@ def parameter_schema(annotation: Any) -> dict[str, Any]:
 
 
 def meanings_of(struct: type[Any]) -> dict[str, str]:
-    """What stands under each field of a struct and of those it inherits from."""
+    """The docstrings under the fields of a struct and of its base classes."""
     found: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
@@ -61,23 +61,23 @@ def _meanings_in(struct: type[Any]) -> dict[str, str]:
 
 @cache
 def _classes_in(module: str) -> dict[str, ast.ClassDef]:
-    """The classes of a module by name, read once: a server has a hundred structs from a dozen modules."""
+    """The classes of a module by name; cached, because many structs share few modules."""
     try:
         body = ast.parse(inspect.getsource(sys.modules[module])).body
-    except (OSError, SyntaxError, TypeError):  # the source is not there
+    except (OSError, SyntaxError, TypeError):  # the source is not available
         return {}
     return {each.name: each for each in body if isinstance(each, ast.ClassDef)}
 
 
 def _note_moment(schema: dict[str, Any]) -> None:
-    """A time is told with its zone, always; the library cannot know that."""
+    """Add the format `date-time`, which msgspec omits for times without constraints."""
     for each in (schema, *schema.get("anyOf", [])):
         if each.get("type") == "string":
             each["format"] = "date-time"
 
 
 def _structs_in(types: Sequence[Any]) -> list[type[Any]]:
-    """Every struct that these types are made of."""
+    """All structs that occur in these types."""
     found: dict[type[Any], None] = {}
     frontier = list(types)
     while frontier:
@@ -90,7 +90,7 @@ def _structs_in(types: Sequence[Any]) -> list[type[Any]]:
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """What is referred to, written out."""
+    """The schema with references replaced by their definitions."""
     if isinstance(schema, Mapping):
         if "$ref" in schema:
             return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)

@@ -1,7 +1,7 @@
-"""Headers that tell a browser what it must not do with our answers, on every answer of ours.
+"""Security headers of every answer.
 
-Most answers are data, and data needs nothing: it may not be run, framed, or shown by pages of others. A page of ours
-brings a policy of its own, which says what it needs.
+By default an answer is data: browsers must not execute it, frame it, or load it into pages of other sites. Pages set
+their own content security policy.
 """
 
 from typing import Final
@@ -24,11 +24,11 @@ _ON_PAGES: Final[tuple[Pair, ...]] = (
     ),
 )
 _OVER_TLS: Final[tuple[Pair, ...]] = ((b"strict-transport-security", b"max-age=31536000"),)
-"""Browsers heed it only where they speak TLS; where a proxy does that for us, it passes this on."""
+"""Browsers ignore it without TLS. Behind a proxy that terminates TLS, the proxy passes it on."""
 
 
 def put_on(headers: list[Pair], scope: Scope) -> None:
-    """Add what an answer to this request has, unless it says otherwise itself."""
+    """Add the security headers that an answer does not set itself."""
     own = dict(headers)
     is_page = own.get(b"content-type", b"").startswith(b"text/html")
     is_secure = speaks_tls(scope["scheme"], headers_of(scope))
@@ -37,5 +37,5 @@ def put_on(headers: list[Pair], scope: Scope) -> None:
 
 
 def of_data(*, is_secure: bool) -> tuple[Pair, ...]:
-    """The headers of an answer that is data."""
+    """The security headers of an answer that is data."""
     return (*ALWAYS, *(_OVER_TLS if is_secure else ()))

@@ -31,24 +31,24 @@ _HEAD_WITHIN_S = 20.0
 _KEEP_ALIVE_S = 20
 """Longer than common clients keep idle connections (aiohttp: 15 s), so that none sends a request while it is closed."""
 _AGAIN_S = 1.0
-"""When an idle connection on which a request has just arrived is looked at again."""
+"""Delay before an idle connection with unread data is checked again."""
 _LINGER_S = 2.0
 _MOST_LINGERED = 1024 * 1024
-"""How long, and for how many bytes, a client may go on sending after its last answer."""
+"""Limits, in seconds and in bytes, for data that a client sends after the last answer of a connection."""
 _DRAIN_WITHIN_S = 20
-"""Shorter than the supervisor's limit, so that the services that stop next have time, too."""
+"""Shorter than the supervisor's limit, so that services that stop later have time left."""
 
 
-# What clients send wrong is answered, and not logged: they decide how much that is.
+# Malformed requests are answered and not logged; otherwise clients could flood the log.
 _errors = logging.getLogger("uvicorn.error.tidegate")
 _errors.setLevel(logging.ERROR)
 
 
 class HttpService:
-    """Answers requests until it is stopped; then accepts no new ones, and finishes those in progress."""
+    """Answers requests until it is stopped; then accepts no new ones and finishes those in progress."""
 
     def __init__(self, application: Application, binding: Binding, *, on_stop: Callable[[], None]) -> None:
-        """`on_stop` ends answers that would last forever, such as event streams."""
+        """`on_stop` ends answers that stay open, such as event streams."""
         self._application, self._binding, self._on_stop = application, binding, on_stop
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -89,8 +89,8 @@ class _Server(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """Limits how large and how slow the head of a request may be, and offers `Connection`.
 
-    A connection with unread data is not closed, since the kernel would reset it. An idle one stays open for the request
-    that has arrived; after the last answer, what the client still sends is read and ignored for a short time.
+    A connection with unread data is not closed, because the kernel would reset it. An idle connection stays open for a
+    request that has just arrived; after the last answer, further data is read and ignored for a short time.
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class _Protocol(HttpToolsProtocol):
         elif self._is_stopping:
             self.transport.close()
         elif not self.transport.is_closing():
-            self._await_head(len(data) if cycle is before else 0)  # how much of it is behind a complete head is unknown
+            self._await_head(len(data) if cycle is before else 0)  # what follows a complete head has an unknown size
 
     def _has_parsed(self, data: bytes) -> bool:
-        """Parse requests; one that asks for another protocol is answered like any other, and so are those behind it."""
+        """Parse requests. A request to upgrade the protocol is answered like any other, and so are later requests."""
         parser: Any = self.parser
         while data:
             try:
@@ -161,7 +161,7 @@ class _Protocol(HttpToolsProtocol):
             return
         self._head_size += arrived
         if self._head_size > MOST_KEPT:
-            detail = f"they may have {MOST_KEPT:,} bytes at most"
+            detail = f"the limit is {MOST_KEPT:,} bytes"
             self._refuse(RequestFailed(ProblemType.HEAD_TOO_LARGE, detail))
 
     def _start_head_timer(self) -> None:
@@ -173,14 +173,14 @@ class _Protocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _end_head(self) -> None:
-        """The time for a head is over."""
+        """Close the connection: the head was not received in time."""
         if not self._has_begun and not self._head_size and self._has_unread():
             self._head_timer = self.loop.call_later(_AGAIN_S, self._end_head)
         else:
             self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that was idle for long."""
+        """Close a connection after the keep-alive timeout."""
         if self._has_unread():
             self.timeout_keep_alive_task = self.loop.call_later(_AGAIN_S, self.timeout_keep_alive_handler)
         else:
@@ -195,7 +195,7 @@ class _Protocol(HttpToolsProtocol):
             super().shutdown()
 
     def on_headers_complete(self) -> None:
-        """Start to answer a request; while the server stops, it is the last one of its connection."""
+        """Start to answer a request; while the server stops, it is the last of its connection."""
         super().on_headers_complete()
         cycle: Any = self.cycle
         cycle.transport = _Closing(self, cycle)
@@ -210,7 +210,7 @@ class _Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def _linger(self) -> None:
-        """Send nothing more, and ignore what the client still sends, until it closes the connection."""
+        """Close the writing side, and ignore received data until the client closes the connection."""
         if not self.transport.can_write_eof():
             self.transport.close()
         elif self._lingered is None and not self.transport.is_closing():
@@ -223,7 +223,7 @@ class _Protocol(HttpToolsProtocol):
             self._head_timer = self.loop.call_later(_LINGER_S, self.transport.close)
 
     def on_response_complete(self) -> None:
-        """Begin with the next request, or wait for it; after the last answer there is none."""
+        """Start the next request, or wait for it; there is none after the last answer."""
         if self._lingered is None:
             super().on_response_complete()
 
@@ -268,7 +268,7 @@ class _Protocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle.scope is not scope or not cycle.keep_alive or cycle.disconnected or self.flow.write_paused:
             return False
-        self.transport.writelines(pieces)  # which copies nothing
+        self.transport.writelines(pieces)  # without copying
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
         cycle.on_response()
@@ -280,13 +280,13 @@ class _Protocol(HttpToolsProtocol):
         self.cycle.on_response = self._end_stream
 
     def resume_writing(self) -> None:
-        """The buffer has been sent."""
+        """Continue writing: the buffer has been sent."""
         super().resume_writing()
         if self._on_writable is not None:
             self._on_writable()
 
     def _end_stream(self) -> None:
-        """The answer is complete; the next one of this connection has nothing to do with it."""
+        """Remove the callbacks of a complete answer, so that the next one of the connection starts without them."""
         self._on_writable = self._waiting = None
         self.on_response_complete()
 
@@ -298,13 +298,13 @@ class _Protocol(HttpToolsProtocol):
         self._waiting = self._on_writable = None
         super().connection_lost(exc)
         running, self._running = self._running, None
-        if running is not None and not running.response_complete:  # it is not `cycle` where requests are pipelined
+        if running is not None and not running.response_complete:  # differs from `cycle` if requests are pipelined
             running.disconnected = True
             running.message_event.set()
-        self.app_state = {}  # or the connection would be freed only by the garbage collector
+        self.app_state = {}  # breaks a reference cycle
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with a problem, too."""
+        """Answer bytes that are not HTTP with a problem."""
         self._refuse(RequestFailed(ProblemType.BAD_REQUEST, msg))
 
     def _refuse(self, trouble: RequestFailed) -> None:

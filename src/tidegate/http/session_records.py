@@ -1,6 +1,6 @@
-"""Sessions in SQL: listed when they are opened, and revoked. Every function works in the caller's transaction.
+"""Sessions and revocations in SQL. Every function runs in the caller's transaction.
 
-Rows end with the sessions that they are about. They are removed, some at a time, by those who write here.
+Rows expire with their sessions. Each write removes some expired rows.
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     key_id: str
-    """Of the key that it logged in with, as in the log."""
+    """Id of the key of the login, as in the log."""
     role: str
     address: str
-    """Where the login came from."""
+    """Client address of the login."""
     opened_at: datetime
     expires_at: datetime
 
 
 def record(tx: Transaction, session: OpenSession) -> None:
-    """List a session."""
+    """Insert the row of a session."""
     tx.execute(tx.insert_if_absent(http_sessions), msgspec.structs.asdict(session))
     _forget(tx, http_sessions, _s.id)
 
 
 def listed(tx: Transaction, limit: int) -> Sequence[OpenSession]:
-    """The sessions that were opened, newest first, without those that ended or were revoked."""
+    """Open sessions, newest first, without expired and revoked ones."""
     revoked = exists().where(
         or_(_r.subject == _s.id, _r.subject == _s.key_id, _r.subject == EVERY_SESSION), _r.opened_until >= _s.opened_at
     )
@@ -47,9 +47,9 @@ def listed(tx: Transaction, limit: int) -> Sequence[OpenSession]:
 
 
 def revoke(tx: Transaction, subject: str, expires_at: datetime) -> None:
-    """Revoke one session, those of a key, or all: those that are open now. `expires_at`: when the last of them ends."""
+    """Revoke the open sessions of a subject: one session, a key, or all. `expires_at`: when the last one expires."""
     tx.execute(delete(revoked_sessions).where(_r.subject == subject))
-    # The clock of the process that opened a session may be ahead of ours.
+    # The clock of the process that opened a session may be ahead of this one.
     of_subject = or_(_s.id == subject, _s.key_id == subject, literal(subject) == EVERY_SESSION)
     newest = tx.execute(select(func.max(_s.opened_at)).where(of_subject)).scalar()
     row = {"subject": subject, "opened_until": max(newest or tx.now, tx.now), "expires_at": expires_at}

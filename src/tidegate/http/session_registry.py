@@ -1,7 +1,7 @@
-"""Lists and revokes sessions, in SQL: a revocation counts in every process, from its next request on.
+"""Lists and revokes sessions in SQL. A revocation takes effect in every process with its next request.
 
-While the database is away, sessions can be opened, and are not listed; and a session that this process does not know to
-be revoked can look at things, and change nothing.
+While the database is unavailable, sessions can be opened but are not listed, and a session that this process does not
+know as revoked can read but change nothing.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ log = get_logger(__name__)
 MOST_LISTED = 1000
 _WITHIN_S = 2.0
 _AWAY_FOR_S = 5.0
-"""So long after a failure the database is not asked again by those who only read."""
+"""After a failure, requests that only read do not query the database for this long."""
 _MOST_REMEMBERED = 10_000
 
 
 class SessionRegistry:
-    """The sessions of an installation. `lasts` is how long one lasts at most."""
+    """The sessions of an installation. `lasts` is the maximum duration of a session."""
 
     def __init__(self, database: Database, lasts: timedelta) -> None:
         self._database, self._lasts = database, lasts
@@ -38,7 +38,7 @@ class SessionRegistry:
         self._asks_again_at = 0.0
 
     async def record(self, session: OpenSession) -> None:
-        """List a session that was opened, unless the database is away."""
+        """Store a session that was opened; skipped with a warning while the database is unavailable."""
         try:
             async with asyncio.timeout(_WITHIN_S):
                 await self._database.transaction(records.record, session)
@@ -46,7 +46,7 @@ class SessionRegistry:
             log.warning("http.session_unlisted", key_id=session.key_id, error=str(error) or "no answer in time")
 
     async def listed(self) -> Sequence[OpenSession]:
-        """The sessions that are open, newest first."""
+        """Open sessions, newest first."""
         return await self._database.read(records.listed, MOST_LISTED)
 
     async def revoke(self, subject: str | None = None) -> None:
@@ -54,7 +54,7 @@ class SessionRegistry:
         if subject is not None and (len(subject) > LONGEST_SUBJECT or subject == EVERY_SESSION):
             raise InvalidArgument("session", subject[:LONGEST_SUBJECT], "must be the id of a session or of a key")
         chosen = EVERY_SESSION if subject is None else require_name("session", subject)
-        # A session may have been opened by a process whose clock is ahead.
+        # The session may have been opened by a process with a clock ahead of this one.
         expires_at = self._database.clock.now() + self._lasts + timedelta(milliseconds=AHEAD_MS)
         await self._database.transaction(records.revoke, chosen, expires_at)
         log.info("http.sessions_revoked", subject=chosen)
@@ -62,7 +62,7 @@ class SessionRegistry:
     async def is_revoked(self, caller: HttpCaller, *, only_reads: bool) -> bool:
         """Whether the session of a caller was revoked.
 
-        Raises `Unavailable` where the database cannot be asked, unless the caller `only_reads`.
+        Raises `Unavailable` if the database cannot be queried, unless the caller `only_reads`.
         """
         session_id, key_id, opened_ms = caller.session_id or "", caller.key_id or "", caller.opened_ms or 0
         if session_id in self._revoked:

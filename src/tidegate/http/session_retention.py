@@ -1,4 +1,4 @@
-"""How long sessions are kept: until they expire."""
+"""Retention rules of sessions: rows are deleted after they expire."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from tidegate.storage.sql import Database
 
 
 def session_rules(database: Database) -> list[RetentionRule]:
-    """Sessions, and the record that some were revoked."""
+    """Rules for sessions and for revocations."""
     return [
         TableRule(database, table, timedelta(), lambda now, table=table: [table.c.expires_at < now])
         for table in (revoked_sessions, http_sessions)

@@ -1,4 +1,4 @@
-"""`/v1/session`: log in with a key, be told who one is, log out."""
+"""Routes of `/v1/session`: log in with a key, show the current session, log out."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ _KEPT = {"Set-Cookie": "The session, for browsers."}
 
 
 class Login(RequestInput, frozen=True, kw_only=True):
-    """The key of somebody who logs in."""
+    """The API key for a login."""
 
     key: Annotated[
         str, Meta(min_length=1, max_length=1024, extra_json_schema={"format": "password", "writeOnly": True})
@@ -46,19 +46,19 @@ class Login(RequestInput, frozen=True, kw_only=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """Who somebody is here, and what he may do."""
+    """The caller's role and session."""
 
     role: Role
     needs_key: bool
-    """False where no key is set, and everybody on this machine may do everything."""
+    """False if no key is set: clients on this machine may do everything."""
     csrf: str | None
-    """What must be sent as `X-Tidegate-CSRF` with everything that changes something; null where there is no session."""
+    """The value of `X-Tidegate-CSRF` for requests that change something; null without a session."""
     expires_at: datetime | None
-    """When the session ends; null where there is none."""
+    """When the session expires; null without a session."""
 
 
 class SessionList(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions that are open."""
+    """A list of open sessions."""
 
     sessions: list[OpenSession]
 
@@ -70,19 +70,19 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoggedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The browser has forgotten the session."""
+    """Confirms that the cookie was removed."""
 
     logged_out: bool
 
 
 class SessionRoutes:
-    """The handlers."""
+    """Handlers of the session routes."""
 
     def __init__(self, access: Access) -> None:
         self._access, self._sessions = access, access.sessions
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done. The address is open: it is where one comes in."""
+        """The session routes. The path is open, because a login happens before authentication."""
         stranger = (ProblemType.KEY_NEEDED,)
         return [
             route("GET", ADDRESS, self.show_session, TAG, problems=stranger, is_open=True),
@@ -102,7 +102,7 @@ class SessionRoutes:
                 TAG,
                 problems=(ProblemType.CSRF_NEEDED,),
                 headers=_KEPT,
-                sent={CSRF_HEADER: "What was told as `csrf`."},
+                sent={CSRF_HEADER: "The value of `csrf`."},
                 is_open=True,
             ),
             route("GET", "/v1/sessions", self.list_sessions, TAG),
@@ -111,7 +111,7 @@ class SessionRoutes:
         ]
 
     async def show_session(self, request: HttpRequest) -> SessionView:
-        """Tell who somebody is: what his key, or his session, lets him do. 401 where he showed neither."""
+        """Show the role and session of the caller. 401 without a key or a session."""
         caller = caller_of(request)
         if caller.role is None:
             raise stranger(request.headers)
@@ -120,8 +120,8 @@ class SessionRoutes:
     async def log_in(self, body: Login, request: HttpRequest) -> Response[SessionView]:
         """Log in: a key is exchanged for a cookie that scripts cannot read and other sites cannot use.
 
-        Too many wrong keys, from one address or from all, are answered with 429 for a while, and so are right ones:
-        otherwise the answer would tell a guesser which key is right. Where no key is needed, nothing happens.
+        After too many wrong keys, from one address or from all, every key is answered with 429 for a while, also a
+        right one: otherwise the answer would show an attacker which key is right. If no key is needed, nothing happens.
         """
         if not self._access.keyring:
             return Response(self._view(LOOPBACK, Role.OPERATE))
@@ -130,16 +130,16 @@ class SessionRoutes:
         if key is None:
             metrics.HTTP_LOGINS.labels("wrong").inc()
             log.warning("http.login_refused", address=address)
-            raise stranger(request.headers, "the key is not one of ours")
+            raise stranger(request.headers, "the key is not known")
         token, caller = await self._access.open_session(key, address)
         metrics.HTTP_LOGINS.labels("good").inc()
         log.info("http.logged_in", address=address, role=key.role.value, key_id=key.id)
         return Response(self._view(caller, key.role), headers=self._cookie(request, token))
 
     async def log_out(self, request: HttpRequest) -> Response[LoggedOut]:
-        """Log out: the browser forgets the session, and it is revoked. Without a session nothing happens.
+        """Log out: the cookie is removed and the session is revoked. Without a session nothing happens.
 
-        While the database is away the session is only forgotten.
+        While the database is unavailable, only the cookie is removed.
         """
         caller = caller_of(request)
         caller.require_own_page(request.headers.get(CSRF_HEADER))
@@ -149,23 +149,23 @@ class SessionRoutes:
         return Response(LoggedOut(logged_out=True), headers=self._cookie(request, ""))
 
     async def list_sessions(self) -> SessionList:
-        """List the sessions of browsers that are logged in, newest first; at most 1,000."""
+        """List the open sessions, newest first, at most 1,000."""
         return SessionList(sessions=list(await self._registry.listed()))
 
     async def revoke_session(self, session: SessionId) -> Revoked:
-        """Revoke one session, or all sessions of a key by the key's id. Every process refuses them from now on."""
+        """Revoke one session, or all sessions of a key by the key's id. It takes effect in every process."""
         await self._registry.revoke(session)
         return Revoked(revoked=session)
 
     async def revoke_sessions(self) -> Revoked:
-        """Revoke all sessions, also that of the caller. Keys stay valid: with them anyone can log in again."""
+        """Revoke all sessions, also that of the caller. Keys stay valid for new logins."""
         await self._registry.revoke()
         return Revoked(revoked=EVERY_SESSION)
 
     @property
     def _registry(self) -> SessionRegistry:
         if self._access.registry is None:
-            raise RequestFailed(ProblemType.NOT_FOUND, "sessions are not listed here")
+            raise RequestFailed(ProblemType.NOT_FOUND, "this server does not list sessions")
         return self._access.registry
 
     async def _revoke_own(self, caller: HttpCaller) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of browsers: those that were opened, and those that were revoked before their time."""
+"""Tables of browser sessions and of revocations."""
 
 from sqlalchemy import Column, Index, Table
 
@@ -11,29 +11,29 @@ http_sessions = Table(
     "http_sessions",
     metadata,
     Column("id", exact_text(LONGEST_SUBJECT), primary_key=True),
-    # The key that opened it; both ids mean nothing outside.
+    # Id of the key of the login; neither id reveals a secret.
     Column("key_id", exact_text(LONGEST_SUBJECT), nullable=False),
     Column("role", exact_text(16), nullable=False),
-    # Where the login came from.
+    # Client address of the login.
     Column("address", exact_text(LONGEST_SUBJECT), nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
-    # From then on the row is removed by a later login.
+    # After this time a later login removes the row.
     Column("expires_at", UtcDateTime, nullable=False),
     Index(None, "expires_at"),
     **TABLE_OPTIONS,
 )
-"""One row for each browser that logged in. It is a list and no proof: the signed cookie is the session."""
+"""One row per login of a browser. For listing only: the signed cookie is the session."""
 
 revoked_sessions = Table(
     "revoked_sessions",
     metadata,
-    # The id of one session, or the id of a key: then all sessions that it opened; or `*`: all sessions.
+    # The id of a session; the id of a key, for all its sessions; or `*`, for all sessions.
     Column("subject", exact_text(LONGEST_SUBJECT), primary_key=True),
-    # Sessions opened later are not concerned.
+    # Sessions opened later are not revoked.
     Column("opened_until", UtcDateTime, nullable=False),
-    # By then every session concerned has ended by itself, and the row is removed.
+    # By then all these sessions have expired, and the row is removed.
     Column("expires_at", UtcDateTime, nullable=False),
     Index(None, "expires_at"),
     **TABLE_OPTIONS,
 )
-"""One row for each revoked session, or for each key whose sessions were revoked together."""
+"""One row per revocation: of one session, of all sessions of a key, or of all sessions."""

@@ -1,9 +1,9 @@
-"""Sessions: what a browser keeps instead of a key.
+"""Browser sessions: a signed cookie instead of an API key.
 
-A session is a signed text in a cookie. So every process with the same settings takes it, also after a restart, and to
-look also while Valkey or the database is away. `SessionRegistry` lists sessions and revokes them. It is signed
-with a secret made from the key that opened it: a key that is taken out of the settings takes its sessions with it, and
-what a session may do is what its key may do now.
+Every process with the same settings accepts the cookie, also after a restart; reading works even while Valkey or the
+database is unavailable. `SessionRegistry` lists and revokes sessions. The cookie is signed with a secret derived from
+the key of the login: if a key is removed from the settings, its sessions end, and a session has the role that its key
+has now.
 """
 
 import base64
@@ -20,11 +20,11 @@ from tidegate.http.callers import ApiKey, AuthenticationMethod, HttpCaller, Keyr
 
 COOKIE = "tidegate_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-"""Where TLS is spoken. Of a cookie with this prefix a browser guarantees that no other name of the domain set it."""
+"""Name over TLS. Browsers guarantee that no other host of the domain has set a cookie with this prefix."""
 _LONGEST = 512
 _NONCE_BYTES = 16
 AHEAD_MS = 60_000
-"""So much later than ours the clock may be of the process that opened a session."""
+"""Tolerated clock difference to the process that opened a session."""
 
 
 class _Session(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -35,13 +35,13 @@ class _Session(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class SessionManager:
-    """Opens sessions and reads them."""
+    """Signs session cookies and verifies them."""
 
     def __init__(self, keyring: Keyring, lasts: timedelta, clock: Clock | None = None) -> None:
         self._keyring, self._lasts_ms, self._clock = keyring, milliseconds(lasts), clock or SystemClock()
 
     def open(self, key: ApiKey) -> tuple[str, HttpCaller]:
-        """A session of somebody who showed this key: what his browser keeps, and who he is from now on."""
+        """Open a session for a key. Returns the value of the cookie, and the caller of requests that send it."""
         now = to_ms(self._clock.now())
         session = _Session(key.id, now, now + self._lasts_ms, secrets.token_hex(_NONCE_BYTES))
         said = msgspec.json.encode(session)
@@ -49,13 +49,13 @@ class SessionManager:
         return token, self._caller(key, said, session, session.expires_ms)
 
     def read(self, token: str) -> HttpCaller | None:
-        """Whose session it is; None where it is none of ours, or its time is over, or its key is."""
+        """The caller of a session; None if the cookie is invalid or expired, or its key was removed."""
         said, signature = _parts(token)
         session = _decoded(said)
         key = None if session is None else self._keyring.by_id(session.key_id)
         if session is None or key is None or not hmac.compare_digest(_sign(key, b"cookie", said), signature):
             return None
-        # Whoever shortens sessions means those that are open, too.
+        # A shorter `session_lasts` also applies to sessions that are already open.
         now, until_ms = to_ms(self._clock.now()), min(session.expires_ms, session.issued_ms + self._lasts_ms)
         if now >= until_ms or now + AHEAD_MS < session.issued_ms:
             return None
@@ -73,16 +73,16 @@ class SessionManager:
         )
 
     def cookie(self, token: str, *, is_secure: bool) -> str:
-        """A header that has a browser keep a session; an empty one is forgotten."""
+        """A `Set-Cookie` header that stores a session, or removes it if `token` is empty."""
         kept_s = self._lasts_ms // 1000 if token else 0
         name, secure = (SECURE_COOKIE, "; Secure") if is_secure else (COOKIE, "")
         return f"{name}={token}; Path=/; Max-Age={kept_s}; HttpOnly; SameSite=Strict{secure}"
 
 
 def find_token(cookies: str, *, is_secure: bool) -> str | None:
-    """The session among the cookies of a request; None where there is none, or more than one.
+    """The session cookie of a request; None if there is none, or more than one.
 
-    Two of the same name come from two who set them, and nobody can tell which of them was us.
+    Two cookies of the same name were set for different domains or paths, and one of them may be forged.
     """
     name = f"{SECURE_COOKIE if is_secure else COOKIE}="
     if name not in cookies:
@@ -116,7 +116,7 @@ def _text(value: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes of a text that has exactly one spelling."""
+    """Decode base64, and refuse texts that are not the canonical encoding."""
     value = base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
     if _text(value) != text:
         raise ValueError

@@ -1,4 +1,4 @@
-"""How this installation answers over HTTP. It stands here and not in `tidegate.http`, which lies above the settings."""
+"""Settings of the HTTP server."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tidegate.core.errors import InvalidArgument
 
 SHORTEST_KEY = 16
 SPARE_FILES = 500
-"""Open files of a process beside those of `most_watchers`: connections to servers, and short requests."""
+"""Open files that a process needs in addition to `most_watchers`, for connections to servers and short requests."""
 PRIVATE_NETWORKS = (
     *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"),
     *("::1/128", "fc00::/7", "fe80::/10"),
@@ -21,62 +21,62 @@ _KEY_RULE = f"must be {SHORTEST_KEY} printable ASCII characters or more, without
 
 
 class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """Where to listen, and whom to answer."""
+    """Settings of the HTTP server: addresses, keys, limits."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Anything but loopback needs an API key."""
+    """The address to listen on. Addresses other than loopback need an API key."""
     port: int = Field(default=8321, ge=0, le=65535)
-    """The port to listen on; 0: any free one, which is told at the start."""
+    """The port to listen on; 0: any free port, which is logged at the start."""
     api_key: SecretStr | None = Field(default=None, repr=False)
-    """What callers must send as `Authorization: Bearer`, or type where the dashboard asks for it. Needed as soon as
-    others than this machine can connect. It may do everything (role `operate`)."""
+    """The key that callers send as `Authorization: Bearer` or enter in the dashboard. Required if other machines can
+    connect. It has the role `operate`, which may do everything."""
     api_keys: tuple[SecretStr, ...] = Field(default=(), repr=False)
-    """Further keys of the role `operate`, so that one can be replaced while it is in use."""
+    """Further keys with the role `operate`, so that keys can be replaced without an interruption."""
     read_keys: tuple[SecretStr, ...] = Field(default=(), repr=False)
-    """Keys of the role `read`: whoever has one sees everything that is told, and can change nothing."""
+    """Keys with the role `read`, which may read everything and change nothing."""
     session_lasts: timedelta = Field(default=timedelta(hours=12), ge=timedelta(minutes=1), le=timedelta(days=30))
-    """How long a browser stays logged in. Sessions end earlier where their key is taken out of the settings."""
+    """How long a browser stays logged in. Sessions end earlier if their key is removed from the settings."""
     proxies: int = Field(default=0, ge=0, le=10)
-    """How many proxies of yours a request passes at most. Each adds the address that it saw to `X-Forwarded-For`; the
-    limits per client address use the one that the outermost proxy saw. 0: `X-Forwarded-For` is ignored."""
+    """Number of your proxies that a request passes at most. Each adds the address that it saw to `X-Forwarded-For`;
+    limits per client address use the address that the outermost proxy saw. 0: `X-Forwarded-For` is ignored."""
     proxy_networks: tuple[str, ...] = PRIVATE_NETWORKS
-    """Networks of these proxies. A connection from elsewhere is the client itself, whatever it says in
-    `X-Forwarded-For`. The default are loopback and private networks; list those of a public proxy or CDN."""
+    """Networks of these proxies. `X-Forwarded-For` from other addresses is ignored. The default is loopback and private
+    networks; add the networks of a public proxy or CDN."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which this machine may be called without a key, beside `localhost` and loopback addresses."""
+    """Host names that are accepted without a key, in addition to `localhost` and loopback addresses."""
     open_metrics: bool = False
     """Whether `/metrics` is answered without a key."""
     largest_body: int = Field(default=1024 * 1024, ge=1024, le=64 * 1024 * 1024)
     """The largest request body, in bytes."""
     answer_within: timedelta = Field(default=timedelta(seconds=30), ge=timedelta(seconds=1), le=timedelta(minutes=10))
-    """How long a request may take; a stream of events lasts as long as its run."""
+    """Time limit of a request; event streams are not limited."""
     most_listeners: int = Field(default=500, ge=1, le=100_000)
-    """Streams of events that may be open at once in one process, those of waiting rooms not counted."""
+    """Maximum number of open event streams per process, without those of waiting rooms."""
     most_watchers: int = Field(default=10_000, ge=1, le=100_000)
-    """Visitors of waiting rooms who may watch their places live at once in one process; others ask again by themselves.
-    Each needs an open file."""
+    """Maximum number of visitors per process with a live stream of their place; further visitors poll. Each stream
+    needs an open file."""
 
     visitors_per_address: int = Field(default=20, ge=0, le=1_000_000)
-    """New visitors whom one address may bring at once to waiting rooms that take in anybody, in all processes together;
-    0: any number. Raise it where many visitors share an address (offices, mobile networks)."""
+    """Number of new visitors that one address may add at once to waiting rooms without authentication, in all
+    processes together; 0: unlimited. Raise it if many visitors share an address (offices, mobile networks)."""
     visitor_again_after: timedelta = Field(
         default=timedelta(seconds=5), ge=timedelta(milliseconds=1), le=timedelta(hours=1)
     )
-    """After how long such an address may bring another visitor."""
+    """Time after which an address at this limit may add one more visitor."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Every key that is good for something; where there is none, only this machine is answered."""
+        """All keys. If there are none, only clients on this machine are answered."""
         return (*self.keys_to_operate, *self.keys_to_read)
 
     @property
     def keys_to_operate(self) -> tuple[str, ...]:
-        """Those that may do everything."""
+        """Keys with the role `operate`."""
         return _told((*self.api_keys, *([] if self.api_key is None else [self.api_key])))
 
     @property
     def keys_to_read(self) -> tuple[str, ...]:
-        """Those that may look."""
+        """Keys with the role `read`."""
         return _told(self.read_keys)
 
     @field_validator("host", "allowed_hosts")
@@ -110,7 +110,7 @@ class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
     @model_validator(mode="after")
     def _have_one_role_each(self) -> Self:
         if set(self.keys_to_operate) & set(self.keys_to_read):
-            raise ValueError("the same key is among those that operate and among read_keys; what may it do?")
+            raise ValueError("a key of read_keys must not also be in api_key or api_keys")
         return self
 
 
