@@ -153,7 +153,7 @@ def test_a_profile_is_stored_only_for_the_account_that_was_asked_for():
 
     passed_on = source.read(task(kinds.USER_BASIC, known), answer(200, {"id": 9, "login": "octocat"}))
     assert (passed_on.verdict, list(passed_on.documents), passed_on.cursor) == (Verdict.GONE, [], None)
-    assert "is another account now: its number is 9, and was 583231" in passed_on.reason
+    assert "is a different account now: its number is 9, was 583231" in passed_on.reason
 
     accepted = source.read(task(kinds.USER_BASIC, known, full=True), answer(200, {"id": 9, "login": "octocat"}))
     assert [document.id for document in accepted.documents] == ["9"]

@@ -255,7 +255,9 @@ async def test_a_repository_that_is_transferred_while_it_is_read_stays_with_the_
         it.sim.mutate.transfer(moved["full_name"], two)
         await it.collect(two)
         (run,) = await collecting
-        assert set(await it.failures(run)) == {f"it belongs to {two} now, and is collected with that user"}
+        assert set(await it.failures(run)) == {
+            f"the repository was transferred to {two}, and is collected with that user"
+        }
 
         await it.collect(one, two)
         await assert_complete(it, one, two)

@@ -41,7 +41,7 @@ def test_what_passed_to_another_owner_meanwhile_is_not_written_for_the_former_on
         return [{**issue(1, "2026-01-02T00:00:00Z"), "sha": "a", "url": f"{API}/repos/{full_name}/things/1"}]
 
     passed = source.read(task(kind), answer(200, page("Hubot/hello")))
-    told = "it belongs to Hubot now, and is collected with that user"
+    told = "the repository was transferred to Hubot, and is collected with that user"
     assert (passed.verdict, passed.reason) == (Verdict.GONE, told)
     assert (list(passed.documents), list(passed.completed), passed.cursor) == ([], [], None)
     for full_name in ("octocat/hello", "Octocat/renamed"):

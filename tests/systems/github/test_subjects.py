@@ -138,7 +138,7 @@ def test_a_search_says_what_it_does_not_show():
     reading = _read_search(found)
     assert [spec.resource for spec in reading.follow_ups] == ["repo:a/b"]
     assert len(reading.skipped) == 3
-    assert "finds 1500 repositories, and GitHub shows the first 1000" in reading.skipped[-1]
+    assert "finds 1500 repositories; GitHub shows only the first 1000" in reading.skipped[-1]
     assert not reading.completed
 
 
@@ -162,7 +162,7 @@ def test_a_recreated_repository_is_not_mixed_up_with_the_former():
 
     refused = GithubSource(API).read(_repository_task(cursor=kept), anew)
     assert (refused.verdict, refused.documents) == (Verdict.GONE, ())
-    assert refused.reason.startswith("octocat/hello is another repository now: its number is 9, and was 7")
+    assert refused.reason.startswith("octocat/hello is a different repository now: its number is 9, and was 7")
     accepted = GithubSource(API).read(_repository_task(cursor=kept, full=True), anew)
     assert [document.id for document in accepted.documents] == ["9"]
 

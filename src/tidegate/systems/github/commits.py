@@ -1,8 +1,8 @@
 """Commits of the default branch, from its head down to the head of the last run.
 
-Dates do not tell what is new: a branch of old commits may be merged today. What tells is the graph. Everything that the
-old head stands on is known, everything else is new, and reading ends when no commit stands on one that is new and has
-not been seen. A head that does not show up at all was rewritten: then all was read, and what it lacks is gone.
+Dates do not show what is new, because a branch of old commits may be merged today; the graph does. All ancestors of the
+old head are known, all other commits are new. Reading ends when every parent of a new commit was seen. If the old head
+does not occur, history was rewritten: then all commits were read, and stored commits that are missing are gone.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import RepositoryScope, passed_to
 
 _EMPTY = "empty"
-"""In the place of a head, where the repository had no commit."""
+"""Stored instead of a head if the repository had no commit."""
 
 
 class CommitState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
-    """Where we are in the history."""
+    """Progress of reading the history."""
 
     head: str | None = None
     """Pages are counted from this commit, so that a push does not move them."""
@@ -32,18 +32,18 @@ class CommitState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True
     etag: str | None = None
     reader: str | None = None
     has_met: bool = False
-    """The old head has been seen."""
+    """Whether the old head was seen."""
     awaited_known: tuple[str, ...] = ()
-    """Parents that are known, and not yet seen."""
+    """Known parents that were not seen yet."""
     awaited_new: tuple[str, ...] = ()
-    """Parents of new commits, not yet seen."""
+    """Parents of new commits that were not seen yet."""
     old_head: str | None = None
     reach: str | None = None
-    """What is older than this was left out by the runs that the old head is from; None: nothing was."""
+    """Commits older than this were omitted by the runs that led to the old head; None: none were."""
 
 
 def ask(task: Task) -> GithubCall:
-    """The call for a page."""
+    """Build the call for a page."""
     state = CommitState.of(task)
     since = f"since={state.since}&" if state.since else ""
     path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
@@ -54,7 +54,7 @@ def ask(task: Task) -> GithubCall:
 
 
 def is_known_empty(task: Task) -> bool:
-    """Whether the last run found no commit, and nothing was pushed since: then it is not asked again."""
+    """Whether the last run found no commit, and nothing was pushed since, so that no call is needed."""
     cursor, state = task.cursor, CommitState.of(task)
     if cursor is None or state.full or state.repository.pushed_at is None:
         return False
@@ -62,7 +62,7 @@ def is_known_empty(task: Task) -> bool:
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
-    """A page of commits."""
+    """Read a page of commits."""
     state, kind = CommitState.of(task), kinds.DOCUMENTS[task.spec.kind]
     page = items.commits(task, kind, answer, state.repository.id)
     if (owner := items.new_owner(page.read, state.repository.full_name)) is not None:
@@ -84,12 +84,12 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
 
 
 def unchanged(_task: Task, _answer: Answer) -> Reading:
-    """304: the head is the same."""
+    """Handle a 304: the head is the same."""
     return Reading()
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """409: there is no commit, and whatever was there before is gone."""
+    """Handle a 409: the repository is empty, and all stored commits are gone."""
     if answer.status != 409:
         return None
     return Reading(
@@ -113,7 +113,7 @@ def _begun(task: Task, state: CommitState, answer: Answer, page: Items[items.Com
 
 
 def _left_by(task: Task, state: CommitState) -> Cursor | None:
-    """What the last run left, unless it left out what this one wants."""
+    """The cursor of the last run, unless that run omitted commits that this run includes."""
     cursor = task.cursor
     if cursor is None or state.full:
         return None
@@ -122,12 +122,12 @@ def _left_by(task: Task, state: CommitState) -> Cursor | None:
 
 
 def _reach(state: CommitState) -> str | None:
-    """Below the old head it is as it was; where that was not met, everything was read that the run wants."""
+    """The oldest time covered: as before, or, if the old head was not seen, that of this run."""
     return state.reach if state.has_met else state.since
 
 
 def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
-    """Which parents are still awaited after these commits; a child comes before its parents."""
+    """The state after these commits, with the parents still to be seen; a child comes before its parents."""
     known, new, has_met = set(state.awaited_known), set(state.awaited_new), state.has_met
     for commit in found:
         is_known = commit.sha == state.old_head or commit.sha in known
@@ -141,7 +141,7 @@ def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
 
 
 def _new(state: CommitState, found: Sequence[items.Commit]) -> list[dict[str, str]]:
-    """The commits that do not belong to the history of the old head; `state` is that before these commits."""
+    """The commits that are not in the history of the old head; `state` is the state before these commits."""
     known, new = set(state.awaited_known) | {state.old_head}, list[dict[str, str]]()
     for commit in found:
         if commit.sha in known:

@@ -61,12 +61,12 @@ def are_wanted(kind: str, wanted: Iterable[str]) -> bool:
 
 
 def ask(task: Task) -> GithubCall:
-    """The call for a page."""
+    """Build the call for a page."""
     return GithubCall(path=DetailState.of(task).path)
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
-    """A page of details."""
+    """Read a page of details."""
     state, declared = DetailState.of(task), kinds.REGISTRY[task.spec.kind]
     if declared.is_single:
         body = msgspec.json.decode(answer.body, type=dict[str, Any])
@@ -126,7 +126,7 @@ def _at(item: Any, path: tuple[str, ...]) -> Any:
 
 
 def _document(task: Task, state: DetailState, declared: Kind, item: dict[str, Any]) -> Document:
-    """The id has the item in it, where the details of different items can have the same id."""
+    """Build a document. Its id contains the item if details of different items can have the same id."""
     named = next((found for name in declared.identity if (found := item.get(name)) is not None), None)
     if isinstance(named, bool) or not isinstance(named, int | str):
         raise InvalidArgument(" or ".join(declared.identity), named, "must be a number or a text")

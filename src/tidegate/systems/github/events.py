@@ -1,7 +1,7 @@
-"""What a user did lately: 300 events at most, none older than 30 days, and some of them hours late.
+"""The recent events of a user: at most 300, none older than 30 days, and some of them hours late.
 
-An event may show up behind ones that we have seen. So reading goes back to six hours before the last run, and not to
-the last event that it saw. Old events leave the list without being gone, so it is never called complete.
+An event may appear after newer ones. So reading goes back to six hours before the last run, and not to the last event
+that it saw. Old events leave the list without being deleted, so the list never counts as complete.
 """
 
 from datetime import timedelta
@@ -18,22 +18,22 @@ LATEST = timedelta(hours=6)
 
 
 class TimelineState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """Where we are in the timeline."""
+    """Progress of reading the timeline."""
 
     login: str
     path: str | None = None
     number: int = 1
     known: str | None = None
     complete_until: str | None = None
-    """What is older had shown up when the first page was read."""
+    """All events older than this were in the list when the first page was read."""
     actor: int | None = None
-    """The number of the account, as far as it is known."""
+    """The number of the account; None if unknown."""
     etag: str | None = None
     reader: str | None = None
 
 
 def ask(task: Task) -> GithubCall:
-    """The call for a page."""
+    """Build the call for a page."""
     state = TimelineState.of(task)
     if state.path is not None:
         return GithubCall(path=state.path)
@@ -42,7 +42,7 @@ def ask(task: Task) -> GithubCall:
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
-    """A page of events."""
+    """Read a page of events."""
     page = items.events(task, kinds.DOCUMENTS[task.spec.kind], answer)
     state, found = _begun(task, answer), page.read
     actor = next((each.actor.id for each in found if each.actor and each.actor.id is not None), None)
@@ -58,12 +58,12 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
 
 
 def unchanged(_task: Task, _answer: Answer) -> Reading:
-    """304: nothing happened."""
+    """Handle a 304: there are no new events."""
     return Reading()
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """422: the timeline ends here, whatever the link said."""
+    """Handle a 422: the timeline ends here, despite the link to a next page."""
     state = TimelineState.of(task)
     return Reading(cursor=_cursor(state)) if answer.status == 422 and state.path is not None else None
 

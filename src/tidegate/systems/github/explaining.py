@@ -1,4 +1,4 @@
-"""Why GitHub refused a request, in words: its message, the scopes that the token lacks, a missing single sign-on."""
+"""Explains why GitHub refused a request: its message, missing scopes of the token, a missing single sign-on."""
 
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ class _Message(msgspec.Struct):
 
 
 def explain(answer: Answer) -> str:
-    """Status, message, and what the token lacks."""
+    """Status, message, and missing rights of the token."""
     try:
         message = msgspec.json.decode(answer.body, type=_Message).message
     except UNDECODABLE:
@@ -35,12 +35,12 @@ def explain(answer: Answer) -> str:
 
 
 def left_out(answer: Answer) -> list[str]:
-    """Why a list that was answered is not whole: organizations that want the token to be authorized are left out."""
+    """Why a list is incomplete: organizations that require an authorization of the token are omitted."""
     rule, _, rest = answer.headers.get("x-github-sso", "").partition(";")
     if answer.status != 200 or rule.strip() != "partial-results":
         return []
     numbers = rest.strip().removeprefix("organizations=")[:_LONGEST_MESSAGE]
-    return [f"GitHub left out the organizations {numbers}: authorize the token for their single sign-on"]
+    return [f"GitHub omitted the organizations {numbers}: authorize the token for their single sign-on"]
 
 
 def _missing_sign_on(answer: Answer) -> str:
@@ -53,7 +53,7 @@ def _missing_sign_on(answer: Answer) -> str:
 
 
 def _missing_scope(answer: Answer) -> str:
-    """The scopes of which the token needs one. Only classic tokens have scopes."""
+    """The message about a missing scope. Only classic tokens have scopes."""
     needed, granted = (_scopes(answer, name) for name in ("x-accepted-oauth-scopes", "x-oauth-scopes"))
     if answer.status not in _REFUSED or not needed or granted is None:
         return ""

@@ -1,4 +1,4 @@
-"""Items of lists as documents: whole, under the id that never changes. One that cannot be read is skipped."""
+"""Converts items of lists to documents: complete, under a permanent id. Unreadable items are skipped."""
 
 import re
 from collections.abc import Sequence
@@ -17,23 +17,23 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class Item(msgspec.Struct):
-    """What has to be known of an item; the rest is kept as it came."""
+    """The fields of an item that are used; the document has all fields."""
 
     id: int
     updated_at: str | None = None
     number: int | None = None
     url: str | None = None
-    """Its address has the name of its repository, as it is now."""
+    """URL of the item, which contains the current name of its repository."""
 
 
 class Parent(msgspec.Struct):
-    """A commit that another one stands on."""
+    """A parent of a commit."""
 
     sha: Text
 
 
 class Commit(msgspec.Struct):
-    """A commit is known by its hash; it has no number."""
+    """A commit, identified by its hash."""
 
     sha: Text
     parents: list[Parent | None] | None = None
@@ -41,18 +41,18 @@ class Commit(msgspec.Struct):
 
     @property
     def parent_shas(self) -> list[str]:
-        """The hashes of its parents, as far as GitHub names them."""
+        """The hashes of its parents, as far as the answer has them."""
         return [parent.sha for parent in self.parents or () if parent is not None]
 
 
 class Actor(msgspec.Struct):
-    """The account that did something."""
+    """The account of an event."""
 
     id: int | None = None
 
 
 class EventItem(msgspec.Struct):
-    """The number of an event is a text."""
+    """An event; its number is a text."""
 
     id: Text
     created_at: Text
@@ -64,15 +64,15 @@ _OWNER = re.compile(r"/repos/([^/]+)/")
 
 
 def content(answer: Answer) -> bytes:
-    """The JSON of a list. Only a 204 stands for an empty one: a 200 without a body was cut off on its way."""
+    """The JSON of a list. Only a 204 means an empty list: a 200 without a body is truncated."""
     return b"[]" if answer.status == 204 else answer.body
 
 
 def new_owner(found: Sequence[Item] | Sequence[Commit], full_name: str) -> str | None:
-    """The owner to whom a repository passed since its former owner's list was read; None if it did not.
+    """The new owner, if a repository was transferred after its former owner's list was read; otherwise None.
 
-    Lists are asked for by number, and so go on after a transfer. What they bring is the new owner's then, who may have
-    it already; written for the former one, it would be called gone in that owner's next run.
+    Lists are requested by number, so they continue after a transfer. Their items belong to the new owner then. Stored
+    for the former owner, they would be marked as gone in that owner's next run.
     """
     url = next((item.url for item in found if item.url), "")
     owner = _OWNER.search(url)
@@ -82,13 +82,13 @@ def new_owner(found: Sequence[Item] | Sequence[Commit], full_name: str) -> str |
 
 
 def plain_id(name: str) -> str:
-    """An id that every store takes: one that is too long or has odd characters is replaced by its digest."""
+    """An id that every store accepts: one that is too long or has special characters is replaced by its digest."""
     is_plain = 0 < len(name) <= _LONGEST_ID and name.isprintable() and name.strip() == name
     return name if is_plain else sha256(name.encode()).hexdigest()
 
 
 def numbered(task: Task, kind: str, answer: Answer) -> Items[Item]:
-    """Items with a number, which may grow older."""
+    """Parse items that have a number."""
     return read_items(
         content(answer),
         Item,
@@ -97,12 +97,12 @@ def numbered(task: Task, kind: str, answer: Answer) -> Items[Item]:
 
 
 def commits(task: Task, kind: str, answer: Answer, repository: int) -> Items[Commit]:
-    """Commits: the same one may be in several repositories."""
+    """Parse commits; the id contains the repository, because several repositories may have the same commit."""
     return read_items(content(answer), Commit, lambda item, raw: document(task, kind, f"{repository}:{item.sha}", raw))
 
 
 def events(task: Task, kind: str, answer: Answer) -> Items[EventItem]:
-    """Events never change."""
+    """Parse events, which never change."""
     return read_items(content(answer), EventItem, lambda item, raw: document(task, kind, item.id, raw))
 
 
@@ -114,7 +114,7 @@ def document(
     *,
     version: str | None = None,
 ) -> Document:
-    """One item, for the user and in the list of the job."""
+    """Build the document of an item, for the user and the list of the job."""
     return Document.of(
         kind,
         id,

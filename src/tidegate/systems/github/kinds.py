@@ -58,7 +58,7 @@ class ListOrder(StrEnum):
     PAGES = "pages"  # all pages, each with its own ETag: only pages that changed are read again
     NEWEST = "newest"  # appended only, the newest first; ETag of the first page, stops at what the last run knew
     DETAILS = "details"  # a list of its own for each new or changed item of the parent
-    PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped where that did not change
+    PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped if that did not change
 
 
 class KindGroup(StrEnum):
@@ -84,7 +84,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     """Path and fixed parameters of the list below the repository. None: the reader knows it."""
     parent: str | None = None
-    """Kind whose jobs create the jobs of this kind. None: the run or the repository does."""
+    """Kind with jobs that create the jobs of this kind. None: the run or the repository creates them."""
     item: str | None = None
     """Field that identifies an item of the parent, for `DETAILS`."""
     fields: Mapping[str, str] = {}
@@ -100,13 +100,13 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     items_key: str | None = None
     """Field of the answer that has the list; None: the answer is the list."""
     media_type: str | None = None
-    """What is asked for, where the usual representation lacks something."""
+    """Requested media type, if the default representation lacks fields."""
     settled: tuple[str, str] | None = None
     """Field and value of items that do not change any more. Others are read again by the next run."""
     is_single: bool = False
-    """Whether the whole answer is one document, and no list."""
+    """Whether the answer is one document instead of a list."""
     needs_issues: bool = False
-    """Whether the list answers 410 where the issues of the repository are disabled; then it is not requested."""
+    """Whether the list answers 410 if the issues of the repository are disabled; it is not requested then."""
     can_vanish: bool = False
     """Whether items can be deleted while pages are read, so that page numbers would hide an item."""
     bucket: str = "core"
@@ -419,7 +419,7 @@ def bucket_of(kind: str) -> str:
 
 
 def require_kinds(include: Iterable[str]) -> frozenset[str]:
-    """The kinds to collect: those named, and the kinds whose jobs create theirs.
+    """The kinds to collect: the given ones, and the kinds with jobs that create theirs.
 
     A name is one of `NAMES`, a kind itself, `essential`, `conversations` or `all`. Raises `InvalidArgument` for
     any other name.

@@ -1,6 +1,6 @@
-"""Nothing to ask for: what a job is about is known already, so a call that costs nothing stands in for its own.
+"""Jobs whose answer is already known: a free call replaces their own call.
 
-A GitHub of one's own may have no limits, and then not this call either. Its 404 says as much as an answer would.
+GitHub Enterprise may have no limits, and then answers the free call with 404, which is treated like a success.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from tidegate.systems.github.states import WithheldRepository
 
 
 def stands_in(task: Task) -> bool:
-    """Whether the free call is made in the place of the job's own."""
+    """Whether the free call replaces the job's own call."""
     if WithheldRepository.left_for(task) is not None:
         return WithheldRepository.believed(task) is not None
     match task.spec.kind:
@@ -26,12 +26,12 @@ def stands_in(task: Task) -> bool:
 
 
 def ask(_task: Task) -> GithubCall:
-    """The free call."""
+    """Build the free call."""
     return GithubCall(path=FREE)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
-    """Of allowances, the one that the job waited for is told."""
+    """Report the allowance of the bucket for which the job waited."""
     bucket = task.spec.bucket
     return msgspec.structs.replace(
         unchanged(task, answer), allowance=limits.allowance_of(answer, bucket), allowance_bucket=bucket
@@ -39,12 +39,12 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 
 def unchanged(task: Task, _answer: Answer) -> Reading:
-    """Nothing is new, or what is new is asked for by another job; or it is still withheld."""
+    """Complete the job: nothing is new, another job requests what is new, or the list is still withheld."""
     if (refusal := WithheldRepository.believed(task)) is not None:
         return Reading(verdict=Verdict.UNAVAILABLE, reason=refusal.reason)
     return reviews.looked_up(task) if task.spec.kind == kinds.REPO_REVIEWS else Reading()
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """404: there are no limits here. Any other answer is about the free call, and means what it always does."""
+    """Handle a 404: there are no limits. Any other answer refers to the free call and has its usual meaning."""
     return unchanged(task, answer) if answer.status == 404 else None

@@ -1,4 +1,4 @@
-"""The header `Link`: where the next page is."""
+"""Parses the header `Link`, which has the address of the next page."""
 
 import re
 from urllib.parse import urlsplit
@@ -10,11 +10,11 @@ _RELATION = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^",;\s]+))', re.IGNORECASE
 
 
 class ForeignLink(ValueError):
-    """A link that leads away from the API: our credentials do not follow it."""
+    """A link to another host than the API; it is not followed, because requests carry credentials."""
 
 
 def links(headers: Headers) -> dict[str, str]:
-    """Every link by its relation; of several with one relation the first."""
+    """All links by relation; of several with the same relation, the first."""
     found: dict[str, str] = {}
     for target, parameters in _LINK.findall(", ".join(headers.getall("Link", []))):
         relation = _RELATION.search(parameters)
@@ -24,16 +24,16 @@ def links(headers: Headers) -> dict[str, str]:
 
 
 def next_path(headers: Headers, api_url: str) -> str | None:
-    """The next page, as path and query below the API's address; None if this page is the last."""
+    """Path and query of the next page, relative to the API's address; None on the last page."""
     target = links(headers).get("next")
     return None if target is None else below(target, api_url)
 
 
 def below(url: str, api_url: str) -> str:
-    """`url` without the address of the API; raises `ForeignLink` where it is not part of it."""
+    """`url` relative to the API's address; raises `ForeignLink` if it is at another address."""
     api, link = urlsplit(api_url), urlsplit(url)
     prefix = api.path.rstrip("/")
     if (link.scheme, link.netloc.lower()) != (api.scheme, api.netloc.lower()) or not link.path.startswith(f"{prefix}/"):
-        raise ForeignLink(f"the next page is said to be at {link.netloc or 'no host'}, which is not the API")
+        raise ForeignLink(f"the link to the next page leads to {link.netloc or 'no host'}, which is not the API")
     path = link.path.removeprefix(prefix)
     return f"{path}?{link.query}" if link.query else path

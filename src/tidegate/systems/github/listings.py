@@ -1,16 +1,16 @@
-"""Lists of a repository, the last changed first: issues, pull requests, comments.
+"""Lists of a repository that are ordered by last change: issues, pull requests, comments.
 
-The first page is asked for under the same address in every run, so that one conditional call tells for nothing whether
-anything changed. If so, pages are read down to the time that the last run knew.
+The first page has the same address in every run, so that one conditional call, which is free, shows whether anything
+changed. If so, pages are read down to the time up to which the last run knows the list.
 
-What changes while pages are read moves to the front, where we have been already. So a list of several pages is looked
-at once more from its beginning, a *lap*, which costs nothing where nothing happened. Only after a lap of one page, or
-one that found nothing, is the list known, and what it lacks is gone.
+An item that changes while pages are read moves to the front, to a page that was read already. So a list of several
+pages is read again from the beginning. One such pass is a *lap*; it is free if nothing changed. Only after a lap of one
+page, or a lap without changes, is the list complete, and stored items that it lacks are gone.
 
-What is deleted while pages are read moves the rest up, and hides an item where pages have numbers: it was to come first
-on the next page, and is on the last one now. The list of issues has cursors, which do not move, and pull requests
-cannot be deleted. Comments can, so they are not read by numbers: behind the first page they are read upwards from the
-oldest, each page from the time of the last item on.
+A deletion while pages are read moves the following items up, and can hide an item if pages are numbered: the first item
+of the next page moves to the page that was just read. The list of issues has stable cursors, and pull requests cannot
+be deleted. Comments can be deleted, so they are not read by page number: after the first page they are read upwards
+from the oldest one, each page from the time of the previous page's last item on.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,10 +31,10 @@ _TOO_MANY = "pagination"
 
 
 class ListState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
-    """Where we are in a list."""
+    """Progress of reading a list."""
 
     path: str | None = None
-    """Of this page; None: the first one."""
+    """Path of this page; None: the first one."""
     number: int = 1
     lap: int = 1
     known: str | None = None
@@ -44,23 +44,23 @@ class ListState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
     """The last change on the page before this one."""
     etag: str | None = None
     reader: str | None = None
-    """Who got the ETag."""
+    """The credential that received the ETag."""
     is_covered: bool = False
-    """Everything that was there in the beginning has been seen."""
+    """Whether all items that existed at the beginning were seen."""
     is_unsteady: bool = False
-    """Some of it was read by numbers though items can vanish: one may have been hidden."""
+    """Whether numbered pages were read although items can be deleted: an item may have been missed."""
     upto: str | None = None
-    """Reading upwards, to here: see `_upwards`."""
+    """When reading upwards: the end of the range. See `_upwards`."""
     since_of_page: str | None = None
     reach: str | None = None
-    """What is older than this was left out, by this run or one before it; None: nothing was."""
+    """Items older than this were omitted, by this run or an earlier one; None: none were."""
 
     def first_path(self, kind: str) -> str:
-        """The same in every run."""
+        """The path of the first page, which is the same in every run."""
         return f"{self._path(kind)}sort=updated&direction=desc&per_page={PER_PAGE}"
 
     def upward_path(self, kind: str) -> str:
-        """From the oldest, or from a time on."""
+        """The path of a page that is read upwards, from the oldest item or from a time on."""
         since = f"&since={self.since_of_page}" if self.since_of_page else ""
         return f"{self._path(kind)}sort=updated&direction=asc&per_page={PER_PAGE}{since}"
 
@@ -69,13 +69,13 @@ class ListState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Lists:
-    """Reads pages; `include` tells whether reviews follow pull requests, where the run does not say."""
+    """Reads pages of lists. `include` has the default kinds, for runs without that option."""
 
     def __init__(self, include: frozenset[str]) -> None:
         self._has_reviews = kinds.REPO_REVIEWS in include
 
     def ask(self, task: Task) -> GithubCall:
-        """The call for a page; the first of a run, or of a lap, asks whether anything changed."""
+        """Build the call for a page; the first call of a run or lap is conditional."""
         state = ListState.of(task)
         if state.path is not None:
             return GithubCall(path=state.path)
@@ -85,7 +85,7 @@ class Lists:
         return GithubCall(path=state.first_path(task.spec.kind), etag=etag)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
-        """A page with items."""
+        """Read a page with items."""
         page = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], answer)
         if (owner := items.new_owner(page.read, ListState.of(task).repository.full_name)) is not None:
             return passed_to(owner)
@@ -106,13 +106,13 @@ class Lists:
         state = msgspec.structs.replace(state, oldest=last or state.oldest)
         if following is not None and not page.is_empty and not _is_far_enough(state, last):
             return Reading(follow_ups=[_further(task, state, last, following)])
-        # What was read upwards met what was read downwards.
+        # The upward pages have reached the range that was read downwards.
         reached_end = following is None if state.upto is None else state.known is None
         state = msgspec.structs.replace(state, is_covered=state.is_covered or (reached_end and not state.is_unsteady))
         return self._end_of_lap(task, state)
 
     def unchanged(self, task: Task, _answer: Answer) -> Reading:
-        """304: in the first lap there is nothing new since the last run, later nothing since the lap before."""
+        """Handle a 304: nothing changed since the last run, or since the previous lap."""
         state = ListState.of(task)
         if state.lap > 1:
             return self._end(task, state)
@@ -120,7 +120,7 @@ class Lists:
         return Reading(follow_ups=self._reviews(task, state, cursor.etag, cursor.timestamp, begin=reviews.look))
 
     def refused(self, task: Task, answer: Answer) -> Reading | None:
-        """Issues that were switched off are an empty list; a list that is too long is read from its other end."""
+        """Treat disabled issues as an empty list, and read a list that is too long from its other end."""
         if answer.status == 410:
             gone = Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)
             return Reading(completed=[gone])
@@ -131,7 +131,7 @@ class Lists:
     def _end_of_lap(self, task: Task, state: ListState) -> Reading:
         if state.number == 1:
             return self._end(task, state)
-        if state.lap == MOST_LAPS:  # it never stands still: the next run goes on, and nothing is called gone
+        if state.lap == MOST_LAPS:  # the list keeps changing: the next run continues, and nothing is marked as gone
             return self._end(task, msgspec.structs.replace(state, is_covered=False))
         again = msgspec.structs.replace(
             state, path=None, number=1, lap=state.lap + 1, known=state.newest, upto=None, since_of_page=None
@@ -163,7 +163,7 @@ class Lists:
 
 
 def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
-    """The state; the first page of a lap tells how far the next run has to look back."""
+    """The initial state; the first page of a lap determines how far back the next run reads."""
     state = ListState.of(task)
     if state.path is not None:
         return state
@@ -178,7 +178,7 @@ def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
 
 
 def _left_by(task: Task, state: ListState) -> Cursor | None:
-    """What the last run left, unless it left out what this one wants."""
+    """The cursor of the last run, unless that run omitted items that this run includes."""
     cursor = task.cursor
     if cursor is None or state.full:
         return None
@@ -187,9 +187,9 @@ def _left_by(task: Task, state: ListState) -> Cursor | None:
 
 
 def _is_far_enough(state: ListState, last: str | None) -> bool:
-    """Whether the rest is known. Several items may have changed in one second, so that second is read to its end.
+    """Whether the remaining items are known. Several items may have changed in one second, so it is read completely.
 
-    A page of which no time could be read says nothing about the rest.
+    False if no item of the page has a readable time.
     """
     if last is None:
         return False
@@ -199,9 +199,9 @@ def _is_far_enough(state: ListState, last: str | None) -> bool:
 
 
 def _further(task: Task, state: ListState, last: str | None, following: str) -> JobSpec:
-    """The page behind one whose last item changed at `last`; by its time where items can vanish, else by its link.
+    """The job for the next page: by the time `last` of the last item if items can be deleted, otherwise by its link.
 
-    Where all of a page changed in one second, that second is read by numbers. Then nothing is called gone.
+    If all items of a page changed in one second, that second is read by page number, and nothing is marked as gone.
     """
     if not kinds.REGISTRY[task.spec.kind].can_vanish:
         return _page(task, state, following)
@@ -233,10 +233,12 @@ def _job(task: Task, state: ListState) -> JobSpec:
 
 
 def _upwards(task: Task, state: ListState) -> Reading:
-    """Where pages downwards come to an end, go on upwards from the oldest item, a window at a time, until both meet."""
+    """At the page limit, continue upwards from the oldest item, range by range, until both directions meet."""
     since = state.since_of_page if state.upto is None else state.oldest
     if state.oldest is None or (state.upto is not None and since == state.since_of_page):
-        return Reading(verdict=Verdict.GONE, reason="more items changed in one second than pages can be asked for")
+        return Reading(
+            verdict=Verdict.GONE, reason="more items changed in one second than the page limit allows to read"
+        )
     upwards = msgspec.structs.replace(
         state,
         upto=state.upto or state.oldest,

@@ -1,4 +1,4 @@
-"""GitHub, open; and what it contributes to a process."""
+"""The open GitHub source of a process, with its routes."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from tidegate.systems.github.statistics import Statistics
 
 
 class OpenGithub(OpenSource):
-    """GitHub, open: its cell, and the routes of its statistics."""
+    """The open GitHub source: its cell, and the routes of its statistics."""
 
     def __init__(self, cell: SourceCell) -> None:
         super().__init__(cell)
@@ -31,6 +31,6 @@ class OpenGithub(OpenSource):
 async def open_github(
     settings: Settings, *, token: str | None = None, needs_credential: bool = True
 ) -> AsyncGenerator[SourceCell]:
-    """Collection from GitHub alone, for the length of a block; see `open_source`."""
+    """Open only the collection from GitHub, for the length of a block; see `open_source`."""
     async with open_source(settings, NAME, token=token, needs_credential=needs_credential) as collection:
         yield collection.cell(NAME)

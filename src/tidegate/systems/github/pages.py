@@ -1,9 +1,9 @@
 """Lists without an order by change: releases, tags, labels, workflow runs, and the like; see `kinds`.
 
-`PAGES`: every page has an ETag in the cursor, so a run of an unchanged list pays nothing, and one of a changed list
-pays for the pages that changed. A list of one page shows what is gone. In a longer list deletions are noticed by a full
-run. A deletion moves items between numbered pages, so a full run then requests every page once more, which is free if
-nothing moved; if something did, nothing is marked as gone.
+`PAGES`: the cursor has an ETag for every page, so an unchanged list is free, and a changed list costs one call per
+changed page. A list of one page shows what is gone. In a longer list, only a full run detects deletions. A deletion
+moves items between numbered pages, so a full run requests every page a second time, which is free if nothing moved; if
+something moved, nothing is marked as gone.
 
 `NEWEST`: items are appended and have rising numbers. Pages are read from the newest item down to the newest that the
 last run knew, or to the oldest that was not settled then.
@@ -36,42 +36,42 @@ _RESTRICTED = "push access"
 
 
 class PageMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One page as the last run read it."""
+    """One page in the state in which the last run read it."""
 
     etag: str
     following: str | None = None
     """Path of the next page."""
     items: str = ""
-    """Digests of its items, where a later run has to know which of them changed."""
+    """Digests of its items, if a later run needs to know which of them changed."""
 
 
 class ListCursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the cursor of a list has."""
+    """The contents of a list's cursor."""
 
     pages: tuple[PageMark, ...] = ()
     known: int | None = None
     """The next run reads down to this number."""
     newest: int | None = None
-    """The newest item, and all that are not settled, where details of them are collected."""
+    """The newest item and all unsettled items, if details of them are collected."""
     unsettled: tuple[int, ...] = ()
 
 
 class PagedListState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """Where we are in a list."""
+    """Progress of reading a list."""
 
     repository: ListedRepository | None = None
     organization: str | None = None
     path: str | None = None
-    """Of this page; None: the first one."""
+    """Path of this page; None: the first one."""
     number: int = 1
     lap: int = 1
     read: tuple[PageMark, ...] = ()
     before: tuple[PageMark, ...] = ()
-    """Pages of the last run, or of the lap before, from here on."""
+    """Pages of the last run, or of the previous lap, from this page on."""
     is_partial: bool = False
-    """Some page was unchanged, so its items were not seen."""
+    """Whether a page was unchanged, so that its items were not seen."""
     is_known: bool = False
-    """What follows was known to the last run."""
+    """Whether the last run knew all further items."""
     newest: int | None = None
     unsettled: int | None = None
     """The oldest item that may still change."""
@@ -79,36 +79,36 @@ class PagedListState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     details: tuple[str, ...] = ()
     """The kinds of details that the run collects, see `details`."""
     last: int | None = None
-    """The newest item of the last run, where details are collected; and those that were not settled."""
+    """The newest item of the last run, and its unsettled items, if details are collected."""
     were_unsettled: tuple[int, ...] = ()
     all_unsettled: tuple[int, ...] = ()
-    """Those of this run."""
+    """The unsettled items of this run."""
 
     def first_path(self, kind: str) -> str:
-        """The same in every run."""
+        """The path of the first page, which is the same in every run."""
         base = f"/orgs/{self.organization}" if self.repository is None else self.repository.path
         declared = kinds.REGISTRY[kind]
         return f"{base}/{declared.path}" if declared.is_single else f"{base}/{declared.query_prefix}per_page={PER_PAGE}"
 
     @property
     def scope(self) -> str:
-        """What makes ids unique that are so only within a repository or an organization."""
+        """Prefix for ids that are unique only within a repository or an organization."""
         return self.organization or "" if self.repository is None else str(self.repository.id)
 
 
 def ask(task: Task) -> GithubCall:
-    """The call for a page, with the ETag that it had."""
+    """Build the call for a page, with its last ETag."""
     state, kind = _begun(task), task.spec.kind
     etag = state.before[0].etag or None if state.before else None
     return GithubCall(path=state.path or state.first_path(kind), etag=etag, media_type=kinds.REGISTRY[kind].media_type)
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
-    """A page that is new or different."""
+    """Read a page that is new or changed."""
     state, declared = _begun(task), kinds.REGISTRY[task.spec.kind]
     page = _items(task, state, declared, answer)
     skipped = [*page.skipped, *left_out(answer)]
-    if state.lap > 1:  # something moved since the first lap: what was not seen may be there all the same
+    if state.lap > 1:  # something moved since the first lap: an item that was not seen may still exist
         return Reading(documents=page.documents, skipped=skipped, cursor=_cursor(task, state))
     changed, digests = _changed(task, state, declared, page.read)
     mark = PageMark(answer.headers.get("ETag") or "", following, digests)
@@ -120,7 +120,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
 
 
 def unchanged(task: Task, _answer: Answer) -> Reading:
-    """304: the page is as it was."""
+    """Handle a 304: the page is unchanged."""
     state, declared = _begun(task), kinds.REGISTRY[task.spec.kind]
     if declared.order is ListOrder.NEWEST and state.number == 1 and state.lap == 1:
         return Reading()
@@ -129,7 +129,7 @@ def unchanged(task: Task, _answer: Answer) -> Reading:
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """What is switched off, empty or too large has nothing; what is shown to collaborators only is not available."""
+    """Treat lists that are disabled, empty or too large as empty, and lists for collaborators as unavailable."""
     words = answer.body.decode(errors="replace").lower()
     if answer.status in (409, 410):
         return Reading(completed=[task.listing(kinds.DOCUMENTS[task.spec.kind])])
@@ -140,9 +140,9 @@ def refused(task: Task, answer: Answer) -> Reading | None:
     return None
 
 
-def of_organization(kind: str, name: str, wishes: RunOptions) -> JobSpec:
-    """The first page of a list of an organization."""
-    state = PagedListState(organization=name, full=wishes.full, since=wishes.since)
+def of_organization(kind: str, name: str, scope: RunOptions) -> JobSpec:
+    """The job for the first page of a list of an organization."""
+    state = PagedListState(organization=name, full=scope.full, since=scope.since)
     return JobSpec(kind=kind, resource=f"org:{name}", params=state.params, owner=name)
 
 
@@ -204,9 +204,9 @@ def _identity(declared: Kind, item: dict[str, Any], ghosts: Counter[str]) -> str
 def _changed(
     task: Task, state: PagedListState, declared: Kind, found: Sequence[dict[str, Any]]
 ) -> tuple[Sequence[dict[str, Any]], str]:
-    """The items of a page that are new or changed since the last run, and the digests of all.
+    """The items of a page that are new or changed since the last run, and the digests of all items.
 
-    Without details of the items it does not matter, and no digest is kept.
+    If no details are collected, no digests are stored.
     """
     if not details.are_wanted(task.spec.kind, state.details):
         return [], ""
@@ -220,7 +220,7 @@ def _changed(
 
 
 def _counted(task: Task, state: PagedListState, declared: Kind, found: Sequence[dict[str, Any]]) -> PagedListState:
-    """The newest and the unsettled numbers so far."""
+    """Update the newest number and the unsettled numbers."""
     if declared.order is not ListOrder.NEWEST:
         return state
     numbers = [number for item in found if isinstance(number := item.get("id"), int)]
@@ -243,7 +243,7 @@ def _counted(task: Task, state: PagedListState, declared: Kind, found: Sequence[
 
 
 def _go_on(task: Task, state: PagedListState, mark: PageMark) -> Reading:
-    # Each job carries this list: without a limit, the jobs of a list of n pages would take n * n marks.
+    # Each job has this list in its parameters: without a limit, n pages would need n * n marks.
     state = msgspec.structs.replace(state, read=(*state.read, mark)[:_MOST_MARKS], before=state.before[1:])
     if mark.following is not None and not state.is_known:
         onwards = msgspec.structs.replace(state, path=mark.following, number=state.number + 1)
@@ -258,7 +258,7 @@ def _go_on(task: Task, state: PagedListState, mark: PageMark) -> Reading:
 
 
 def _cursor(task: Task, state: PagedListState) -> Cursor:
-    """The ETags of the pages; of a list that is read from the newest item on, that of the first page."""
+    """The cursor with the ETags of all pages; for `NEWEST`, with that of the first page."""
     declared = kinds.REGISTRY[task.spec.kind]
     if declared.order is ListOrder.NEWEST:
         first = (*state.read, *state.before)[0]

@@ -1,4 +1,4 @@
-"""GitHub as a source of runs: its credentials, options and statistics."""
+"""Declares GitHub as a source: credentials, options and statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class GithubPlugin(SourcePlugin):
-    """What GitHub brings along beside its requests and answers."""
+    """The source plug-in of GitHub."""
 
     name = NAME
     columns = COLUMNS
@@ -38,42 +38,42 @@ class GithubPlugin(SourcePlugin):
 
     @cached_property
     def source(self) -> GithubSource:
-        """GitHub at the address of the settings."""
+        """The source for the address of the settings."""
         from tidegate.systems.github.source import GithubSource
 
         return GithubSource(self._github.api_url, self._github.kinds)
 
     def subject(self, text: str, options: Mapping[str, Any] | None = None) -> Subject:
-        """A user, a repository, an organization or a search; see `tidegate.systems.github.subjects`."""
+        """Parse a user, repository, organization or search; see `tidegate.systems.github.subjects`."""
         from tidegate.systems.github.subjects import parse_subject
 
         return parse_subject(text).with_options(options or {})
 
     def user(self, text: str) -> str:
-        """The login of a user: `octocat`, `@octocat`, or the address of a profile."""
+        """Parse the login of a user: `octocat`, `@octocat`, or the URL of a profile."""
         from tidegate.systems.github.logins import parse_login
 
         return parse_login(text)
 
     def owner(self, text: str) -> str:
-        """The account in lower case: `org:GitHub` owns what `github` does."""
+        """The account in lower case, without a prefix: `github` for `org:GitHub`."""
         return self.user(text.removeprefix("org:"))
 
     def owner_of(self, subject: Subject) -> str | None:
-        """The account that owns all repositories of a subject; None where there may be several."""
+        """The account that owns all repositories of a subject; None if there may be several."""
         from tidegate.systems.github.subjects import parse_subject
 
         return parse_subject(subject.login).account
 
     def resource_of(self, subject: Subject) -> str | None:
-        """The repository that a run is about; None for all of its owner."""
+        """The repository of a run; None if it covers all of its owner."""
         from tidegate.systems.github.subjects import SubjectKind, parse_subject
 
         wanted = parse_subject(subject.login)
         return wanted.id if wanted.kind is SubjectKind.REPOSITORY else None
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Kinds and repositories to collect, how far back to look, and whether everything is read again."""
+        """Parse options: kinds and repositories to collect, how far back, and whether to collect everything again."""
         from tidegate.systems.github.states import as_upstream
 
         options = {name: value for name, value in given.items() if value not in (None, False, [])}
@@ -84,40 +84,40 @@ class GithubPlugin(SourcePlugin):
         if (since := options.get("since")) is not None:
             options["since"] = as_upstream(since)
             if datetime.fromisoformat(as_upstream(since)) > datetime.now(UTC):
-                raise InvalidArgument("since", since, "lies in the future, so that nothing would be collected")
+                raise InvalidArgument("since", since, "is in the future, so nothing would be collected")
         return options
 
     def at(self, api_url: str) -> Settings:
-        """The settings with another GitHub: GitHub Enterprise, or a simulator."""
+        """The settings with another API address: of GitHub Enterprise, or of a simulator."""
         from tidegate.systems.github.requests import require_api_url
 
         github = self._github.model_copy(update={"api_url": require_api_url(api_url)})
         return self.settings.model_copy(update={"github": github})
 
     def kinds_of(self, subject: Subject) -> frozenset[str]:
-        """The kinds that the options of a run include, else those of the settings."""
+        """The kinds in the options of a run, otherwise those of the settings."""
         return self.source.included(subject)
 
     def bucket_of(self, kind: str) -> str:
-        """The allowance that jobs of a kind spend."""
+        """The bucket of the jobs of a kind."""
         return bucket_of(kind)
 
     def is_missing_subject(self, kind: str, resource: str, reason: str) -> bool:
-        """Whether GitHub has no such user, organization or repository."""
+        """Whether a failure means that the user, organization or repository does not exist."""
         return kind == USER_BASIC and reason.startswith("404") and not resource.endswith("/repos")
 
     def next_commands(self, login: str) -> list[str]:
-        """Statistics, and an export."""
+        """Suggestions after a collection: statistics and an export."""
         return [f"tidegate stats {login}", *super().next_commands(login)]
 
     def authority(self, client: UpstreamCalls) -> Authority:
-        """Asks GitHub about tokens, and has it issue tokens for apps."""
+        """The authority that checks tokens and issues tokens of apps."""
         from tidegate.systems.github.authority import GithubAuthority
 
         return GithubAuthority(client, self._github.api_url)
 
     async def check(self, token: str | None) -> None:
-        """Raise `InvalidSettings` where GitHub refuses the token. One that cannot be checked now may be used later."""
+        """Raise `InvalidSettings` if GitHub refuses the token. If it cannot be checked now, no error is raised."""
         if not token:
             return
         from tidegate.engine.credentials import SecretRefused, SecretUncheckable
@@ -133,12 +133,15 @@ class GithubPlugin(SourcePlugin):
                 raise InvalidSettings(
                     f"{VARIABLE} cannot be used: {self._github.api_url} says {refused.reason}"
                 ) from None
-            except (UpstreamFailed, SecretUncheckable):  # it may come back: the process starts, or reports it itself
+            except (
+                UpstreamFailed,
+                SecretUncheckable,
+            ):  # GitHub may be available later; the process starts and reports it
                 return
 
     @asynccontextmanager
     async def open(self, cell: Context, client: UpstreamCalls, documents: Documents) -> AsyncGenerator[SourceParts]:
-        """Statistics of users; each run updates them before it is complete."""
+        """Open the statistics of users, which each run updates before it completes."""
         del client
         from tidegate.systems.github.statistics import Statistics
 

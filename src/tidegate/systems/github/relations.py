@@ -1,4 +1,4 @@
-"""Which columns of GitHub's documents refer to other documents: the foreign keys of a warehouse.
+"""Foreign keys of GitHub's documents in a warehouse: columns that refer to other documents.
 
 They follow from the names of the columns, so that a new kind of document has them without a change here. They are
 documented and not enforced: an account that was not collected has no row in `user`, and a withheld list has no rows.
@@ -11,7 +11,7 @@ from tidegate.systems.github.kinds import COLUMNS, DOCUMENTS, REGISTRY, REPOSITO
 
 
 class Relation(NamedTuple):
-    """The values of some columns are those of columns of another table."""
+    """Columns that refer to columns of another table."""
 
     columns: tuple[str, ...]
     table: str

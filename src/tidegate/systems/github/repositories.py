@@ -1,7 +1,7 @@
 """The repositories of a user, of an organization or of a search, and the jobs of each.
 
-An unchanged page is answered without its items and without its link, so both are kept beside its ETag: the cursor of
-this list is all its pages.
+The answer to an unchanged page has neither items nor a link, so both are stored with its ETag: the cursor of this list
+contains all its pages.
 
 A search has no ETags, spends the allowance `search`, and shows 1,000 repositories at most. A repository that it no
 longer finds still exists, so nothing is marked as gone.
@@ -32,7 +32,7 @@ from tidegate.systems.github.states import (
 )
 
 INSIDE = tuple(kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None)
-"""The kinds of documents that a repository holds."""
+"""The kinds of documents that belong to a repository."""
 _NEEDS_ISSUES = tuple(
     kind.document for kind in kinds.REGISTRY.values() if kind.needs_issues and kind.document is not None
 )
@@ -40,27 +40,27 @@ _NEEDS_ISSUES = tuple(
 
 
 _MOST_FOUND = 1000
-"""Repositories that GitHub shows of a search."""
+"""Maximum number of results that GitHub shows for a search."""
 
 
 class ReadPage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One page as it was."""
+    """One page of the last run."""
 
     etag: str | None = None
     reader: str | None = None
-    """Who got the ETag."""
+    """The credential that received the ETag."""
     following: str | None = None
     repositories: tuple[ListedRepository, ...] = ()
 
 
 class RepositoriesCursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the cursor holds."""
+    """The contents of the cursor."""
 
     pages: tuple[ReadPage, ...]
     owner: int | None = None
-    """The number of the account whose repositories these are."""
+    """The number of the account that owns the repositories."""
     unseen: tuple[tuple[int, str], ...] = ()
-    """Repositories of earlier runs that may be among the items that could not be read."""
+    """Repositories of earlier runs that may be among the unreadable items."""
 
 
 class _Found(msgspec.Struct):
@@ -70,34 +70,34 @@ class _Found(msgspec.Struct):
 
 
 class RepositoriesState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """Where we are in the list."""
+    """Progress of reading the list."""
 
     login: str = ""
-    """The account whose repositories these are; empty for a search."""
+    """The account that owns the repositories; empty for a search."""
     is_organization: bool = False
     query: str | None = None
-    """What is searched."""
+    """The query of a search."""
     selection: Selection = Selection()
     path: str | None = None
     read: tuple[ReadPage, ...] = ()
     before: tuple[ReadPage, ...] = ()
-    """The pages of the last run, from here on."""
+    """The pages of the last run, from this page on."""
     skipped: bool = False
-    """Some page was unchanged, so that its repositories were not seen in this run."""
+    """Whether a page was unchanged, so that its repositories were not seen in this run."""
     known: tuple[tuple[int, str], ...] = ()
-    """The repositories of the last run that were not seen so far: numbers, and under what their items are found."""
+    """Repositories of the last run that were not seen yet: their numbers and resources."""
     is_second: bool = False
-    """Read once more without skipping."""
+    """Whether this is the second pass, which skips no page."""
     owner: int | None = None
-    """The number of the account, as far as it is known."""
+    """The number of the account; None if unknown."""
     has_gaps: bool = False
-    """Some item could not be read."""
+    """Whether an item could not be read."""
     include: tuple[str, ...] | None = None
-    """What the run collects of each repository; None: what the source does by default."""
+    """The kinds to collect of each repository; None: the default of the source."""
 
     @property
     def first_path(self) -> str:
-        """The same in every run. The newest repository comes first, so that a new one changes the first page."""
+        """The path of the first page, the same in every run. Newest first: a new repository changes this page."""
         if self.query is not None:
             return f"/search/repositories?q={quote(self.query)}&per_page={PER_PAGE}"
         of = "orgs" if self.is_organization else "users"
@@ -105,20 +105,20 @@ class RepositoriesState(RunOptions, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Repositories:
-    """Reads the list; `include` are the kinds to collect of each repository, where the run does not say."""
+    """Reads the list. `include` has the default kinds, for runs without that option."""
 
     def __init__(self, include: frozenset[str]) -> None:
         self._include = include
 
     def ask(self, task: Task) -> GithubCall:
-        """The call for a page."""
+        """Build the call for a page."""
         state = _begun(task)
         path = state.path or state.first_path
         before = state.before[0] if state.before else ReadPage()
         return GithubCall(path=path, etag=before.etag if before.reader == task.credential else None)
 
     def read(self, task: Task, answer: Answer, following: str | None) -> Reading:
-        """A page that is new or different."""
+        """Read a page that is new or changed."""
         state = _begun(task)
         found, notes = (items.content(answer), left_out(answer)) if state.query is None else _found(state, answer)
         listed = read_items(found, ShownRepository, partial(_document, task, state.login))
@@ -137,12 +137,12 @@ class Repositories:
         return msgspec.structs.replace(reading, documents=listed.documents, skipped=skipped)
 
     def unchanged(self, task: Task, answer: Answer) -> Reading:
-        """304: the page is as it was."""
+        """Handle a 304: the page is unchanged."""
         state = _begun(task)
         return self._go_on(task, msgspec.structs.replace(state, skipped=True), state.before[0], answer)
 
     def refused(self, task: Task, answer: Answer) -> Reading | None:
-        """422: GitHub does not understand the search, or shows no more of it."""
+        """Handle a 422: the query is invalid, or GitHub shows no further results."""
         state = RepositoriesState.of(task)
         if answer.status == 422 and state.query is not None:
             return Reading() if state.path is not None else Reading(verdict=Verdict.GONE, reason=explain(answer))
@@ -184,12 +184,12 @@ def _with_page(state: RepositoriesState, page: ReadPage) -> RepositoriesState:
 
 
 def _found(state: RepositoriesState, answer: Answer) -> tuple[bytes, list[str]]:
-    """What a page of a search lists, and why that may not be all."""
+    """The items of a page of results, and reasons why the search may be incomplete."""
     found, notes = msgspec.json.decode(answer.body, type=_Found), left_out(answer)
     if found.incomplete_results:
-        notes.append("the search took GitHub too long, and was answered in part")
+        notes.append("the search timed out at GitHub; its result is incomplete")
     if found.total_count > _MOST_FOUND and state.path is None:
-        notes.append(f"the search finds {found.total_count} repositories, and GitHub shows the first {_MOST_FOUND}")
+        notes.append(f"the search finds {found.total_count} repositories; GitHub shows only the first {_MOST_FOUND}")
     return bytes(found.items), notes
 
 
@@ -200,21 +200,21 @@ def _switched_off(task: Task, page: ReadPage) -> list[Listing]:
 
 
 def _is_doubtful(state: RepositoriesState) -> bool:
-    """Whether a repository may be there that this reading has not seen, or only by hearsay.
+    """Whether this pass may have missed an existing repository.
 
-    One that is deleted while pages are read moves the rest up, and the first of the next page onto the last one.
+    A deletion while pages are read moves the first item of the next page to a page that was read already.
     """
     return state.skipped or (len(state.read) > 1 and not state.is_second)
 
 
 def _missing(state: RepositoriesState) -> list[tuple[int, str]]:
-    """The repositories that the last run knew, and this one has not seen."""
+    """The repositories that the last run knew and this run has not seen."""
     seen = {found.id for page in state.read for found in page.repositories}
     return [(number, resource) for number, resource in state.known if number not in seen]
 
 
 def _left(task: Task, state: RepositoriesState) -> list[Listing]:
-    """A repository that is gone takes along whatever is in it."""
+    """The listings of repositories that are gone, so that their documents are marked as gone too."""
     return [Listing(kind, resource, task.run_id) for _, resource in _missing(state) for kind in INSIDE]
 
 
@@ -234,12 +234,12 @@ def _kept(state: RepositoriesState) -> RepositoriesCursor:
 
 
 def _document(task: Task, login: str, listed: ShownRepository, raw: msgspec.Raw) -> Document:
-    """A repository as a document; raises `InvalidArgument` where it is not one of the account's.
+    """Build the document of a repository; raises `InvalidArgument` if it does not belong to the account.
 
-    What a search finds belongs to many accounts, and each document to the account of its repository.
+    Results of a search belong to many accounts; each document belongs to the account of its repository.
     """
     if login and listed.repository.owner != login:
-        raise InvalidArgument("full_name", listed.full_name, f"is no repository of {login}")
+        raise InvalidArgument("full_name", listed.full_name, f"is not a repository of {login}")
     owner = task.user_id if login else listed.repository.owner
     return Document.of(
         kinds.REPOSITORY,
@@ -257,7 +257,7 @@ def _next(task: Task, state: RepositoriesState, path: str) -> JobSpec:
 
 
 def _from_the_beginning(task: Task, state: RepositoriesState) -> JobSpec:
-    """A repository has left the list: to tell which are gone, all have to be seen, and twice where pages can move."""
+    """Start again, because a repository is missing: all must be seen, twice if items can move between pages."""
     again = msgspec.structs.replace(
         state,
         path=None,

@@ -1,7 +1,7 @@
-"""One repository that was asked for by its name: the repository itself, and the jobs that collect what is in it.
+"""One repository that was requested by name: its document, and the jobs that collect its contents.
 
-A repository that was renamed or transferred is found by a redirect, and is collected under its new name. The number of
-a repository stays: another number under the same name is another repository, which is not mixed up with the former.
+A repository that was renamed or transferred is found by a redirect and collected under its new name. The number of a
+repository is permanent: a different number under the same name is a different repository.
 """
 
 import msgspec
@@ -12,31 +12,37 @@ from tidegate.storage.documents import Document
 from tidegate.systems.github import kinds
 from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.requests import GithubCall
-from tidegate.systems.github.states import ListedRepository, RunOptions, ShownRepository, repository_jobs, upstream_time
+from tidegate.systems.github.states import (
+    ListedRepository,
+    RunOptions,
+    ShownRepository,
+    repository_jobs,
+    upstream_time,
+)
 
 
 class RepositoryState(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """Which repository, and what is collected of it."""
+    """The repository, and the kinds to collect of it."""
 
     full_name: str
     include: tuple[str, ...] = ()
 
 
 def ask(task: Task) -> GithubCall:
-    """The call; it costs nothing where the repository is the same."""
+    """Build the call, which is free if the repository is unchanged."""
     state = RepositoryState.of(task)
     return GithubCall(path=f"/repos/{state.full_name}", etag=None if state.full else task.etag)
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
-    """The repository, and the jobs that collect what is in it."""
+    """Read the repository, and create the jobs that collect its contents."""
     state, shown = RepositoryState.of(task), msgspec.json.decode(answer.body, type=ShownRepository)
     found = shown.repository
     former = _kept(task)
     if former is not None and former.id != found.id and not state.full:
         reason = (
-            f"{state.full_name} is another repository now: its number is {found.id}, and was {former.id}. Nothing of "
-            "it is stored; a full run (--full) accepts the new repository"
+            f"{state.full_name} is a different repository now: its number is {found.id}, and was {former.id}. Nothing "
+            "of it was stored; a full run (--full) accepts the new repository"
         )
         return Reading(verdict=Verdict.GONE, reason=reason)
     document = Document.of(
@@ -58,14 +64,14 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 
 def unchanged(task: Task, answer: Answer) -> Reading:
-    """304: the repository is as the last run left it; what is in it may have changed all the same."""
+    """Handle a 304: the repository itself is unchanged; its contents may have changed."""
     found = _kept(task)
     assert found is not None, "only a job with a cursor sends an ETag"
     return _with_jobs(RepositoryState.of(task), found, answer)
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """404: there is no such repository, or the token cannot see it."""
+    """Handle a 404: the repository does not exist, or the token has no access to it."""
     if answer.status != 404:
         return None
     name = RepositoryState.of(task).full_name

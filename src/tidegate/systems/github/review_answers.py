@@ -1,7 +1,7 @@
-"""Answers of GraphQL to questions about reviews: data, errors, or both at once.
+"""Parses GraphQL answers with reviews: data, errors, or both.
 
-A node that is null, or not of the expected shape, is skipped. The lists themselves and where they go on must be there:
-an answer without them is no empty list.
+A node that is null or has an unexpected shape is skipped. The lists and their page information are required: an answer
+without them is not an empty list.
 """
 
 from typing import Annotated
@@ -21,14 +21,14 @@ _PERMANENT = frozenset({"NOT_FOUND", "FORBIDDEN"})
 
 
 class PageInfo(msgspec.Struct, rename="camel"):
-    """Where a list goes on."""
+    """Page information of a list."""
 
     has_next_page: bool
     end_cursor: str | None = None
 
 
 class Author(msgspec.Struct, rename="camel"):
-    """Who wrote it; not every author has a number here."""
+    """The author of a review; some authors have no number in GraphQL."""
 
     login: str | None = None
     database_id: int | None = None
@@ -41,7 +41,7 @@ class CommitRef(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, rename="camel"):
-    """One review."""
+    """A review of a pull request."""
 
     id: str
     full_database_id: Annotated[str, Meta(pattern="^[0-9]{1,20}$")]
@@ -85,16 +85,16 @@ class ReviewedRepository(msgspec.Struct, rename="camel"):
 
 
 class ReviewsFound(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer brought."""
+    """The parsed answer."""
 
     pulls: list[Pull]
     page_info: PageInfo | None
-    """Where the list of pull requests goes on; None where one pull request was asked for."""
+    """Page information of the list of pull requests; None if a single pull request was requested."""
     skipped: list[str]
 
 
 class GraphqlError(msgspec.Struct, rename="camel"):
-    """One error."""
+    """An error in a GraphQL answer."""
 
     message: str | None = None
     type: str | None = None
@@ -110,10 +110,10 @@ class _Envelope(msgspec.Struct, rename="camel"):
 
 
 def parse(answer: Answer, *, is_pull: bool) -> ReviewsFound | Reading:
-    """What was asked for (one pull request, or a repository with some), or what the errors mean.
+    """Return the requested data (one pull request, or a repository with some), or the meaning of the errors.
 
-    Data with holes is asked for again, unless the errors say that the holes stay: what is missing or forbidden is
-    skipped, and the rest is kept.
+    Incomplete data is requested again, unless the errors are permanent: then missing or forbidden nodes are skipped,
+    and the rest is used.
     """
     envelope = msgspec.json.decode(answer.body, type=_Envelope)
     problems, node = envelope.errors or [], None
@@ -121,13 +121,13 @@ def parse(answer: Answer, *, is_pull: bool) -> ReviewsFound | Reading:
         node = envelope.data.node
     are_permanent = all(problem.type in _PERMANENT for problem in problems)
     if node is None and is_pull and are_permanent and (problems or envelope.data is not None):
-        return ReviewsFound(pulls=[], page_info=None, skipped=["the pull request is not there any more"])
+        return ReviewsFound(pulls=[], page_info=None, skipped=["the pull request no longer exists"])
     if problems and (node is None or not are_permanent):
         return _trouble(answer, problems)
     if envelope.data is None:
         return Reading(verdict=Verdict.RETRY, reason="GraphQL: neither data nor errors")
     if node is None:
-        return Reading(verdict=Verdict.GONE, reason="GraphQL: there is no such repository")
+        return Reading(verdict=Verdict.GONE, reason="GraphQL: the repository does not exist")
     if is_pull:
         return ReviewsFound(pulls=[msgspec.json.decode(node, type=Pull)], page_info=None, skipped=[])
     found = msgspec.json.decode(node, type=ReviewedRepository).pull_requests

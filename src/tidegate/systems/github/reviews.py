@@ -1,8 +1,8 @@
 """Reviews of pull requests, by GraphQL: a hundred pull requests with up to fifty reviews each cost one point.
 
-They are asked for after the list of pull requests was read, whose ETag and newest change say of which state they are:
-a review changes its pull request. All are read in the order of creation, which nothing moves; what is new is read from
-the last changed pull request down to the time that the last run knew.
+They are requested after the list of pull requests. Its ETag and newest change identify their state, because a review
+changes its pull request. A complete collection reads pull requests in the order of creation, which is stable; an
+incremental one reads from the last changed pull request down to the time up to which the last run knows them.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tidegate.systems.github.review_answers import PageInfo, Pull, Review, parse
 from tidegate.systems.github.states import RepositoryScope
 
 PULLS_AT_ONCE, REVIEWS_OF_EACH, REVIEWS_AT_ONCE = 100, 50, 100
-"""A page of pull requests, the reviews that come along with each, and a page of further reviews of one of them."""
+"""Page sizes: pull requests, reviews included with each, and further reviews of one pull request."""
 _REVIEWS = """
 fragment found on PullRequest {
   id number updatedAt
@@ -54,21 +54,21 @@ _OF_PULL = "query($id: ID!, $reviews: Int!, $reviews_after: String) { node(id: $
 
 
 class ReviewState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
-    """Where we are."""
+    """Progress of reading reviews."""
 
     etag: str | None = None
-    """Of the list of pull requests that this is about."""
+    """ETag of the list of pull requests."""
     newest: str
     is_look: bool = False
-    """Only finds out whether they are known. That is no query, so it does not stand in the line of queries."""
+    """Whether the job only checks if the reviews are known. It needs no query, so it does not wait for that bucket."""
     number: int = 1
     first: int = PULLS_AT_ONCE
     after: str | None = None
     known: str | None = None
     pending: tuple[tuple[str, str], ...] = ()
-    """Pull requests with more reviews than came along, and where these go on; they are read before the next page."""
+    """Pull requests with further reviews, and the cursors of these; they are read before the next page."""
     is_over: bool = False
-    """No further pull requests are wanted."""
+    """Whether no further pull requests are needed."""
     is_covered: bool = False
 
 
@@ -85,31 +85,31 @@ def first_job(task: Task, state: RepositoryScope, etag: str | None, newest: str)
 
 
 def look(task: Task, state: RepositoryScope, etag: str | None, newest: str) -> JobSpec:
-    """The job that follows a list of pull requests in which nothing changed: most likely the reviews are known."""
+    """The job that follows an unchanged list of pull requests: most likely the reviews are known."""
     spec = first_job(task, state, etag, newest)
     return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
 
 
 def looked_up(task: Task) -> Reading:
-    """Nothing, where the reviews are known; else the job that asks for them."""
+    """The result of `look`: nothing if the reviews are known, otherwise the job that requests them."""
     if is_known(task):
         return Reading()
     return Reading(follow_ups=[_job(task, msgspec.structs.replace(_begun(task), is_look=False))])
 
 
 def needs_no_query(task: Task) -> bool:
-    """Whether this job has nothing to ask for, or leaves that to another."""
+    """Whether this job sends no query: the reviews are known, or another job requests them."""
     return ReviewState.of(task).is_look or is_known(task)
 
 
 def is_known(task: Task) -> bool:
-    """Whether the reviews of this very state of the pull requests have been read already."""
+    """Whether the reviews of this state of the pull requests were read already."""
     state, cursor = ReviewState.of(task), task.cursor
     return not state.full and cursor is not None and cursor.etag is not None and cursor.etag == state.etag
 
 
 def ask(task: Task) -> GithubCall:
-    """The query for a page."""
+    """Build the query for a page."""
     state = _begun(task)
     if state.pending:
         pull, after = state.pending[0]
@@ -131,7 +131,7 @@ def ask(task: Task) -> GithubCall:
 
 
 def read(task: Task, answer: Answer, _following: str | None) -> Reading:
-    """An answer of GraphQL: data, errors, or both."""
+    """Read a GraphQL answer: data, errors, or both."""
     state = _begun(task)
     found = parse(answer, is_pull=bool(state.pending))
     if isinstance(found, Reading):
@@ -150,12 +150,12 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 
 def unchanged(_task: Task, _answer: Answer) -> Reading:
-    """GraphQL knows no 304."""
+    """Handle a 304, which GraphQL does not use."""
     return Reading(verdict=Verdict.RETRY, reason="304 to a query")
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:
-    """502 and 504: it took too long; ask for half as much."""
+    """Handle a 502 or 504: the query timed out; request half as many."""
     state = _begun(task)
     if answer.status not in (502, 504) or state.pending or state.first == 1:
         return None
@@ -175,7 +175,7 @@ def _advanced(
 ) -> ReviewState:
     is_last = not page.has_next_page
     is_stuck = not is_last and page.end_cursor is None
-    # A page of which no pull request could be read says nothing about the rest.
+    # If no pull request of a page could be read, the page does not show how far reading has come.
     is_known = state.known is not None and bool(pulls) and pulls[-1].updated_at < state.known
     return msgspec.structs.replace(
         state,
@@ -214,7 +214,7 @@ def _more(pull: Pull) -> tuple[tuple[str, str], ...]:
 
 
 def _document(task: Task, pull: Pull, review: Review, _raw: msgspec.Raw) -> Document:
-    """In the words of the REST API, which all other documents use."""
+    """Build a document with the field names of the REST API, which all other documents have."""
     author = review.author
     body = {
         "id": int(review.full_database_id),

@@ -1,4 +1,4 @@
-"""What an operator may choose about GitHub."""
+"""Settings of the GitHub source."""
 
 from pydantic import BaseModel, field_validator
 
@@ -8,23 +8,23 @@ from tidegate.systems.github.kinds import ESSENTIAL, require_kinds
 from tidegate.systems.github.requests import require_api_url
 
 NAME = "github"
-"""What the source is called."""
+"""The name of the source."""
 POOL = pool_of(NAME)
-"""The pool of credentials that serve all users."""
+"""The pool of credentials for all users."""
 VARIABLE = token_variable(NAME)
 HOW_TO_GET_ONE = how_to_get_one(NAME)
 API_URL = "https://api.github.com"
 
 
 class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
-    """Which GitHub, and what of it."""
+    """Settings of the GitHub source: the API address and the kinds to collect."""
 
     api_url: str = API_URL
-    """GitHub's address; that of GitHub Enterprise, or of a simulator. A database holds the data of one."""
+    """Address of the API of GitHub, GitHub Enterprise or a simulator. A database has the data of one address."""
     moved_from: str | None = None
-    """The address that the same GitHub had before, where the data in the database is from there."""
+    """The previous address of the same GitHub, if the data in the database was collected there."""
     kinds: tuple[str, ...] = tuple(sorted(ESSENTIAL))
-    """What is collected, where a run does not say: names of kinds, `essential` or `all`."""
+    """The default kinds to collect: names of kinds, `essential` or `all`."""
 
     @field_validator("api_url", "moved_from")
     @classmethod

@@ -1,4 +1,4 @@
-"""GitHub as a source: the first jobs of a run, the request of each job, and what the answers mean."""
+"""The GitHub source: the first jobs of a run, the request of each job, and the meaning of answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,11 +23,11 @@ _REPOSITORIES = "/repos"
 
 
 class GithubSource:
-    """Users, organizations, repositories and searches, and what is in the repositories; see `subjects`.
+    """Users, organizations, repositories and searches, and the contents of repositories; see `subjects`.
 
-    A run's options: `include` names what to collect, and is that of the constructor where the run does not say;
-    `full` reads everything again, so that what was deleted upstream is noticed in long lists too; `since`, a date or a
-    time, is how far back to look at most; `repos`, `exclude`, `archived` and `forks` select repositories.
+    Options of a run: `include` names the kinds to collect, by default those of the constructor; `full` collects
+    everything again, which also detects deletions in long lists; `since`, a date or a time, limits how far back to
+    read; `repos`, `exclude`, `archived` and `forks` select repositories.
     """
 
     name = "github"
@@ -49,14 +49,14 @@ class GithubSource:
         }
 
     def included(self, subject: Subject) -> frozenset[str]:
-        """The kinds of jobs that a run for `subject` has."""
+        """The kinds of jobs of a run for `subject`."""
         return included(subject.options, self._include)
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
-        """What a run begins with: the subject itself, its repositories, and the events of a user."""
+        """The first jobs of a run: the subject itself, its repositories, and the events of a user."""
         wanted, options = require_subject(subject.login), subject.options
-        wishes, include = RunOptions.from_options(options), tuple(sorted(self.included(subject)))
-        asked: dict[str, Any] = {"full": wishes.full, "since": wishes.since}
+        scope, include = RunOptions.from_options(options), tuple(sorted(self.included(subject)))
+        asked: dict[str, Any] = {"full": scope.full, "since": scope.since}
         selection = Selection.from_options(options)
         match wanted.kind:
             case SubjectKind.REPOSITORY:
@@ -69,7 +69,7 @@ class GithubSource:
                 lists = [each for each in kinds.OF_ORGANIZATIONS if each in include]
                 return [
                     *_of_account(wanted, selection, include, asked, owner=wanted.name),
-                    *(pages.of_organization(each, wanted.name, wishes) for each in lists),
+                    *(pages.of_organization(each, wanted.name, scope) for each in lists),
                 ]
             case SubjectKind.USER:
                 jobs = _of_account(wanted, selection, include, asked, owner="")
@@ -81,13 +81,13 @@ class GithubSource:
                 return jobs
 
     def request(self, task: Task, secret: str) -> Request:
-        """The call for a job."""
+        """Build the request of a job."""
         reader = self._reader(task)
         call = reader.ask(_as_readable(task))
         return to_request(call, api_url=self._api_url, secret=secret, purpose=f"github.{task.spec.kind.lower()}")
 
     def read(self, task: Task, answer: Answer) -> Reading:
-        """What the answer means, and what it says of the allowance."""
+        """Interpret an answer, and read the allowance from it."""
         reader = self._reader(task)
         if reader is known:
             reading = interpret(task, answer, reader, self._api_url)
@@ -96,7 +96,7 @@ class GithubSource:
             if reading.verdict is Verdict.UNAVAILABLE:
                 cursor = WithheldRepository.cursor(task, reading.reason, answer.date or answer.received_at)
                 reading = msgspec.structs.replace(reading, cursor=cursor)
-        if reading.allowance is not None:  # a body told it, and of another bucket than the headers
+        if reading.allowance is not None:  # read from the body, which has another bucket than the headers
             return reading
         return msgspec.structs.replace(
             reading, allowance=limits.allowance(answer), allowance_bucket=limits.bucket(answer)
@@ -115,7 +115,7 @@ class GithubSource:
 def _of_account(
     wanted: GithubSubject, selection: Selection, include: tuple[str, ...], asked: Mapping[str, Any], *, owner: str
 ) -> list[JobSpec]:
-    """The account and its repositories."""
+    """The jobs for the account and its repositories."""
     is_organization = wanted.kind is SubjectKind.ORGANIZATION
     named: dict[str, Any] = {"login": wanted.name, "is_organization": is_organization, **asked}
     resource = wanted.id if is_organization else f"user:{wanted.name}"
@@ -134,6 +134,6 @@ def _planning_job(resource: str, state: State, *, owner: str | None = "", bucket
 
 
 def _as_readable(task: Task) -> Task:
-    """The job as if its list had never been withheld: it goes on where the list was read last."""
+    """The job without the record that its list was withheld: it continues from the last cursor of the list."""
     withheld = WithheldRepository.left_for(task)
     return task if withheld is None else msgspec.structs.replace(task, cursor=withheld.before)

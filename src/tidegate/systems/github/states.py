@@ -1,4 +1,4 @@
-"""What jobs carry from page to page, and what they find out about a repository beforehand."""
+"""State in the parameters of jobs, and cursors of repositories that GitHub withholds."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,39 +13,39 @@ from tidegate.engine.source import FIRST_PAGE, Cursor, JobSpec, Reading, Task, V
 from tidegate.systems.github import kinds
 
 _WITHHELD = "withheld:"
-"""Before what is remembered of a list that GitHub does not show; no other cursor begins so."""
+"""Prefix of the cursor of a withheld list; no other cursor starts with it."""
 _BELIEVED, _LONGEST_BELIEVED = timedelta(hours=1), timedelta(days=7)
 _MOST_REFUSALS = 8
-"""Number of pools in a cursor."""
+"""Maximum number of pools in such a cursor."""
 OPTIONS = frozenset({"full", "include", "since", "repos", "exclude", "archived", "forks"})
-"""What a run may ask for."""
+"""The names of all options of a run."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Carried in the parameters of a job."""
+    """Base class of states that are stored in the parameters of a job."""
 
     @classmethod
     def of(cls, task: Task) -> Self:
-        """What the job carries."""
+        """Parse the state from the parameters of a job."""
         return msgspec.convert(task.spec.params, cls)
 
     @property
     def params(self) -> dict[str, Any]:
-        """As parameters of a job."""
+        """The state as parameters of a job."""
         return msgspec.to_builtins(self)
 
 
 class RunOptions(State, frozen=True, kw_only=True, omit_defaults=True):
-    """What the run asked for."""
+    """The options of a run that all its jobs need."""
 
     full: bool = False
-    """Read everything again, so that what is missing upstream is noticed."""
+    """Collect everything again, so that deletions are detected."""
     since: str | None = None
-    """How far back to look at most, as the upstream writes times."""
+    """Oldest time to read, in the format of the upstream; None: no limit."""
 
     @staticmethod
     def from_options(options: Mapping[str, Any]) -> "RunOptions":
-        """What a run's options say: `full` is a truth value, `since` a date or a time."""
+        """Parse the options of a run: `full` is a boolean, `since` a date or a time."""
         for name in sorted(options.keys() - OPTIONS):
             raise InvalidArgument("options", name, f"must be among {', '.join(sorted(OPTIONS))}")
         full, since = options.get("full", False), options.get("since")
@@ -55,21 +55,21 @@ class RunOptions(State, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Selection(State, frozen=True, kw_only=True, omit_defaults=True):
-    """Which repositories of a subject are collected. The others are stored as documents, without what is in them."""
+    """Selects the repositories to collect. Of the others, only the repository's own document is stored."""
 
     repos: tuple[str, ...] = ()
-    """Only those that match one of these patterns; a pattern with a slash is about `owner/name`, another about the
-    name."""
+    """Only repositories that match one of these patterns. A pattern with a slash is compared with `owner/name`, any
+    other with the name."""
     exclude: tuple[str, ...] = ()
-    """None that matches one of these."""
+    """No repositories that match one of these patterns."""
     archived: bool | None = None
-    """Only archived repositories, or only others; None: both."""
+    """true: only archived repositories; false: only others; None: both."""
     forks: bool | None = None
-    """Only forks, or only others; None: both."""
+    """true: only forks; false: only others; None: both."""
 
     @staticmethod
     def from_options(options: Mapping[str, Any]) -> "Selection":
-        """What a run's options say."""
+        """Parse the options of a run."""
         patterns = {name: _patterns(name, options.get(name)) for name in ("repos", "exclude")}
         for name in ("archived", "forks"):
             if not isinstance(options.get(name), bool | None):
@@ -100,7 +100,7 @@ def _matches(full_name: str, pattern: str) -> bool:
 
 
 def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[str]:
-    """The kinds that a run wants: `include` is a list of their names."""
+    """The kinds to collect, from the option `include`, a list of names; otherwise the default."""
     include = options.get("include")
     if include is None:
         return default
@@ -111,7 +111,7 @@ def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[s
 
 
 def as_upstream(since: object) -> str:
-    """A moment as the upstream writes it, of a date or a time; where it has no zone, it is UTC."""
+    """A date or a time in the format of the upstream; without a zone, it is UTC."""
     try:
         moment = datetime.fromisoformat(str(since))
     except ValueError:
@@ -120,7 +120,7 @@ def as_upstream(since: object) -> str:
 
 
 class ListedRepository(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A repository as its owner's list told of it. Its number stays when its name changes."""
+    """A repository in the list of its owner. Its number is permanent; its name can change."""
 
     id: int
     full_name: str
@@ -133,17 +133,17 @@ class ListedRepository(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def owner(self) -> str:
-        """The account that it belongs to, in lower case."""
+        """The owner's login in lower case."""
         return self.full_name.partition("/")[0].lower()
 
     @property
     def resource(self) -> str:
-        """Under which its jobs and documents are found."""
+        """The resource of its jobs and documents."""
         return f"{kinds.REPOSITORY_PREFIX}{self.full_name}"
 
     @property
     def path(self) -> str:
-        """By number: a name may be somebody else's tomorrow."""
+        """The API path by number, because a name can be reused by another account."""
         return f"/repositories/{self.id}"
 
 
@@ -152,7 +152,7 @@ class _Owner(msgspec.Struct):
 
 
 class ShownRepository(msgspec.Struct):
-    """A repository as GitHub shows it, alone or in a list."""
+    """A repository in an answer, alone or in a list."""
 
     id: int
     full_name: Annotated[str, Meta(pattern=r"^[\w.-]+/[\w.-]+$", max_length=180)]
@@ -167,7 +167,7 @@ class ShownRepository(msgspec.Struct):
 
     @property
     def repository(self) -> ListedRepository:
-        """What jobs carry of it."""
+        """The fields that are stored in parameters of jobs."""
         return ListedRepository(
             self.id,
             self.full_name,
@@ -181,47 +181,49 @@ class ShownRepository(msgspec.Struct):
 
 
 class RepositoryScope(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """The first page of something in a repository."""
+    """Base class of states of lists in a repository."""
 
     repository: ListedRepository
     has_reviews: bool | None = None
-    """Whether reviews follow pull requests; None: as the source does by default."""
+    """Whether reviews are collected after pull requests; None: the default of the source."""
     details: tuple[str, ...] = ()
     """The kinds of details that the run collects, see `details`."""
     listed_at: str | None = None
-    """When the list of repositories was answered, by the upstream's clock."""
+    """When the list of repositories was read, by the upstream's clock."""
 
 
 def another_account(login: str, former: str, present: int) -> Reading:
-    """The verdict on an answer about an account that has the login of the one that was collected before.
+    """The reading of an answer about another account with the login of the account that was collected before.
 
-    A login that was given up can be registered by somebody else. Documents of both under one user would be mixed up.
+    A released login can be registered by another account. Documents of both would be mixed up under one user.
     """
     reason = (
-        f"{login} is another account now: its number is {present}, and was {former}. Nothing of it is stored; "
-        "a full run (--full) accepts the new account and marks what the former one had as gone"
+        f"{login} is a different account now: its number is {present}, was {former}. Nothing of it was stored; "
+        "a full run (--full) accepts the new account and marks the documents of the former one as gone"
     )
     return Reading(verdict=Verdict.GONE, reason=reason)
 
 
 def passed_to(owner: str) -> Reading:
     """The reading of a list when its repository was transferred during the run."""
-    return Reading(verdict=Verdict.GONE, reason=f"it belongs to {owner} now, and is collected with that user")
+    return Reading(
+        verdict=Verdict.GONE, reason=f"the repository was transferred to {owner}, and is collected with that user"
+    )
 
 
 def repository_jobs(
-    found: ListedRepository, include: frozenset[str], wishes: RunOptions, *, owner: str, listed_at: str | None = None
+    found: ListedRepository, include: frozenset[str], scope: RunOptions, *, owner: str, listed_at: str | None = None
 ) -> list[JobSpec]:
-    """The job with which the collection of a repository begins; none where nothing of it is wanted.
+    """The first job of a repository; none if no kind of it is collected.
 
-    `owner` is the owner of what is collected. It is the same for all subjects that reach the repository, so they share
-    its cursors, and the job claims it: of several runs one collects it at a time.
+    `owner` is the owner of the documents. It is the same for all subjects that include the repository, so they share
+    its cursors, and the job claims it: only one of several runs collects it at a time.
 
-    A repository may be listed and withheld. So one list is read first, and the others follow it, unless it finds that
-    nothing can be read. A repository without issues is not asked for them.
+    A repository may be listed but withheld. So one list is read first, and the others follow unless it shows that
+    nothing can be read. Lists of issues are omitted if issues are disabled.
 
-    Whoever has an ETag of such a list is asked again: that is known where the cursors are. A list without one is for
-    any credential of the pool, so that all of them share the first collection.
+    A list with an ETag is assigned to the credential that received it, which the cursors record. A list without one can
+    be read by any credential of the pool, so that all of them share the first collection.
     """
     wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include]
     if not found.has_issues:
@@ -230,8 +232,8 @@ def repository_jobs(
         return []
     state = RepositoryScope(
         repository=found,
-        full=wishes.full,
-        since=wishes.since,
+        full=scope.full,
+        since=scope.since,
         has_reviews=kinds.REPO_REVIEWS in include if kinds.REPO_PRS in wanted else None,
         details=tuple(kind for kind in kinds.DETAILS if kind in include),
         listed_at=listed_at,
@@ -250,33 +252,33 @@ def repository_jobs(
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """That the credentials of one pool were refused."""
+    """A record that the credentials of one pool were refused."""
 
     reason: str
     pushed_at: str | None
-    """When something was pushed last, by the list of repositories."""
+    """Time of the last push, from the list of repositories."""
     first_at: str
-    """When a probe was refused first."""
+    """Time of the first refused probe."""
     last_at: str
-    """When a probe was refused last."""
+    """Time of the last refused probe."""
 
 
 class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Stored as the cursor of a list while GitHub lists its repository and does not show it.
+    """Stored as the cursor of a list while GitHub lists its repository but withholds its contents.
 
-    Pools may have different access, so each pool has a refusal of its own. It is believed for an hour, and after each
-    probe that confirms it for as long as it has lasted, up to a week. So a 404 of a moment is corrected soon, and a
-    repository that stays withheld costs one call in a week.
+    Pools may have different access, so each pool has its own refusal. It is valid for an hour, and after each probe
+    that confirms it for as long as it has lasted, up to a week. So a temporary 404 is corrected soon, and a repository
+    that stays withheld costs one call per week.
     """
 
     refusals: dict[str, Refusal]
-    """By pool, the oldest first."""
+    """Refusals by pool, oldest first."""
     before: Cursor | None = None
-    """Where the list goes on when it can be read again."""
+    """The cursor of the list for when it can be read again."""
 
     @staticmethod
     def cursor(task: Task, reason: str, at: datetime) -> Cursor | None:
-        """The cursor that the first page of a withheld list leaves; None for any other job."""
+        """The cursor after the first page of a withheld list; None for any other job."""
         if task.spec.kind not in kinds.OF_REPOSITORIES or task.spec.page != FIRST_PAGE:
             return None
         left, now = (
@@ -294,7 +296,7 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     @staticmethod
     def left_for(task: Task) -> "WithheldRepository | None":
-        """What earlier runs left for this list, if it was withheld from any of them."""
+        """The record of earlier runs, if this list was withheld from any of them."""
         left = "" if task.cursor is None else task.cursor.cursor or ""
         if not left.startswith(_WITHHELD):
             return None
@@ -302,7 +304,7 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     @staticmethod
     def believed(task: Task) -> Refusal | None:
-        """The refusal that stands without a call. None after a push, and in a run that reads everything again."""
+        """The refusal that is still valid without a call. None after a push, and in a full run."""
         left, state = WithheldRepository.left_for(task), RepositoryScope.of(task)
         refusal = None if left is None else left.refusals.get(task.pool)
         if refusal is None or state.full or state.listed_at is None or state.repository.pushed_at != refusal.pushed_at:
@@ -314,5 +316,5 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 def upstream_time(moment: datetime) -> str:
-    """A moment as the upstream writes it."""
+    """A time in the format of the upstream."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

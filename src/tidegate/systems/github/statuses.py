@@ -1,4 +1,4 @@
-"""What each status means, whatever was asked for; a kind of job may know better."""
+"""Default meanings of HTTP statuses; a kind of job can override them."""
 
 from typing import Protocol
 
@@ -21,27 +21,27 @@ _BLOCKED = "access blocked"
 
 
 class AnswerReader(Protocol):
-    """One kind of job."""
+    """Reads the answers of one kind of job."""
 
     def ask(self, task: Task, /) -> GithubCall:
-        """What to ask for."""
+        """Build the call of a job."""
         ...
 
     def read(self, task: Task, answer: Answer, following: str | None, /) -> Reading:
-        """An answer with content; `following` is the path of the next page."""
+        """Read an answer with content; `following` is the path of the next page."""
         ...
 
     def unchanged(self, task: Task, answer: Answer, /) -> Reading:
-        """Nothing changed since the ETag was given."""
+        """Handle a 304: nothing changed since the ETag was received."""
         ...
 
     def refused(self, task: Task, answer: Answer, /) -> Reading | None:
-        """An answer that means something special here; None if it means what it always does."""
+        """Read an answer that has a special meaning for this kind; None if it has the default meaning."""
         ...
 
 
 def interpret(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> Reading:
-    """What an answer means for its job."""
+    """Interpret the answer to a job."""
     match answer.status:
         case 200 | 203 | 204:
             return _content(task, answer, reader, api_url)
@@ -69,7 +69,7 @@ def _content(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> 
 
 
 def _limited(answer: Answer, limit: LimitKind) -> Reading:
-    """The empty window is told by the allowance, and parks the lane; any other limit blocks the credential."""
+    """The meaning of a limit: an empty window is reported as allowance; any other limit blocks the credential."""
     if limit is LimitKind.PRIMARY:
         return Reading(verdict=Verdict.LATER, reason=explain(answer), delay_ms=0)
     return limits.rest(answer, explain(answer))
@@ -86,9 +86,9 @@ def _plain(task: Task, answer: Answer) -> Reading:
 
 
 def _is_withheld(task: Task, answer: Answer) -> bool:
-    """Whether GitHub does not show what it lists: closed for legal reasons or for a breach of its terms, or not there.
+    """Whether GitHub withholds a listed item: blocked for legal reasons or for a breach of its terms, or missing.
 
-    No retry helps, so it is no failure of ours. Another 403 is: the token may lack a permission.
+    A retry does not help, so it does not count as a failure. Any other 403 does: the token may lack a permission.
     """
     if not task.spec.resource.startswith(kinds.REPOSITORY_PREFIX):
         return False

@@ -1,4 +1,4 @@
-"""What can be collected: a user, a repository, an organization, or the repositories that a search finds.
+"""Subjects of a collection: a user, a repository, an organization, or the results of a repository search.
 
 A subject has one id, which is stored with runs, schedules and cursors:
 
@@ -33,7 +33,7 @@ RULE = (
 
 
 class SubjectKind(StrEnum):
-    """What a subject is."""
+    """The type of a subject."""
 
     USER = "user"
     REPOSITORY = "repo"
@@ -50,23 +50,23 @@ class GithubSubject(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Under which it is stored."""
+        """The id with which runs, schedules and cursors are stored."""
         if self.kind is SubjectKind.USER or (self.kind is SubjectKind.SEARCH and _TOPIC.fullmatch(self.name)):
             return self.name
         return f"{self.kind}:{self.name}"
 
     @property
     def account(self) -> str | None:
-        """The account that owns all its repositories; None where there may be several."""
+        """The account that owns all its repositories; None if there may be several."""
         return None if self.kind is SubjectKind.SEARCH else self.name.partition("/")[0]
 
     def with_options(self, options: Mapping[str, Any]) -> Subject:
-        """What a run for it is given."""
+        """The subject of a run with these options."""
         return Subject(user_id=self.id, login=self.id, options=options)
 
 
 def parse_subject(text: str) -> GithubSubject:
-    """The subject that is meant by what a person writes; raises `InvalidArgument`."""
+    """Parse a subject that a user typed; raises `InvalidArgument`."""
     written = text.strip()
     try:
         return _parse(_of_address(written))
@@ -76,7 +76,7 @@ def parse_subject(text: str) -> GithubSubject:
 
 
 def require_subject(subject_id: str) -> GithubSubject:
-    """The subject that has this id; raises `InvalidArgument` for any other way to write it."""
+    """Parse the id of a subject; raises `InvalidArgument` for any other notation."""
     subject = parse_subject(subject_id)
     if subject.id not in (subject_id, subject_id.lower()):
         raise InvalidArgument("login", subject_id[:100], f"must be written as {subject.id}")
@@ -121,7 +121,7 @@ def _require_query(query: str) -> str:
 
 
 def _of_address(written: str) -> str:
-    """What the address of a page on github.com is about; anything else as it is."""
+    """The subject of a URL on github.com; any other text unchanged."""
     if not written.lower().startswith(("http://", "https://", "github.com/", "www.github.com/")):
         return written
     link = urlsplit(written if "://" in written else f"https://{written}")

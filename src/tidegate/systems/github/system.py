@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class GithubSystem(System):
-    """What users did on GitHub, and statistics of it."""
+    """Declares the collection of GitHub data, and its statistics."""
 
     name = "github"
     requires = ("collection",)
@@ -30,7 +30,7 @@ class GithubSystem(System):
     }
 
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
-        """The token of the environment."""
+        """Check the token of the environment."""
         from tidegate.systems.github.plugin import GithubPlugin
         from tidegate.systems.github.settings import VARIABLE
 
@@ -38,7 +38,7 @@ class GithubSystem(System):
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
-        """GitHub, for the length of a block; without a credential it waits for one."""
+        """Open GitHub for the length of a block; without a credential, jobs wait for one."""
         from tidegate.engine.collection import Collection
         from tidegate.engine.credentials.environment_token import environment_token
         from tidegate.systems.github.opening import OpenGithub

@@ -1,4 +1,4 @@
-"""`/v1/statistics` and `/v1/users/{login}/statistics`."""
+"""Routes of `/v1/statistics` and `/v1/users/{login}/statistics`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -33,29 +33,29 @@ Login = Annotated[
 
 
 class StatisticsPeriod(RequestInput, frozen=True, kw_only=True):
-    """How far back."""
+    """Query parameters of `/v1/statistics`."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
-    """Days up to today, which is one of them."""
+    """Number of days up to today, including today."""
 
 
 class StatisticsRoutes:
-    """The handlers."""
+    """Handlers of the statistics routes."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What is told."""
+        """The routes of statistics."""
         return [
             route("GET", "/v1/users/{login}/statistics", self.user_statistics, TAG),
             route("GET", "/v1/statistics", self.overall_statistics, TAG),
         ]
 
     async def user_statistics(self, login: Login) -> UserStatistics:
-        """Tell what a user did: repositories, stars, languages, commits, merges, streaks, collaborators.
+        """Return the statistics of a user: repositories, stars, languages, commits, merges, streaks, collaborators.
 
-        404 until a run of the user was completed.
+        404 until a run of the user has completed.
         """
         known = _read_login(login)
         found = await self._statistics.of_user(known)
@@ -64,7 +64,7 @@ class StatisticsRoutes:
         return found
 
     async def overall_statistics(self, query: StatisticsPeriod) -> GlobalStatistics:
-        """Tell what everybody did: totals, and the most active users and repositories by day, week and month."""
+        """Return statistics of all users: totals, and the most active users and repositories by day, week and month."""
         return await self._statistics.overall(days=query.days)
 
 

@@ -87,7 +87,7 @@ def counted_changes(tx: Transaction, owner: str, kind: str) -> dict[datetime, in
 def write(
     tx: Transaction, held: RecountPass, kind: str, counted: Sequence[CountedItem], taken: Iterable[ItemClaim] = ()
 ) -> list[ItemClaim]:
-    """Write items of one kind, each once; returns the claims of other users, whose items are left unchanged.
+    """Write items of one kind, each once; returns the claims of other users; their items stay unchanged.
 
     A document can move to another user while both are computed, so its owner must be read again after the other claim
     was seen. Then the claim is passed as `taken`: if it is unchanged, it is removed, and its former owner is marked for

@@ -102,7 +102,7 @@ class InRepositories(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Streak(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive active days."""
+    """A series of consecutive active days."""
 
     days: int = 0
     first: date | None = None

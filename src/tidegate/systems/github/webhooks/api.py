@@ -1,4 +1,4 @@
-"""`/v1/github/webhook` receives deliveries; `/v1/github/deliveries` shows them."""
+"""Routes of webhooks: `/v1/github/webhook` receives deliveries, `/v1/github/deliveries` lists them."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,8 +19,8 @@ from tidegate.systems.github.webhooks.receiver import EVENT, ID, SIGNATURE, Rece
 TAG = "github"
 ADDRESS = "/v1/github/webhook"
 _HEADERS = {
-    "X-GitHub-Event": "What happened.",
-    "X-GitHub-Delivery": "The id of the delivery; one that is sent again has the same.",
+    "X-GitHub-Event": "The event.",
+    "X-GitHub-Delivery": "The id of the delivery; a redelivery has the same id.",
     "X-Hub-Signature-256": "`sha256=` and the HMAC-SHA256 of the body with a secret of the setting "
     "`github_webhooks.secrets`.",
 }
@@ -35,7 +35,7 @@ class DeliveryFilter(RequestInput, frozen=True, kw_only=True):
 
 
 class DeliveryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries, the newest first."""
+    """One page of deliveries, newest first."""
 
     deliveries: list[DeliveryView]
 
@@ -81,16 +81,14 @@ class WebhookRoutes:
         length = request.headers.get("content-length", "")
         size = int(length) if length.isdigit() else self._webhooks.settings.largest_body
         if size > self._webhooks.settings.largest_body:
-            raise RequestFailed(
-                ProblemType.TOO_LARGE, f"it may have {self._webhooks.settings.largest_body:,} bytes at most"
-            )
+            raise RequestFailed(ProblemType.TOO_LARGE, f"the limit is {self._webhooks.settings.largest_body:,} bytes")
         with self._webhooks.room_for(size):
             body = await read_body(request)
             headers = {name: request.headers.get(name, "") for name in (ID, EVENT, SIGNATURE)}
             return await self._webhooks.receive(headers, body)
 
     async def list_deliveries(self, query: DeliveryFilter) -> DeliveryPage:
-        """List deliveries of webhooks, the newest first, and whether they were applied."""
+        """List deliveries of webhooks, newest first, with the time at which they were applied."""
         return DeliveryPage(deliveries=await self._database.read(_recent, query))
 
 

@@ -1,4 +1,4 @@
-"""Deliveries in SQL: stored once, applied once, forgotten after a while."""
+"""Deliveries in SQL: each is stored once, applied once, and deleted after a retention time."""
 
 import zlib
 from collections.abc import Sequence
@@ -27,29 +27,29 @@ class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     action: str | None
     repository: str
-    """`owner/name`, as the payload has it."""
+    """`owner/name` from the payload."""
     repository_id: int
     body: bytes
-    """Compressed."""
+    """The compressed payload."""
 
 
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery as it is shown."""
+    """A delivery in answers of the API."""
 
     id: str
-    """What GitHub calls it (`X-GitHub-Delivery`)."""
+    """GitHub's id of the delivery (`X-GitHub-Delivery`)."""
     event: str
     action: str | None
     repository: str
     received_at: datetime
     applied_at: datetime | None
-    """None while it waits; if that lasts, see the dead letters."""
+    """None until it is applied; if that does not happen, see the dead letters."""
     documents: int | None
-    """How many documents changed."""
+    """Number of changed documents."""
 
 
 def compress(body: bytes) -> bytes:
-    """A payload as it is stored."""
+    """Compress a payload for storage."""
     return zlib.compress(body, _LEVEL)
 
 
@@ -59,7 +59,7 @@ def accept(tx: Transaction, given: Sequence[WebhookDelivery]) -> set[str]:
     Events of one repository are delivered in the order in which they are stored.
     """
     new = list[WebhookDelivery]()
-    for each in sorted(given, key=lambda each: each.id):  # two processes insert in one order
+    for each in sorted(given, key=lambda each: each.id):  # concurrent processes insert in the same order
         row = {
             "id": each.id,
             "event": each.event,
@@ -78,7 +78,7 @@ def accept(tx: Transaction, given: Sequence[WebhookDelivery]) -> set[str]:
 
 
 def waiting(tx: Transaction, delivery_id: str) -> tuple[str, bytes] | None:
-    """The event and the payload of a delivery that is not applied; None if it is, or is no longer known."""
+    """The event and payload of a delivery that is not applied yet; None if it is applied or deleted."""
     those = select(_c.event, _c.body).where(_c.id == delivery_id, _c.applied_at.is_(None))
     row = tx.execute(those).one_or_none()
     return None if row is None else (row.event, zlib.decompress(row.body))
@@ -96,12 +96,12 @@ def apply(tx: Transaction, delivery_id: str, staged: Staged) -> Written | None:
 
 
 def latest_run(tx: Transaction) -> int:
-    """The number of the newest run. A run that begins later reads what the upstream has reported by now."""
+    """The number of the newest run. A run that starts later reads all changes reported until now."""
     return tx.execute(select(func.max(collection_runs.c.id))).scalar() or 0
 
 
 def recent(tx: Transaction, *, limit: int, only_waiting: bool = False) -> list[DeliveryView]:
-    """The newest deliveries, or those that are not applied."""
+    """The newest deliveries, optionally only those that are not applied yet."""
     columns = [_c[name] for name in DeliveryView.__struct_fields__]
     those = select(*columns).order_by(_c.received_at.desc(), _c.id).limit(limit)
     if only_waiting:
@@ -110,7 +110,7 @@ def recent(tx: Transaction, *, limit: int, only_waiting: bool = False) -> list[D
 
 
 def rules(database: Database, *, kept: timedelta, dead_letters: timedelta) -> list[RetentionRule]:
-    """Applied deliveries are kept for a while; others for as long as their dead letters can be replayed."""
+    """Retention rules: applied deliveries are kept for `kept`, others as long as their dead letters."""
     return [
         TableRule(
             database, github_deliveries, kept, lambda before: [_c.received_at < before, _c.applied_at.is_not(None)]

@@ -2,7 +2,7 @@
 
 An item of a payload is stored as the list of its kind shows it, under the same id, owner and resource. Commits of a
 push lack the accounts and the parents that the list has; they are stored if they are unknown, and the next run
-completes them. `EVENTS` has what is understood; other events are not stored.
+completes them. `EVENTS` lists the supported events; others are not stored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ _ONLY_ALONE = frozenset(
         *("mergeable_state", "merged", "merged_by", "rebaseable", "review_comments"),
     )
 )
-"""Fields of a pull request that lists do not have."""
+"""Fields of a pull request that items of lists do not have."""
 _BRANCH = "refs/heads/"
 
 
@@ -37,13 +37,13 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class WebhookRepository(msgspec.Struct, frozen=True):
-    """The repository of a delivery, as it was when GitHub sent it."""
+    """The repository of a delivery at the time of sending."""
 
     id: int
     full_name: Annotated[str, Meta(pattern=r"\A[\w.-]+/[\w.-]+\Z", max_length=180)]
     default_branch: str | None = None
     updated_at: str | int | None = None
-    """A number in the payloads of some events."""
+    """A number instead of a text in the payloads of some events."""
     owner: Owner | None = None
 
     @property
@@ -78,28 +78,28 @@ class _Payload(msgspec.Struct, frozen=True):
 
 
 class InvalidPayload(InvalidArgument):
-    """The payload is no JSON, or lacks what its event must have."""
+    """The payload is not JSON, or lacks required fields of its event."""
 
 
 class DeliverySubject(msgspec.Struct, frozen=True):
-    """What of a payload is known without applying it."""
+    """The parts of a payload that are needed to store it."""
 
     action: str | None
     repository: WebhookRepository
 
 
 class DeliveryReport(msgspec.Struct, frozen=True):
-    """What a delivery says."""
+    """The document writes of a delivery."""
 
     writes: Sequence[ConditionalWrite]
     completed: Sequence[Listing] = ()
 
 
 class DeliveryContext(msgspec.Struct, frozen=True):
-    """What the documents of a delivery depend on."""
+    """Stored state on which the writes of a delivery depend."""
 
     sweep: int = 0
-    """The newest run: a run that is under way can have read its list before the change."""
+    """The newest run: an active run may have read its list before the change."""
     repository: StoredDocument | None = None
     """The stored document of the repository, which has the list in which it was found."""
 
@@ -159,7 +159,7 @@ class _Changed(msgspec.Struct):
 
 
 class _Context(msgspec.Struct, frozen=True):
-    """A payload, and what its documents depend on."""
+    """A payload with the stored state on which its writes depend."""
 
     payload: _Payload
     repository: WebhookRepository
@@ -179,7 +179,7 @@ class _Context(msgspec.Struct, frozen=True):
         version: str | None = None,
         repository: WebhookRepository | None = None,
     ) -> Document:
-        """An item of the repository."""
+        """Build the document of an item of the repository."""
         found = repository or self.repository
         return Document.of(
             kind,
@@ -192,7 +192,7 @@ class _Context(msgspec.Struct, frozen=True):
         )
 
     def item(self, kind: str, raw: msgspec.Raw, *, repository: WebhookRepository | None = None) -> Document:
-        """An item with a number, as the list of its kind shows it."""
+        """Build the document of an item with a number, in the form of its list."""
         found = msgspec.json.decode(raw, type=Item)
         return self.document(
             kind, str(found.id), msgspec.Raw(bytes(raw)), version=found.updated_at, repository=repository
@@ -200,12 +200,12 @@ class _Context(msgspec.Struct, frozen=True):
 
 
 def read(event: str, body: bytes) -> DeliverySubject:
-    """A payload of one of `EVENTS`. Raises `InvalidPayload` if it lacks what its event must have."""
+    """Parse a payload of one of `EVENTS`. Raises `InvalidPayload` if it lacks required fields."""
     try:
         found = _Context.of(body, DeliveryContext())
         EVENTS[event](found)
     except (*UNDECODABLE, InvalidArgument) as error:
-        raise InvalidPayload("payload", event, f"is no payload of this event: {error}") from None
+        raise InvalidPayload("payload", event, f"is not a payload of this event: {error}") from None
     return DeliverySubject(found.payload.action, found.repository)
 
 
@@ -242,7 +242,7 @@ def _pull_request_review_comment(it: _Context) -> DeliveryReport:
 
 
 def _pull_request_review(it: _Context) -> DeliveryReport:
-    """A review in the fields that a collection asks for by GraphQL."""
+    """A review, reduced to the fields that a collection requests by GraphQL."""
     review = msgspec.json.decode(it.payload.review, type=_Review)
     pull = msgspec.json.decode(it.payload.pull_request, type=_Pull)
     is_new = it.payload.action == "submitted"
@@ -306,7 +306,7 @@ def _login(person: _Person | None) -> dict[str, Any] | None:
 
 
 def _release(it: _Context) -> DeliveryReport:
-    """A release; a draft is shown to few tokens, and is not stored."""
+    """A release; drafts are not stored, because only few tokens can read them."""
     found = msgspec.json.decode(it.payload.release, type=_Release)
     document = it.item("release", it.payload.release)
     if it.payload.action == "deleted":
@@ -350,7 +350,7 @@ def _fork(it: _Context) -> DeliveryReport:
 
 
 def _repository(it: _Context) -> DeliveryReport:
-    """The repository itself, in the list in which a run found it; a deleted one takes along what is in it."""
+    """The repository itself, in the list in which a run found it; a deletion includes its contents."""
     found, stored = it.repository, it.at.repository
     account = "org" if found.owner is not None and found.owner.type == "Organization" else "user"
     resource = f"{account}:{found.login}/repos"
@@ -376,9 +376,9 @@ def _rule_of(it: _Context) -> Callable[[Document], ConditionalWrite]:
 
 
 def _ordered(it: _Context, document: Document, creating: Sequence[str], named: Sequence[str] = ()) -> ConditionalWrite:
-    """The write of an item that may have no time of its own.
+    """The write of an item that may have no timestamp.
 
-    `creating` are the actions that create it, `named` the fields that together tell one state of it from another.
+    `creating` are the actions that create it; `named` are the fields that together identify its state.
     """
     if document.version is not None:
         return rules.newest(document)
@@ -406,4 +406,4 @@ EVENTS: Mapping[str, Callable[[_Context], DeliveryReport]] = {
     "repository": _repository,
     "star": _star,
 }
-"""Events that are understood."""
+"""The supported events and the functions that convert them."""

@@ -1,4 +1,4 @@
-"""Receives deliveries and applies them; the package has the steps and what a crash between two of them leaves."""
+"""Receives and applies deliveries; the docstring of the package describes the steps and crash recovery."""
 
 import asyncio
 import hmac
@@ -26,7 +26,7 @@ from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
 
 ID, EVENT, SIGNATURE = "x-github-delivery", "x-github-event", "x-hub-signature-256"
 _MOST_BYTES = 96 * 1024 * 1024
-"""Bodies that this process has in memory at once."""
+"""Maximum total size of bodies in memory, in bytes."""
 _IN_A_BATCH = 100
 _LARGE = 256 * 1024
 _ID_FORM = re.compile("[A-Za-z0-9-]{1,100}")
@@ -37,19 +37,19 @@ _UNKNOWN = "other"
 
 
 class DeliveryOutcome(StrEnum):
-    """What became of a delivery."""
+    """The outcome of receiving a delivery."""
 
     ACCEPTED = "accepted"  # stored, and applied soon
     DUPLICATE = "duplicate"  # stored before
-    IGNORED = "ignored"  # of an event that is not understood
-    PONG = "pong"  # GitHub asks whether the address is right
+    IGNORED = "ignored"  # the event is not supported
+    PONG = "pong"  # GitHub tests the address
 
 
 class Receipt(msgspec.Struct, frozen=True):
     """The answer to a delivery."""
 
     delivery: str
-    """What GitHub calls it (`X-GitHub-Delivery`)."""
+    """GitHub's id of the delivery (`X-GitHub-Delivery`)."""
     result: DeliveryOutcome
 
 
@@ -60,7 +60,7 @@ class WrongSignature(TidegateError):
 
 
 class TooManyDeliveries(TidegateError):
-    """This process has as many deliveries in memory as it may."""
+    """The deliveries in memory have reached the limit of this process."""
 
     problem = "too_many"
 
@@ -71,7 +71,7 @@ class _Accepting(msgspec.Struct, frozen=True):
 
 
 class Webhooks:
-    """Deliveries of GitHub's webhooks, from the request to the documents."""
+    """Receives deliveries of GitHub's webhooks and applies them to documents."""
 
     def __init__(self, database: Database, documents: DocumentStore, settings: GithubWebhookSettings) -> None:
         self._database, self._documents, self.settings = database, documents, settings
@@ -99,7 +99,7 @@ class Webhooks:
     async def receive(self, headers: Mapping[str, str], body: bytes) -> Receipt:
         """Verify, read and store a delivery. When this returns, it is durable.
 
-        Raises `WrongSignature`, `InvalidArgument` for headers or a payload that cannot be used, and `Unavailable` if
+        Raises `WrongSignature`, `InvalidArgument` for invalid headers or an invalid payload, and `Unavailable` if
         the database refuses.
         """
         event = headers.get(EVENT, "")
@@ -114,7 +114,7 @@ class Webhooks:
 
     async def _receive(self, headers: Mapping[str, str], event: str, body: bytes) -> Receipt:
         if not self._is_signed(headers.get(SIGNATURE, ""), body):
-            raise WrongSignature("X-Hub-Signature-256 does not fit the body and any secret of this installation")
+            raise WrongSignature("X-Hub-Signature-256 does not match the body with any secret of this installation")
         delivery_id = headers.get(ID, "")
         if not _ID_FORM.fullmatch(delivery_id):
             raise InvalidArgument("X-GitHub-Delivery", delivery_id[:100], "must be the id of a delivery")
@@ -136,7 +136,7 @@ class Webhooks:
         return Receipt(delivery_id, DeliveryOutcome.ACCEPTED if is_new else DeliveryOutcome.DUPLICATE)
 
     def _is_signed(self, signature: str, body: bytes) -> bool:
-        """Whether one of the secrets made the signature. All are tried, so the time does not tell which one fits."""
+        """Whether one of the secrets matches the signature. All are tried, so the duration does not show which."""
         given = signature.removeprefix(_PREFIX).encode(errors="replace")
         is_signed = False
         for secret in self._secrets:
@@ -158,7 +158,7 @@ class Webhooks:
             new.discard(each.delivery.id)
 
     async def apply(self, event: Event) -> None:
-        """Write the documents of a delivery, once. Raises `Undeliverable` for one that no store takes."""
+        """Write the documents of a delivery, once. Raises `Undeliverable` if a document is invalid."""
         began_ms, delivery_id = monotonic_ms(), str(event.payload)
         waiting = await self._database.read(deliveries.waiting, delivery_id)
         if waiting is None:
@@ -182,12 +182,12 @@ class Webhooks:
         return DeliveryContext(await self._database.read(deliveries.latest_run), repository)
 
     async def close(self) -> None:
-        """Store what was received."""
+        """Store all received deliveries."""
         await self._accepting.close()
 
 
 async def _compressed(body: bytes) -> bytes:
-    """A payload as it is stored; a large one is compressed beside the event loop."""
+    """Compress a payload for storage; a large one in a thread."""
     if len(body) < _LARGE:
         return deliveries.compress(body)
     return await asyncio.to_thread(deliveries.compress, body)

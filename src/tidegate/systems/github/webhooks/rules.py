@@ -1,6 +1,6 @@
-"""Rules by which a reported change becomes a write: nothing becomes older, and what was deleted stays deleted.
+"""Rules that convert a reported change to a write: documents never become older, and deletions are permanent.
 
-Most items tell when they were updated. That has a resolution of one second: of two changes in the same second the one
+Most items have the time of their last update, in whole seconds. Of two changes in the same second the one
 that arrives last counts, until a run reads the item again.
 """
 
@@ -13,11 +13,11 @@ from tidegate.storage.documents import ConditionalWrite, Document, StoredDocumen
 from tidegate.storage.documents.store import is_older
 
 FINAL = 2**62
-"""Sweep of an item that was deleted for good: no run brings it back, even if a list still shows it for a moment."""
+"""Sweep of a permanently deleted item: no run restores it, even if a list still shows it for a moment."""
 
 
 def newest(document: Document) -> ConditionalWrite:
-    """Write it unless the stored one is newer, the same, or deleted."""
+    """Write the document unless the stored one is newer, equal or deleted."""
 
     def decide(old: StoredDocument | None) -> WriteAction:
         if old is None:
@@ -29,14 +29,14 @@ def newest(document: Document) -> ConditionalWrite:
 
 
 def only_new(document: Document) -> ConditionalWrite:
-    """Write it unless it is known, with whatever content."""
+    """Write the document unless one with this id is stored, whatever its content."""
     return ConditionalWrite(document, lambda old: WriteAction.WRITE if old is None else WriteAction.SKIP)
 
 
 def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite:
-    """Write an item that has no time of its own, if the stored one is the state `before` the change.
+    """Write an item that has no timestamp, if the stored one is the state `before` the change.
 
-    Otherwise the change, or a later one, is known already, or one in between is not: then the next run reads the list.
+    Otherwise the change or a later one is stored already, or an earlier one is missing, which the next run reads.
     """
 
     def decide(old: StoredDocument | None) -> WriteAction:
@@ -53,17 +53,17 @@ def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite
 
 
 def deleted(document: Document) -> ConditionalWrite:
-    """Mark it as gone for good; an unknown one is stored as gone, so that no later delivery creates it."""
+    """Mark the document as permanently gone; an unknown one is stored as gone, so that no later delivery creates it."""
     return ConditionalWrite(msgspec.structs.replace(document, sweep=FINAL), _is_there)
 
 
 def removed(document: Document) -> ConditionalWrite:
-    """Mark it as gone; a later run may find it again."""
+    """Mark the document as gone; a later run may find it again."""
     return ConditionalWrite(document, _is_there)
 
 
 def starred(document: Document, at: str) -> ConditionalWrite:
-    """Write a star unless it is known; one that was taken back since then is not brought back."""
+    """Write a star unless it is stored; one that was removed since then is not restored."""
 
     def decide(old: StoredDocument | None) -> WriteAction:
         if old is None:

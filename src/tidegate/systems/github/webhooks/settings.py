@@ -1,4 +1,4 @@
-"""Settings of the webhooks."""
+"""Settings of GitHub webhooks."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -10,15 +10,14 @@ _SHORTEST_SECRET = 16
 
 
 class GithubWebhookSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How deliveries of GitHub's webhooks are received."""
+    """Settings of GitHub webhooks: secrets, size limit and retention."""
 
     secrets: tuple[SecretStr, ...] = Field(default=(), repr=False)
-    """Secrets with which GitHub signs deliveries. Several while one is replaced. Without any, nothing is received."""
+    """Secrets with which GitHub signs deliveries; several during a rotation. Without any, deliveries are refused."""
     largest_body: int = Field(default=25 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024)
-    """The largest delivery, in bytes. GitHub sends none above 25 MiB."""
+    """Maximum size of a delivery in bytes. GitHub's limit is 25 MiB."""
     kept: Annotated[timedelta, Ge(timedelta(days=4)), Le(timedelta(days=365))] = timedelta(days=14)
-    """For how long deliveries are known, so that one that is sent again is recognized. GitHub sends a delivery again
-    for three days at most."""
+    """How long deliveries are kept to recognize redeliveries. GitHub allows redeliveries for three days."""
 
     @field_validator("secrets")
     @classmethod

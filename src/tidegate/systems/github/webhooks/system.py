@@ -21,7 +21,7 @@ UNCONFIGURED = (
 
 
 class GithubWebhookSystem(System):
-    """Webhooks of GitHub: changes arrive within a second, and runs only reconcile."""
+    """Declares the GitHub webhooks, which update documents within a second of a change."""
 
     name = "github_webhooks"
     requires = ("collection",)
@@ -45,7 +45,7 @@ class GithubWebhookSystem(System):
 
 
 class OpenWebhooks(OpenSystem):
-    """What webhooks contribute to a process."""
+    """The open webhooks of a process."""
 
     def __init__(self, context: Context, webhooks: Webhooks) -> None:
         self._context, self.webhooks = context, webhooks

@@ -1,4 +1,4 @@
-"""The table of deliveries."""
+"""The table of webhook deliveries."""
 
 from sqlalchemy import Column, Index, Integer, Table
 
@@ -16,11 +16,11 @@ github_deliveries = Table(
     Column("received_at", UtcDateTime, nullable=False),
     # NULL until its documents are committed.
     Column("applied_at", UtcDateTime),
-    # How many documents changed.
+    # Number of changed documents.
     Column("documents", Integer),
     # The payload, compressed; NULL once it is applied.
     Column("body", Blob),
     Index(None, "received_at"),
     **TABLE_OPTIONS,
 )
-"""Deliveries of webhooks: recognized when they are sent again, and kept until they are applied."""
+"""One row per webhook delivery, to apply it once and to recognize redeliveries."""
