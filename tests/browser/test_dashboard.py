@@ -94,9 +94,9 @@ async def test_a_run_is_begun_and_canceled(demo: Deployment, visitors: Visitors,
     # So that it does not end before it is canceled.
     demo.upstreams.github.faults.inject(FaultKind.PENDING, times=MANY, contains=login)
     page = await opened(demo, visitors, watched, "#/runs")
-    await page.get_by_role("button", name="Begin a run").click()
+    await page.get_by_role("button", name="Start a run").click()
     await page.get_by_role("dialog").get_by_role("textbox").first.fill(login)
-    await confirm(page, "Begin")
+    await confirm(page, "Start")
     await expect(page).to_have_url(re.compile(r"#/runs/\d+$"))
     await page.get_by_role("button", name="Cancel run").click()
     await confirm(page, "Cancel run")

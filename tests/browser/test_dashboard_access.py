@@ -76,7 +76,7 @@ def views(run: dict[str, Any]) -> list[View]:
         View("#/rooms", "Rooms", table("Rooms, by name", ROOM), "rooms"),
         View(f"#/rooms/{ROOM}", f"Room {ROOM}", ".tile-value"),
         View("#/campaigns", "Campaigns", table("Campaigns, by id", CAMPAIGN), "campaigns"),
-        View(f"#/campaigns/{CAMPAIGN}", f"Campaign {CAMPAIGN}", table("Entries that are decided", "user-1")),
+        View(f"#/campaigns/{CAMPAIGN}", f"Campaign {CAMPAIGN}", table("Processed entries", "user-1")),
         View("#/crawl", "Crawl", ".tile-value", dark="crawl-dark", moment=table("Active crawls")),
         *(View(f"#/crawl/{each}", "Crawl", "tbody th") for each in ("products", "raws", "hosts", "identities")),
         View("#/dead", "Dead letters", ".tab[aria-current]"),

@@ -82,7 +82,7 @@ async def test_a_wrong_key_is_refused_and_one_to_read_only_looks(guarded: Served
     await sign_in(page, READ)
     await expect(heading(page, "Runs")).to_be_visible()  # where he wanted to go
     await expect(page.get_by_text("Role: read")).to_be_visible()
-    begin = page.get_by_role("button", name="Begin a run")
+    begin = page.get_by_role("button", name="Start a run")
     await expect(begin).to_have_attribute("aria-disabled", "true")
     await expect(begin).to_have_accessible_description(re.compile("Sign in with a key of the role “operate”"))
     await begin.click(force=True)
@@ -103,10 +103,10 @@ async def test_who_may_operate_acts_and_only_the_page_can_in_his_name(guarded: S
     page = await visitors.come(viewport={"width": 1280, "height": 860})
     await page.goto(f"{guarded.client.url}/#/runs")
     await sign_in(page, OPERATE)
-    await page.get_by_role("button", name="Begin a run").click()
+    await page.get_by_role("button", name="Start a run").click()
     await page.get_by_role("dialog").get_by_role("textbox").first.fill(login)
     async with page.expect_request(lambda request: request.method == "POST") as asked:
-        await page.get_by_role("dialog").get_by_role("button", name="Begin", exact=True).click()
+        await page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
     await expect(heading(page, login)).to_be_visible()
     run = page.url.rpartition("/")[2]
     assert "authorization" not in (headers := await (await asked.value).all_headers())
@@ -149,11 +149,11 @@ async def test_everything_is_done_with_the_keyboard_alone(guarded: Served, visit
     await keys.press("/")
     await expect(page.locator("[data-filter]")).to_be_focused()
     await page.get_by_role("main").evaluate("each => each.focus()")
-    await walk_to(page, page.get_by_role("button", name="Begin a run"))
+    await walk_to(page, page.get_by_role("button", name="Start a run"))
     await keys.press("Enter")
     await expect(page.get_by_role("dialog").get_by_role("textbox").first).to_be_focused()
     await keys.type(login)
-    await walk_to(page, page.get_by_role("dialog").get_by_role("button", name="Begin", exact=True))
+    await walk_to(page, page.get_by_role("dialog").get_by_role("button", name="Start", exact=True))
     await keys.press("Enter")
     await expect(heading(page, login)).to_be_focused()
 

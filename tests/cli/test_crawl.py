@@ -115,7 +115,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
     assert json.loads(programs.out)["id"] == 3
     assert json.loads(replayed.out) == {"replayed": 1, "refused": []}
     assert (again.code, again.err) == (1, "there is no dead letter '3'")
-    assert "goes on with run 4, which began with another keywords" in resumed.err
+    assert "resuming run 4, which started with another keywords" in resumed.err
     assert "dead" not in resumed.out, "the letter that is left is of another run"
     assert (resumed.code, "run 4 completed\ntasks      14 of 14" in resumed.out) == (0, True), resumed
     assert f"daily ({host})" in runs.out
@@ -129,7 +129,7 @@ async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, fo
     run = f"crawl run x --url {forbidding}"
     wrong = {
         f"{run} -k a --site nosuch": (1, "there is no site 'nosuch'; there is marketplace"),
-        run: (2, "name at least one --keyword"),
+        run: (2, "give at least one --keyword"),
         f"{run} -k ''": (1, "keyword is ''"),
         f"{run}/page -k a": (1, "must name a host, without a path"),
         "crawl run x --url shop.example -k a": (1, "must begin with http:// or https://"),
@@ -138,7 +138,7 @@ async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, fo
         "crawl tasks 99": (1, "there is no run 99"),
         "crawl tasks 1 --state asleep": (1, "must be one of"),
         "crawl product shop.example": (1, "must be host/product"),
-        "crawl replay": (1, "name dead letters, or say --all"),
+        "crawl replay": (1, "give numbers of dead letters or --all, not both"),
         "crawl hosts --forget nosuch.example": (1, "there is no host 'nosuch.example'"),
         "crawl identities remove nosuch": (1, "there is no identity 'nosuch'"),
         "crawl identities add x": (2, "give at least one --header"),
@@ -173,16 +173,16 @@ async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, fo
 async def test_a_host_that_does_not_answer_is_told_of_and_ctrl_c_leaves_the_run_for_later(tmp_path: Path):
     run = ("crawl", "run", "lost", "--url", NOWHERE, "-k", "a")
     async with in_terminal(tmp_path, *run, columns=300) as terminal:
-        await terminal.until(r"robots.txt cannot be read: no connection.* Is --url right\? It is asked again at")
+        await terminal.until(r"robots.txt cannot be read: no connection.* Check --url\. The next attempt is at")
         terminal.press(CTRL_C)
         code = await terminal.ended()
 
     assert code == 130
     assert "crawl.robots_unreadable" not in terminal.text, "it was told in other words"
     assert "waits      127.0.0.1:1: robots.txt cannot be read" in terminal.text
-    assert "Interrupted; the same command goes on from here. tidegate runs cancel 1 gives it up." in terminal.text
+    assert "Interrupted; the same command continues. tidegate runs cancel 1 cancels the run." in terminal.text
     [listed] = await tidegate_each(tmp_path, "runs list")
-    assert "or the same tidegate crawl run lost … again" in listed.out
+    assert "or the same command, tidegate crawl run lost …" in listed.out
 
 
 async def test_ctrl_c_twice_does_not_wait_for_calls_under_way(tmp_path: Path):
@@ -207,4 +207,4 @@ async def test_ctrl_c_twice_does_not_wait_for_calls_under_way(tmp_path: Path):
 
     assert code == 130
     assert "Stopping at once." in terminal.text
-    assert "the same command goes on from here" in terminal.text
+    assert "the same command continues" in terminal.text

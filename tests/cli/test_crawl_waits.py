@@ -44,19 +44,19 @@ async def test_a_host_that_rests_is_told_of_and_one_that_does_not_answer_in_othe
         await database.transaction(is_left_alone, 300)
         told = await database.read(wait_of, HOST)
         assert told is not None
-        assert told.startswith(f"{HOST} is left alone until ")
+        assert told.startswith(f"{HOST} is paused until ")
         assert told.endswith(": 503: the host asks to wait, for 300 s")
 
         await database.transaction(does_not_answer)
         told = await database.read(wait_of, HOST)
         assert told is not None
         assert told.startswith(
-            f"{HOST}: robots.txt cannot be read: no connection: refused. Is --url right? It is asked"
+            f"{HOST}: robots.txt cannot be read: no connection: refused. Check --url. The next attempt is"
         )
 
 
 @pytest.mark.parametrize(
-    ("resting", "told"), [((), None), (("a",), None), (("a", "b"), "all 2 identities rest, until")]
+    ("resting", "told"), [((), None), (("a",), None), (("a", "b"), "all 2 identities are paused until")]
 )
 async def test_that_identities_rest_is_told_where_nobody_else_can_call(
     tmp_path: Path, resting: tuple[str, ...], told: str | None
@@ -83,4 +83,4 @@ async def test_a_rest_that_is_over_and_the_built_in_identity_that_rests(tmp_path
         await database.transaction(rests, "tidegate", 60)
         wait = await database.read(wait_of, HOST)
         assert wait is not None
-        assert "the only identity rests, until" in wait
+        assert "the only identity is paused until" in wait

@@ -104,7 +104,7 @@ async def test_without_anybody_who_works_that_is_the_first_thing_told(tmp_path: 
         told = await idle.client.until("/v1/overview", lambda told: told["jobs"]["waiting"] > 0)
 
         assert told["attention"][0]["severity"] == "critical"
-        assert told["attention"][0]["text"].startswith(f"No process works: {told['jobs']['waiting']} jobs to do")
+        assert told["attention"][0]["text"].startswith(f"No worker is running: {told['jobs']['waiting']} jobs pending")
         await idle.client.post(f"/v1/runs/{run_id}/cancel")
 
 
@@ -230,7 +230,7 @@ async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_no
 
     assert [(each.severity, each.text) for each in told] == [
         ("critical", "The database does not answer"),
-        ("critical", "No process leads: timers, schedules and the ends of runs wait"),
+        ("critical", "There is no leader: timers, schedules and the completion of runs are delayed"),
         ("critical", "No credential serves the pool github; waiting for core: 3 jobs"),
         ("warning", "12 dead letters of snapshots"),
         ("info", "The quota of mona for core is used up; waiting: 3 jobs"),
@@ -276,9 +276,9 @@ def failed(minutes_ago: int) -> FailedJob:
 @pytest.mark.parametrize(
     ("ages", "text"),
     [
-        ([1], "1 job failed in the last 10 minutes. The last one: no connection"),
-        ([1, 9, 11], "2 jobs failed in the last 10 minutes. The last one: no connection"),
-        ([1] * 10, "10 jobs or more failed in the last 10 minutes. The last one: no connection"),
+        ([1], "1 job failed in the last 10 minutes. Latest reason: no connection"),
+        ([1, 9, 11], "2 jobs failed in the last 10 minutes. Latest reason: no connection"),
+        ([1] * 10, "10 jobs or more failed in the last 10 minutes. Latest reason: no connection"),
     ],
 )
 async def test_an_upstream_that_is_away_is_seen_by_the_jobs_that_fail(ages: list[int], text: str):

@@ -32,8 +32,8 @@ def test_there_is_such_a_test(file: str, name: str):
         "Nothing was read: robots.txt forbids every search",
         "there is no identity for ",
         "all identities are disabled",
-        "identities rest",
-        "is left alone until",
+        "identities are paused",
+        "is paused until",
     ],
 )
 def test_what_the_guide_says_one_sees_is_told(words: str):

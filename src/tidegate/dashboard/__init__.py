@@ -1,4 +1,4 @@
-"""What the deployment knows about itself, for the person on call: a page, and what it shows."""
+"""The dashboard for operators: a page, and the API routes and live topics behind it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What needs somebody, said in a sentence, with the place where something can be done about it."""
+"""Finds conditions that need an operator; each is one sentence with a link to the page for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ Severity = Literal["critical", "warning", "info"]
 _ORDER: Sequence[Severity] = ("critical", "warning", "info")
 _MOST_CREDENTIALS = 5
 MOST_FAILED = 10
-"""Of the jobs that failed last, so many are looked at."""
+"""Number of most recently failed jobs that are evaluated."""
 _LATELY = timedelta(minutes=10)
 _SERVERS = {"database": "The database", "valkey": "Valkey"}
 _WAITING: Mapping[str, tuple[Severity, str, str]] = {
@@ -25,27 +25,27 @@ _WAITING: Mapping[str, tuple[Severity, str, str]] = {
         "#/credentials",
         "No credential serves the pool {pool}; waiting for {bucket}: {jobs}",
     ),
-    "blocked": ("warning", "#/quotas", "{who} must rest; waiting for {bucket} in the pool {pool}: {jobs}"),
-    "retired": ("warning", "#/credentials", "{who} is refused for good; waiting in the pool {pool}: {jobs}"),
-    "exhausted": ("info", "#/quotas", "The quota of {who} for {bucket} is used up; waiting: {jobs}"),
-    RESTING: ("info", "#/crawl", "{bucket} asked for a rest; waiting: {jobs}"),
+    "blocked": ("warning", "#/quotas", "{credential} is blocked; waiting for {bucket} in the pool {pool}: {jobs}"),
+    "retired": ("warning", "#/credentials", "{credential} is permanently refused; waiting in the pool {pool}: {jobs}"),
+    "exhausted": ("info", "#/quotas", "The quota of {credential} for {bucket} is used up; waiting: {jobs}"),
+    RESTING: ("info", "#/crawl", "{bucket} is paused by the upstream; waiting: {jobs}"),
 }
-"""Other reasons end by themselves in a moment."""
+"""Other reasons resolve themselves within seconds."""
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that needs somebody, or will end by itself at a known time."""
+    """A condition that needs an operator, or that ends by itself at a known time."""
 
     severity: Severity
     text: str
     link: str | None
-    """Where the dashboard shows more of it."""
+    """The dashboard page with details."""
     until: datetime | None = None
-    """When it ends by itself; null where it does not, or nobody knows."""
+    """When it ends by itself; null if it does not, or if that is unknown."""
 
 
 class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to judge; None: it could not be found out."""
+    """The state to evaluate; None: could not be read."""
 
     now: datetime
     away: Sequence[str]
@@ -53,19 +53,19 @@ class DeploymentState(msgspec.Struct, frozen=True, kw_only=True):
     runs: RunCounts | None
     jobs: JobCounts | None
     failed: Sequence[FailedJob]
-    """The latest, `MOST_FAILED` at most."""
+    """The most recently failed jobs, at most `MOST_FAILED`."""
     waits: Sequence[PoolWait] | None
     credentials: Sequence[Credential] | None
     audiences: Mapping[str, str]
-    """The address that credentials are for, by source."""
+    """For each source, the upstream address of its credentials."""
     awaited_tokens: Mapping[str, str]
-    """Why the token of the environment is not in use yet, by source."""
+    """For each source, why the token of the environment is not used yet."""
     dead: Sequence[DeadCount]
     open_breakers: Sequence[str]
 
 
 def find_attention(state: DeploymentState) -> list[Attention]:
-    """The most severe first; what is equally severe in a fixed order, so that nothing jumps about."""
+    """All conditions, the most severe first; the order of equally severe ones is fixed, so that the list is stable."""
     found = [
         *_servers(state),
         *_processes(state),
@@ -83,18 +83,18 @@ def _servers(state: DeploymentState) -> Iterator[Attention]:
     for name in state.away:
         yield Attention(severity="critical", text=f"{_SERVERS[name]} does not answer", link="#/machinery")
     for name in state.open_breakers:
-        spared = _SERVERS.get(name, name)
-        yield Attention(severity="warning", text=f"{spared} failed often and is being spared", link="#/machinery")
+        text = f"{_SERVERS.get(name, name)} failed repeatedly: the circuit breaker is open"
+        yield Attention(severity="warning", text=text, link="#/machinery")
 
 
 def _processes(state: DeploymentState) -> Iterator[Attention]:
     if state.processes is None:
         return
     if state.processes.leader is None:
-        text = "No process leads: timers, schedules and the ends of runs wait"
+        text = "There is no leader: timers, schedules and the completion of runs are delayed"
         yield Attention(severity="critical", text=text, link="#/machinery")
     if state.jobs is not None and state.jobs.pending and not state.processes.has_workers:
-        text = f"No process works: {_count(state.jobs.pending, 'job')} to do. Start one with `tidegate work`"
+        text = f"No worker is running: {_count(state.jobs.pending, 'job')} pending. Start one with `tidegate work`"
         yield Attention(severity="critical", text=text, link="#/machinery")
 
 
@@ -103,9 +103,9 @@ def _waits(waits: Sequence[PoolWait]) -> Iterator[Attention]:
         if wait.reason not in _WAITING:
             continue
         severity, link, sentence = _WAITING[wait.reason]
-        who = ", ".join(each.credential for each in wait.credentials[:_MOST_CREDENTIALS])
+        credential = ", ".join(each.credential for each in wait.credentials[:_MOST_CREDENTIALS])
         jobs = _count(wait.jobs, "job")
-        text = sentence.format(who=who, jobs=jobs, pool=wait.pool, bucket=wait.bucket)
+        text = sentence.format(credential=credential, jobs=jobs, pool=wait.pool, bucket=wait.bucket)
         yield Attention(severity=severity, text=text, link=link, until=wait.until)
 
 
@@ -121,7 +121,7 @@ def _credentials(credentials: Sequence[Credential]) -> Iterator[Attention]:
 
 
 def _unserved(state: DeploymentState) -> Iterator[Attention]:
-    """Without a valid credential nothing can be collected, though nothing has failed yet."""
+    """Warn of sources without a valid credential, even before a job failed."""
     for source, reason in state.awaited_tokens.items():
         text = f"{token_variable(source)} is not in use yet: {reason}"
         yield Attention(severity="warning", text=text, link="#/credentials")
@@ -144,7 +144,7 @@ def _failing(latest: Sequence[FailedJob], now: datetime) -> Iterator[Attention]:
     if lately:
         how_many = f"{MOST_FAILED} jobs or more" if len(lately) == MOST_FAILED else _count(len(lately), "job")
         minutes = round(_LATELY.total_seconds() / 60)
-        text = f"{how_many} failed in the last {minutes} minutes. The last one: {lately[0].reason}"
+        text = f"{how_many} failed in the last {minutes} minutes. Latest reason: {lately[0].reason}"
         yield Attention(severity="warning", text=text, link=f"#/runs/{lately[0].run_id}")
 
 

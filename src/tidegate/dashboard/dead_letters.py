@@ -1,4 +1,4 @@
-"""What failed for good and waits for somebody: counted, wherever it lies."""
+"""Counts the dead letters of all kinds."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _MOST_NAMED = 20
 
 
 class DeadPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of one place."""
+    """Dead letters of one stream or campaign."""
 
     name: str
-    """Which stream, or which campaign."""
+    """Name of the stream or campaign."""
     count: int
 
 
@@ -27,17 +27,17 @@ class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     label: str
-    """What people call them."""
+    """Display name of the kind."""
     count: int | None
-    """Null where that cannot be found out now."""
+    """Null if it cannot be read now."""
     parts: list[DeadPart]
-    """Of messages: which streams; of campaigns: which ones, the twenty that have most."""
+    """The count per stream or per campaign; at most the twenty campaigns with the most dead letters."""
     link: str
-    """Where the dashboard shows them."""
+    """The dashboard page that lists them."""
 
 
 class DeadOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of every kind that this installation has."""
+    """Counts of dead letters of all kinds."""
 
     at: datetime
     dead: list[DeadCount]
@@ -52,13 +52,13 @@ class DeadReader:
         self._of_systems = [each for system in systems for each in system.dead_letters()]
 
     async def read(self) -> DeadOverview:
-        """Every kind."""
+        """Count the dead letters of all kinds."""
         reads = PartialReads()
         dead = await self.counts(reads)
         return DeadOverview(at=self._parts.database.clock.now(), dead=dead, unknown=reads.unknown)
 
     async def counts(self, reads: PartialReads) -> list[DeadCount]:
-        """The same, as a part of something larger; what is unknown is a part called `dead/` and its kind."""
+        """Like `read`, as a part of other reads; a failed count is reported as `dead/` and the kind."""
         asked = [self._events(reads), self._messages(reads)]
         asked += [self._of_system(reads, each) for each in self._of_systems]
         return list(await asyncio.gather(*asked))

@@ -2,7 +2,6 @@
 
 Prometheus keeps longer history. A series is a ring buffer of points; an unchanged value needs only two points, so quiet
 times need no memory.
-it does, so that quiet times cost nothing.
 """
 
 from array import array

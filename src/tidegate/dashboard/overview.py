@@ -1,4 +1,4 @@
-"""The deployment at a glance: what runs, what waits and why, what failed, and what needs somebody."""
+"""The overview: active runs, waiting jobs with reasons, failures, and conditions that need an operator."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,49 +25,49 @@ from tidegate.systems.snapshots.service import Snapshots
 
 _MOST_ACTIVE = 20
 _MOST_POOLS = 20
-"""Of which it is found out what they wait for: each is a question to the server."""
+"""Maximum number of pools whose waiting jobs are read, since each pool needs a request to the server."""
 
 
 class ServerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that everything stands on."""
+    """A required server: the database or Valkey."""
 
     name: Literal["database", "valkey"]
     product: str
     address: str
-    """Without password."""
+    """Address of the server, without password."""
     is_up: bool
     reason: str | None
-    """Why it is not."""
+    """Why the server is unavailable."""
     breaker: CircuitBreakerState | None
-    """Whether this process spares it, where it has reason to; null where it has no breaker."""
+    """The state of this process's circuit breaker for the server; null if it has none."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """The deployment at a glance. What could not be found out is null, and `unknown` says why."""
+    """The state of the deployment. Parts that could not be read are null; `unknown` has the reasons."""
 
     at: datetime
     version: str
     servers: list[ServerView]
     leader: str | None
-    """The process that leads; null where none does, or nobody knows."""
+    """The leader; null if there is none, or if that is unknown."""
     processes: int | None
-    """Those that are alive."""
+    """Number of processes that are alive."""
     runs: RunCounts | None
     jobs: JobCounts | None
     active: list[Run] | None
-    """Runs that are not over, the newest first, twenty at most."""
+    """Active runs, newest first, at most twenty."""
     waits: list[PoolWait] | None
-    """What keeps jobs from being done, the earliest to end first."""
+    """Why jobs are waiting, the earliest to end first."""
     failed: list[FailedJob] | None
-    """The jobs that failed last, ten at most."""
+    """The most recently failed jobs, at most ten."""
     dead: list[DeadCount] | None
     attention: list[Attention]
-    """What needs somebody, the most severe first."""
+    """Conditions that need an operator, the most severe first."""
     unknown: list[UnreadPart]
 
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What SQL knows."""
+    """The part of the overview that is read from SQL."""
 
     runs: RunCounts
     jobs: JobCounts
@@ -78,7 +78,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewReader:
-    """Reads the overview. What cannot be read in time is null in it."""
+    """Reads the overview. Parts that cannot be read in time are null."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None, dead: DeadReader) -> None:
         self._collection, self._parts, self._dead = collection, collection.parts, dead
@@ -86,7 +86,7 @@ class OverviewReader:
         self._breakers = {each.name: each for each in (snapshots.breakers if snapshots is not None else ())}
 
     async def read(self) -> Overview:
-        """The current state."""
+        """Read the current state."""
         reads, database = PartialReads(), self._parts.database
         (work, waits), processes, dead = await asyncio.gather(
             self._work(reads),
@@ -132,7 +132,7 @@ class OverviewReader:
         )
 
     async def _work(self, reads: PartialReads) -> tuple[_Work | None, list[PoolWait] | None]:
-        """What SQL knows, and then what the gate knows of it."""
+        """Read the part from SQL, then from the gate what its active runs wait for."""
         work = await reads.read(
             DATABASE, self._parts.database.read(_read), *("runs", "jobs", "active", "failed", "waits")
         )

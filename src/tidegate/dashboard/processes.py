@@ -1,4 +1,4 @@
-"""Who is there: the processes of the deployment, the one that leads, and whether anybody works."""
+"""Lists the processes of the deployment, with the leader and the workers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,31 +16,31 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """A process that is alive."""
 
     owner: str
-    """Its name among all that ever ran."""
+    """The unique name of the process."""
     host: str
     pid: int | None
     lease_ms: int
-    """In how many milliseconds it counts as dead, unless it gives another sign of life."""
+    """Remaining milliseconds of its lease; without a heartbeat, it counts as dead afterwards."""
     is_leader: bool
     is_here: bool
-    """Whether it is the one that answers."""
+    """Whether it is the process that answers this request."""
 
 
 class ProcessList(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """All processes that are alive."""
 
     members: list[ProcessView]
     jobs: list[StreamStatus]
-    """Of the streams that workers take jobs from, one for each source."""
+    """State of the job streams, one per source."""
 
     @property
     def leader(self) -> str | None:
-        """The one that leads; None where none does."""
+        """The name of the leader; None if there is none."""
         return next((member.owner for member in self.members if member.is_leader), None)
 
     @property
     def has_workers(self) -> bool:
-        """Whether some process takes jobs; where they leave by another queue, nobody here can tell, and is content."""
+        """Whether a process consumes jobs. True if jobs are delivered by another queue, whose consumers are unknown."""
         alive, names = (
             {member.owner for member in self.members},
             [each.name for status in self.jobs for each in status.consumers],
@@ -56,7 +56,7 @@ class ProcessReader:
         self._election = Election(parts.valkey, parts.unit, parts.owner)
 
     async def read(self) -> ProcessList:
-        """Who is there now."""
+        """Read the current members."""
         members, leader, jobs = await asyncio.gather(
             self._parts.membership.members(),
             self._election.leader(),

@@ -1,4 +1,4 @@
-"""The addresses behind the dashboard. They are a part of the API: whatever is seen there, a script can have too."""
+"""Routes of the dashboard. They are part of the API, so scripts can read the same data."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -27,27 +27,27 @@ SeriesName = Annotated[str, Meta(min_length=1, max_length=300)]
 
 
 class SeriesFilter(RequestInput, frozen=True, kw_only=True):
-    """Which series."""
+    """Query parameters of `/v1/history`."""
 
     series: Annotated[tuple[SeriesName, ...], Meta(max_length=50)] = ()
-    """May be given several times. One that ends with a slash means all whose names begin so."""
+    """May be given several times. A value that ends with a slash selects all names with this prefix."""
 
 
 class Watched(RequestInput, frozen=True, kw_only=True):
-    """What to watch."""
+    """Query parameters of `/v1/live`."""
 
     topic: Annotated[tuple[TopicText, ...], Meta(min_length=1, max_length=20)]
     """May be given several times: overview, machinery, runs, or a topic of a system, such as campaigns."""
 
 
 class DashboardRoutes:
-    """The handlers. What several ask for at once is read once."""
+    """Handlers of the dashboard routes. Concurrent requests for the same topic share one read."""
 
     def __init__(self, readers: Readers, hub: Hub, files: Files) -> None:
         self._readers, self._hub, self._files = readers, hub, files
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be asked."""
+        """The routes of the dashboard and its files."""
         return [
             *self._files.routes(),
             route("GET", "/v1/overview", self.show_overview, TAG),
@@ -67,28 +67,28 @@ class DashboardRoutes:
         ]
 
     def close(self) -> None:
-        """Send everybody home who watches."""
+        """End all live streams."""
         self._hub.close()
 
     async def show_overview(self) -> Overview | HttpResponse:
-        """Show the deployment at a glance: what runs, what waits and why, what failed, and what needs somebody.
+        """Show the overview: active runs, waiting jobs with reasons, failures, and conditions that need an operator.
 
-        A server that is away costs its own parts, which are null then; `unknown` says why.
+        Parts that could not be read are null; `unknown` has the reasons.
         """
         return await self._answer(TopicName.OVERVIEW)
 
     async def count_dead_letters(self) -> DeadOverview | HttpResponse:
-        """Count what failed for good, of every kind."""
+        """Count the dead letters of all kinds."""
         return await self._answer(TopicName.DEAD)
 
     async def show_machinery(self) -> RuntimeStatus | HttpResponse:
-        """Show what carries the work: streams, timers, the gate, the outbox, processes and breakers."""
+        """Show streams, timers, the gate, the outbox, processes and circuit breakers."""
         return await self._answer(TopicName.MACHINERY)
 
     async def show_history(self, query: SeriesFilter) -> HistoryView:
-        """Show what some figures were lately; without `series`, which figures there are.
+        """Show recent values of some series; without `series`, list the names of all series.
 
-        They are kept in the memory of this process, for an hour or so, and seen when something moves or somebody
+        They are kept in the memory of this process for about an hour, and recorded when something changes or a client
         watches.
         """
         await self._readers.sampler.sample()
@@ -99,10 +99,10 @@ class DashboardRoutes:
     async def watch_topics(self, query: Watched) -> HttpResponse:
         """Watch topics by server-sent events.
 
-        Each event is named after its topic, and has what the topic's address answers: how things stand at once, and
-        again whenever they have changed, at most once a second. Where a client is slower it gets the latest. A
-        `problem` event says why a topic cannot be told now; it is tried again. Comments come when nothing else does.
-        Topics and their addresses: `overview`, `machinery`, `quotas`, `runs`, `rooms`, `campaigns` are at `/v1/` and
+        Each event has the name of its topic, and the same data as the topic's route: the current state at once, and the
+        new state after each change, at most once a second. A slow client gets the latest state. A `problem` event says
+        why a topic cannot be read now; the read is retried. Comments keep an idle connection open.
+        Topics and their routes: `overview`, `machinery`, `quotas`, `runs`, `rooms`, `campaigns` are at `/v1/` and
         their name; `snapshots` and `crawl` at `/v1/snapshots/overview` and `/v1/crawl/overview`; `dead` at
         `/v1/overview/dead`; `history` has the newest points of `/v1/history`.
         """

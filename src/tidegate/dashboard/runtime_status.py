@@ -1,4 +1,4 @@
-"""What carries the work: streams, timers, the gate, the outbox, processes and breakers."""
+"""The runtime status: streams, timers, the gate, the outbox, processes and circuit breakers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,37 +21,37 @@ _MOST_POOLS = 20
 
 
 class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One who takes messages."""
+    """A consumer of a stream."""
 
     name: str
     pending: int
-    """Messages in its hands."""
+    """Messages delivered to it and not acknowledged."""
     idle_ms: int
-    """Since it last asked for some."""
+    """Milliseconds since its last read."""
 
 
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream at one moment."""
+    """The current state of a stream."""
 
     name: str
     depth: int
-    """Messages that are not done."""
+    """Messages that are not acknowledged."""
     pending: int
-    """Of these, in somebody's hands."""
+    """Of these, messages that were delivered to a consumer."""
     lag: int
-    """Of these, delivered to nobody yet."""
+    """Of these, messages that were not delivered yet."""
     dead: int
-    """Dead letters; not part of the depth."""
+    """Dead letters, which are not part of the depth."""
     consumers: list[ConsumerView]
 
 
 class TimersView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to happen later."""
+    """Timers of one queue."""
 
     name: str
     count: int
     next_at: datetime | None
-    """When the first is due; null where there is none, or nobody keeps that."""
+    """When the first timer is due; null if there is none, or if that is unknown."""
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,39 +62,39 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that wait for a permit, by kind of call."""
     credentials: int
     in_flight: int
-    """Calls under way."""
+    """Calls in progress."""
 
 
 class GateView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where jobs wait for permits."""
+    """The state of the gate, in which jobs wait for permits."""
 
     waiting: int
     planned: int
-    """Jobs that are delayed, and gates that will open."""
+    """Delayed jobs, and times at which a pool can dispatch again."""
     blocked: int
-    """Credentials, or kinds of calls of theirs, that may make no call at present."""
+    """Blocked credentials, and blocked buckets of credentials."""
     pools: list[PoolView]
-    """Those of active runs, twenty at most."""
+    """Pools of active runs, at most twenty."""
 
 
 class OutboxView(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that were committed and are not handled."""
+    """Committed events that are not handled yet."""
 
     pending: int
     dead: int
     oldest_at: datetime | None
-    """Since when the first of those that wait does."""
+    """When the oldest waiting event was committed."""
 
 
 class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether this process spares a server."""
+    """State of one circuit breaker of this process."""
 
     name: str
     state: CircuitBreakerState
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What carries the work. What could not be found out is null, and `unknown` says why."""
+    """The runtime status. Parts that could not be read are null; `unknown` has the reasons."""
 
     at: datetime
     streams: list[StreamView] | None
@@ -107,7 +107,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeStatusReader:
-    """Reads the status. What cannot be read in time is null in it."""
+    """Reads the runtime status. Parts that cannot be read in time are null."""
 
     def __init__(self, collection: Collection, snapshots: Snapshots | None) -> None:
         self._collection, self._parts = collection, collection.parts
@@ -119,7 +119,7 @@ class RuntimeStatusReader:
         self._breakers: Sequence[CircuitBreaker] = () if snapshots is None else snapshots.breakers
 
     async def read(self) -> RuntimeStatus:
-        """The current state."""
+        """Read the current state."""
         reads, database = PartialReads(), self._parts.database
         streams, timers, gate, depth, processes = await asyncio.gather(
             reads.read(VALKEY, self._streams(), "streams"),

@@ -1,4 +1,4 @@
-"""Samples the series of the history after a change, while a dashboard is open. There is no polling interval.
+"""Records samples in the history after changes, and while clients watch; there is no polling interval.
 
 It is notified by the change feeds, at most every few seconds. It then samples every series once, and once more after a
 pause, so that a chart also shows that activity ended. Without changes it takes no samples.
@@ -29,11 +29,11 @@ from tidegate.systems.snapshots.topics import SnapshotsOverviewReader
 GAP = timedelta(seconds=5)
 _MOST_POOLS = 20
 _LONG_AGO_MS = 15_000.0
-"""After so long without a look, a pace since then would say nothing."""
+"""If the last sample is older than this, no rate is computed from it."""
 
 
 class Sampler:
-    """A service: see above. `sample` is for those who watch."""
+    """The service that records samples. `sample` is for clients that watch."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Sampler:
         self._job_rates, self._moved = JobRateMeter(), asyncio.Event()
         self._sampling, self._sampled_ms = asyncio.Lock(), float("-inf")
         self._counted_ms = float("-inf")
-        """When the database last told what has ended; it may not have been asked since, or not have answered."""
+        """Time of the last successful read of finished jobs from the database."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """See `Service`."""
@@ -71,7 +71,7 @@ class Sampler:
                     await occurs(stopping, within_s=self._gap.total_seconds())
 
     async def sample(self) -> None:
-        """Look at everything, unless that was done a moment ago; those who come at once wait for one look."""
+        """Record a sample of everything, unless that was done a moment ago; concurrent calls share one read."""
         async with self._sampling:
             elapsed_ms, gap_ms = monotonic_ms() - self._sampled_ms, self._gap.total_seconds() * 1000
             if elapsed_ms < gap_ms * 0.9:
@@ -99,7 +99,7 @@ class Sampler:
         return {**(work or {}), **(machinery or {}), **(quotas or {}), **(refreshes or {})}
 
     async def _work(self, *, was_quiet: bool) -> dict[str, Sample]:
-        """What a look that failed did not see, the next one does: it counts for the time of both."""
+        """Rates of finished jobs. After a failed read, the next one covers the time of both."""
         moved, began_ms = self._job_rates.take_changed(), monotonic_ms()
         try:
             runs, depth, ended, now = await self._parts.database.read(_read, moved)
@@ -155,7 +155,7 @@ class Sampler:
 
 
 def _left(one: CredentialStatus, known: Sequence[Credential]) -> dict[str, Sample]:
-    """What is left to a credential, by bucket, as far as the upstream has told."""
+    """The remaining quota of a credential per bucket, as far as the upstream reported it."""
     name = ", ".join(each.name for each in known if each.allowance == one.name) or one.name
     return {
         f"quota/{name}/{bucket.name}": Sample(max(0, bucket.remaining - bucket.held - bucket.lost), "calls")

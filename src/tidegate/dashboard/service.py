@@ -1,4 +1,4 @@
-"""The dashboard, put together for one process."""
+"""Assembles the dashboard of one process."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tidegate.systems.snapshots.service import OpenSnapshots
 
 
 class Dashboard:
-    """What is further to HTTP, and a service that remembers what figures were."""
+    """The routes of the dashboard, and the service that records its history."""
 
     def __init__(self, readers: Readers, hub: Hub) -> None:
         self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files())
@@ -35,7 +35,7 @@ class Dashboard:
 
 
 def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: ListenerLimit) -> Dashboard:
-    """The dashboard of a process that has these systems open; those who watch take `seats`."""
+    """Open the dashboard of a process with these open systems. Live streams occupy `seats`."""
     collection = next(each for each in systems if isinstance(each, OpenCollection)).collection
     snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)
     readers = Readers(collection, systems, snapshots=snapshots)

@@ -1,4 +1,4 @@
-"""What can be watched: the overviews of the dashboard, and the first pages of what else is listed."""
+"""Topics of the live stream: the overviews of the dashboard, and the first pages of lists."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ from tidegate.systems.snapshots.service import Snapshots
 
 
 class TopicName(StrEnum):
-    """Something to watch. Each event of a topic has what its address answers."""
+    """Topics of the dashboard. Each event has the same data as the topic's route."""
 
     OVERVIEW = "overview"  # /v1/overview
     MACHINERY = "machinery"  # /v1/machinery
@@ -49,11 +49,11 @@ class Readers:
         self._quotas = QuotaRoutes(collection)
 
     def now(self) -> datetime:
-        """By the clock of the database."""
+        """Current time of the database's clock."""
         return self._database.clock.now()
 
     def topics(self) -> Iterator[Topic]:
-        """All topics."""
+        """The topics of the dashboard and of all open systems."""
         yield Topic(TopicName.OVERVIEW, self.overview.read, heeds_runs=True)
         yield Topic(TopicName.MACHINERY, self.machinery.read)
         yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)

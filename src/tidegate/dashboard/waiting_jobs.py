@@ -1,4 +1,4 @@
-"""What keeps jobs from being done, in the whole deployment: who waits, for what, why, and until when."""
+"""Why jobs are waiting in the whole deployment: pool, bucket, reason, and expected end."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,34 +10,34 @@ from tidegate.engine.credentials import Credential
 from tidegate.primitives.gate import PoolStatus
 
 RESTING = "resting"
-"""Nobody may call for a while: the other side asked all of us to."""
+"""The upstream asked all credentials to pause."""
 
 
 class CredentialWait(msgspec.Struct, frozen=True, kw_only=True):
-    """Why one credential makes no call now."""
+    """Why one credential cannot make a call now."""
 
     credential: str
     reason: str
-    """blocked, retired, concurrency, minute, probing or exhausted."""
+    """One of blocked, retired, concurrency, minute, probing and exhausted."""
     opens_at: datetime | None
-    """When it may; null where that is when a call under way ends, or nobody knows."""
+    """When it can make a call; null if that depends on a call in progress, or is unknown."""
 
 
 class PoolWait(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that wait for one kind of call, and why."""
+    """Waiting jobs of one pool and bucket, with the reason."""
 
     pool: str
     bucket: str
     jobs: int
     reason: str
-    """That of the credential which may call first; no_credential where there is none, resting where nobody may call."""
+    """The reason of the credential that can call first; no_credential without one; resting if all must pause."""
     until: datetime | None
-    """When the first call may be made; null where that is when a call under way ends, or nobody knows."""
+    """When the first call is possible; null if that depends on a call in progress, or is unknown."""
     credentials: list[CredentialWait]
 
 
 def pool_waits(statuses: Mapping[str, PoolStatus], known: Sequence[Credential], now: datetime) -> list[PoolWait]:
-    """Why the jobs that wait in these pools do, the earliest first; nothing where a call could be made at once."""
+    """Why jobs wait in these pools, the earliest end first; pools that can call at once are omitted."""
     found = [each for pool, status in statuses.items() for each in _waits_in(pool, status, known, now)]
     return sorted(found, key=lambda each: (each.until is None, each.until or now, each.pool, each.bucket))
 
@@ -58,7 +58,7 @@ def _waits_in(pool: str, status: PoolStatus, known: Sequence[Credential], now: d
 
 
 def _joined(pool: str, bucket: str, jobs: int, waits: Sequence[Wait]) -> PoolWait:
-    """Who may call first says why; who never may again says it last."""
+    """Combine the waits of all credentials; the one that can call first gives the reason, retired ones come last."""
     first = min(waits, key=lambda wait: (wait.reason == "retired", wait.opens_at is None, wait.opens_at))
     credentials = [
         CredentialWait(credential=wait.credential, reason=wait.reason, opens_at=wait.opens_at)

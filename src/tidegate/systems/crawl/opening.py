@@ -1,4 +1,4 @@
-"""The crawl of an installation, open; and what it contributes to a process."""
+"""The open crawl of a process, with its routes, topics and metrics."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OpenCrawl(OpenSource):
-    """The crawl, open: its cell, its products, and how crawls begin."""
+    """The open crawl: its cell, products, and the methods that start crawls."""
 
     def __init__(self, cell: SourceCell) -> None:
         super().__init__(cell)
@@ -33,7 +33,7 @@ class OpenCrawl(OpenSource):
         self.crawls = Crawls(cell.orchestrator, cell.schedules, self.identities, self.raws, private_hosts)
 
     def api(self, http: HttpContext) -> Api:
-        """Crawls, products, hosts and identities."""
+        """The routes of crawls, products, hosts and identities."""
         del http
         from tidegate.systems.crawl.api.crawls import CrawlRoutes
         from tidegate.systems.crawl.api.identities import IdentityRoutes
@@ -52,11 +52,11 @@ class OpenCrawl(OpenSource):
         return [Topic("crawl", self._overview.read, heeds_runs=True)]
 
     def dead_letters(self) -> Sequence[DeadLetterCount]:
-        """Answers that could not be made part of a product."""
+        """Counts of stored answers that could not be applied."""
         return [DeadLetterCount("crawl", "the crawl", self._count_dead)]
 
     def gauges(self) -> Sequence[Gauges]:
-        """Kept answers that wait, and dead letters."""
+        """Gauges of pending answers and dead letters."""
         return [CrawlGauges(self.cell.parts.database)]
 
     @cached_property
@@ -71,6 +71,6 @@ class OpenCrawl(OpenSource):
 
 @asynccontextmanager
 async def open_crawl(settings: Settings) -> AsyncGenerator[OpenCrawl]:
-    """The crawl alone, for the length of a block."""
+    """Open only the crawl, for the length of a block."""
     async with open_source(settings, SOURCE) as collection:
         yield OpenCrawl(collection.cell(SOURCE))

@@ -1,4 +1,4 @@
-"""The crawl as a source of runs: identities instead of stored credentials, polite calls, and products."""
+"""Declares the crawl as a source: identities as credentials, polite calls, and products."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CrawlParts(NamedTuple):
-    """What the processes of the crawl have open beside its jobs."""
+    """Objects that a process of the crawl opens in addition to its jobs."""
 
     identities: IdentityRegistry
     products: Products
@@ -33,14 +33,14 @@ class CrawlParts(NamedTuple):
 
 
 class CrawlPlugin(SourcePlugin):
-    """What the crawl brings along beside its requests and answers."""
+    """The source plug-in of the crawl."""
 
     name = SOURCE
     stores_credentials = False
 
     @cached_property
     def sites(self) -> Sites:
-        """The sites that every installation knows, and those of the settings; raises `InvalidSettings`."""
+        """The built-in sites and those of the settings; raises `InvalidSettings`."""
         from tidegate.systems.crawl.marketplace import MarketplaceSite
         from tidegate.systems.crawl.site import Sites, load_site
 
@@ -49,7 +49,7 @@ class CrawlPlugin(SourcePlugin):
 
     @cached_property
     def source(self) -> CrawlSource:
-        """The crawl of these sites."""
+        """The source that reads these sites."""
         from tidegate.engine.settings import CollectSettings
         from tidegate.systems.crawl.source import CrawlSource
 
@@ -57,23 +57,23 @@ class CrawlPlugin(SourcePlugin):
         return CrawlSource(self.sites, self.settings.section(CrawlSettings), tries=tries)
 
     def command(self, user_id: str, login: str) -> str:
-        """A crawl is continued by the command that began it."""
+        """A crawl is resumed by the command that started it."""
         del login
-        return f"the same tidegate crawl run {user_id} … again"
+        return f"the same command, tidegate crawl run {user_id} …"
 
     def identities(self, cell: Context, vault: Vault) -> IdentityRegistry:
-        """The identities, known to the gate of the cell."""
+        """The identities, registered with the gate of the cell."""
         from tidegate.systems.crawl.identities import IdentityRegistry
 
         return IdentityRegistry(cell.database, cell.gate, vault, self.settings.section(CrawlSettings))
 
     def holding(self, cell: Context, vault: Vault) -> EncryptedSecrets:
-        """The headers of the identities."""
+        """The encrypted headers of the identities."""
         return self.identities(cell, vault)
 
     @asynccontextmanager
     async def open(self, cell: Context, client: UpstreamCalls, documents: Documents) -> AsyncGenerator[SourceParts]:
-        """Identities, polite calls, and the processor that makes products of answers."""
+        """Open the identities, the polite caller, and the processor that applies answers to products."""
         del documents
         from tidegate.engine.calls import CallRoute
         from tidegate.engine.credentials.opening import open_vault

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class CrawlSystem(System):
-    """Product pages of marketplaces, crawled politely."""
+    """Declares the crawl of product pages of marketplaces."""
 
     name = "crawl"
     requires = ("collection",)
     sections = {"crawl": "tidegate.systems.crawl.settings:CrawlSettings"}
     sources = {"crawl": "tidegate.systems.crawl.plugin:CrawlPlugin"}
     commands = {
-        "crawl": Command("tidegate.systems.crawl.commands.crawl:app", "Crawl marketplaces, and see what came of it.")
+        "crawl": Command("tidegate.systems.crawl.commands.crawl:app", "Crawl marketplaces, and show the results.")
     }
     kept_tables = {
         "crawl_hosts": "one row for each host that is crawled; deleted by `tidegate crawl hosts --forget`",
@@ -30,14 +30,14 @@ class CrawlSystem(System):
     encrypted_tables = ("crawl_identities",)
 
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
-        """Sites of the installation's own."""
+        """Checks that the sites of the settings can be loaded."""
         from tidegate.systems.crawl.plugin import CrawlPlugin
 
         return [lambda: CrawlPlugin(settings).sites]
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
-        """The crawl, for the length of a block."""
+        """Open the crawl for the length of a block."""
         from tidegate.engine.collection import Collection
         from tidegate.systems.crawl.opening import OpenCrawl
         from tidegate.systems.crawl.plugin import CrawlPlugin

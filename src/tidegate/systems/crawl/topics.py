@@ -1,4 +1,4 @@
-"""The dashboard's topic of the crawl: active crawls, pages, kept answers, hosts and identities."""
+"""The dashboard topic of the crawl: active crawls, pages, stored answers, hosts and identities."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,51 +30,51 @@ _raw = crawl_raws.c
 
 
 class PageCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Pages of the crawls that are shown, by state."""
+    """Number of pages of active crawls, by state."""
 
     waiting: int
     running: int
     retrying: int
     succeeded: int
     unavailable: int
-    """The site does not show them, or robots.txt forbids them."""
+    """Pages that the site withholds, or robots.txt forbids."""
     failed: int
     canceled: int
 
 
 class RawCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Kept answers by state; ten thousand of each are counted at most."""
+    """Number of stored answers by state, at most ten thousand of each."""
 
     pending: int
     failed: int
-    """Dead letters."""
+    """Number of dead letters."""
     processed_day: int
-    """Within the last 24 hours."""
+    """Processed within the last 24 hours."""
 
 
 class HostsView(msgspec.Struct, frozen=True, kw_only=True):
-    """The hosts that crawls have met."""
+    """Summary of the hosts of crawls."""
 
     total: int
     resting: list[CrawledHost]
-    """Those that are not called now, and why; fifty at most, the longest first."""
+    """Paused hosts with reasons, at most fifty, longest pause first."""
 
 
 class IdentityCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of crawl identities in each state."""
+    """Number of identities by state."""
 
     enabled: int
     disabled: int
     resting: int
-    """Enabled identities that a host refused a while ago, and that rest there."""
+    """Enabled identities that are paused at a host that refused them."""
 
 
 class CrawlOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """The crawl at a glance. What could not be found out is null, and `unknown` says why."""
+    """The overview of crawls. Parts that could not be read are null; `unknown` has the reasons."""
 
     at: datetime
     active: list[Run] | None
-    """Crawls that are not over, the newest first, twenty at most."""
+    """Active crawls, newest first, at most twenty."""
     pages: PageCounts | None
     raws: RawCounts | None
     hosts: HostsView | None
@@ -83,17 +83,17 @@ class CrawlOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlReader:
-    """Reads the overview. What cannot be read in time is null in it."""
+    """Reads the overview. Parts that cannot be read in time are null."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """The address of the overview."""
+        """The route of the overview."""
         return [route("GET", "/v1/crawl/overview", self.show_crawl_overview, "crawl")]
 
     async def show_crawl_overview(self) -> CrawlOverview:
-        """Show the crawl at a glance: active crawls, what became of the pages, which hosts and identities rest."""
+        """Show the overview of crawls: active crawls, pages by outcome, paused hosts and identities."""
         return await self.read()
 
     async def read(self) -> CrawlOverview:
@@ -134,7 +134,7 @@ def _raws(tx: Transaction) -> RawCounts:
     return RawCounts(
         pending=count(RawState.PENDING),
         failed=count(RawState.FAILED),
-        # By when it was to be tried, of which there is an index; that is when it was, or shortly before.
+        # Filtered by the indexed time of the attempt, which is at most shortly before the time of processing.
         processed_day=count(RawState.PROCESSED, tx.now - _LATELY),
     )
 

@@ -1,13 +1,13 @@
-// Everything that the page asks of the server. It is the public API: what can be done here, a script can do.
+// Requests to the server. The page uses the public API only, so a script can do everything that the page can.
 
 import { heardFromServer } from "./clock.js";
 import { shared, useShared } from "./state.js";
 
 const SESSION = "/v1/session";
 const WITHIN_MS = 20_000;
-const NO_ANSWER = "The server gives no answer. It may be restarting, or the way to it is cut.";
+const NO_ANSWER = "The server does not answer. It may be restarting, or the network connection failed.";
 
-/** What went wrong with a request, in the server's words where it had any. */
+/** The error of a request: the server's problem document if there is one. */
 export class Problem extends Error {
   constructor(told) {
     super(told.detail);
@@ -20,7 +20,7 @@ const current = shared({ state: "unknown" });
 /** The user of the page: {state: "unknown" | "out" | "in" | "away", role, needsKey, csrf, expiresAt, problem}. */
 export const session = () => current.get();
 
-/** The same, for components: they are drawn again when it changes. */
+/** The session as a hook: the component is rendered again when it changes. */
 export const useSession = () => useShared(current);
 
 /** Ask the server for the session. */
@@ -28,13 +28,13 @@ export async function loadSession() {
   try {
     enter(await call("GET", SESSION));
   } catch (problem) {
-    // A signed-in user stays signed in while the server is away: the last state is better than none.
+    // A signed-in user stays signed in while the server is unavailable.
     if (problem.status !== 401 && session().state !== "in") current.set({ state: "away", problem });
   }
   return session();
 }
 
-/** Show a key and be let in; throws a `Problem` where it is refused. */
+/** Sign in with a key; throws a `Problem` if it is refused. */
 export async function signIn(key) {
   enter(await call("POST", SESSION, { key }));
 }
@@ -51,11 +51,11 @@ export function useWhyNotAct() {
 }
 
 /**
- * The JSON that the server answers; null where it answers without a body. Throws a `Problem` for everything else.
+ * The JSON body of the answer; null if there is no body. Throws a `Problem` for any other answer.
  * @param {string} method
  * @param {string} path from the root: "/v1/runs?limit=20"
  * @param {unknown} [body] sent as JSON
- * @param {AbortSignal} [signal] to give up earlier
+ * @param {AbortSignal} [signal] to cancel the request
  */
 export async function call(method, path, body, signal) {
   const response = await send(method, path, body, signal);
@@ -92,7 +92,7 @@ async function readJson(response) {
   try {
     return await response.json();
   } catch {
-    const detail = "It is no JSON, or was cut off.";
+    const detail = "It is not JSON, or incomplete.";
     throw new Problem({ status: response.status, title: "The answer cannot be read", detail });
   }
 }
@@ -102,12 +102,12 @@ async function toProblem(response) {
   try {
     told = await response.json();
   } catch {
-    // A proxy answered with a page of its own.
+    // A proxy answered with its own error page.
   }
   return new Problem({
     status: response.status,
     title: told.title ?? `The server answered ${response.status}`,
-    detail: told.detail ?? "It gave no reason.",
+    detail: told.detail ?? "The answer has no reason.",
     slug: (told.type ?? "").split("#").pop() || "unknown",
     retryAfter: Number(response.headers.get("retry-after")) || null,
     runId: told.run_id ?? null,

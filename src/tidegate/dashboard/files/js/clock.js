@@ -1,11 +1,11 @@
-// The time as the server has it: a count-down is right also where the clock of this machine is not.
+// The server's time, so that countdowns are right even if the clock of this machine is wrong.
 
 import { shared, useShared } from "./state.js";
 
 const WORTH_CORRECTING_MS = 3000;
 let aheadMs = 0;
 
-/** Learn from the `Date` of an answer, which is cut to whole seconds. */
+/** Synchronize with the `Date` header of an answer, which has whole seconds. */
 export function heardFromServer(date) {
   const server = Date.parse(date ?? "");
   if (Number.isNaN(server)) return;
@@ -20,7 +20,7 @@ const second = shared(now());
 let watching = 0;
 let ticking = null;
 
-/** Now, again every second while it is shown. */
+/** The current time as a hook, updated every second. */
 export function useNow() {
   return useShared(ticks);
 }

@@ -1,4 +1,4 @@
-// Series over time: what the server remembers, and the newest points as they come.
+// Time series: the history of the server, and new points as they arrive.
 
 import { useFetched, useTopic } from "./live.js";
 import { useEffect, useMemo, useRef, useState } from "./view.js";
@@ -6,9 +6,9 @@ import { useEffect, useMemo, useRef, useState } from "./view.js";
 const MOST_POINTS = 720;
 
 /**
- * The series of these names, as they are and as they grow: {series: [{name, unit, points: [[seconds, value]…]}],
- * problem}; `series` is null until they are there. A name that ends with "/" means all below it. The order is that of
- * `names`; what there is not yet is left out.
+ * The series of these names, updated as points arrive: {series: [{name, unit, points: [[seconds, value]…]}], problem};
+ * `series` is null until they are loaded. A name that ends with "/" selects all names with this prefix. The order is
+ * that of `names`; series that do not exist yet are omitted.
  */
 export function useHistory(names) {
   const query = names.map((name) => `series=${encodeURIComponent(name)}`).join("&");

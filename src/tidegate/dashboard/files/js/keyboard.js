@@ -1,4 +1,4 @@
-// Keys: `g` and a letter goes to a page, `/` into the filter, `?` tells them all. They can be turned off.
+// Keyboard shortcuts: `g` and a letter opens a page, `/` focuses the filter, `?` lists all. They can be turned off.
 
 import { Dialog } from "./parts/dialog.js";
 import { go, PLACES } from "./router.js";
@@ -9,7 +9,7 @@ const KEPT_AS = "tidegate.keys";
 const SECOND_KEY_WITHIN_MS = 1500;
 const isOn = shared(kept());
 
-/** Listens, and tells all keys while `isOpen`; `show(isOpen)` is called to change that. */
+/** Handles shortcuts, and shows the list of them while `isOpen`; calls `show(isOpen)` to change that. */
 export function Keyboard({ isOpen, show }) {
   const isHeard = useShared(isOn);
   useEffect(() => {
@@ -53,7 +53,7 @@ function Help({ isHeard, close }) {
       ${PLACES.map((place) => html`<div key=${place.name}>
         <dt><kbd>g</kbd> <kbd>${place.key}</kbd></dt><dd>${place.label}</dd>
       </div>`)}
-      <div><dt><kbd>/</kbd></dt><dd>Into the filter</dd></div>
+      <div><dt><kbd>/</kbd></dt><dd>Focus the filter</dd></div>
       <div><dt><kbd>?</kbd></dt><dd>These keys</dd></div>
       <div><dt><kbd>Esc</kbd></dt><dd>Close a dialog</dd></div>
     </dl>
@@ -82,7 +82,7 @@ function keep(wanted) {
   try {
     localStorage.setItem(KEPT_AS, wanted ? "on" : "off");
   } catch {
-    // A browser that keeps nothing forgets it with the tab.
+    // Without browser storage, the choice lasts as long as the tab.
   }
 }
 

@@ -1,4 +1,4 @@
-// What moves by itself: topics by server-sent events, one stream for the whole tab; single runs; and plain answers.
+// Live data: topics by server-sent events, with one stream for the whole tab; single runs; and plain requests.
 
 import { call, Problem } from "./api.js";
 import { openStream } from "./stream.js";
@@ -24,9 +24,9 @@ let streamed = "";
 let isSettling = false;
 
 /**
- * A topic as it stands, and again when it moves: {value, at, problem, isLive, since}. `value` is what the topic's
- * address answers, `at` when it came (ms). The value stays while the stream is broken: `isLive` is false then, `since`
- * the moment at which that changed (ms; null at the beginning).
+ * A topic, updated after each change: {value, at, problem, isLive, since}. `value` is the answer of the topic's route,
+ * `at` the time at which it arrived (ms). While the stream is interrupted, the value stays and `isLive` is false;
+ * `since` is the time of the last change of `isLive` (ms; null at the beginning).
  */
 export function useTopic(name) {
   const topic = topicOf(name);
@@ -37,8 +37,8 @@ export function useTopic(name) {
 }
 
 /**
- * What an address answers: {value, problem, isLoading, reload}. Asked again when `deps` change or by `reload()`; the
- * old value stays until the new one is there. Without a path nothing is asked.
+ * The answer of a route: {value, problem, isLoading, reload}. Requested again when `deps` change or by `reload()`; the
+ * old value stays until the new one arrives. Without a path, nothing is requested.
  */
 export function useFetched(path, deps = []) {
   const [answer, show] = useState({ path, value: null, problem: null, isLoading: path !== null });
@@ -60,7 +60,7 @@ export function useFetched(path, deps = []) {
   return { ...answer, reload };
 }
 
-/** One run, live until it ends: {value, at, problem, isLive, since, reload}; `reload` follows it anew. */
+/** One run, live until it ends: {value, at, problem, isLive, since, reload}; `reload` opens a new stream. */
 export function useRun(id) {
   const [state, show] = useState({ ...NOTHING_YET, isLive: false, since: null });
   const [turn, next] = useState(0);
@@ -69,7 +69,7 @@ export function useRun(id) {
   return { ...state, reload };
 }
 
-/** A value that changes often, told at most every `ms`; the latest is always told in the end. */
+/** A value that changes often, updated at most every `ms`; the last value is always delivered. */
 export function useSlowly(value, ms) {
   const [told, tell] = useState(value);
   const last = useRef(0);
@@ -126,7 +126,7 @@ function use(topic) {
   };
 }
 
-/** Pages come and go within one moment: the stream is changed once, when they have. */
+/** During navigation several topics change at once: the stream is reopened once, afterwards. */
 function settle() {
   if (isSettling) return;
   isSettling = true;
@@ -153,7 +153,7 @@ function reopen(wanted, query) {
   });
 }
 
-/** Where the stream does not come, cut or refused, its topics are asked for one by one; that has the reason too. */
+/** If the stream fails, its topics are requested one by one; the answers also have the reason. */
 async function ask(topic) {
   const address = ADDRESSES[topic.name];
   if (!address) return;

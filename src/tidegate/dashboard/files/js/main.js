@@ -37,7 +37,7 @@ function Inside() {
   <//>`;
 }
 
-/** A page is loaded when it is opened for the first time. */
+/** Loads the module of a page when it is opened for the first time. */
 function usePage(page) {
   const [found, show] = useState({ page: null, Shown: null, problem: null });
   useEffect(() => {
@@ -56,7 +56,7 @@ function usePage(page) {
   return found;
 }
 
-/** After navigation by a link or a key, reading begins at the heading. */
+/** After navigation by a link or a key, the focus is on the heading. */
 function useFocusOnArrival(visit, isThere) {
   useLayoutEffect(() => {
     if (!isThere || visit === 0) return;
@@ -65,7 +65,7 @@ function useFocusOnArrival(visit, isThere) {
   }, [visit, isThere]);
 }
 
-/** A defect of one page must not take the others along. */
+/** Error boundary: an error in one page does not affect the others. */
 function Guarded({ Shown, rest, query }) {
   const [defect, forget] = useErrorBoundary((error) => console.error(error));
   if (!defect) return html`<${Shown} rest=${rest} query=${query} />`;
@@ -76,13 +76,13 @@ function Guarded({ Shown, rest, query }) {
 }
 
 function Unknown() {
-  return html`<${Page} title="No such page"><p>Nothing has this address. <a href="#/">Go to the overview</a>.</p><//>`;
+  return html`<${Page} title="No such page"><p>There is no page with this address. <a href="#/">Go to the overview</a>.</p><//>`;
 }
 
 function Outdated() {
   const reload = html`<button type="button" class="button" onClick=${() => location.reload()}>Load again</button>`;
   return html`<${Page} title="This page could not be loaded">
-    <${Notice} kind="warning" title="The server may be another version now" actions=${reload}>
+    <${Notice} kind="warning" title="The server may have a new version" actions=${reload}>
       Load the dashboard again to get the page that belongs to it.
     <//>
   <//>`;

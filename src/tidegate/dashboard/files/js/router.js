@@ -1,8 +1,8 @@
-// Routing: the name of the page is the fragment of the address, so every view has a link.
+// Routing: the page is in the fragment of the URL, so every view has a link.
 
 import { shared, useShared } from "./state.js";
 
-/** The pages, as the navigation lists them. `key` goes there after `g`; `short` is for narrow places. */
+/** The pages of the navigation. `key` opens the page after `g`; `short` is the label on narrow screens. */
 export const PLACES = [
   { name: "overview", label: "Overview", href: "#/", key: "o", group: "Now" },
   { name: "runs", label: "Runs", href: "#/runs", key: "r", group: "Now" },
@@ -21,8 +21,8 @@ const here = shared({ ...read(), visit: 0 });
 addEventListener("hashchange", () => here.set({ ...read(), visit: here.get().visit + 1 }));
 
 /**
- * {page, place, rest, query, visit}: which page is shown, which place of the navigation it belongs to, and the rest.
- * `visit` is another for each arrival, also at the same page: it begins anew then.
+ * {page, place, rest, query, visit}: the page, its place in the navigation, and the rest of the path.
+ * `visit` changes with each navigation, also to the same page, which then starts again.
  */
 export const useRoute = () => useShared(here);
 
@@ -30,7 +30,7 @@ export function go(href) {
   location.hash = href;
 }
 
-/** Change what stands behind the ? of the address; it is no arrival, and no step in the browser's history. */
+/** Change the query of the URL, without a navigation and without an entry in the browser's history. */
 export function refine(query) {
   const path = location.hash.split("?")[0] || "#/";
   const text = query.toString();

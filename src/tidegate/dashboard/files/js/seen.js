@@ -1,4 +1,4 @@
-// Figures that the server keeps no history of, as this tab saw them go by.
+// History of values for which the server keeps none, recorded in this tab.
 
 import { now } from "./clock.js";
 import { useEffect, useMemo, useState } from "./view.js";

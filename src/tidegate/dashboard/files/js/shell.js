@@ -12,7 +12,7 @@ import { html, useEffect, useState } from "./view.js";
 
 const GROUPS = ["Now", "Systems", "Set up"];
 const ON_PHONE = ["overview", "runs", "quotas", "dead"];
-const THEMES = [["light", "Light", "sun"], ["dark", "Dark", "moon"], ["system", "As the system", "system"]];
+const THEMES = [["light", "Light", "sun"], ["dark", "Dark", "moon"], ["system", "System", "system"]];
 
 export function Shell({ route, children }) {
   const overview = useTopic("overview");
@@ -138,7 +138,7 @@ function marksOf(overview) {
   const runs = overview.runs ? overview.runs.planning + overview.runs.running + overview.runs.finalizing : 0;
   const grave = overview.attention.filter((one) => one.severity !== "info").length;
   return {
-    overview: grave > 0 && { value: grave, kind: "warning", text: `${count(grave, "matter")} for your attention` },
+    overview: grave > 0 && { value: grave, kind: "warning", text: `${count(grave, "item")} for your attention` },
     runs: runs > 0 && { value: runs, kind: "plain", text: `${runs} active` },
     dead: dead > 0 && { value: dead, kind: "critical", text: count(dead, "dead letter") },
   };

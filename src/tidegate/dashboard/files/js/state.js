@@ -1,4 +1,4 @@
-// A value that several parts of the page use; they are drawn again when it changes.
+// A shared value; components that use it are rendered again when it changes.
 
 import { useEffect, useState } from "./view.js";
 
@@ -20,7 +20,7 @@ export function shared(first) {
   };
 }
 
-/** The value as it is now, and again when it changes. */
+/** The current value as a hook. */
 export function useShared(of) {
   const [value, show] = useState(of.get());
   useEffect(() => {

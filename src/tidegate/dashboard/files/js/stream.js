@@ -5,9 +5,9 @@ const MOST_PAUSE_MS = 30_000;
 const HIDDEN_FOR_MS = 5000;
 
 /**
- * Listen until `close()`. `events` maps the names of events to what hears their (decoded) data; `onState` is told when
- * news begin to arrive (true) and when they cease to (false), `onFailure` of each try that failed. While the tab is
- * hidden nothing is listened to.
+ * Open a stream until `close()`. `events` maps event names to handlers of their decoded data; `onState` is called with
+ * true when the stream is connected and with false when it is interrupted, `onFailure` after each failed attempt. The
+ * stream is closed while the tab is hidden.
  */
 export function openStream(url, { events, onState, onFailure = () => {} }) {
   return new Stream(url, events, onState, onFailure);
@@ -51,7 +51,7 @@ class Stream {
     this.onFailure();
     this.#failures += 1;
     const pause = Math.min(MOST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.#failures - 1));
-    // Pages that lost the same server do not all come back in the same moment.
+    // A random delay, so that not all pages reconnect to a restarted server at the same time.
     this.#retry = setTimeout(() => this.#open(), pause * (0.75 + Math.random() / 2));
   }
 

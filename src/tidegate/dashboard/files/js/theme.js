@@ -6,10 +6,10 @@ const KEPT_AS = "tidegate.theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
 const choice = shared(kept());
 
-/** What is seen: "light" or "dark". */
+/** The effective theme: "light" or "dark". */
 export const theme = shared(seen());
 
-/** What was chosen: "light", "dark" or "system". */
+/** The user's choice: "light", "dark" or "system". */
 export const useThemeChoice = () => useShared(choice);
 
 export function chooseTheme(wanted) {
@@ -17,12 +17,12 @@ export function chooseTheme(wanted) {
   try {
     localStorage.setItem(KEPT_AS, wanted);
   } catch {
-    // A browser that keeps nothing forgets it with the tab.
+    // Without browser storage, the choice lasts as long as the tab.
   }
   show();
 }
 
-/** Once, when the page begins. */
+/** Apply the theme; called once when the page starts. */
 export function beginTheme() {
   system.addEventListener("change", show);
   show();

@@ -1,14 +1,14 @@
-// What the machine's words mean to people. One place, so that all pages say the same.
+// Display texts for values of the API.
 
 const WAITS = {
-  exhausted: "the allowance is used up",
-  blocked: "the upstream asked us to rest",
+  exhausted: "the quota is used up",
+  blocked: "the upstream asked for a pause",
   retired: "the credential was retired",
-  concurrency: "as many calls as allowed are under way",
-  minute: "this minute’s share is used up",
-  probing: "one call finds out how much is left",
+  concurrency: "the maximum number of calls is in progress",
+  minute: "the limit per minute is reached",
+  probing: "one call probes the remaining quota",
   no_credential: "there is no valid credential",
-  resting: "the host asked for a rest",
+  resting: "the host asked for a pause",
 };
 
 const PARTS = { waits: "what waits", failed: "what failed", dead: "dead letters", active: "active runs" };
@@ -22,17 +22,17 @@ const TRIGGERS = { manual: "by hand", scheduled: "by a schedule", signup: "at a 
 /** "REPO_COMMITS" → "repo commits". */
 export const kindName = (kind) => kind.toLowerCase().replaceAll("_", " ");
 
-/** A job's state as people say it. */
+/** The display text of a job's state. */
 export const jobState = (state) => JOB_STATES[state] ?? state;
 
-/** Why a run was begun. */
+/** The display text of a run's trigger. */
 export const triggerName = (trigger) => TRIGGERS[trigger] ?? trigger;
 
-/** What a part of an answer is called. */
+/** The display name of a part of an answer. */
 export const partName = (part) => PARTS[part] ?? part.replace("dead/", "dead letters of ").replaceAll("_", " ");
 
-/** Runs that are not over. */
+/** States of active runs. */
 export const ACTIVE = ["planning", "running", "finalizing"];
 
-/** How many jobs of a run need no more work. */
+/** Number of jobs of a run that have ended. */
 export const endedJobs = (run) => run.succeeded_jobs + run.failed_jobs + run.canceled_jobs;

@@ -1,4 +1,4 @@
-"""`/v1/crawl`: begin crawls, by hand or by the clock, and look at the hosts they call. Their runs are in `/v1/runs`."""
+"""Routes of `/v1/crawl`: start and schedule crawls, and list their hosts. Their runs are in `/v1/runs`."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -31,25 +31,25 @@ Keyword = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"
 
 
 class NewCrawl(RequestInput, frozen=True, kw_only=True):
-    """What is crawled."""
+    """The body of a request to start a crawl."""
 
     name: Name
-    """What you call this crawl; it has one run at a time."""
+    """Name of the crawl. It has at most one active run."""
     url: Annotated[str, Meta(max_length=2_000, extra_json_schema={"format": "site"}, examples=["https://shop.example"])]
     """Scheme and host of the marketplace."""
     keywords: Annotated[list[Keyword], Meta(min_length=1, max_length=MOST_KEYWORDS)]
     site: Annotated[str, Meta(min_length=1, max_length=LONGEST_SITE, extra_json_schema={"format": "site-name"})] = (
         "marketplace"
     )
-    """How its pages are read: marketplace, or a site of your own (`crawl.sites`)."""
+    """The site class that reads its pages: marketplace, or one from `crawl.sites`."""
     pages: Annotated[int, Meta(ge=1, le=MOST_PAGES)] = 100
-    """How many pages of each search are read at most."""
+    """Maximum number of pages read per search."""
     ignore_robots: bool = False
-    """Ask for pages although robots.txt forbids them, and do not heed its Crawl-delay."""
+    """Request pages that robots.txt forbids, and ignore its Crawl-delay."""
 
     @property
     def options(self) -> CrawlOptions:
-        """As crawls understand it; raises `InvalidArgument`."""
+        """The options of the crawl; raises `InvalidArgument`."""
         return CrawlOptions(
             url=self.url,
             keywords=list(dict.fromkeys(self.keywords)),
@@ -60,47 +60,47 @@ class NewCrawl(RequestInput, frozen=True, kw_only=True):
 
 
 class NewCrawlSchedule(NewCrawl, frozen=True, kw_only=True):
-    """What is crawled, and when."""
+    """The body of a request to schedule a crawl."""
 
     cron: Annotated[str, Meta(max_length=100, examples=["0 3 * * *"], extra_json_schema={"format": "cron"})]
     """Minute, hour, day of month, month, day of week."""
     timezone: Annotated[
         str, Meta(max_length=64, examples=["UTC", "Europe/Berlin"], extra_json_schema={"format": "time-zone"})
     ] = "UTC"
-    """By whose clocks."""
+    """The time zone of the cron expression."""
 
 
 class CrawlScheduleFilter(RequestInput, frozen=True, kw_only=True):
-    """Which schedules, and how many."""
+    """Query parameters of the list of schedules."""
 
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    """Only those with a greater number: the last one of the page before."""
+    """Only schedules with a greater number: the last number of the previous page."""
     limit: Limit = 100
 
 
 class CrawlSchedulePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedules of crawls in the order of their numbers."""
+    """One page of crawl schedules, ordered by number."""
 
     schedules: list[Schedule]
 
 
 class CrawledHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A host that is called, and how it wants to be."""
+    """A crawled host, and what its robots.txt requires."""
 
     host: str
     robots: str
-    """What became of its robots.txt."""
+    """The state of its robots.txt."""
     read_at: datetime | None
-    """When that was read."""
+    """When robots.txt was read."""
     crawl_delay_ms: int
-    """The longest that it asks any of our identities for."""
+    """The longest Crawl-delay that applies to any identity."""
     rests_until: datetime | None
-    """Nobody calls it before."""
+    """The host is not called before this time."""
     reason: str | None
 
     @classmethod
     def of(cls, host: Host) -> "CrawledHost":
-        """Without the text of its robots.txt."""
+        """Convert a host, without the text of its robots.txt."""
         return cls(
             host=host.host,
             robots=host.robots_state,
@@ -112,20 +112,20 @@ class CrawledHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawledHosts(msgspec.Struct, frozen=True, kw_only=True):
-    """All hosts that crawls have met."""
+    """All hosts of crawls."""
 
     hosts: list[CrawledHost]
 
 
 class CrawlRoutes:
-    """The handlers."""
+    """Handlers of the crawl routes."""
 
     def __init__(self, crawl: OpenCrawl) -> None:
         self._crawls, self._schedules = crawl.crawls, crawl.cell.schedules
         self._orchestrator, self._hosts = crawl.cell.orchestrator, crawl.identities.hosts
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with crawls."""
+        """The routes of crawls, their schedules and hosts."""
         of_run, of_schedule = {"Location": "The address of the run."}, {"Location": "The address of the schedule."}
         in_the_way = (ProblemType.RUN_ACTIVE, ProblemType.NO_CREDENTIAL)
         return [
@@ -137,38 +137,38 @@ class CrawlRoutes:
         ]
 
     async def begin_crawl(self, body: NewCrawl) -> Response[Run]:
-        """Begin a crawl. Its run is at /v1/runs, as every run."""
+        """Start a crawl. Its run is in `/v1/runs`."""
         with _site_is_known():
             run_id = await self._crawls.begin(body.name, body.options)
         return Response(await self._orchestrator.show(run_id), headers={"Location": f"/v1/runs/{run_id}"})
 
     async def list_crawl_schedules(self, query: CrawlScheduleFilter) -> CrawlSchedulePage:
-        """List the schedules of crawls: when they are due next, and what their last due time brought."""
+        """List the schedules of crawls, with the next due time and the result of the last one."""
         found = await self._schedules.list_schedules(source=CrawlSource.name, after=query.after, limit=query.limit)
         return CrawlSchedulePage(schedules=found)
 
     async def schedule_crawl(self, body: NewCrawlSchedule) -> Response[Schedule]:
-        """Begin a crawl whenever the time has come.
+        """Schedule a crawl.
 
-        The same name, cron and time zone again change the options of the schedule that is there, and nothing else.
+        A schedule with the same name, cron expression and time zone gets the new options.
         """
         with _site_is_known():
             added = await self._crawls.schedule(body.name, body.options, cron=body.cron, timezone=body.timezone)
         return Response(added, headers={"Location": f"/v1/schedules/{added.id}"})
 
     async def list_crawled_hosts(self) -> CrawledHosts:
-        """List the hosts that crawls have met: what their robots.txt asks for, and which of them rest."""
+        """List the hosts of crawls, with their robots.txt rules and pauses."""
         return CrawledHosts(hosts=[CrawledHost.of(host) for host in await self._hosts.list()])
 
     async def reread_robots(self, host: HostName) -> CrawledHost:
-        """Have the robots.txt of a host read anew before its next page. A rest that it asked for goes on."""
+        """Read the robots.txt of a host again before its next page. A pause that it asked for continues."""
         await self._hosts.forget(host)
         return CrawledHost.of(await self._hosts.get(host))
 
 
 @contextmanager
 def _site_is_known() -> Generator[None]:
-    """A site that there is not is a value that cannot be used; nothing has it as its address."""
+    """Report an unknown site as an invalid value (422) and not as 404."""
     try:
         yield
     except NotFound as error:

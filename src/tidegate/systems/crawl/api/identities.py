@@ -1,4 +1,4 @@
-"""`/v1/crawl/identities`: who calls, and how hosts take it. Headers go in, and never come out."""
+"""Routes of `/v1/crawl/identities`: manage identities and show their health. Headers are never returned."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -16,33 +16,33 @@ IdentityName = Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[A-Za
 
 
 class IdentityHeaders(RequestInput, frozen=True, kw_only=True):
-    """What an identity sends with every call."""
+    """The headers that an identity sends with every call."""
 
     headers: Annotated[dict[str, str], Meta(min_length=1, extra_json_schema={"format": "headers"})]
-    """With User-Agent among them. They are stored encrypted, and shown to nobody."""
+    """Must include User-Agent. Stored encrypted and never shown."""
 
 
 class Identities(msgspec.Struct, frozen=True, kw_only=True):
-    """All identities, by name."""
+    """All identities, ordered by name."""
 
     identities: list[Identity]
 
 
 class IdentityRemoved(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an identity."""
+    """Confirms that an identity was removed."""
 
     name: str
     outcome: Literal["removed"] = "removed"
 
 
 class IdentityRoutes:
-    """The handlers."""
+    """Handlers of the identity routes."""
 
     def __init__(self, identities: IdentityRegistry) -> None:
         self._identities = identities
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be done with identities."""
+        """The routes of identities."""
         place = "/v1/crawl/identities/{name}"
         return [
             route("GET", "/v1/crawl/identities", self.list_identities, TAG),
@@ -54,7 +54,7 @@ class IdentityRoutes:
         ]
 
     async def list_identities(self) -> Identities:
-        """List identities, and how they stand with hosts that have refused them."""
+        """List identities, with their health at hosts that refused them."""
         return Identities(identities=list(await self._identities.list()))
 
     async def show_identity(self, name: IdentityName) -> Identity:
@@ -62,20 +62,20 @@ class IdentityRoutes:
         return await self._identities.get(name)
 
     async def put_identity(self, name: IdentityName, body: IdentityHeaders) -> Identity:
-        """Add an identity, or give the one of this name other headers."""
+        """Add an identity, or replace the headers of an existing one."""
         return await self._identities.add(name, body.headers)
 
     async def remove_identity(self, name: IdentityName) -> IdentityRemoved:
-        """Delete an identity. A call under way ends as it will."""
+        """Delete an identity. Calls in progress finish."""
         await self._identities.remove(name)
         return IdentityRemoved(name=name)
 
     async def enable_identity(self, name: IdentityName) -> Identity:
-        """Use an identity again."""
+        """Enable an identity, so that it is used again."""
         await self._identities.enable(name)
         return await self._identities.get(name)
 
     async def disable_identity(self, name: IdentityName) -> Identity:
-        """Use an identity no more, and keep it."""
+        """Disable an identity: it is kept, but not used."""
         await self._identities.disable(name)
         return await self._identities.get(name)

@@ -1,4 +1,4 @@
-"""`/v1/crawl/products` and `/v1/crawl/raws`: what crawls have found, and the answers it was made of."""
+"""Routes of `/v1/crawl/products` and `/v1/crawl/raws`: products, and the stored answers they are assembled from."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -24,19 +24,19 @@ Limit = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 
 
 class ProductFilter(RequestInput, frozen=True, kw_only=True):
-    """Which products, and how many."""
+    """Query parameters of the list of products."""
 
     host: Host | None = None
     shop: ProductId | None = None
     gone: bool | None = None
-    """Only those that no crawl lists any more, or only the others."""
+    """true: only products that no crawl lists any more; false: only the others."""
     after: Annotated[str, Meta(max_length=500, pattern=r"^[!-.0-~]+/[!-.0-~]+$")] | None = None
-    """Only those behind this one: `host/product`."""
+    """Only products after this one, in the form `host/product`."""
     limit: Limit = 100
 
 
 class ProductsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some products, by host and id."""
+    """One page of products, ordered by host and id."""
 
     products: list[Product]
     next: str | None
@@ -44,19 +44,19 @@ class ProductsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RawFilter(RequestInput, frozen=True, kw_only=True):
-    """Which answers, and how many."""
+    """Query parameters of the list of stored answers."""
 
     state: RawState | None = None
     run: Id | None = None
     host: Host | None = None
     product: ProductId | None = None
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    """Only those with a greater number."""
+    """Only answers with a greater number."""
     limit: Limit = 100
 
 
 class RawsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some answers, without their bodies, the oldest first."""
+    """One page of stored answers without their bodies, oldest first."""
 
     raws: list[Raw]
     next: str | None
@@ -64,28 +64,28 @@ class RawsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a dead letter."""
+    """The result of replaying a dead letter."""
 
     id: int
     outcome: Literal["replayed"] = "replayed"
 
 
 class ReplayedAll(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters are tried again."""
+    """The result of replaying all dead letters."""
 
     replayed: int
     refused: list[str]
-    """Those that could not be replayed now, each with the reason: their crawl has another active run."""
+    """Dead letters that could not be replayed, with the reason: their crawl has another active run."""
 
 
 class ProductRoutes:
-    """The handlers."""
+    """Handlers of the routes of products and stored answers."""
 
     def __init__(self, products: Products, raws: Raws, crawls: Crawls) -> None:
         self._products, self._raws, self._crawls = products, raws, crawls
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """What can be asked."""
+        """The routes of products and stored answers."""
         return [
             route("GET", "/v1/crawl/products", self.list_products, TAG),
             route("GET", "/v1/crawl/products/{host}/{product_id}", self.show_product, TAG),
@@ -96,7 +96,7 @@ class ProductRoutes:
         ]
 
     async def list_products(self, query: ProductFilter) -> ProductsPage:
-        """List products as they were last seen."""
+        """List products in their last known state."""
         page = await self._products.page(
             host=query.host, shop_id=query.shop, is_gone=query.gone, after=query.after, limit=query.limit
         )
@@ -104,11 +104,11 @@ class ProductRoutes:
         return ProductsPage(products=page.products, next=_next("/v1/crawl/products", asked, page.next_after))
 
     async def show_product(self, host: Host, product_id: ProductId) -> Product:
-        """Show one product with everything that is known of it."""
+        """Show one product with all its data."""
         return await self._products.get(host, product_id)
 
     async def list_raws(self, query: RawFilter) -> RawsPage:
-        """List kept answers: what waits and for what, what was applied, what failed and why (`state=failed`)."""
+        """List stored answers: pending, applied and failed ones (`state=failed`), with reasons."""
         page = await self._raws.page(
             state=query.state,
             run_id=query.run,
@@ -127,17 +127,17 @@ class ProductRoutes:
         return RawsPage(raws=page.raws, next=_next("/v1/crawl/raws", asked, page.next_after))
 
     async def show_raw(self, raw_id: Id) -> Raw:
-        """Show one kept answer, without its body."""
+        """Show one stored answer, without its body."""
         return await self._raws.get(raw_id)
 
     async def replay_raw(self, raw_id: Id) -> Replayed:
-        """Let a dead letter be tried again, as if it were new."""
+        """Replay one dead letter."""
         if not await self._crawls.replay_one(raw_id):
             raise NotFound("dead letter", raw_id)
         return Replayed(id=raw_id)
 
     async def replay_dead_raws(self) -> ReplayedAll:
-        """Let all dead letters be tried again."""
+        """Replay all dead letters."""
         came = await self._crawls.replay()
         return ReplayedAll(replayed=came.replayed, refused=came.refused)
 

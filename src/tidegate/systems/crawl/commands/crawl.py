@@ -1,4 +1,4 @@
-"""`tidegate crawl`: crawl a marketplace, by hand or by the clock, and look at what came of it."""
+"""`tidegate crawl`: crawl a marketplace, once or on a schedule, and show the results."""
 
 import typer
 
@@ -29,7 +29,7 @@ app.command("dead")(letters.dead)
 app.command("replay")(letters.replay)
 app.command("hosts")(hosts.hosts)
 
-_INTERRUPTED = "Interrupted before it had begun to crawl; the same command goes on from here."
+_INTERRUPTED = "Interrupted before the crawl started; the same command continues."
 
 
 @app.command()
@@ -41,14 +41,14 @@ def run(
     site: str = SITE,
     pages: int = PAGES,
     ignore_robots: bool = IGNORE_ROBOTS,
-    no_progress: bool = typer.Option(False, "--no-progress", help="Show no progress."),
+    no_progress: bool = typer.Option(False, "--no-progress", help="Do not show progress."),
     as_json: bool = JSON,
 ) -> None:
-    """Crawl until every page is read and every product made. The same again goes on, or finds what has changed.
+    """Crawl until every page is read and every product is assembled. A repeated command continues, or finds changes.
 
     robots.txt, Crawl-delay and Retry-After are obeyed, and there is a pause between two calls to a host
-    (crawl.delay). Exit 0 when everything was read, 1 when something failed or nothing could be read, 130 when
-    interrupted: Ctrl-C once stops in good order, twice at once.
+    (crawl.delay). Exit code 0: everything was read; 1: something failed, or nothing could be read; 130: interrupted.
+    Ctrl-C shuts down gracefully; a second Ctrl-C stops at once.
     """
     from rich.console import Console
 

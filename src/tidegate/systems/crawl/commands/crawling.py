@@ -1,4 +1,4 @@
-"""Crawling, as a command does it: begin or resume, show how it goes, and stop when it is over or when told to."""
+"""Runs a crawl for a command: starts or resumes it, shows progress, and stops at its end or on a signal."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from tidegate.systems.crawl.targets import CrawlOptions
 _LINE_EVERY_S = 5.0
 _LOOK_AGAIN_S = 1.0
 _LEAST_PAUSE_S, _SHARE_OF_TIME = 0.05, 0.1
-"""Looking may take no more of the time than this: a crawl may end hundreds of tasks in a second."""
+"""Maximum share of time for reading progress, since a crawl may end hundreds of tasks per second."""
 _TOLD_HERE = ("crawl.robots_unreadable",)
-"""Events that the log need not tell of: the command does, and says what to do."""
+"""Log events that are suppressed, because the command reports them itself with advice."""
 
 
 async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions, *, quiet: bool) -> CrawlSummary:
-    """Crawl with this process's workers, and with those of others that work here too."""
+    """Crawl with the workers of this process; workers of other processes take part."""
     began, console = monotonic(), Console(stderr=True, highlight=False)
     configure_log(settings.log, told=_TOLD_HERE)
     async with open_crawl(settings) as crawl:
@@ -41,9 +41,9 @@ async def crawl_to_the_end(settings: Settings, name: str, options: CrawlOptions,
 
 
 async def _begin(crawl: OpenCrawl, name: str, options: CrawlOptions) -> tuple[int, str]:
-    """A new run, or the one that is still active; its jobs are offered, since whoever began it may have died before.
+    """Start a run, or resume the active one. Returns its id and a message for the user.
 
-    And what has to be said about it.
+    The jobs of an active run are enqueued again, because the process that started it may have died before.
     """
     try:
         return await crawl.crawls.begin(name, options), ""
@@ -55,16 +55,16 @@ async def _begin(crawl: OpenCrawl, name: str, options: CrawlOptions) -> tuple[in
 
 
 def _resumed(run: Run, asked: Mapping[str, Any]) -> str:
-    """A run keeps the options that it began with; whoever asks for others has to know."""
+    """The message about a resumed run, with a warning if its options differ from the requested ones."""
     others = sorted(key for key in {*run.options, *asked} if run.options.get(key) != asked.get(key))
-    told = f"goes on with run {run.id}"
+    told = f"resuming run {run.id}"
     if others:
-        told += f", which began with another {', '.join(others)}; when it is over, the same command begins with yours"
+        told += f", which started with another {', '.join(others)}; after its end, the same command uses yours"
     return told
 
 
 async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
-    """Show how the run stands, whenever it moved, until it is over."""
+    """Show the progress of the run after each change, until it ends."""
     async with crawl.cell.change_feed.watch([run_id]) as watch:
         while True:
             began = monotonic()
@@ -75,11 +75,11 @@ async def _watch(crawl: OpenCrawl, run_id: int, board: "_Board") -> None:
             board.show(run, await crawl.cell.parts.database.read(wait_of, run.login))
             pause_s = max(_LEAST_PAUSE_S, (monotonic() - began) / _SHARE_OF_TIME)
             await watch.news(within_s=_LOOK_AGAIN_S)
-            await asyncio.sleep(pause_s)  # however much happens, there is a moment between two looks
+            await asyncio.sleep(pause_s)  # limits the rate of reads during frequent changes
 
 
 class _Board:
-    """Shows how a run stands: a bar in a terminal, elsewhere a line now and then; what keeps it, at once and once."""
+    """Shows progress: a bar in a terminal, otherwise a line from time to time. A reason for waiting is printed once."""
 
     def __init__(self, console: Console, *, quiet: bool) -> None:
         columns = (
@@ -99,7 +99,7 @@ class _Board:
         self._progress.stop()
 
     def show(self, run: Run, wait: str | None) -> None:
-        """How it stands, and what keeps it."""
+        """Show the state of the run, and why it waits."""
         failed = f", {number(run.failed_jobs)} failed" if run.failed_jobs else ""
         told = f"{number(run.ended_jobs)} of {counted(run.total_jobs, 'task')}, {counted(run.calls, 'call')}{failed}"
         self._progress.update(
@@ -116,10 +116,10 @@ class _Board:
             self.say(line)
 
     def note(self, text: str) -> None:
-        """Tell something, unless nobody wants to know."""
+        """Print a message, unless the output is quiet."""
         if text and not self._quiet:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Tell something at once."""
+        """Print a line to the console."""
         self._console.print(text, markup=False, soft_wrap=True)

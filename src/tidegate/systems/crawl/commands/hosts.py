@@ -1,4 +1,4 @@
-"""`tidegate crawl hosts`: how hosts want to be called, and which of them rest."""
+"""`tidegate crawl hosts`: robots.txt rules and pauses of hosts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def hosts(
     *,
-    forget: str | None = typer.Option(None, help="Have robots.txt of this host read anew before the next call."),
+    forget: str | None = typer.Option(None, help="Read robots.txt of this host again before the next call."),
     as_json: bool = JSON,
 ) -> None:
-    """Show the hosts that crawls have met: what their robots.txt asks for, and which of them rest, and why."""
+    """Show the hosts of crawls: their robots.txt rules, their pauses and the reasons."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -39,7 +39,7 @@ def hosts(
             table.add_row(escape(one.host), _robots(one, now), delay, escape(_rest(one, now)))
         print_table(table)
     else:
-        typer.echo("No crawl has met a host yet. Begin one: tidegate crawl run NAME --url URL -k WORD")
+        typer.echo("There are no hosts yet. Start a crawl: tidegate crawl run NAME --url URL -k WORD")
 
 
 def _robots(host: Host, now: datetime) -> str:

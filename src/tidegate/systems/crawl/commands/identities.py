@@ -1,4 +1,4 @@
-"""`tidegate crawl identities`: who calls, how hosts take it, and who rests."""
+"""`tidegate crawl identities`: manage identities, and show their health at hosts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tidegate.systems.crawl.commands.opening import JSON, ask, look, print_json
 if TYPE_CHECKING:
     from tidegate.systems.crawl.identities import Identity, IdentityRegistry
 
-app = typer.Typer(no_args_is_help=True, help="Who calls: User-Agents, and the headers that go with them.")
+app = typer.Typer(no_args_is_help=True, help="Identities: User-Agents and their headers.")
 
 _NAMES = typer.Argument(help="The names of identities, as `list` shows them.")
 
 
 @app.command()
 def add(
-    name: str | None = typer.Argument(None, help="What you call it; its headers are told nowhere."),
+    name: str | None = typer.Argument(None, help="Name of the identity; its headers are never shown."),
     *,
     header: list[str] = typer.Option(None, "--header", "-H", help="'User-Agent: ...'; may be given several times."),
     file: Path | None = typer.Option(
@@ -31,9 +31,9 @@ def add(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Add identities, or give those of the same names other headers. They are stored encrypted.
+    """Add identities, or replace the headers of existing ones. Headers are stored encrypted.
 
-    Where none is stored, calls are made by the built-in one, which says honestly who calls.
+    If no identity is stored, the built-in one is used, which names this crawler in its User-Agent.
     """
     wanted = _given(name, header or [], file)
 
@@ -46,7 +46,7 @@ def add(
 
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
-    """Show the identities, and how they stand with hosts that have refused them."""
+    """Show the identities, with their health at hosts that refused them."""
     from tidegate.systems.crawl.identities import listed
 
     _tell(list(look(lambda database: database.read(listed))), as_json=as_json)
@@ -54,19 +54,19 @@ def list_(*, as_json: bool = JSON) -> None:
 
 @app.command()
 def remove(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
-    """Delete identities. Calls under way end as they will."""
+    """Delete identities. Calls in progress finish."""
     _change("remove", "removed", names, as_json=as_json)
 
 
 @app.command()
 def disable(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
-    """Use identities no more, and keep them."""
+    """Disable identities: they are kept, but not used."""
     _change("disable", "disabled", names, as_json=as_json)
 
 
 @app.command()
 def enable(names: list[str] = _NAMES, *, as_json: bool = JSON) -> None:
-    """Use identities again."""
+    """Enable identities, so that they are used again."""
     _change("enable", "enabled", names, as_json=as_json)
 
 
@@ -76,7 +76,7 @@ def _change(what: str, done: str, names: list[str], *, as_json: bool) -> None:
     async def change_all(identities: IdentityRegistry) -> None:
         change = {"remove": identities.remove, "disable": identities.disable, "enable": identities.enable}[what]
         for name in wanted:
-            await identities.get(name)  # all are there, or none is touched
+            await identities.get(name)  # nothing is changed unless all exist
         for name in wanted:
             await change(name)
 
@@ -89,12 +89,12 @@ def _change(what: str, done: str, names: list[str], *, as_json: bool) -> None:
 
 def _given(name: str | None, headers: list[str], file: Path | None) -> dict[str, dict[str, str]]:
     if (name is None) == (file is None):
-        raise typer.BadParameter("name an identity and its --header, or a --file with some")
+        raise typer.BadParameter("give a name and at least one --header, or a --file with identities")
     if file is not None:
         return _read(file)
     split = [header.partition(":") for header in headers]
     if not split or not all(colon for _, colon, _ in split):
-        raise typer.BadParameter("give at least one --header 'Name: value', with User-Agent among them")
+        raise typer.BadParameter("give at least one --header 'Name: value'; User-Agent is required")
     assert name is not None
     return {name: {key.strip(): value.strip() for key, _, value in split}}
 
@@ -105,7 +105,7 @@ def _read(file: Path) -> dict[str, dict[str, str]]:
         return msgspec.json.decode(text, type=dict[str, dict[str, str]])
     except (OSError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from None
-    except msgspec.DecodeError as error:  # its text names a place, and nothing that stands there
+    except msgspec.DecodeError as error:  # the error text has a position, but no content
         raise InvalidArgument("file", str(file), f"must be JSON, headers by name: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""`tidegate crawl raws`, `tidegate crawl dead` and `tidegate crawl replay`: kept answers, and those that failed."""
+"""`tidegate crawl raws`, `dead` and `replay`: stored answers, and dead letters among them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tidegate.systems.crawl.raw_states import RawState
 if TYPE_CHECKING:
     from tidegate.systems.crawl.raws import RawPage
 
-_RUN = typer.Option(None, min=1, help="Only those of this run.")
-_AFTER = typer.Option(None, min=0, help="Only those with a greater number.")
+_RUN = typer.Option(None, min=1, help="Only answers of this run.")
+_AFTER = typer.Option(None, min=0, help="Only answers with a greater number.")
 
 
 def raws(
     *,
-    state: RawState | None = typer.Option(None, help="Only those in this state."),
+    state: RawState | None = typer.Option(None, help="Only answers in this state."),
     run: int | None = _RUN,
-    host: str | None = typer.Option(None, help="Only those of this host."),
-    product: str | None = typer.Option(None, help="Only those about this product."),
+    host: str | None = typer.Option(None, help="Only answers of this host."),
+    product: str | None = typer.Option(None, help="Only answers for this product."),
     after: int | None = _AFTER,
     limit: int = LIMIT,
     as_json: bool = LINES,
 ) -> None:
-    """List kept answers: what waits, what was applied, what failed and why."""
+    """List stored answers: pending, applied and failed ones, with reasons."""
     from tidegate.systems.crawl.raws import Raws
 
     page = look(
@@ -37,11 +37,11 @@ def raws(
             state=state, run_id=run, host=host, product_id=product, after=after, limit=limit
         )
     )
-    _tell(page, "There are no such answers.", "raws", as_json=as_json)
+    _tell(page, "no answers", "raws", as_json=as_json)
 
 
-def raw(number: int = typer.Argument(min=1, help="The number of a kept answer, as `raws` and `dead` show it.")) -> None:
-    """Print a kept answer as it came: what a parser could not make sense of can be looked at, or kept in a file."""
+def raw(number: int = typer.Argument(min=1, help="Number of a stored answer, as in `raws` and `dead`.")) -> None:
+    """Print the body of a stored answer unchanged, for example to examine a page that a parser could not read."""
     from tidegate.systems.crawl.raws import Raws
 
     sys.stdout.buffer.write(look(lambda database: Raws(database).body(number)))
@@ -49,7 +49,7 @@ def raw(number: int = typer.Argument(min=1, help="The number of a kept answer, a
 
 
 def dead(*, run: int | None = _RUN, after: int | None = _AFTER, limit: int = LIMIT, as_json: bool = LINES) -> None:
-    """List answers that could not be made part of a product, and why."""
+    """List answers that could not be applied to a product, with reasons."""
     from tidegate.systems.crawl.raws import Raws
 
     page = look(lambda database: Raws(database).page(state=RawState.FAILED, run_id=run, after=after, limit=limit))
@@ -62,12 +62,14 @@ def replay(
     every: bool = typer.Option(False, "--all", help="All dead letters."),
     as_json: bool = JSON,
 ) -> None:
-    """Let dead letters be tried again, as if they were new. Some process must run, or the next one does it.
+    """Replay dead letters. A running process applies them; without one, the next process that starts does.
 
-    Nothing is asked of the site again. Exit 1 where one could not be replayed now.
+    The site is not called. Exit code 1: a dead letter could not be replayed now.
     """
     if bool(numbers) == every:
-        raise InvalidArgument("numbers", "some" if numbers else "none", "name dead letters, or say --all")
+        raise InvalidArgument(
+            "numbers", "some" if numbers else "none", "give numbers of dead letters or --all, not both"
+        )
     came = ask(lambda crawl: crawl.crawls.replay(None if every else numbers))
     if not came.replayed and not came.refused and numbers:
         raise NotFound("dead letter", ", ".join(str(one) for one in numbers))

@@ -1,4 +1,4 @@
-"""What the commands about crawls share."""
+"""Options and helpers shared by the crawl commands."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 JSON = typer.Option(False, "--json", help="Print JSON.")
-LINES = typer.Option(False, "--json", help="Print JSON, a line each.")
-LIMIT = typer.Option(100, min=1, max=1_000, help="How many at most.")
-NAME = typer.Argument(help="What you call this crawl; it has one run at a time.")
+LINES = typer.Option(False, "--json", help="Print JSON, one object per line.")
+LIMIT = typer.Option(100, min=1, max=1_000, help="Maximum number of rows.")
+NAME = typer.Argument(help="Name of the crawl. It has at most one active run.")
 URL = typer.Option(help="The marketplace: scheme and host, like https://shop.example.")
-KEYWORDS = typer.Option(None, "--keyword", "-k", help="What to search for; may be given several times.")
-SITE = typer.Option("marketplace", help="How its pages are read: marketplace, or a site of your own (crawl.sites).")
-PAGES = typer.Option(100, min=1, max=10_000, help="How many pages of each search are read at most.")
+KEYWORDS = typer.Option(None, "--keyword", "-k", help="Search keyword; may be given several times.")
+SITE = typer.Option("marketplace", help="Site class that reads its pages: marketplace, or one from crawl.sites.")
+PAGES = typer.Option(100, min=1, max=10_000, help="Maximum number of pages read per search.")
 IGNORE_ROBOTS = typer.Option(
-    False, "--ignore-robots", help="Ask for pages although robots.txt forbids them, and do not heed its Crawl-delay."
+    False, "--ignore-robots", help="Request pages that robots.txt forbids, and ignore its Crawl-delay."
 )
 
 
 def options_of(
     name: str, url: str, keywords: list[str] | None, site: str, pages: int, *, ignore_robots: bool
 ) -> CrawlOptions:
-    """What was typed, checked before anything is opened."""
+    """The options of a crawl, validated before any server is opened."""
     from tidegate.systems.crawl.targets import CrawlOptions, require_crawl_name
 
     require_crawl_name(name)
     if not keywords:
-        raise typer.BadParameter("name at least one --keyword")
+        raise typer.BadParameter("give at least one --keyword")
     wanted = list(dict.fromkeys(keyword.strip() for keyword in keywords))
     return CrawlOptions(url=url, keywords=wanted, site=site, pages=pages, ignore_robots=ignore_robots)
 
 
 def ask(question: Callable[[OpenCrawl], Awaitable[T]]) -> T:
-    """What this installation answers, or does."""
+    """Open the crawl, call `question` with it, and return the result."""
     return run(_ask(load_settings(), question))
 
 
 def look(question: Callable[[Database], Awaitable[T]]) -> T:
-    """What stands in the database; the server need not be there."""
+    """Call `question` with the database and return the result; Valkey is not needed."""
     return run(_look(load_settings(), question))
 
 
 def print_json(value: Any) -> None:
-    """One line."""
+    """Print a value as one line of JSON."""
     typer.echo(msgspec.json.encode(value))
 
 

@@ -1,4 +1,4 @@
-"""`tidegate crawl products` and `tidegate crawl product`: what the crawls have found."""
+"""`tidegate crawl products`, `product` and `forget`: products that crawls have found."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def products(
     *,
-    host: str | None = typer.Option(None, help="Only those of this host."),
-    shop: str | None = typer.Option(None, help="Only those of this shop."),
-    gone: bool | None = typer.Option(None, "--gone/--listed", help="Only those that are gone, or that are not."),
-    after: str | None = typer.Option(None, help="Only those behind this one: host/product."),
+    host: str | None = typer.Option(None, help="Only products of this host."),
+    shop: str | None = typer.Option(None, help="Only products of this shop."),
+    gone: bool | None = typer.Option(None, "--gone/--listed", help="Only gone or only listed products."),
+    after: str | None = typer.Option(None, help="Only products after this one: host/product."),
     limit: int = LIMIT,
     as_json: bool = LINES,
 ) -> None:
-    """List products, by host and id."""
+    """List products, ordered by host and id."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -40,7 +40,7 @@ def products(
             print_json(one)
         return
     if not page.products:
-        typer.echo("There are no such products." if after is None else f"There are none behind {after}.")
+        typer.echo("no products" if after is None else f"no products after {after}")
         return
     table, now = Table("product", "shop", "name", "price", "changed", box=None, pad_edge=False), datetime.now(UTC)
     for one in page.products:
@@ -56,7 +56,7 @@ def product(
     *,
     as_json: bool = JSON,
 ) -> None:
-    """Show one product with everything that is known of it."""
+    """Show one product with all its data."""
     from tidegate.systems.crawl.products import Products
 
     host, _, product_id = place.partition("/")
@@ -70,9 +70,9 @@ def product(
 
 
 def forget(name: str = NAME, *, as_json: bool = JSON) -> None:
-    """Let a crawl list nothing any more, for one that you removed or renamed.
+    """Delete the list of products of a crawl that was removed or renamed.
 
-    What no other crawl lists is gone when the next run of its host ends.
+    Products that no other crawl lists are marked as gone when the next run of their host ends.
     """
     from tidegate.systems.crawl.products import Products
 
@@ -80,11 +80,11 @@ def forget(name: str = NAME, *, as_json: bool = JSON) -> None:
     if as_json:
         print_json({"forgotten": count})
     else:
-        typer.echo(f"{name} lists {counted(count, 'product')} no more")
+        typer.echo(f"{name} no longer lists {counted(count, 'product')}")
 
 
 def _offer(one: Product) -> tuple[str, str]:
-    """Its name and price, where the site tells them so."""
+    """Name and price of a product, if the site has them."""
     parts: list[dict[str, Any]] = [part for part in (one.detail, one.mini_shop) if part]
     name = next((str(part["name"]) for part in parts if "name" in part), "")
     price = next((f"{part['price']} {part.get('currency', '')}".strip() for part in parts if "price" in part), "")

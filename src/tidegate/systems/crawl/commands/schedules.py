@@ -1,4 +1,4 @@
-"""`tidegate crawl schedules`: crawls that begin by the clock."""
+"""`tidegate crawl schedules`: crawls that start on a schedule."""
 
 import typer
 
@@ -16,7 +16,7 @@ from tidegate.systems.crawl.commands.opening import (
     options_of,
 )
 
-app = typer.Typer(no_args_is_help=True, help="Crawls that begin by the clock.")
+app = typer.Typer(no_args_is_help=True, help="Crawls that start on a schedule.")
 app.command()(pause)
 app.command()(resume)
 app.command()(remove)
@@ -29,17 +29,17 @@ def add(
     *,
     url: str = URL,
     keywords: list[str] = KEYWORDS,
-    cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at three.'),
-    timezone: str = typer.Option("UTC", help="By whose clocks, like Europe/Berlin."),
+    cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at 03:00.'),
+    timezone: str = typer.Option("UTC", help="Time zone of the cron expression, like Europe/Berlin."),
     site: str = SITE,
     pages: int = PAGES,
     ignore_robots: bool = IGNORE_ROBOTS,
     as_json: bool = JSON,
 ) -> None:
-    """Crawl whenever the time has come. The same name and time again change only the options.
+    """Schedule a crawl. A schedule with the same name and time gets the new options.
 
-    A crawl whose last run is still active is left out once. Times that pass while no process runs begin one run when
-    the next process starts.
+    A due time is skipped while the previous run is active. If due times pass while no process runs, one run starts
+    with the next process.
     """
     options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
     added = ask(lambda crawl: crawl.crawls.schedule(name, options, cron=cron, timezone=timezone))
@@ -48,7 +48,7 @@ def add(
 
 @app.command("list")
 def list_(*, as_json: bool = JSON) -> None:
-    """Show the schedules of crawls: when they are due next, and what their last due time brought."""
+    """Show the schedules of crawls, with the next due time and the result of the last one."""
     from tidegate.engine.schedules.store import listed
     from tidegate.systems.crawl import SOURCE
 
@@ -56,4 +56,6 @@ def list_(*, as_json: bool = JSON) -> None:
     if found or as_json:
         tell("schedules", found, as_json=as_json)
     else:
-        typer.echo('There are none. Add one: tidegate crawl schedules add NAME --url URL -k WORD --cron "0 3 * * *"')
+        typer.echo(
+            'There are no schedules. Add one: tidegate crawl schedules add NAME --url URL -k WORD --cron "0 3 * * *"'
+        )

@@ -1,4 +1,4 @@
-"""What came of a crawl: for people in lines, for programs as it is."""
+"""The summary of a crawl, as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,15 +14,15 @@ from tidegate.systems.crawl.raws import RawState
 from tidegate.systems.crawl.stages import SEARCH
 
 _FORBIDDEN = "robots.txt of"
-_NOTHING_READ = "Nothing was read: the site shows no search of this crawl."
+_NOTHING_READ = "Nothing was read: the site withholds every search of this crawl."
 _ASK = (
     "Nothing was read: robots.txt forbids every search of this crawl. Ask the owner of the site. "
-    "--ignore-robots asks for the pages all the same; type it only where you may."
+    "--ignore-robots requests the pages anyway; use it only with the owner's permission."
 )
 
 
 class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a crawl."""
+    """The result of a crawl."""
 
     crawl: str
     run: int
@@ -30,42 +30,42 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: RunState
     tasks: int
     succeeded: int
-    """Those of which nothing is left to do; also those that asked for what is withheld."""
+    """Completed tasks, including those whose page is withheld."""
     failed: int
     withheld: int
-    """Tasks that asked for what the site shows to nobody, or robots.txt forbids."""
+    """Tasks whose page the site does not show, or robots.txt forbids."""
     searches_read: int
-    """Pages of searches."""
+    """Number of search pages that were read."""
     calls: int
     unchanged: int
-    """Pages that had not changed."""
+    """Number of pages that had not changed."""
     skipped_items: int
-    """Products of listings that could not be read, and were left out."""
+    """Listed products that were skipped because their ids could not be read."""
     products: int
-    """Of this host, that are listed."""
+    """Number of listed products of this host."""
     gone: int
-    """Of this host, that were listed once."""
+    """Number of products of this host that are no longer listed."""
     waiting: int
     """Answers of this run that are not applied yet."""
     dead: int
     """Answers of this run that could not be applied."""
     failures: Sequence[Failure]
-    """The first that failed."""
+    """The first failures."""
     unavailable: Sequence[Failure]
-    """The first that are withheld."""
+    """The first withheld pages."""
     waits: str | None
-    """What keeps it, where it is not over."""
+    """Why the run waits, if it has not ended."""
     seconds: float
     was_interrupted: bool
 
     @property
     def is_fruitless(self) -> bool:
-        """Whether it is over, and no search was read."""
+        """Whether the run ended without reading a search."""
         return self.status is RunState.COMPLETED and not self.searches_read
 
     @property
     def exit_code(self) -> int:
-        """See the command."""
+        """The exit code of `tidegate crawl run`."""
         if self.was_interrupted:
             return 130
         is_well = self.status is RunState.COMPLETED and not self.failed and not self.dead and not self.is_fruitless
@@ -73,7 +73,7 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def summarise(crawl: OpenCrawl, run_id: int, seconds: float, *, was_interrupted: bool) -> CrawlSummary:
-    """How a run stands now."""
+    """Summarize the current state of a run."""
     run, read = await crawl.cell.orchestrator.show(run_id), crawl.cell.parts.database.read
     counts = await crawl.raws.counts([RawState.PENDING, RawState.FAILED], run_id=run_id)
     kinds = await read(kinds_of, [run_id])
@@ -103,7 +103,7 @@ async def summarise(crawl: OpenCrawl, run_id: int, seconds: float, *, was_interr
 
 
 def summary_lines(summary: CrawlSummary) -> Iterator[str]:
-    """What came of it, for people."""
+    """The summary as lines of text."""
     yield from labelled("crawl", [f"{summary.crawl} of {summary.host}: run {summary.run} {summary.status}"])
     failed = f", {number(summary.failed)} failed" if summary.failed else ""
     tasks = f"{number(summary.succeeded)} of {counted(summary.tasks, 'task')}{failed}, in {span(summary.seconds)}"
@@ -113,7 +113,7 @@ def summary_lines(summary: CrawlSummary) -> Iterator[str]:
     yield from labelled("products", [_products(summary)])
     yield from labelled(SKIPPED, skipped_lines(summary.skipped_items))
     if summary.waiting:
-        yield from labelled("applying", [f"{counted(summary.waiting, 'answer')} left; any process goes on"])
+        yield from labelled("applying", [f"{counted(summary.waiting, 'answer')} left; any process continues"])
     if summary.dead:
         dead = f"{counted(summary.dead, 'answer')} could not be applied; see: tidegate crawl dead --run {summary.run}"
         yield from labelled("dead", [dead])
@@ -132,11 +132,11 @@ def _products(summary: CrawlSummary) -> str:
 def _failures(summary: CrawlSummary) -> list[str]:
     lines = [*failure_lines(summary.failures, summary.failed)]
     over = summary.status not in ACTIVE_RUNS
-    return [*lines, f"tidegate runs retry {summary.run} lets them be tried again"] if lines and over else lines
+    return [*lines, f"tidegate runs retry {summary.run} retries them"] if lines and over else lines
 
 
 def _advice(summary: CrawlSummary) -> Iterator[str]:
     if summary.was_interrupted and summary.status in ACTIVE_RUNS:
-        yield f"Interrupted; the same command goes on from here. tidegate runs cancel {summary.run} gives it up."
+        yield f"Interrupted; the same command continues. tidegate runs cancel {summary.run} cancels the run."
     elif summary.is_fruitless:
         yield _ASK if any(one.reason.startswith(_FORBIDDEN) for one in summary.unavailable) else _NOTHING_READ

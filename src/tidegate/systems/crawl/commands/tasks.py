@@ -1,4 +1,4 @@
-"""`tidegate crawl tasks`: the single calls of a run, and who worked on each."""
+"""`tidegate crawl tasks`: the tasks of a run, and their executions."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A task, and who worked on it."""
+    """A task with its executions."""
 
     task: JobView
     executions: list[Execution]
-    """The first one first."""
+    """All executions, oldest first."""
 
 
 def tasks(
-    run: int = typer.Argument(help="The number of a run, as `tidegate runs list` shows it.", min=1),
+    run: int = typer.Argument(help="Number of a run, as `tidegate runs list` shows it.", min=1),
     *,
-    state: list[str] = typer.Option(None, help=f"Only those in this state: {', '.join(JobState)}. May be repeated."),
-    after: int = typer.Option(0, min=0, help="Only those behind this number."),
+    state: list[str] = typer.Option(None, help=f"Only tasks in this state: {', '.join(JobState)}. May be repeated."),
+    after: int = typer.Option(0, min=0, help="Only tasks with a greater number."),
     limit: int = LIMIT,
     as_json: bool = LINES,
 ) -> None:
-    """List the tasks of a run, and who worked on each: every execution, with what came of it."""
+    """List the tasks of a run, each with its executions and their results."""
     from rich.table import Table
 
     from tidegate.cli.tables import print_table
@@ -49,7 +49,7 @@ def tasks(
             print_json(one)
         return
     if not found:
-        typer.echo(f"Run {run} has no such tasks." if after == 0 else f"Run {run} has none behind {after}.")
+        typer.echo(f"Run {run} has no matching tasks." if after == 0 else f"Run {run} has no tasks after {after}.")
         return
     table, now = Table("task", "kind", "of", "state", "when", "executions", "why", box=None), datetime.now(UTC)
     table.pad_edge = False
@@ -65,7 +65,7 @@ def _tasks(tx: Transaction, run: int, states: tuple[JobState, ...], after: int, 
     from tidegate.engine.executions import of_jobs
     from tidegate.engine.reports.progress import jobs_of
 
-    runs.get(tx, run)  # no tasks and no run are two things
+    runs.get(tx, run)  # raises `NotFound` for an unknown run
     found = jobs_of(tx, run, states=states, after=after, limit=limit)
     executions = of_jobs(tx, [job.id for job in found])
     return [TaskReport(task=job, executions=executions[job.id]) for job in found]
@@ -92,8 +92,8 @@ def _cells(one: TaskReport, now: datetime) -> list[str | Text]:
 
 
 def _told(execution: Execution) -> str:
-    """Who, what came of it, and why it did not end the task."""
+    """The identity of an execution, its outcome, and the reason if it did not end the task."""
     from tidegate.systems.crawl.identity_records import credential_of
 
     why = f" ({execution.reason})" if execution.reason else ""
-    return f"{execution.credential.removeprefix(credential_of(''))} {execution.outcome or 'at it'}{why}"
+    return f"{execution.credential.removeprefix(credential_of(''))} {execution.outcome or 'in progress'}{why}"

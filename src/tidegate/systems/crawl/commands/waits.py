@@ -1,4 +1,4 @@
-"""What keeps a crawl: a host that wants to be left alone or does not answer, identities that all rest."""
+"""Explains why a crawl waits: the host is paused or unreachable, or all identities are paused."""
 
 from datetime import datetime
 
@@ -11,34 +11,32 @@ from tidegate.systems.crawl.identities import Identity, listed
 
 
 def wait_of(tx: Transaction, host: str) -> str | None:
-    """Why nobody calls a host now, until when, and what can be done; None where nothing is known to be in the way."""
+    """Why a host is not called now, until when, and what to do; None if no reason is known."""
     found = hosts.find(tx, host)
     if found is not None and found.rests_until is not None and found.rests_until > tx.now:
         return _of_host(found, found.rests_until, tx.now)
     used = [one for one in listed(tx) if one.enabled]
     if not used:
-        return "all identities are disabled; tidegate crawl identities enable NAME lets one call again"
+        return "all identities are disabled; enable one: tidegate crawl identities enable NAME"
     rests = [_rest(one, host, tx.now) for one in used]
     resting = [one for one in rests if one is not None and one.resting_until is not None]
     if len(resting) < len(used):
         return None
     first = min(resting, key=lambda one: one.resting_until or tx.now)
-    who = "the only identity rests" if len(used) == 1 else f"all {len(used)} identities rest"
+    paused = "the only identity is paused" if len(used) == 1 else f"all {len(used)} identities are paused"
     until = clock(first.resting_until or tx.now, tx.now)
-    return (
-        f"{host}: {who}, until {until}: {first.last_reason}; more identities would help, or fewer calls (crawl.delay)"
-    )
+    return f"{host}: {paused} until {until}: {first.last_reason}; add identities, or raise crawl.delay"
 
 
 def _of_host(host: Host, until: datetime, now: datetime) -> str:
     again = clock(until, now)
-    if host.failures:  # since robots.txt was last read
-        return f"{host.host}: robots.txt cannot be read: {host.reason}. Is --url right? It is asked again at {again}"
-    return f"{host.host} is left alone until {again}: {host.reason}"
+    if host.failures:  # attempts to read robots.txt that failed in a row
+        return f"{host.host}: robots.txt cannot be read: {host.reason}. Check --url. The next attempt is at {again}"
+    return f"{host.host} is paused until {again}: {host.reason}"
 
 
 def _rest(one: Identity, host: str, now: datetime) -> HostHealth | None:
-    """Its rest at this host, if it rests."""
+    """The health of an identity that is paused at this host; otherwise None."""
     for health in one.health:
         if health.host == host and health.resting_until is not None and health.resting_until > now:
             return health

@@ -1,4 +1,4 @@
-// What the list of campaigns and the page of one campaign have in common.
+// Components shared by the list of campaigns and the page of one campaign.
 
 import { fromMoment, given, toMoment, toNumber } from "../fields.js";
 import { now } from "../clock.js";
@@ -7,7 +7,7 @@ import { html } from "../view.js";
 
 export const pathOf = (campaign) => `/v1/campaigns/${encodeURIComponent(campaign.id)}`;
 
-/** Whether people may enter, and until when or from when on. */
+/** The state of a campaign with its start or end time. */
 export function CampaignState({ of }) {
   const isOpen = of.state === "open";
   const [shown, word, at] = isOpen && moment(of.starts_at) > now() ? ["soon", "starts", of.starts_at]
@@ -36,7 +36,7 @@ export function StartOrStop({ of, small = false, onDone }) {
       small=${small}
       danger
       question=${`Stop campaign ${of.id}?`}
-      consequence="No user can enter any more. Accepted entries are still decided. It can be started again."
+      consequence="Users can no longer enter. Accepted entries are still processed. It can be started again."
       path=${`${pathOf(of)}/stop`}
       done=${`Campaign ${of.id} is stopped.`}
       onDone=${onDone}
@@ -48,7 +48,7 @@ export function StartOrStop({ of, small = false, onDone }) {
     icon="play"
     small=${small}
     question=${`Start campaign ${of.id}?`}
-    consequence="People may enter from the start until the end. What you leave empty stays as it is."
+    consequence="Users can enter from the start until the end. Empty fields stay unchanged."
     path=${`${pathOf(of)}/start`}
     body=${toTimes}
     done=${`Campaign ${of.id} is started.`}
@@ -59,14 +59,14 @@ export function StartOrStop({ of, small = false, onDone }) {
       name="starts_at"
       kind="datetime-local"
       defaultValue=${fromMoment(of.starts_at)}
-      hint="By your clock; empty: now, or as it was."
+      hint="In your time zone; empty: now, or unchanged."
     />
     <${Field}
       label="End"
       name="ends_at"
       kind="datetime-local"
       defaultValue=${fromMoment(of.ends_at)}
-      hint="Empty: when it is stopped, or as it was."
+      hint="Empty: when it is stopped, or unchanged."
     />
   <//>`;
 }
@@ -89,7 +89,7 @@ export function NewCampaign() {
       required
       pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*"
       placeholder="autumn"
-      hint="It stands in addresses."
+      hint="Part of URLs; cannot be changed."
     />
     <${Field}
       label="Kind"
@@ -114,13 +114,13 @@ export function NewCampaign() {
   <//>`;
 }
 
-/** To change some of it, also while it runs. */
+/** The dialog that changes a campaign, also while it runs. */
 export function ChangeCampaign({ of, onDone }) {
   return html`<${Action}
     label="Change"
     name=${`Change campaign ${of.id}`}
     question=${`Change campaign ${of.id}`}
-    consequence="It applies at once. The stock cannot be lower than what is issued; waiting entries beyond it get nothing."
+    consequence="Changes apply at once. The stock cannot be lower than the number issued; waiting entries beyond it are rejected."
     confirm="Change"
     method="PUT"
     path=${pathOf(of)}
@@ -143,14 +143,14 @@ export function ChangeCampaign({ of, onDone }) {
       kind="number"
       min=${of.issued}
       defaultValue=${of.stock ?? ""}
-      hint=${of.kind === "FIRST_COME" ? `At least ${number(of.issued)}, which are issued.` : "Empty: no bound."}
+      hint=${of.kind === "FIRST_COME" ? `At least ${number(of.issued)}, the number issued.` : "Empty: unlimited."}
     />
     <${Field}
       label="End"
       name="ends_at"
       kind="datetime-local"
       defaultValue=${fromMoment(of.ends_at)}
-      hint="By your clock; empty: when it is stopped."
+      hint="In your time zone; empty: when it is stopped."
     />
   <//>`;
 }
@@ -167,7 +167,7 @@ const toCampaign = ({ id, kind, total_count, stock, points, title }) =>
     title,
   });
 
-/** Only what differs; a moment is known here to the minute. */
+/** Only changed fields; times have a resolution of one minute here. */
 const changeOf = (before) => (fields) => ({
   ...(fields.title !== before.title && { title: fields.title }),
   ...(toNumber(fields.total_count) !== before.total_count && { total_count: toNumber(fields.total_count) }),

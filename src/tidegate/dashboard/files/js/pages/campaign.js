@@ -118,7 +118,7 @@ function Rules({ of: { campaign, remembered, is_installed, is_woken } }) {
       ["Entries expected", number(campaign.total_count)],
       ["Start", campaign.starts_at ? html`${exactly(campaign.starts_at)}` : "as soon as it is started"],
       ["End", campaign.ends_at ? html`${exactly(campaign.ends_at)}` : "when it is stopped"],
-      ["Users known at the door", number(remembered), is_installed === false && "it begins with the first entry"],
+      ["Users in the entry check", number(remembered), is_installed === false && "starts with the first entry"],
       is_woken && ["Wake-up pending", "yes", "the next free process takes it"],
       ["Made", html`<${When} at=${campaign.created_at} />`],
       ["Changed", html`<${When} at=${campaign.changed_at} />`],
@@ -176,15 +176,15 @@ function Entries({ path, issued }) {
     },
     { head: "Decided", hideOnPhone: true, cell: (row) => html`<${When} at=${row.decided_at} />` },
   ];
-  return html`<${Section} title="Entries" note="Those that are decided, by number">
+  return html`<${Section} title="Entries" note="Processed entries, by number">
     <${Problem} of=${problem} retry=${reload} />
     <${Table}
       stacks
       columns=${columns}
       rows=${value?.entries ?? (problem ? [] : null)}
       rowKey=${(row) => `${row.number}/${row.user}`}
-      caption="Entries that are decided"
-      empty="Nothing was issued yet."
+      caption="Processed entries"
+      empty="No entries have been processed."
     />
     <${Pager} pages=${pages} next=${value?.next} label="entries" />
   <//>`;

@@ -1,4 +1,4 @@
-// Campaigns: what they have given, and how many are in line.
+// Campaigns: issued items and waiting entries.
 
 import { useFetched, useTopic } from "../live.js";
 import {
@@ -20,7 +20,7 @@ import { html } from "../view.js";
 import { Campaign } from "./campaign.js";
 import { CampaignState, Issued, NewCampaign, StartOrStop } from "./campaign-parts.js";
 
-const LEAD = "Promotions with entries: each user gets one, and never more than the stock.";
+const LEAD = "Promotions with limited stock: each user can enter once.";
 const MOST_LINES = 6;
 
 export function Campaigns({ rest }) {
@@ -83,7 +83,7 @@ function Figures({ of }) {
       note="open for entries, within their times"
     />
     <${Tile} label="Issued" value=${number(sum(({ issued }) => issued))} note="by the campaigns shown here" />
-    <${Tile} label="In line" value=${number(sum(({ depth }) => depth))} note="accepted, not decided yet" />
+    <${Tile} label="In line" value=${number(sum(({ depth }) => depth))} note="accepted, not processed yet" />
     <${Tile}
       label="Dead letters"
       value=${number(dead)}
@@ -119,5 +119,5 @@ const NoCampaigns = () =>
     title="There are no campaigns yet"
     command="tidegate campaign create autumn --kind FIRST_COME --total 100"
   >
-    Make one here with “New campaign”, or type:
+    Create one here with “New campaign”, or with a command:
   <//>`;

@@ -1,4 +1,4 @@
-// What crawls have found: products, and the answers that they were made of.
+// Results of crawls: products, and the stored answers they are assembled from.
 
 import { useFetched } from "../live.js";
 import {
@@ -49,7 +49,7 @@ export function Products({ query }) {
   ];
   return html`<${Section}
     title="Products"
-    note="As they were last seen"
+    note="Last known state"
     aside=${html`<${Choice}
       label="Which products"
       options=${GONE}
@@ -96,15 +96,15 @@ export function Raws({ query, now }) {
       icon="retry"
       small
       question=${`Replay answer ${row.id}?`}
-      consequence="It is tried again, as if it were new. The site is not called."
+      consequence="It is processed again. The site is not called."
       path=${`/v1/crawl/raws/${row.id}/replay`}
-      done=${`Answer ${row.id} is tried again.`}
+      done=${`Answer ${row.id} is processed again.`}
       onDone=${reload}
     />` },
   ];
   return html`<${Section}
     title="Kept answers"
-    note="What waits and for what, what was applied, what failed and why"
+    note="Pending, applied and failed answers, with reasons"
     aside=${html`<${Choice}
       label="Which answers"
       options=${STATES}
@@ -122,8 +122,8 @@ export function Raws({ query, now }) {
       stacks
       columns=${columns}
       rows=${value?.raws ?? (problem ? [] : null)}
-      caption="Kept answers, the oldest first"
-      empty="No answers are kept that fit."
+      caption="Stored answers, oldest first"
+      empty="No matching answers."
     />
     <${Pager} pages=${pages} next=${value?.next} label="kept answers" />
   <//>`;
@@ -184,15 +184,15 @@ function Listed({ of }) {
 
 const nameOf = (row) => row.detail?.name ?? row.mini_shop?.name ?? row.product_id;
 
-/** The price of the part that tells one, the details first. */
+/** The price of the first part that has one, starting with the details. */
 function priceOf({ detail, mini_shop }) {
   const told = [detail, mini_shop].find((part) => typeof part?.price === "number");
   return told ? `${number(told.price)} ${told.currency ?? ""}`.trim() : "–";
 }
 
 const NoProducts = () => html`<${Empty}
-  title="No products that fit"
+  title="No matching products"
   command="tidegate crawl run daily --url https://shop.example -k lantern"
 >
-  Crawls find them. Begin one, or type:
+  Crawls find products. Start one here, or with a command:
 <//>`;

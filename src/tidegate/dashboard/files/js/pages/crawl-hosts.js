@@ -1,4 +1,4 @@
-// Hosts of crawls and what they ask for; identities that call them and how they are taken.
+// Hosts of crawls with their robots.txt; identities with their health per host.
 
 import { now } from "../clock.js";
 import { useFetched } from "../live.js";
@@ -25,7 +25,7 @@ const ROBOTS = {
   elsewhere: ["warn", "at another host"],
 };
 
-/** What became of a host's robots.txt. */
+/** The state of a host's robots.txt. */
 export const Robots = ({ of }) => html`<${Badge} state=${of} kind=${ROBOTS[of]?.[0]} label=${ROBOTS[of]?.[1]} />`;
 
 export function Hosts({ now: seen }) {
@@ -133,7 +133,7 @@ function Health({ of }) {
     columns=${columns}
     rows=${of.health}
     rowKey=${(row) => row.host}
-    caption=${`How hosts take ${of.name}`}
+    caption=${`Health of ${of.name} by host`}
   />`;
 }
 
@@ -147,7 +147,7 @@ function IdentityActs({ of, reload }) {
       icon="pause"
       small
       question=${`Disable identity ${of.name}?`}
-      consequence="It is no longer used, and is kept. If all are disabled, no crawl can begin."
+      consequence="It is no longer used, but kept. If all are disabled, no crawl can start."
       path=${`${path}/disable`}
       done=${`Identity ${of.name} is disabled.`}
       onDone=${reload}
@@ -201,7 +201,7 @@ function PutIdentity({ onDone }) {
       required
       spellcheck="false"
       placeholder="User-Agent: Nightjar/1.0 (+https://example.com/bot)"
-      hint="One on each line; User-Agent must be among them."
+      hint="One per line; User-Agent is required."
     />
   <//>`;
 }

@@ -1,10 +1,10 @@
-// What a crawl is made of, asked for in a dialog: the same where it begins now, and where it begins by the clock.
+// Form fields of a crawl, for the dialogs that start or schedule one.
 
 import { given, toList, toNumber } from "../fields.js";
 import { Field } from "../parts/index.js";
 import { html } from "../view.js";
 
-/** The fields of a dialog. */
+/** The form fields of a crawl. */
 export const CrawlFields = () => html`
   <${Field}
     label="Name"
@@ -12,7 +12,7 @@ export const CrawlFields = () => html`
     required
     pattern="[A-Za-z0-9_.\\-]+"
     placeholder="daily"
-    hint="What you call this crawl; it has one run at a time."
+    hint="Name of the crawl. It has at most one active run."
   />
   <${Field}
     label="Address"
@@ -22,10 +22,10 @@ export const CrawlFields = () => html`
     placeholder="https://shop.example"
     hint="Scheme and host of the marketplace."
   />
-  <${Field} label="Keywords" name="keywords" kind="area" required placeholder="lantern" hint="One on each line." />
+  <${Field} label="Keywords" name="keywords" kind="area" required placeholder="lantern" hint="One per line." />
   <${Field} label="Pages of each search" name="pages" kind="number" min="1" defaultValue="100" />
 `;
 
-/** What was typed into them, as the API wants it. */
+/** Converts the fields to the body of the API. */
 export const toCrawl = ({ name, url, keywords, pages }) =>
   given({ name: name.trim(), url: url.trim(), keywords: toList(keywords), pages: toNumber(pages) });

@@ -25,7 +25,7 @@ import { Products, Raws } from "./crawl-found.js";
 import { Hosts, Identities, Robots } from "./crawl-hosts.js";
 import { CrawlFields, toCrawl } from "./crawl-parts.js";
 
-const LEAD = "Marketplaces, read politely: searches, the products on them, and every answer.";
+const LEAD = "Crawls of marketplaces: searches, products and stored answers.";
 const PARTS = { overview: Overview, products: Products, raws: Raws, hosts: Hosts, identities: Identities };
 const LABELS = { raws: "Kept answers" };
 const PAGES = ["waiting", "running", "retrying", "succeeded", "unavailable", "failed", "canceled"];
@@ -42,7 +42,7 @@ export function Crawl({ rest, query }) {
     count: counts[id],
     isGrave: id === "raws",
   }));
-  return html`<${Page} title="Crawl" lead=${LEAD} live=${live} actions=${html`<${Begin} />`}>
+  return html`<${Page} title="Crawl" lead=${LEAD} live=${live} actions=${html`<${StartCrawl} />`}>
     <${Problem} of=${live.problem} />
     <${Unknown} of=${now} />
     <${Tabs} label="Parts of crawls" tabs=${tabs} at=${at} />
@@ -63,7 +63,7 @@ function Overview({ now }) {
       <${Pages} of=${now} />
       <${Section}
         title="Paused hosts"
-        note="No request is sent to them before"
+        note="No request is sent to a paused host"
       >
         <${Table}
           stacks
@@ -89,7 +89,7 @@ function Figures({ now }) {
     <${Tile}
       label="Answers to apply"
       value=${number(raws?.pending)}
-      note="kept, on their way into products"
+      note="stored, not applied to products yet"
       href="#/crawl/raws?state=pending"
     />
     <${Tile}
@@ -151,7 +151,7 @@ const CRAWLS = [
 const RESTING = [
   { head: "Host", cell: (row) => html`<code>${row.host}</code>` },
   { head: "Until", cell: (row) => html`<${When} at=${row.rests_until} />` },
-  { head: "Reason", wide: true, cell: (row) => html`<span class="reason">${row.reason ?? "none was told"}</span>` },
+  { head: "Reason", wide: true, cell: (row) => html`<span class="reason">${row.reason ?? "none given"}</span>` },
   { head: "robots.txt", hideOnPhone: true, cell: (row) => html`<${Robots} of=${row.robots} />` },
 ];
 
@@ -177,17 +177,17 @@ function Pages({ of }) {
   <//>`;
 }
 
-function Begin() {
+function StartCrawl() {
   return html`<${Action}
-    label="Begin a crawl"
+    label="Start a crawl"
     icon="play"
     primary
-    question="Begin a crawl"
-    consequence="Its searches are read, then three parts of every product on them. Begun again, it finds what changed."
-    confirm="Begin"
+    question="Start a crawl"
+    consequence="Reads the searches, then three pages of each product found. A later run fetches what changed."
+    confirm="Start"
     path="/v1/crawl/runs"
     body=${toCrawl}
-    done=${(run) => `Run ${run.id} has begun.`}
+    done=${(run) => `Run ${run.id} has started.`}
     onDone=${(run) => (location.hash = `#/runs/${run.id}`)}
   >
     <${CrawlFields} />
@@ -198,5 +198,5 @@ const NoCrawls = () => html`<${Empty}
   title="No crawl is active"
   command="tidegate crawl run daily --url https://shop.example -k lantern"
 >
-  Begin one here, or type:
+  Start one here, or with a command:
 <//>`;

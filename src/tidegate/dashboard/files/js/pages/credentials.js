@@ -30,7 +30,7 @@ export function Credentials() {
   return html`<${Page} title="Credentials" lead=${LEAD} actions=${actions}>
     <${Problem} of=${problem} retry=${reload} />
     ${rows?.length > 0 && html`<${Figures} of=${rows} />`}
-    <${Section} title="Credentials" note="The oldest first" aside=${html`<a href="#/quotas">Remaining quota</a>`}>
+    <${Section} title="Credentials" note="Oldest first" aside=${html`<a href="#/quotas">Remaining quota</a>`}>
       <${Table}
         stacks
         columns=${columnsOf(reload)}
@@ -56,7 +56,7 @@ function Figures({ of }) {
     <${Tile}
       label="Accounts"
       value=${number(new Set(of.map((one) => one.allowance)).size)}
-      note="each with an allowance of its own"
+      note="each with its own quota"
     />
   <//>`;
 }
@@ -69,7 +69,7 @@ const columnsOf = (reload) => [
   },
   { head: "Account", cell: (row) => row.account },
   { head: "Serves", hideOnPhone: true, cell: (row) => (row.user_id ? `only ${row.user_id}` : "all users") },
-  { head: "Answers for it", hideOnPhone: true, cell: (row) => row.owner },
+  { head: "Contact", hideOnPhone: true, cell: (row) => row.owner },
   { head: "Checked", hideOnPhone: true, cell: (row) => html`<${When} at=${row.checked_at} none="never" />` },
   { head: "Actions", shrink: true, cell: (row) => html`<${Acts} of=${row} reload=${reload} />` },
 ];
@@ -106,7 +106,7 @@ function Acts({ of, reload }) {
 
 function tested({ name, is_valid, reason, left }) {
   if (is_valid === null) return `${name} could not be tested: ${reason ?? "no answer"}.`;
-  if (!is_valid) return `${name} is not good: ${reason ?? "GitHub refuses it"}.`;
+  if (!is_valid) return `${name} is not valid: ${reason ?? "GitHub rejected it"}.`;
   const buckets = Object.entries(left ?? {}).map(([bucket, seen]) => `${bucket} ${number(seen.remaining)}`);
   return `${name} is good.${buckets.length ? ` Left: ${buckets.join(", ")}.` : ""}`;
 }
@@ -156,7 +156,7 @@ function AddApp({ onDone }) {
 }
 
 const Common = ({ needsOwner = false }) => html`
-  <${Field} label="Name" name="name" hint="Name to show; empty: that of the account." />
+  <${Field} label="Name" name="name" hint="Display name; empty: the name of the account." />
   <${Field}
     label="Owner"
     name="owner"
@@ -179,5 +179,5 @@ const NoCredentials = () => html`<${Empty}
   title="No credential is stored yet"
   command="tidegate credentials add"
 >
-  Without one, no run about GitHub can make its calls. Add a token here, or type:
+  Without a credential, no GitHub data can be collected. Add a token here, or with a command:
 <//>`;

@@ -1,36 +1,36 @@
-// The kinds of dead letters: where each is listed, what can be done with it, and what that means.
+// The kinds of dead letters: their routes, actions and texts.
 
 const encoded = encodeURIComponent;
 
 /**
- * Each kind: `label`; `meaning`; `list(part)`, the address of its first page; `rows(answer)`, its letters, all of one
- * shape {id, what, about, tries, reason, message, at, contents}; `place(part, id)`, the address of one letter;
- * `replay` and `discard`, what they bring, null where there is no such thing; `replayAll(part)`.
+ * Each kind: `label`; `meaning`; `list(part)`, the path of its first page; `rows(answer)`, its dead letters in one shape
+ * {id, what, about, tries, reason, message, at, contents}; `place(part, id)`, the path of one dead letter; `replay` and
+ * `discard`, texts about the consequences, null if the action does not exist; `replayAll(part)`.
  */
 export const KINDS = {
   events: {
     label: "Events",
-    meaning: "Events of the outbox that no handler took. They cannot be discarded: a run would stay unfinished.",
+    meaning: "Outbox events whose handlers failed. They cannot be discarded, because a run would stay unfinished.",
     list: () => "/v1/dead-letters?kind=event&limit=25",
     rows: ({ letters }) => letters.map(letter),
     place: (_, id) => `/v1/dead-letters/${encoded(id)}`,
-    replay: "The event is delivered again, with all its tries before it. If its reason is still there, it comes back.",
+    replay: "The event is delivered again, with a new set of attempts. If the cause persists, it becomes a dead letter again.",
     discard: null,
     replayAll: () => ({ path: "/v1/dead-letters/replay", body: { kind: "event" } }),
   },
   messages: {
     label: "Messages",
-    meaning: "Messages of the streams that were with too many workers, none of which came to an end with them.",
+    meaning: "Stream messages that were delivered too often without being completed.",
     list: () => "/v1/dead-letters?kind=message&limit=25",
     rows: ({ letters }) => letters.map(letter),
     place: (_, id) => `/v1/dead-letters/${encoded(id)}`,
-    replay: "The message goes back into its stream, as if it were new.",
-    discard: "The message is given up for good. That cannot be taken back.",
+    replay: "The message is added to its stream again.",
+    discard: "The message is discarded permanently. This cannot be undone.",
     replayAll: () => ({ path: "/v1/dead-letters/replay", body: { kind: "message" } }),
   },
   snapshots: {
     label: "Snapshots",
-    meaning: "Refreshes that failed for good: the upstream refused them, or could not be understood. They wait a week.",
+    meaning: "Refreshes that failed permanently: the upstream refused them, or the answer was invalid. Kept for a week.",
     list: () => "/v1/snapshots/dead?limit=25",
     rows: ({ letters }) => letters.map(refresh),
     place: (_, id) => `/v1/snapshots/dead/${encoded(id)}`,
@@ -44,17 +44,17 @@ export const KINDS = {
     list: (campaign) => `/v1/campaigns/${encoded(campaign)}/dead?limit=25`,
     rows: ({ letters }) => letters.map(entry),
     place: (campaign, id) => `/v1/campaigns/${encoded(campaign)}/dead/${encoded(id)}`,
-    replay: "The entry is decided after all, under its old number.",
-    discard: "The entry is given up for good: its place is free, and its user may enter again.",
+    replay: "The entry is processed again, with its previous number.",
+    discard: "The entry is discarded permanently: its share of the stock is free, and its user can enter again.",
     replayAll: (campaign) => ({ path: `/v1/campaigns/${encoded(campaign)}/dead/replay` }),
   },
   crawl: {
     label: "Crawl",
-    meaning: "Answers that were kept, and could not be made part of a product. They stay until they are replayed.",
+    meaning: "Stored answers that could not be applied to a product. They stay until they are replayed.",
     list: () => "/v1/crawl/raws?state=failed&limit=25",
     rows: ({ raws }) => raws.map(answer),
     place: (_, id) => `/v1/crawl/raws/${encoded(id)}`,
-    replay: "The answer is tried again, as if it were new. The site is not called.",
+    replay: "The answer is processed again. The site is not called.",
     discard: null,
     replayAll: () => ({ path: "/v1/crawl/dead/replay" }),
   },
@@ -80,14 +80,14 @@ function answer(raw) {
   return { id: String(raw.id), what: raw.stage, about, tries: raw.attempts, reason: raw.reason, at, contents: raw };
 }
 
-/** What a replay of all brought, in a sentence. */
+/** The result of replaying all, in a sentence. */
 export function replayedAll({ replayed, stayed = 0, next_after = null }) {
   const stay = stayed ? ` ${stayed} stayed: they are in progress, or this version cannot read them.` : "";
-  return `${replayed} replayed.${stay}${next_after ? " There are more: replay all again goes on behind these." : ""}`;
+  return `${replayed} replayed.${stay}${next_after ? " There are more: use replay all again to continue." : ""}`;
 }
 
-/** What became of one letter, in a sentence. */
+/** The result of an action on one dead letter, in a sentence. */
 export function settled({ outcome }) {
   if (outcome === "already_processing") return "A refresh is in progress: the dead letter stays.";
-  return outcome === "replayed" ? "The letter is replayed." : "The letter is discarded.";
+  return outcome === "replayed" ? "The dead letter is replayed." : "The dead letter is discarded.";
 }

@@ -1,4 +1,4 @@
-// Dead letters of all kinds in one place: what failed for good, why, and what can be done about it.
+// Dead letters of all kinds, with reasons and actions.
 
 import { useFetched, useTopic } from "../live.js";
 import {
@@ -124,7 +124,7 @@ const columnsOf = ({ kind, part, reload, opened, open }) => [
   {
     head: "Reason",
     wide: true,
-    cell: ({ reason, message }) => html`<span class="reason">${reason || "none was told"}</span>
+    cell: ({ reason, message }) => html`<span class="reason">${reason || "none given"}</span>
       ${message && html`<span class="quiet"> ${message}</span>`}`,
   },
   { head: "Tries", number: true, hideOnPhone: true, cell: (row) => number(row.tries) },
@@ -135,7 +135,7 @@ const columnsOf = ({ kind, part, reload, opened, open }) => [
         name=${`Replay letter ${row.id}`}
         icon="retry"
         small
-        question=${`Replay the letter of ${row.about}?`}
+        question=${`Replay the dead letter of ${row.about}?`}
         consequence=${kind.replay}
         path=${`${kind.place(part, row.id)}/replay`}
         done=${settled}
@@ -146,7 +146,7 @@ const columnsOf = ({ kind, part, reload, opened, open }) => [
         name=${`Discard letter ${row.id}`}
         small
         danger
-        question=${`Discard the letter of ${row.about}?`}
+        question=${`Discard the dead letter of ${row.about}?`}
         consequence=${kind.discard}
         method="DELETE"
         path=${kind.place(part, row.id)}
@@ -159,7 +159,7 @@ const columnsOf = ({ kind, part, reload, opened, open }) => [
 function ReplayAll({ kind, part, total, reload, isEmpty = false, small = false }) {
   const [after, goOn] = useState(null);
   const { path, body } = kind.replayAll(part, after);
-  const what = total === 1 ? "the one letter" : total > 1 ? `all ${number(total)} letters` : "all letters";
+  const what = total === 1 ? "the one dead letter" : total > 1 ? `all ${number(total)} dead letters` : "all dead letters";
   const done = (answer) => {
     goOn(answer.next_after ?? null);
     reload?.();
@@ -171,7 +171,7 @@ function ReplayAll({ kind, part, total, reload, isEmpty = false, small = false }
     small=${small}
     whyNot=${isEmpty ? "There is nothing to replay." : null}
     question=${`Replay ${what} of ${part ?? kind.label.toLowerCase()}?`}
-    consequence=${`${kind.replay} Make sure first that the reason is gone.`}
+    consequence=${`${kind.replay} Make sure first that the cause is resolved.`}
     path=${path}
     body=${body}
     done=${replayedAll}
@@ -181,15 +181,15 @@ function ReplayAll({ kind, part, total, reload, isEmpty = false, small = false }
 
 function Contents({ of }) {
   return html`<div class="looked">
-    <p class="quiet">Letter <code>${of.id}</code>, ${count(of.tries, "try", "tries")}. Secrets are hidden.</p>
-    <${Verbatim} of=${of.contents ?? "It carries nothing."} label=${`Contents of letter ${of.id}`} />
+    <p class="quiet">Dead letter <code>${of.id}</code>, ${count(of.tries, "try", "tries")}. Secrets are hidden.</p>
+    <${Verbatim} of=${of.contents ?? "No contents."} label=${`Contents of letter ${of.id}`} />
   </div>`;
 }
 
 const None = () => html`<${Empty} title="No dead letters">
-  Everything that began has come to an end, or is still being tried.
+  No work has failed permanently.
 <//>`;
 
-const NotHere = ({ kind }) => html`<${Notice} title="There are none of this kind">
+const NotHere = ({ kind }) => html`<${Notice} title="This kind does not exist here">
   This installation has no ${KINDS[kind]?.label.toLowerCase() ?? kind}.
 <//>`;

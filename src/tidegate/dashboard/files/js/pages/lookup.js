@@ -6,7 +6,7 @@ import { html, useState } from "../view.js";
 
 const MOST_SHOWN = 4000;
 
-/** How good each state is. */
+/** The badge kind of each state. */
 export const FRESHNESS = { fresh: "good", stale: "wait", updating: "busy", not_found: "idle", failed: "bad" };
 
 export function Lookup({ kinds }) {
@@ -28,7 +28,7 @@ export function Lookup({ kinds }) {
   };
   return html`<${Section}
     title="View a subject"
-    note="Reading a stale one queues its refresh"
+    note="Reading a stale snapshot queues its refresh"
   >
     <form class="toolbar" onSubmit=${submit}>
       <${Field} label="Kind" name="kind" kind="select" options=${kinds.map(({ name }) => [name, name])} />
@@ -67,7 +67,7 @@ function Subject({ subject, of, again }) {
         question=${`Refresh ${subject.name}?`}
         consequence="Requests the object once, within the limits, however fresh the snapshot is."
         path=${`${subject.path}/refresh`}
-        done=${({ outcome }) => `A refresh of ${subject.name} is ${outcome === "queued" ? outcome : "under way"}.`}
+        done=${({ outcome }) => `A refresh of ${subject.name} is ${outcome === "queued" ? outcome : "in progress"}.`}
         onDone=${again}
       />
     </div>

@@ -1,4 +1,4 @@
-// What the systems stand on: streams, timers, the gate, the outbox, and the processes that do the work.
+// Runtime status: streams, timers, the gate, the outbox, processes and circuit breakers.
 
 import { useHistory } from "../history.js";
 import { useTopic } from "../live.js";
@@ -23,9 +23,9 @@ import { html } from "../view.js";
 
 const SERIES = ["stream/", "timers/", "outbox/"];
 const BREAKERS = {
-  closed: ["good", "closed: calls go through"],
-  open: ["bad", "open: the server is away"],
-  trying: ["busy", "trying: one call finds out"],
+  closed: ["good", "closed: requests are sent"],
+  open: ["bad", "open: the server is unavailable"],
+  trying: ["busy", "trying: one request probes the server"],
 };
 
 export function Machinery() {
@@ -34,7 +34,7 @@ export function Machinery() {
   const now = topic.value;
   return html`<${Page}
     title="Machinery"
-    lead="What everything stands on: streams, timers, the gate, the outbox, and the processes."
+    lead="Streams, timers, the gate, the outbox, processes and circuit breakers."
     live=${topic}
   >
     <${Problem} of=${topic.problem} />
@@ -58,7 +58,7 @@ function Figures({ now }) {
   const pending = now?.streams?.reduce((sum, one) => sum + one.pending, 0);
   const timers = now?.timers?.reduce((sum, one) => sum + one.count, 0);
   const leader = now?.processes?.find((one) => one.is_leader);
-  return html`<${Tiles} label="Figures of the machinery">
+  return html`<${Tiles} label="Runtime status at a glance">
     <${Tile} label="In streams" value=${compact(depth)} note=${now && `${number(pending)} being handled`} />
     <${Tile} label="Timers" value=${compact(timers)} note="planned" />
     <${Tile}
@@ -94,7 +94,7 @@ function Depths() {
     .map((one) => ({ label: one.name.slice(prefix.length, one.name.length - suffix.length), points: one.points }));
   const timers = series && drawn("timers/").map((one) => ({ ...one, label: `timers: ${one.label}` }));
   const outbox = series && [...drawn("outbox/"), ...timers];
-  return html`<${Section} title="Depths" note="Since this process began, at most an hour or so." plain>
+  return html`<${Section} title="Depths" note="Since this process started, at most about an hour." plain>
     <${Problem} of=${problem} />
     <div class="charts">
       <div class="card">

@@ -29,7 +29,7 @@ const SERIES = ["jobs/done", "jobs/failed", "jobs/pending", "jobs/waiting", "quo
 const MOST_LINES = 8;
 const MOST_MATTERS = 5;
 const MOST_FAILED = 4;
-const OPENS_WHEN = { no_credential: "one is added", concurrency: "one of them ends", probing: "it is known" };
+const OPENS_WHEN = { no_credential: "one is added", concurrency: "one of them ends", probing: "the answer arrives" };
 const MOST_QUOTAS = 6;
 
 export function Overview() {
@@ -54,8 +54,8 @@ function Attention({ of }) {
   const shown = isAll ? attention : attention.slice(0, MOST_MATTERS);
   const nothing = attention.length === 0 && unknown.length === 0;
   return html`<section class="attention" aria-label="Attention">
-    <p class="unseen" aria-live="polite">${count(attention.length, "matter")} for your attention</p>
-    ${nothing && html`<${Notice} kind="good" title="All is well">Nothing needs you now.<//>`}
+    <p class="unseen" aria-live="polite">${count(attention.length, "item")} for your attention</p>
+    ${nothing && html`<${Notice} kind="good" title="No problems">Nothing needs your attention.<//>`}
     ${shown.map((one) => html`<${Notice}
       key=${one.text}
       kind=${one.severity}
@@ -88,7 +88,7 @@ function Figures({ now }) {
     <${Tile}
       label="Jobs waiting"
       value=${number(jobs && jobs.waiting + jobs.retrying)}
-      note=${jobs && (jobs.retrying ? `${number(jobs.retrying)} to be tried again` : "of active runs")}
+      note=${jobs && (jobs.retrying ? `${number(jobs.retrying)} to be retried` : "of active runs")}
     />
     <${Tile}
       label="Jobs running"
@@ -166,7 +166,7 @@ function Running({ now }) {
   ];
   const active = activeRuns(now?.runs);
   const nothing = html`<${Empty} title="No active runs" command="tidegate collect LOGIN">
-    Begin a run on <a href="#/runs">the page of runs</a>, by the API, or with a command:
+    Start a run on <a href="#/runs">the page of runs</a>, with the API, or with a command:
   <//>`;
   return html`<${Section}
     title="Active runs"
@@ -205,13 +205,13 @@ function Waiting({ now }) {
   <//>`;
 }
 
-/** Calls may be made; jobs can wait all the same, for those before them or for the end of a pause. */
+/** Calls can be made; jobs may still wait for earlier jobs or for the end of a pause. */
 function nothingKeeps(jobs) {
   const { waiting = 0, retrying = 0 } = jobs ?? {};
   if (waiting + retrying === 0) return "Nothing waits.";
-  const turn = waiting > 0 && `${count(waiting, "job")} in line: nothing but the calls before keeps them.`;
-  const pause = retrying > 0 && `${count(retrying, "job")} failed and will be tried again after a pause.`;
-  return ["Calls may be made.", turn, pause].filter(Boolean).join(" ");
+  const turn = waiting > 0 && `${count(waiting, "job")} waiting for earlier calls.`;
+  const pause = retrying > 0 && `${count(retrying, "job")} failed and will be retried after a pause.`;
+  return ["Calls can be made.", turn, pause].filter(Boolean).join(" ");
 }
 
 function Why({ wait }) {
@@ -257,7 +257,7 @@ function Lately() {
   const quotas = series && series.filter((one) => one.name.startsWith("quota/"));
   const labelled = ({ name, points }) => ({ label: name.slice("quota/".length), points });
   const drawn = quotas && quotas.slice(0, MOST_QUOTAS).map(labelled);
-  return html`<${Section} title="Recent activity" note="Since this process began, at most an hour or so." plain>
+  return html`<${Section} title="Recent activity" note="Since this process started, at most about an hour." plain>
     <${Problem} of=${problem} />
     <div class="charts">
       <div class="card">
@@ -277,7 +277,7 @@ function Lately() {
           unit="calls"
           series=${drawn}
           isStep
-          empty="A credential’s allowance appears with its first call."
+          empty="A credential’s quota appears with its first call."
         />
       </div>
     </div>

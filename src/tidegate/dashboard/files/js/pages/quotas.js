@@ -1,4 +1,4 @@
-// What each credential may still do, until when, and how it went: windows that close and fill again.
+// Quotas: the remaining calls of each credential, the reset times, and the history of windows.
 
 import { pointsOf, useHistory } from "../history.js";
 import { useFetched, useTopic } from "../live.js";
@@ -38,7 +38,7 @@ export function Quotas() {
   const isMany = (pools ?? []).flatMap((pool) => pool.allowances).length > MOST_DRAWN;
   return html`<${Page}
     title="Quotas"
-    lead="A call is made only with a permit. Here is what each credential may still do, and why calls wait."
+    lead="The remaining quota of each credential, and why calls wait."
     live=${pages.isFirst ? topic : undefined}
   >
     <${Problem} of=${shown.problem} retry=${further.reload} />
@@ -68,21 +68,21 @@ function Figures({ pools }) {
   const resting = allowances.filter(isResting);
   const waiting = pools.reduce((sum, pool) => sum + waitingIn(pool), 0);
   const [next] = buckets.flatMap((bucket) => bucket.opens_at ?? []).map(moment).sort((one, other) => one - other);
-  return html`<${Tiles} label="Figures of quotas">
+  return html`<${Tiles} label="Quotas at a glance">
     <${Tile} label="Allowances" value=${number(allowances.length)} note=${`in ${count(pools.length, "pool")}`} />
     <${Tile}
       label="At rest"
       value=${number(resting.length)}
-      note=${resting.length ? "wait for their window" : "all may call"}
+      note=${resting.length ? "wait for their window" : "all can call"}
       kind=${resting.length ? "warning" : undefined}
     />
     <${Tile}
-      label="Calls under way"
+      label="Calls in progress"
       value=${number(allowances.reduce((sum, one) => sum + one.in_flight, 0))}
       note=${`of ${number(allowances.reduce((sum, one) => sum + one.concurrency, 0))} at once`}
     />
     <${Tile}
-      label="Jobs that wait"
+      label="Waiting jobs"
       value=${number(waiting)}
       note=${waiting ? html`next opening <${When} at=${next} none="not known" />` : "for a permit"}
     />
@@ -115,7 +115,7 @@ const inWords = ([bucket, jobs]) => `${count(jobs, "job")} for ${bucket}`;
 
 const isResting = (one) => one.is_retired || one.blocked_until || one.buckets.some(isUsedUp);
 
-/** For a while, and not only until a call that is under way ends. */
+/** Whether a credential must wait for longer than the end of a call in progress. */
 const isUsedUp = ({ reason }) => reason !== null && !BUSY.includes(reason);
 
 function Allowance({ of, series, at, isOneOfMany }) {
@@ -131,7 +131,7 @@ function Allowance({ of, series, at, isOneOfMany }) {
       columns=${COLUMNS}
       rows=${of.buckets}
       rowKey=${(bucket) => bucket.name}
-      empty="No call was made yet: how much it may do is learned from the first answer."
+      empty="No call was made yet. The quota is read from the first answer."
     />
     ${isDrawn && html`<div class="charts">
       ${of.buckets.map((bucket) => html`<${Left}
@@ -148,7 +148,7 @@ function Allowance({ of, series, at, isOneOfMany }) {
   <//>`;
 }
 
-/** What was left of one bucket, with the windows that were seen; the last point is what is left now. */
+/** The remaining quota of one bucket over time, with its windows; the last point is the current value. */
 function Left({ of, bucket, series, at }) {
   const points = useMemo(() => {
     return series && upToNow(pointsFor(series, of, bucket), at, bucket.left);
@@ -167,7 +167,7 @@ function Left({ of, bucket, series, at }) {
 }
 
 function Standing({ of }) {
-  return html`<span class="quiet">${number(of.in_flight)} of ${number(of.concurrency)} calls under way</span>
+  return html`<span class="quiet">${number(of.in_flight)} of ${number(of.concurrency)} calls in progress</span>
     ${of.is_retired && html`<${Badge} state="retired" />`}
     ${of.blocked_until && html`<span class="row">
       <${Badge} state="blocked" />opens <${When} at=${of.blocked_until} />
@@ -206,13 +206,13 @@ const COLUMNS = [
 ];
 
 function Why({ of: { reason, left, opens_at } }) {
-  if (!reason) return html`<span class="quiet">calls may be made</span>`;
+  if (!reason) return html`<span class="quiet">calls can be made</span>`;
   const hasReserve = reason === "exhausted" && left > 0;
   const why = hasReserve ? `used up; the last ${number(left)} are kept in reserve` : whyWaits(reason);
   return html`${why}${opens_at && html`, opens <${When} at=${opens_at} />`}`;
 }
 
-/** The series are named by the credential, or by the allowance where several share it. */
+/** Series have the name of the credential, or of the allowance if several credentials share one. */
 function pointsFor(series, of, bucket) {
   for (const name of [of.name, ...of.credentials]) {
     const points = pointsOf(series, `quota/${name}/${bucket.name}`);
@@ -226,10 +226,10 @@ function upToNow(points, at, left) {
   return left === null || seconds <= (points.at(-1)?.[0] ?? 0) ? points : [...points, [seconds, left]];
 }
 
-/** Where a window was seen to begin anew, and where the next one will. */
+/** The start times of windows, seen and expected. */
 function marksOf(points, resetsAt) {
   const most = points.reduce((found, [, left]) => Math.max(found, left), 0);
-  // Permits that are given back raise it by a few; a new window by much.
+  // Returned permits raise the value by a few; a new window raises it by much.
   const isRefill = ([, left], place) => place > 0 && left - points[place - 1][1] > most / 4;
   const seen = points.filter(isRefill).map(([at]) => ({ at, label: "refilled" }));
   return resetsAt ? [...seen, { at: moment(resetsAt) / 1000, label: "window ends" }] : seen;

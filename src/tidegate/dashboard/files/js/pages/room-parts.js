@@ -1,11 +1,11 @@
-// What the list of rooms and the page of one room have in common.
+// Components shared by the list of rooms and the page of one room.
 
 import { now } from "../clock.js";
 import { changed, given, toList, toMoment, toNumber } from "../fields.js";
 import { Action, Badge, Field, moment, When } from "../parts/index.js";
 import { html } from "../view.js";
 
-/** What is remembered of a room: [[name, value]…]. */
+/** The recorded values of a room: [[name, value]…]. */
 export function figuresOf({ name, census }) {
   const inside = census && census.active + census.entering;
   return [[`room/${name}/waiting`, census?.waiting], [`room/${name}/inside`, inside]];
@@ -40,8 +40,8 @@ export function OpenOrClose({ of, small = false, onDone }) {
   }
   const hasStarted = moment(of.opens_at) <= now();
   const consequence = hasStarted
-    ? "People may come, and are let in. The start of its draw has come, and stays."
-    : "Visitors can join, and are admitted from the start time on. Those that join before it take part in a draw.";
+    ? "Visitors can join and are admitted. The start of the draw has passed and does not change."
+    : "Visitors can join, and are admitted after the start time. Visitors that join before it take part in a draw.";
   return html`<${Action}
     label="Open"
     name=${`Open room ${of.name}`}
@@ -58,12 +58,12 @@ export function OpenOrClose({ of, small = false, onDone }) {
       label="Start"
       name="opens_at"
       kind="datetime-local"
-      hint="By your clock; empty: now."
+      hint="In your time zone; empty: now."
     />`}
   <//>`;
 }
 
-/** The fields of a plan, as they are now. */
+/** The form fields of a plan, with the current values. */
 export function PlanFields({ plan = {} }) {
   return html`
     <${Field}
@@ -116,11 +116,11 @@ export function PlanFields({ plan = {} }) {
       name="anonymous"
       kind="check"
       defaultChecked=${plan.anonymous ?? false}
-      hint="They may join on the waiting page; otherwise only visitors that the shop's server brings."
+      hint="Allowed to join on the waiting page; otherwise only your server can add visitors."
     />`;
 }
 
-/** What was typed into `PlanFields`. */
+/** Converts the fields of `PlanFields` to the body of the API. */
 export const toPlan = (fields) => ({
   capacity: toNumber(fields.capacity),
   admit_per_second: toNumber(fields.admit_per_second),
@@ -131,8 +131,8 @@ export const toPlan = (fields) => ({
   anonymous: fields.anonymous === "on",
 });
 
-/** Only what differs from the plan as it was. */
+/** Only the fields that differ from the previous plan. */
 export const planChange = (before) => (fields) => changed(toPlan(fields), before);
 
-/** Names, one on each line. */
+/** Converts a text with one name per line to a list. */
 export const toUsers = (fields) => ({ users: toList(fields.users) });

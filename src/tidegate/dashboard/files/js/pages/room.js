@@ -1,4 +1,4 @@
-// One waiting room: how many are where, its plan, and its draw.
+// One waiting room: its visitors, plan and draw.
 
 import { useFetched, useTopic } from "../live.js";
 import {
@@ -82,7 +82,7 @@ function Figures({ of }) {
     <${Tile}
       label="Start"
       value=${html`<${When} at=${opens_at} none="none yet" />`}
-      note=${opens_at ? exactly(opens_at) : "it has never been opened"}
+      note=${opens_at ? exactly(opens_at) : "never opened"}
     />
   <//>`;
 }
@@ -92,7 +92,7 @@ function History({ of, at }) {
   const seen = useSeen(Object.fromEntries([waiting, inside]), at);
   const series = [
     { label: "Waiting", points: seen[waiting[0]] },
-    { label: "Inside or on the way", points: seen[inside[0]] },
+    { label: "Inside or entering", points: seen[inside[0]] },
   ];
   return html`<${Section} title="Over time" note="Since this page was opened."><${Chart}
     title=${`People at ${of.name}`}
@@ -108,12 +108,12 @@ function Plan({ of: { name, plan } }) {
   return html`<${Section} title="Plan" note="Changes apply at once to all processes, also during a sale">
     <${Facts} of=${[
       ["Capacity", number(plan.capacity), "inside at once"],
-      ["Let in", plan.admit_per_second === null ? "any number at once" : `${rate(plan.admit_per_second)} per second`],
-      ["Session", duration(plan.session_s * 1000), "without doing anything"],
+      ["Admissions", plan.admit_per_second === null ? "unlimited" : `${rate(plan.admit_per_second)} per second`],
+      ["Session", duration(plan.session_s * 1000), "without activity"],
       ["Longest session", duration(plan.longest_session_s * 1000)],
-      ["Given up after", duration(plan.abandon_after_s * 1000), "without a sign of life in line"],
+      ["Abandoned after", duration(plan.abandon_after_s * 1000), "without a request while in line"],
       ["Entrance", plan.entrance ? html`<code>${plan.entrance}</code>` : "none"],
-      ["Visitors", plan.anonymous ? "anonymous visitors may join" : "only those that the shop's server brings"],
+      ["Visitors", plan.anonymous ? "anonymous visitors may join" : "only visitors that your server adds"],
       ["Waiting page", html`<a href=${page} rel="noreferrer">${page}</a>`],
     ]} />
   <//>`;
@@ -123,7 +123,7 @@ function Draw({ of: { commitment, seed } }) {
   return html`<${Section} title="Draw" note="The draw can be verified by anyone">
     <${Facts} isWide of=${[
       ["SHA-256 of the seed", html`<code class="long">${commitment}</code>`],
-      ["Seed", seed ? html`<code class="long">${seed}</code>` : "told when the start has come"],
+      ["Seed", seed ? html`<code class="long">${seed}</code>` : "published at the start"],
     ]} />
   <//>`;
 }
@@ -131,9 +131,9 @@ function Draw({ of: { commitment, seed } }) {
 function Admit({ of, path, onDone }) {
   return html`<${Action}
     label="Admit users"
-    name=${`Let users into room ${of.name}`}
-    question=${`Let users into room ${of.name}?`}
-    consequence="They are admitted at once, in addition to the capacity, whether they wait or not. This cannot be undone."
+    name=${`Admit users to room ${of.name}`}
+    question=${`Admit users to room ${of.name}?`}
+    consequence="They are admitted at once, in addition to the capacity, even if they are not in line. This cannot be undone."
     confirm="Admit"
     path=${`${path}/admissions`}
     body=${toUsers}
@@ -146,7 +146,7 @@ function Admit({ of, path, onDone }) {
       kind="area"
       required
       placeholder="press@example.com"
-      hint="One on each line, 100 at most."
+      hint="One per line, at most 100."
     />
   <//>`;
 }

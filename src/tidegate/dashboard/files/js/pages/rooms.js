@@ -90,7 +90,7 @@ function Charts({ rooms, at }) {
 }
 
 function Inside({ of }) {
-  if (!of.census) return html`<span class="quiet">not known now</span>`;
+  if (!of.census) return html`<span class="quiet">currently unknown</span>`;
   const inside = of.census.active + of.census.entering - of.census.guests;
   return html`<${Progress}
     done=${inside}
@@ -106,7 +106,7 @@ function NewRoom() {
     icon="plus"
     primary
     question="New room"
-    consequence="It is closed until it is opened; the hash of the seed of its draw is public from then on."
+    consequence="The room is closed until it is opened. The hash of the seed of its draw is published at once."
     confirm="Create"
     path="/v1/rooms"
     body=${toRoom}
@@ -118,7 +118,7 @@ function NewRoom() {
       required
       pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*"
       placeholder="sale"
-      hint="It is part of the room's addresses."
+      hint="Part of the room's URLs."
     />
     <${PlanFields} />
   <//>`;
@@ -130,5 +130,5 @@ const NoRooms = () => html`<${Empty}
   title="There are no rooms yet"
   command="tidegate room create sale --capacity 500"
 >
-  Make one here with “New room”, or type:
+  Create one here with “New room”, or with a command:
 <//>`;

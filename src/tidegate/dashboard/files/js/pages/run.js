@@ -1,4 +1,4 @@
-// One run: how far it is, what it waits for, what failed, and every single call.
+// One run: its progress, what it waits for, its failures, and all its calls.
 
 import { useRun, useTopic } from "../live.js";
 import {
@@ -25,8 +25,8 @@ import { html, useEffect } from "../view.js";
 import { ACTIVE, endedJobs, kindName, triggerName, whyWaits } from "../words.js";
 
 const CANCELED =
-  "No further call is begun; calls under way end and change nothing. " +
-  "A canceled run cannot be taken up again; what it collected stays.";
+  "No further call is started; the results of calls in progress are ignored. " +
+  "A canceled run cannot be resumed; what it collected stays.";
 const BACK = { href: "#/runs", label: "Runs" };
 
 export function Run({ rest: [id] }) {
@@ -52,7 +52,7 @@ export function Run({ rest: [id] }) {
       kind="critical"
       title=${count(run.failed_jobs, "job failed", "jobs failed")}
     >
-      The last reason: ${run.last_error}
+      Latest reason: ${run.last_error}
     <//>`}
     <${Figures} run=${run} />
     <${Kinds} run=${run} />
@@ -68,7 +68,7 @@ export function Run({ rest: [id] }) {
   <//>`;
 }
 
-/** A run that has ended is not followed; it is again if it is resumed. */
+/** A run that has ended is not watched, unless it is resumed. */
 function useTakenUpAgain(run, follow) {
   const active = useTopic("overview").value?.active;
   const goesOn = run !== null && !ACTIVE.includes(run.status) && (active ?? []).some((one) => one.id === run.id);
@@ -78,15 +78,15 @@ function useTakenUpAgain(run, follow) {
 }
 
 function leadOf(run) {
-  const begun = html`begun ${triggerName(run.triggered_by)} <${When} at=${run.created_at} />`;
+  const started = html`started ${triggerName(run.triggered_by)} <${When} at=${run.created_at} />`;
   const pool = html`pool <span class="mono">${run.pool}</span>`;
-  return html`Run ${run.id} · ${run.source} · ${begun} · ${pool}${wishesOf(run.options)}`;
+  return html`Run ${run.id} · ${run.source} · ${started} · ${pool}${optionsOf(run.options)}`;
 }
 
-/** What was asked for beyond the usual. */
-function wishesOf({ include, since, full }) {
-  const wishes = [include && `only ${include.join(", ")}`, since && `since ${since}`, full && "everything read again"];
-  return wishes.filter(Boolean).map((wish) => ` · ${wish}`).join("");
+/** The options of the run that differ from the default. */
+function optionsOf({ include, since, full }) {
+  const options = [include && `only ${include.join(", ")}`, since && `since ${since}`, full && "complete collection"];
+  return options.filter(Boolean).map((option) => ` · ${option}`).join("");
 }
 
 function Actions({ run, isActive, reload }) {
@@ -97,7 +97,7 @@ function Actions({ run, isActive, reload }) {
       label="Retry failed"
       name="Retry all failed jobs"
       question=${`Retry ${count(failed, "failed job")} of run ${run.id}?`}
-      consequence="Each is tried again with all its attempts. The run goes on until they ended."
+      consequence="Each job gets a new set of attempts. The run continues until they end."
       path=${`/v1/runs/${run.id}/retry`}
       done=${({ jobs }) => `${count(jobs, "job is", "jobs are")} tried again.`}
       onDone=${reload}
@@ -115,7 +115,7 @@ function Actions({ run, isActive, reload }) {
 
 function Waits({ waits }) {
   if (waits === null) return html`<${Notice} kind="warning" title="The reason for waiting is unknown now">
-    The server that knows does not answer.
+    The server that has this information does not answer.
   <//>`;
   if (waits.length === 0) return null;
   return html`<${Notice} kind="info" title="Its next calls wait">
@@ -128,7 +128,7 @@ function Waits({ waits }) {
 
 function Figures({ run }) {
   const done = endedJobs(run);
-  return html`<${Tiles} label="Figures of the run">
+  return html`<${Tiles} label="Run at a glance">
     <${Tile}
       label="Done"
       value=${percent(done, run.total_jobs)}
@@ -150,7 +150,7 @@ function Figures({ run }) {
     <${Tile} label="Calls" value=${number(run.calls)} note=${`${number(run.unchanged_calls)} free: nothing changed`} />
     <${Tile}
       label="Took"
-      value=${html`<${Lasted} from=${run.started_at} to=${run.completed_at} none="not begun" />`}
+      value=${html`<${Lasted} from=${run.started_at} to=${run.completed_at} none="not started" />`}
       note=${run.completed_at ? html`ended <${When} at=${run.completed_at} />` : "under way"}
     />
   <//>`;

@@ -1,4 +1,4 @@
-// All runs, the newest first: filtered by state and login, page by page; the first page moves by itself.
+// All runs, newest first, filtered by state and login, in pages; the first page is live.
 
 import { useFetched, useSlowly, useTopic } from "../live.js";
 import {
@@ -40,17 +40,17 @@ export function Runs({ query }) {
   const isPlain = !state && !asked && pages.isFirst;
   const topic = useTopic("runs");
   const moved = useSlowly(useTopic("overview").value?.at, ASKED_AGAIN_MS);
-  // What is filtered is asked for again when something moved; the plain first page is told by the stream itself.
+  // A filtered list is requested again after changes; the stream delivers the unfiltered first page.
   const fetched = useFetched(isPlain ? null : pages.path, [pages.isFirst ? moved : null]);
   const shown = isPlain ? topic : fetched;
   useEffect(() => refine(queryOf(state, asked)), [state, asked]);
   return html`<${Page}
     title="Runs"
-    lead="A run collects one user, or crawls once through a site."
+    lead="A run is one collection of a user, or one crawl of a site."
     live=${pages.isFirst ? topic : undefined}
-    actions=${html`<${BeginRun} />`}
+    actions=${html`<${StartRun} />`}
   >
-    <${Section} title="Runs, the newest first" aside=${html`<${Filter} ...${{ state, choose, login, typed }} />`}>
+    <${Section} title="Runs, newest first" aside=${html`<${Filter} ...${{ state, choose, login, typed }} />`}>
       <${Problem} of=${shown.problem} retry=${fetched.reload} />
       <${Table}
         caption="Runs"
@@ -103,7 +103,7 @@ const COLUMNS = [
 function Nothing({ isFiltered }) {
   if (isFiltered) return html`<${Empty} title="No matching runs">Choose another state, or clear the login.<//>`;
   return html`<${Empty} title="No runs yet" command="tidegate collect LOGIN">
-    Begin one with the button above, by the API, or with a command:
+    Start one with the button above, with the API, or with a command:
   <//>`;
 }
 
@@ -120,19 +120,19 @@ function Filter({ state, choose, login, typed }) {
     <${Choice} label="State" options=${STATES} value=${state} onChoose=${choose} />`;
 }
 
-/** One login or several; where it is one, we go to its run. */
-function BeginRun() {
+/** Starts runs for one login or several; for one, opens its page. */
+function StartRun() {
   const body = ({ logins, full }) => {
     const wanted = logins.split(/[\s,]+/).filter(Boolean);
     return { ...(wanted.length === 1 ? { login: wanted[0] } : { logins: wanted }), full: full === "on" };
   };
-  const done = (answer) => (answer.results ? severalBegun(answer) : `Run ${answer.id} of ${answer.login} has begun.`);
+  const done = (answer) => (answer.results ? severalStarted(answer) : `Run ${answer.id} of ${answer.login} has started.`);
   return html`<${Action}
     primary
     icon="plus"
-    label="Begin a run"
-    question="Begin a run"
-    confirm="Begin"
+    label="Start a run"
+    question="Start a run"
+    confirm="Start"
     path="/v1/runs"
     body=${body}
     done=${done}
@@ -148,20 +148,20 @@ function BeginRun() {
       spellcheck=${false}
     />
     <${Field}
-      label="Read everything again"
+      label="Collect everything again"
       name="full"
       kind="check"
-      hint="Detects deletions in long lists too. Costs more calls."
+      hint="Also detects deletions in long lists. Needs more calls."
     />
   <//>`;
 }
 
-function severalBegun({ begun, results }) {
+function severalStarted({ begun, results }) {
   const refused = results.filter((one) => one.status !== 201).map((one) => `${one.login}: ${one.detail}`);
-  return [`${begun} of ${results.length} runs have begun.`, ...refused].join(" ");
+  return [`${begun} of ${results.length} runs have started.`, ...refused].join(" ");
 }
 
-/** What was typed, once typing paused. */
+/** The typed text, after a pause in typing. */
 function useSettled(text) {
   const [settled, settle] = useState(text);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Schedules: runs that begin by the clock.
+// Schedules: runs that start at set times.
 
 import { given } from "../fields.js";
 import { useFetched, useTopic } from "../live.js";
@@ -6,7 +6,7 @@ import { Action, Badge, Empty, Field, Page, Pager, Problem, Section, Table, useP
 import { html } from "../view.js";
 import { CrawlFields, toCrawl } from "./crawl-parts.js";
 
-const LEAD = "Runs that begin at set times, one per due time.";
+const LEAD = "Runs that start at set times, one per due time.";
 const PAGE = 50;
 const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
 
@@ -19,12 +19,12 @@ export function Schedules() {
   const actions = html`<${NewSchedule} onDone=${reload} /><${NewCrawlSchedule} onDone=${reload} />`;
   return html`<${Page} title="Schedules" lead=${LEAD} actions=${actions}>
     <${Problem} of=${problem} retry=${reload} />
-    <${Section} title="Schedules" note="In the order in which they were made">
+    <${Section} title="Schedules" note="In order of creation">
       <${Table}
         stacks
         columns=${columnsOf(reload)}
         rows=${rows ?? (problem ? [] : null)}
-        caption="Schedules, when they are due, and what their last due time brought"
+        caption="Schedules with the next due time and the result of the last one"
         empty=${problem ? "They cannot be listed now." : html`<${NoSchedules} />`}
       />
       <${Pager} pages=${pages} next=${next} label="schedules" />
@@ -65,7 +65,7 @@ function Acts({ of, reload }) {
       icon="pause"
       small
       question=${`Pause ${label}?`}
-      consequence="It begins no runs until it is resumed. A run that it began continues."
+      consequence="It starts no runs until it is resumed. A run that it started continues."
       path=${`${path}/pause`}
       done=${`Schedule ${of.id} is paused.`}
       onDone=${reload}
@@ -87,9 +87,9 @@ function Acts({ of, reload }) {
       name=${`Trigger schedule ${of.id}`}
       icon="play"
       small
-      whyNot=${of.next_at ? null : "A schedule that is paused begins nothing: resume it first."}
-      question=${`Begin a run of ${label} now?`}
-      consequence="One run begins at once, in addition to the due times, unless the subject has an active run."
+      whyNot=${of.next_at ? null : "The schedule is paused: resume it first."}
+      question=${`Start a run of ${label} now?`}
+      consequence="One run starts at once, in addition to the due times, unless the subject has an active run."
       path=${`${path}/trigger`}
       body=${{}}
       done=${fired}
@@ -102,7 +102,7 @@ function Acts({ of, reload }) {
       small
       danger
       question=${`Remove ${label}?`}
-      consequence="It is deleted. A run that it began continues."
+      consequence="It is deleted. A run that it started continues."
       method="DELETE"
       path=${path}
       done=${`Schedule ${of.id} is removed.`}
@@ -114,7 +114,7 @@ function Acts({ of, reload }) {
 const nameOf = ({ source, user_id, login }) => (source === "crawl" ? user_id : login);
 
 const fired = ({ outcome, run_id, reason }) =>
-  outcome === "begun" ? `Run ${run_id} has begun.` : `Nothing began: ${reason ?? "this subject has an active run"}.`;
+  outcome === "begun" ? `Run ${run_id} has started.` : `No run started: ${reason ?? "this subject has an active run"}.`;
 
 function NewSchedule({ onDone }) {
   return html`<${Action}
@@ -122,7 +122,7 @@ function NewSchedule({ onDone }) {
     icon="plus"
     primary
     question="Schedule a collection"
-    consequence="A run of this user begins at each due time. An existing schedule gets the new options."
+    consequence="A run of this user starts at each due time. An existing schedule gets the new options."
     confirm="Add it"
     path="/v1/schedules"
     body=${toSchedule}
@@ -132,10 +132,10 @@ function NewSchedule({ onDone }) {
     <${Field} label="GitHub login" name="login" required placeholder="mona" />
     <${ClockFields} />
     <${Field}
-      label="Read everything again each time"
+      label="Collect everything again each time"
       name="full"
       kind="check"
-      hint="So that deletions are noticed everywhere."
+      hint="Detects deletions everywhere. Needs more calls."
     />
   <//>`;
 }
@@ -145,7 +145,7 @@ function NewCrawlSchedule({ onDone }) {
     label="New crawl schedule"
     icon="plus"
     question="Schedule a crawl"
-    consequence="A crawl begins at each due time. An existing schedule gets the new options."
+    consequence="A crawl starts at each due time. An existing schedule gets the new options."
     confirm="Add it"
     path="/v1/crawl/schedules"
     body=${toCrawlSchedule}
@@ -179,8 +179,8 @@ const toSchedule = ({ login, cron, timezone, full }) =>
 const toCrawlSchedule = ({ cron, timezone, ...crawl }) => ({ ...toCrawl(crawl), ...given({ cron, timezone }) });
 
 const NoSchedules = () => html`<${Empty}
-  title="Nothing begins by the clock yet"
+  title="No schedules yet"
   command='tidegate schedules add mona --cron "0 3 * * *"'
 >
-  Add a schedule here, or type:
+  Add a schedule here, or with a command:
 <//>`;

@@ -1,4 +1,4 @@
-// Snapshots: how fast they are refreshed against what the upstream allows, how fresh they are, and what lags behind.
+// Snapshots: calls against the limits of the upstream, freshness, and lag.
 
 import { useHistory } from "../history.js";
 import { useFetched, useTopic } from "../live.js";
@@ -26,14 +26,14 @@ import {
 import { html } from "../view.js";
 import { FRESHNESS, Lookup } from "./lookup.js";
 
-const LEAD = "What an upstream with a limit has: kept, refreshed within that limit, and told how fresh it is.";
+const LEAD = "Stored copies of upstream objects with their age, refreshed within the limits of the upstream.";
 const PRIORITIES = { high: "High (readers)", low: "Low (background)", all: "All" };
 const STATES = [
   ["fresh", "Checked within its time to live."],
-  ["stale", "Older; reading it queues a refresh."],
-  ["updating", "There is none yet; a refresh is queued or under way."],
+  ["stale", "Older than that; reading it queues a refresh."],
+  ["updating", "There is no snapshot yet; a refresh is queued or in progress."],
   ["not_found", "The upstream has no such subject."],
-  ["failed", "The last refresh failed for good."],
+  ["failed", "The last refresh failed permanently."],
 ];
 
 export function Snapshots() {
@@ -47,7 +47,7 @@ export function Snapshots() {
       kind="warning"
       title="The upstream asked for a pause"
     >
-      No call is made before it is over: <${When} at=${now.paused_until} />.
+      No call is made before it ends: <${When} at=${now.paused_until} />.
     <//>`}
     <${Figures} now=${now} />
     <${Charts} now=${now} />
@@ -78,7 +78,7 @@ function Figures({ now }) {
     <${Tile}
       label="Fresh"
       value=${sampled ? percent(fresh, sampled) : "–"}
-      note=${sampled ? `of ${number(sampled)} subjects` : "nothing is kept yet"}
+      note=${sampled ? `of ${number(sampled)} subjects` : "nothing is stored yet"}
     />
     <${Tile} label="Lag" value=${number(lag)} note="events not read yet" />
     <${Tile}
@@ -129,9 +129,9 @@ function Freshness({ of, isKnown }) {
       label=${`Share of ${row.id}`}
     />` },
   ];
-  const note = of && `${of.is_all ? "All" : "A sample of"} ${number(of.sampled)} subjects that are kept`;
+  const note = of && `${of.is_all ? "All" : "A sample of"} ${number(of.sampled)} stored subjects`;
   return html`<${Section} title="Freshness" note=${note}>
-    <${Table} columns=${columns} rows=${rows} caption="Subjects by freshness" empty="It cannot be found out now." />
+    <${Table} columns=${columns} rows=${rows} caption="Subjects by freshness" empty="It cannot be read now." />
   <//>`;
 }
 
@@ -166,7 +166,7 @@ function Rules({ of }) {
       cell: (row) => (
         row.window_s
           ? `${number(row.limit)} in any ${span(row.window_s)}`
-          : `${rate(row.per_second)} a second on the long run`
+          : `${rate(row.per_second)} per second on average`
       ),
     },
     { head: "Left", wide: true, cell: (row) => html`<${Meter}
@@ -175,12 +175,12 @@ function Rules({ of }) {
       label=${`Left of ${row.name}`}
     />` },
   ];
-  return html`<${Section} title="Limits" note="No call is made that would break one of them">
+  return html`<${Section} title="Limits" note="Calls that would exceed a limit are not made">
     <${Table}
       columns=${columns}
       rows=${of ? of.rules ?? [] : null}
       rowKey=${(row) => row.name}
-      caption="What is left of each limit"
+      caption="Remaining calls of each limit"
       empty="It cannot be found out now."
     />
   <//>`;
@@ -189,7 +189,7 @@ function Rules({ of }) {
 function Prefetch() {
   const { value, problem } = useFetched("/v1/snapshots/prefetch");
   if (problem || !value) return null;
-  return html`<${Section} title="Prefetch" note="What is asked for by the clock">
+  return html`<${Section} title="Prefetch" note="Scheduled refreshes">
     <${Facts} of=${[
       ["State", html`<${Badge} state=${value.enabled ? "enabled" : "disabled"} />`, `policy: ${value.policy}`],
       ["Due now", number(value.due_now), value.next_due_at && html`next <${When} at=${value.next_due_at} />`],
@@ -202,11 +202,11 @@ function Prefetch() {
 
 function NoKinds() {
   return html`<${Page} title="Snapshots" lead=${LEAD}>
-    <${Section} title="No kinds of snapshots are set up here">
+    <${Section} title="No kinds of snapshots are configured">
       <${Empty} title="Try it with a simulated game" command="tidegate simulate game --port 9200">
-        It tells its address and its key. Set them as <code>TIDEGATE_SNAPSHOTS__GAME__URL</code> and
-        <code>TIDEGATE_SNAPSHOTS__GAME__API_KEY</code>, or kinds of your own as <code>TIDEGATE_SNAPSHOTS__KINDS</code>,
-        and start this process again.
+        It prints its address and its key. Set them as <code>TIDEGATE_SNAPSHOTS__GAME__URL</code> and
+        <code>TIDEGATE_SNAPSHOTS__GAME__API_KEY</code>, or your own kinds as <code>TIDEGATE_SNAPSHOTS__KINDS</code>,
+        and restart this process.
       <//>
     <//>
   <//>`;
@@ -217,7 +217,7 @@ const named = (series, prefix, label) =>
     .filter(({ name }) => name.startsWith(prefix))
     .map(({ name, points }) => ({ label: label(name.slice(prefix.length)), points }));
 
-/** A level line, as long as the others. */
+/** A constant series with the same time range as the others. */
 function withLimit(series, limit) {
   const times = series.flatMap(({ points }) => points.map(([at]) => at));
   if (!limit || times.length === 0) return series;

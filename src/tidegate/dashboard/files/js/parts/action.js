@@ -1,4 +1,4 @@
-// Something that can be done: a button, a question with its consequence, and what came of it.
+// An action: a button, a dialog that states the consequence, and a message with the result.
 
 import { call, useWhyNotAct } from "../api.js";
 import { html, useEffect, useId, useRef, useState } from "../view.js";
@@ -11,16 +11,16 @@ import { tell } from "./toast.js";
 
 /**
  * A button that asks before it acts.
- * @param label what the button says; `name` is what it is called where that says too little ("Retry job 12")
+ * @param label text of the button; `name` is its accessible name if the text is not specific ("Retry job 12")
  * @param question the dialog's heading: "Cancel run 12?"
- * @param consequence what will happen, in a sentence or two
- * @param method path: what is called; `path` may be a function of the dialog's fields, as `body`
- * @param body sent as JSON; a function of the dialog's fields ({name: value}) where `children` are such fields
- * @param confirm what the button of the dialog says; `label` by default
- * @param danger what cannot be taken back
- * @param done what is said in the end: a text, or a function of the answer
- * @param onDone told of the answer
- * @param whyNot a reason for which it cannot be done now; it is shown instead
+ * @param consequence what the action does, in one or two sentences
+ * @param method path: the request; `path` may be a function of the dialog's fields, as `body`
+ * @param body sent as JSON; a function of the dialog's fields ({name: value}) if `children` has fields
+ * @param confirm text of the dialog's button; `label` by default
+ * @param danger whether the action cannot be undone
+ * @param done message after success: a text, or a function of the answer
+ * @param onDone called with the answer
+ * @param whyNot why the action is not possible now; shown instead of the button
  */
 export function Action({ label, name, icon, primary = false, small = false, whyNot, ...asked }) {
   const forbidden = useWhyNotAct();
@@ -32,7 +32,7 @@ export function Action({ label, name, icon, primary = false, small = false, whyN
     open(false);
     requestAnimationFrame(() => button.current?.focus());
   };
-  useEffect(() => keepFocus, []); // what was acted upon goes, and its button or dialog with it
+  useEffect(() => keepFocus, []); // the object may disappear, with its button and dialog
   const ask = () => (reason ? tell(reason, "info") : open(true));
   const looks = { "button-primary": primary, "button-danger": asked.danger, "button-small": small };
   const classes = ["button", ...Object.keys(looks).filter((look) => looks[look])].join(" ");

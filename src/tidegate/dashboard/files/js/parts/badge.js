@@ -18,7 +18,7 @@ const KINDS = new Map(
   Object.entries(STATES).flatMap(([kind, states]) => states.split(" ").map((state) => [state, kind])),
 );
 
-/** `state` is the word of the API; `kind` and `label` where that word means something else here. */
+/** `state` is the word of the API; `kind` and `label` override its meaning. */
 export function Badge({ state, kind, label }) {
   const shown = kind ?? KINDS.get(state) ?? "idle";
   return html`<span class="badge badge-${shown}">

@@ -1,4 +1,4 @@
-// Figures over time, drawn by uPlot, with the same told in words.
+// Line charts by uPlot, with a text alternative.
 
 import uPlot from "../../vendor/uplot.js";
 import { useShared } from "../state.js";
@@ -12,19 +12,19 @@ const COLOURS = 6;
 const FEWEST_POINTS = 2;
 const SHORT_S = 300;
 const LEAST_SPAN_S = 60;
-const HEADROOM = 1.12; // where the words of marks stand, and not on the line
+const HEADROOM = 1.12; // space for the labels of marks above the line
 const NO_MARKS = [];
 
 /**
- * @param title what is shown; `unit` of its values: "jobs"
- * @param series [{label, points: [[seconds, value]…]}]; null while they are not there yet
+ * @param title heading of the chart; `unit` of its values: "jobs"
+ * @param series [{label, points: [[seconds, value]…]}]; null until they are loaded
  * @param height of the drawing in px
- * @param isStep whether a value holds until the next one, as what is left of a quota does
- * @param most the top of the scale, where it is known
- * @param marks moments worth a line, the earliest first: [{at: seconds, label}]; one to come is drawn where it has room
- * @param empty what is said while there is nothing to draw
+ * @param isStep whether a value holds until the next point, such as a remaining quota
+ * @param most upper end of the scale, if it is known
+ * @param marks times with a vertical line, earliest first: [{at: seconds, label}]; a future one only if there is space
+ * @param empty text while there are no points
  */
-export function Chart({ title, unit = "", series, height = 160, empty = "Points appear as things move.", ...drawn }) {
+export function Chart({ title, unit = "", series, height = 160, empty = "Points appear after changes.", ...drawn }) {
   const [cursor, point] = useState(null);
   const shown = series ?? [];
   const hasPoints = shown.some((one) => one.points.length >= FEWEST_POINTS);
@@ -128,7 +128,7 @@ function lineOf({ label }, place, { isStep, isAlone, colour }) {
   };
 }
 
-/** The end of the scale: what is to come has its place, as long as it takes no more of it than what was. */
+/** The end of the time scale: future marks are included if they need at most half of it. */
 function upTo(first, last, marks) {
   const soon = marks.map(({ at }) => at).filter((at) => at > last && at - last <= last - first);
   return Math.max(last, ...soon);
@@ -152,7 +152,7 @@ function drawMarks(made, marks, colour) {
     ctx.stroke();
     const wide = ctx.measureText(label).width + 8 * devicePixelRatio;
     const begin = left + wide > bbox.left + bbox.width ? left - wide : left + 4 * devicePixelRatio;
-    if (begin < free) continue; // a line without a word is better than two words on each other
+    if (begin < free) continue; // labels must not overlap: this mark gets none
     ctx.fillText(label, begin, bbox.top + 10 * devicePixelRatio);
     free = begin + wide;
   }

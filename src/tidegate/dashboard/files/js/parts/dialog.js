@@ -1,8 +1,8 @@
-// What lies above the page until it is closed: the browser keeps the focus inside, and Escape closes it.
+// Modal dialog: the browser keeps the focus inside, and Escape closes it.
 
 import { html } from "../view.js";
 
-/** `label` names it, or `labelledBy` is the id of its heading; `mayClose` is false while something is under way. */
+/** `label` names it, or `labelledBy` is the id of its heading; `mayClose` is false while a request is in progress. */
 export function Dialog({ label, labelledBy, look = "", mayClose = true, onClose, children }) {
   return html`<dialog
     class="dialog ${look}"

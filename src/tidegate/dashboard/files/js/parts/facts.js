@@ -1,8 +1,8 @@
-// What is known of one thing: names and values, one below the other; and text as a machine wrote it.
+// Name and value lists of one object, and preformatted text.
 
 import { html } from "../view.js";
 
-/** `of` is [[name, value, note?]…]; what is false or null is left out. `isWide` gives long values room. */
+/** `of` is [[name, value, note?]…]; entries that are false or null are omitted. `isWide` gives long values more space. */
 export function Facts({ of, isWide = false }) {
   return html`<dl class=${isWide ? "facts facts-wide" : "facts"}>
     ${of.filter(Boolean).map(([name, value, note]) => html`<div key=${name}>
@@ -12,7 +12,7 @@ export function Facts({ of, isWide = false }) {
   </dl>`;
 }
 
-/** A text or a value, as it is; `label` names the box, which can be scrolled by keys. */
+/** Preformatted text or JSON; `label` names the box, which can be scrolled with the keyboard. */
 export function Verbatim({ of, label }) {
   const text = typeof of === "string" ? of : JSON.stringify(of, null, 2);
   return html`<pre class="verbatim" tabindex="0" role="region" aria-label=${label}>${text}</pre>`;

@@ -1,10 +1,10 @@
-// What is typed or chosen, with its label and a hint.
+// Form fields with a label and a hint.
 
 import { html, useId } from "../view.js";
 
 /**
- * A field with its label. `name` is what a dialog's `body` finds it by. `kind`: text, password, number, datetime-local,
- * area, check or select (then `options`: [[value, text]…]). Everything else goes to the element.
+ * A field with its label. `name` is its key in a dialog's `body`. `kind`: text, password, number, datetime-local,
+ * area, check or select (then `options`: [[value, text]…]). Other properties are passed to the element.
  */
 export function Field({ label, name, kind = "text", hint, options, hideLabel = false, ...rest }) {
   const id = useId();
@@ -28,7 +28,7 @@ export function Field({ label, name, kind = "text", hint, options, hideLabel = f
 
 const Hint = ({ id, text }) => (text ? html`<p class="field-hint" id=${id}>${text}</p>` : null);
 
-/** One of several, as buttons beside each other: `options` is [[value, text]…]. */
+/** A choice of one option, as a row of buttons: `options` is [[value, text]…]. */
 export function Choice({ label, options, value, onChoose }) {
   return html`<div class="choice" role="group" aria-label=${label}>
     ${options.map(([one, text]) => html`<button

@@ -1,24 +1,24 @@
-// Numbers, times and words as people read them.
+// Formats numbers, times and names for display.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 
-/** 1234567 → "1,234,567"; "–" where it is not known. */
+/** 1234567 → "1,234,567"; "–" if it is unknown. */
 export const number = (value) => (value === null || value === undefined ? "–" : whole.format(value));
 
-/** 1234567 → "1.2M", for axes and narrow places. */
+/** 1234567 → "1.2M", for axes and narrow columns. */
 export const compact = (value) => (value === null || value === undefined ? "–" : short.format(value));
 
-/** 12.34 → "12.3", 0.04 → "0.04"; rates keep what matters of them. */
+/** 12.34 → "12.3", 0.04 → "0.04"; rates keep their significant digits. */
 export function rate(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0 || value >= 100) return whole.format(value);
   return new Intl.NumberFormat("en", { maximumSignificantDigits: 3 }).format(value);
 }
 
-/** 3 of 4 → "75 %"; "0 %" where there is nothing to do yet. Only what is complete is 100 %. */
+/** 3 of 4 → "75 %"; "0 %" if the total is 0. Never rounded up to 100 %. */
 export function percent(part, all) {
   if (!all) return "0 %";
   const found = Math.round((part / all) * 100);
@@ -28,7 +28,7 @@ export function percent(part, all) {
 /** (3, "job") → "3 jobs"; (1, "job") → "1 job". */
 export const count = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
 
-/** 95_000 → "1 min 35 s"; two units at most, and the second only where it matters. */
+/** 95_000 → "1 min 35 s"; at most two units, the second only for small values of the first. */
 export function duration(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 60) return `${seconds} s`;
@@ -37,10 +37,10 @@ export function duration(ms) {
   return pair(seconds / 3600, 24, "d", "h");
 }
 
-/** 95_000 → "1 min": one unit, for what is over. */
+/** 95_000 → "1 min": one unit, for past times. */
 export const roughly = (ms) => duration(ms).split(" ").slice(0, 2).join(" ");
 
-/** Milliseconds of a moment: of an ISO string, of milliseconds, of a Date; NaN where there is none. */
+/** Milliseconds of a time: an ISO string, milliseconds or a Date; NaN for null. */
 export const moment = (at) => (typeof at === "string" ? Date.parse(at) : Number(at ?? NaN));
 
 /** "16 Nov 2026, 05:21:22", in the reader's time zone. */
@@ -49,7 +49,7 @@ export const exactly = (at) => exact.format(moment(at));
 /** "05:21:22". */
 export const clockTime = (at) => clock.format(moment(at));
 
-/** What the server says fits behind a colon; alone it begins large and ends with a full stop. */
+/** Makes a sentence of a message: first letter in upper case, full stop at the end. */
 export const sentence = (text) => capital(text).replace(/([^.!?])$/, "$1.");
 
 /** "no_credential" → "no credential". */

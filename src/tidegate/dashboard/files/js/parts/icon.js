@@ -1,4 +1,4 @@
-// Icons. They stand beside words, so screen readers read the words only.
+// Icons. They accompany text, so screen readers ignore them.
 
 import { html } from "../view.js";
 
@@ -39,7 +39,7 @@ const PATHS = {
   plus: "M12 5v14M5 12h14",
 };
 
-/** `name` is one of the pictures above. */
+/** `name` is one of the icons above. */
 export function Icon({ name, size = 16 }) {
   return html`<svg class="icon" width=${size} height=${size} viewBox="0 0 24 24" aria-hidden="true" focusable="false">
     <path d=${PATHS[name]} />

@@ -1,4 +1,4 @@
-// All parts, so that a page names one place.
+// Exports all shared components.
 
 export { Action } from "./action.js";
 export { Badge } from "./badge.js";

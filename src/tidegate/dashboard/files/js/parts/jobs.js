@@ -28,7 +28,7 @@ const OF_WAITING = ["ready", "enqueued"];
 const AT_ONCE = 50;
 const ASKED_AGAIN_MS = 2000;
 
-/** `moved` changes when the run did: then the page that is shown is asked for again. */
+/** `moved` changes with the run: then the current page is requested again. */
 export function Jobs({ runId, moved }) {
   const [state, choose] = useState("");
   const [opened, open] = useState(null);
@@ -37,7 +37,7 @@ export function Jobs({ runId, moved }) {
   const turn = (id) => open((last) => (last === id ? null : id));
   return html`<${Section}
     title="Jobs"
-    note="Each is one call, the oldest first."
+    note="Each job is one call. Oldest first."
     aside=${html`<${Choice} label="State of jobs" options=${STATES} value=${state} onChoose=${choose} />`}
   >
     <${Problem} of=${problem} retry=${reload} />
@@ -86,7 +86,7 @@ function columnsOf(opened, turn, reload) {
   ];
 }
 
-/** When it ended, or may be tried again; what is late waits for a permit. */
+/** When a job ended or can be retried; an overdue job waits for a permit. */
 function Moment({ of }) {
   if (of.completed_at) return html`<${When} at=${of.completed_at} />`;
   const isPaused = of.status === "ready" && moment(of.not_before) > now();

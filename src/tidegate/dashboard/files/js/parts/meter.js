@@ -1,11 +1,11 @@
-// How much of something there is: what is left of an allowance, or what is done of a work.
+// Meters: the remaining part of a quota, or the completed part of a run.
 
 import { html } from "../view.js";
 import { number, percent } from "./format.js";
 
 const LITTLE = 0.1;
 
-/** A remaining amount; `isWorrying` if it is too low for another reason than its size; `label` is for screen readers. */
+/** A remaining amount; `isWorrying` marks it as too low regardless of its size; `label` is for screen readers. */
 export function Meter({ value, most, label, text, isWorrying = false }) {
   const share = most ? Math.max(0, Math.min(1, value / most)) : 0;
   const kind = value === 0 ? "critical" : share < LITTLE || isWorrying ? "warning" : "good";
@@ -25,7 +25,7 @@ export function Meter({ value, most, label, text, isWorrying = false }) {
   </div>`;
 }
 
-/** What is done: `failed` of the `done` ones went wrong. */
+/** Progress: `done` includes the `failed` ones. */
 export function Progress({ done, failed = 0, most, label, text }) {
   return html`<div class="meter">
     <div

@@ -1,4 +1,4 @@
-// What must be read before anything else: a remark, a warning, or what went wrong.
+// Notices: remarks, warnings and errors.
 
 import { html } from "../view.js";
 import { sentence } from "./format.js";
@@ -18,7 +18,7 @@ export function Notice({ kind = "info", title, children, actions }) {
   </div>`;
 }
 
-/** A `Problem` of the API, where there is one; nothing otherwise. `retry` asks again. */
+/** Shows a `Problem` of the API if there is one. `retry` repeats the request. */
 export function Problem({ of, retry }) {
   if (!of) return null;
   const again = retry && html`<button type="button" class="button" onClick=${retry}>Try again</button>`;
@@ -27,7 +27,7 @@ export function Problem({ of, retry }) {
   <//>`;
 }
 
-/** Where there is nothing: what that means, and what to do next. */
+/** Placeholder of an empty list: what that means, and what to do next. */
 export function Empty({ title, children, command }) {
   return html`<div class="empty">
     <p class="empty-title">${title}</p>

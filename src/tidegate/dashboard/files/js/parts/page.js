@@ -1,18 +1,18 @@
-// The frame of a page, and of a part of it.
+// Layout of a page and of its sections.
 
 import { html, useEffect, useId } from "../view.js";
 import { clockTime } from "./format.js";
 import { Icon } from "./icon.js";
 
 /**
- * One for each address. `lead` says in a sentence what is here; `live` is what `useTopic` or `useRun` gave, so that the
- * page says whether it moves; `back` is {href, label} of the page above.
+ * A page. `lead` describes it in a sentence; `live` is the result of `useTopic` or `useRun`, to show whether the page is
+ * live; `back` is {href, label} of the parent page.
  */
 export function Page({ title, lead, actions, live, back, badge, children }) {
   useEffect(() => {
     document.title = `${title} · Tidegate`;
   }, [title]);
-  useEffect(() => keepFocus, []); // another may take its place: what was not found, for what was awaited
+  useEffect(() => keepFocus, []); // another page may replace this one: "not found" instead of "loading"
   return html`<div class="page">
     <header class="page-head">
       <div class="page-title">
@@ -33,7 +33,7 @@ export function keepFocus() {
   });
 }
 
-/** A part of a page, with a heading. `aside` stands at the end of the heading's line. */
+/** A section with a heading. `aside` is at the end of the heading's line. */
 export function Section({ title, note, aside, children, plain = false }) {
   const id = useId();
   return html`<section class=${plain ? "section" : "section card"} aria-labelledby=${id}>
@@ -46,10 +46,10 @@ export function Section({ title, note, aside, children, plain = false }) {
   </section>`;
 }
 
-/** Parts beside each other where there is room. */
+/** Sections side by side if there is space. */
 export const Columns = ({ children }) => html`<div class="columns">${children}</div>`;
 
-/** Whether what is shown moves by itself. */
+/** Shows whether the page is live. */
 export function Liveness({ of }) {
   if (of.isLive) return html`<span class="live live-on"><span class="live-dot"></span>Live</span>`;
   if (of.since === null) return html`<span class="live"><span class="live-dot"></span>Connecting…</span>`;

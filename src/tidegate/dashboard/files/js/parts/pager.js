@@ -1,10 +1,10 @@
-// From page to page, by what the API calls the next one. The way back is remembered here: the API has only one way.
+// Pagination with the `next` links of the API. Previous pages are remembered, since the API has no links back.
 
 import { html, useCallback, useEffect, useState } from "../view.js";
 import { Icon } from "./icon.js";
 
 /**
- * The addresses that were seen. `first` is where it begins, and it begins again when that changes:
+ * The visited pages. `first` is the path of the first page; a change of it starts again:
  * {path, isFirst, page, forward(next), back, restart}.
  */
 export function usePages(first) {
@@ -21,7 +21,7 @@ export function usePages(first) {
   };
 }
 
-/** `pages` is from `usePages`, `next` what the answer calls so, null on the last page; `label` says pages of what. */
+/** `pages` is from `usePages`, `next` the field of the answer, null on the last page; `label` names the list. */
 export function Pager({ pages, next, label }) {
   if (pages.isFirst && !next) return null;
   return html`<nav class="pager" aria-label=${`Pages of ${label}`}>

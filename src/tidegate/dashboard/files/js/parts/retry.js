@@ -1,10 +1,10 @@
-// One failed job again: the same button wherever failures are shown.
+// The button that retries a failed job, for all tables of failures.
 
 import { html } from "../view.js";
 import { kindName } from "../words.js";
 import { Action } from "./action.js";
 
-/** The last column of a table of jobs, or of failures, which have no state: those that failed can be tried again. */
+/** The last column of a table of jobs or failures; failed jobs can be retried. Rows without a state are failures. */
 export const retryColumn = (onDone) => ({
   head: html`<span class="unseen">Action</span>`,
   number: true,
@@ -19,9 +19,9 @@ function RetryJob({ job, onDone }) {
     label="Retry"
     name=${`Retry job ${id}`}
     question=${`Retry job ${id}?`}
-    consequence=${`The call (${kindName(job.kind)} of ${job.resource}) is made once more, and its run goes on.`}
+    consequence=${`The call (${kindName(job.kind)} of ${job.resource}) is made again, and its run continues.`}
     path=${`/v1/jobs/${id}/retry`}
-    done=${`Job ${id} is tried again.`}
+    done=${`Job ${id} is retried.`}
     onDone=${onDone}
   />`;
 }

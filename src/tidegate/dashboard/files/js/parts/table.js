@@ -1,4 +1,4 @@
-// Rows. On a phone the box scrolls sideways, and columns that can be missed are.
+// Tables. On a phone the box scrolls sideways, and optional columns are hidden.
 
 import { html, useEffect, useRef, useState } from "../view.js";
 
@@ -7,12 +7,12 @@ const WAITING_ROWS = 4;
 /**
  * @param columns {head, cell: (row) => node, number?: true, hideOnPhone?: true, wide?: true, shrink?: true}; the first
  *   one names the row
- * @param rows null while they are not there yet
- * @param empty what is shown where there are none: a text, or a node
+ * @param rows null until they are loaded
+ * @param empty placeholder for an empty table: a text or a node
  * @param caption what the table shows, for screen readers
- * @param rowKey (row) => what a row keeps while others come and go; its `id` by default
+ * @param rowKey (row) => key that identifies the row between updates; its `id` by default
  * @param detail (row) => node below the row, or null
- * @param stacks whether each row becomes a small list of its own on a phone, instead of a box that scrolls
+ * @param stacks whether each row is shown as a list on a phone, instead of a scrolling box
  */
 export function Table({ columns, rows, empty = "Nothing here.", caption, rowKey, detail, stacks = false }) {
   const [box, scrolls] = useScrolls(rows);

@@ -1,13 +1,13 @@
-// The parts of a page that has several, each at an address of its own.
+// Tabs of a page; each has its own address.
 
 import { html, useEffect, useRef } from "../view.js";
 import { number } from "./format.js";
 
-/** `tabs` is [{id, label, href, count?, isGrave?}]; `at` is the id of the one that is shown. */
+/** `tabs` is [{id, label, href, count?, isGrave?}]; `at` is the id of the current tab. */
 export function Tabs({ label, tabs, at }) {
   const bar = useRef(null);
   useEffect(() => {
-    // On a phone there is no room for all: the one that is shown must be seen.
+    // On a phone not all tabs fit: scroll to the current one.
     const shown = bar.current?.querySelector("[aria-current]");
     if (shown) bar.current.scrollLeft = shown.offsetLeft - (bar.current.clientWidth - shown.offsetWidth) / 2;
   }, [at, tabs.length, tabs.some((tab) => tab.count !== undefined)]);

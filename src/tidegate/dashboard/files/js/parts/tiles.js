@@ -1,10 +1,10 @@
-// Figures to be seen at a glance.
+// Tiles with single values.
 
 import { html } from "../view.js";
 
 export const Tiles = ({ children, label = "Figures" }) => html`<ul class="tiles" aria-label=${label}>${children}</ul>`;
 
-/** `kind`: good, warning or critical where the figure is a matter of that; `href` leads to where it comes from. */
+/** `kind`: good, warning or critical , if the value implies one; `href` links to its source. */
 export function Tile({ label, value, note, kind, href }) {
   const inside = html`<span class="tile-label">${label}</span>
     <span class="tile-value">${value}</span>

@@ -1,4 +1,4 @@
-// What just happened, said once, where the eye finds it and a screen reader says it.
+// Toasts: short messages, which screen readers announce.
 
 import { shared, useShared } from "../state.js";
 import { html } from "../view.js";
@@ -8,14 +8,14 @@ const SHOWN_FOR_MS = 7000;
 const shown = shared([]);
 let number = 0;
 
-/** Say something. `kind`: good, info, warning or critical. */
+/** Show a message. `kind`: good, info, warning or critical. */
 export function tell(text, kind = "good") {
   const toast = { id: (number += 1), text, kind };
   shown.set([...shown.get().slice(-2), toast]);
   setTimeout(() => forget(toast), SHOWN_FOR_MS);
 }
 
-/** Where it is said; once in the page. */
+/** The container of the messages; once per page. */
 export function Toasts() {
   const toasts = useShared(shown);
   return html`<div class="toasts" role="status" aria-live="polite">

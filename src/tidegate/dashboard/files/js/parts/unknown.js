@@ -1,10 +1,10 @@
-// What an answer does not contain because a server is away. Shown, so that it is not mistaken for zero.
+// Lists the parts of an answer that are missing because a server is unavailable, so that they are not taken for zero.
 
 import { html } from "../view.js";
 import { partName } from "../words.js";
 import { Notice } from "./notice.js";
 
-/** `of` is an answer with `unknown: [{part, reason}]`, or null. What has the same reason is told together. */
+/** `of` is an answer with `unknown: [{part, reason}]`, or null. Parts with the same reason are shown together. */
 export function Unknown({ of }) {
   const parts = new Map();
   const unknown = of?.unknown ?? [];
@@ -12,7 +12,7 @@ export function Unknown({ of }) {
   return [...parts].map(([reason, names]) => html`<${Notice}
     key=${reason}
     kind="warning"
-    title=${`Not known now: ${names.join(", ")}`}
+    title=${`Currently unknown: ${names.join(", ")}`}
   >
     ${reason}
   <//>`);

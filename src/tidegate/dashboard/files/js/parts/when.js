@@ -1,4 +1,4 @@
-// A moment, told from now: "3 min ago", "in 12 s". What is to come is counted down.
+// Relative times: "3 min ago", "in 12 s", updated as a countdown.
 
 import { useNow } from "../clock.js";
 import { html } from "../view.js";
@@ -6,7 +6,7 @@ import { duration, exactly, moment, roughly } from "./format.js";
 
 const JUST_NOW_MS = 1500;
 
-/** `none` is shown where there is no moment. */
+/** `none` is shown if there is no time. */
 export function When({ at, none = "–" }) {
   const now = useNow();
   const ms = moment(at);
@@ -14,7 +14,7 @@ export function When({ at, none = "–" }) {
   return html`<time datetime=${new Date(ms).toISOString()} title=${exactly(ms)}>${fromNow(ms - now)}</time>`;
 }
 
-/** How long something took, or takes until now: "12 s". */
+/** The duration until the end, or until now: "12 s". */
 export function Lasted({ from, to, none = "–" }) {
   const now = useNow();
   const began = moment(from);
