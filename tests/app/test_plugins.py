@@ -135,7 +135,7 @@ async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp
     ("command", "variables", "said"),
     [
         ("links list", {"TIDEGATE_LINK_CHECKER__TIMEOUTS": "7s"}, "did you mean TIDEGATE_LINK_CHECKER__TIMEOUT?"),
-        ("links list", {"TIDEGATE_LINK_CHECKER__TIMEOUT": "soon"}, "must be a span of time"),
+        ("links list", {"TIDEGATE_LINK_CHECKER__TIMEOUT": "soon"}, "must be a duration"),
         ("up", {"TIDEGATE_SYSTEMS": '["nothing"]'}, "no system 'nothing' is installed"),
     ],
 )
@@ -179,7 +179,7 @@ async def test_a_system_that_cannot_be_loaded_is_reported_and_ends_no_other_comm
     code, listed = await tidegate(left_out, "--help")
     words = " ".join(listed.split())
     assert (code, "Create, start and stop campaigns" in words, reason in words) == (0, True, True), listed
-    assert "its command 'runs' cannot be used: the system collection has one of this name" in words, listed
+    assert "its command 'runs' is not available: the system collection has a command of this name" in words, listed
     code, said = await tidegate(left_out, "spoil")
     assert (code, "No such command 'spoil'" in said, reason in said) == (2, True, True), said
     for command in ("settings --json", "campaign list --json", "runs list --json"):

@@ -156,5 +156,5 @@ async def test_an_upstream_that_cannot_be_reached_is_told_of_with_what_to_look_a
 
     assert ended.code == 1
     assert "no connection" in ended.err
-    assert "Is the address right (see `tidegate settings`, or --api-url)" in ended.err
+    assert "Check the address (`tidegate settings`, or --api-url)" in ended.err
     assert len(ended.err.splitlines()) == 1

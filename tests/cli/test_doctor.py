@@ -38,7 +38,7 @@ async def test_files_that_others_may_read_are_named_with_the_remedy(tmp_path: Pa
     for exposed in ("tidegate.db", "credentials.key"):
         (tmp_path / exposed).chmod(0o644)
         files = (await found(permissions, settings))["files"]
-        assert (files.verdict, files.found) == ("failed", f"others may read {tmp_path / exposed} (644)")
+        assert (files.verdict, files.found) == ("failed", f"other users can read {tmp_path / exposed} (644)")
         assert files.remedy == f"Run `chmod 600 {tmp_path / exposed}`"
         (tmp_path / exposed).chmod(0o600)
 
@@ -96,7 +96,7 @@ async def test_events_that_no_process_handles_are_named_by_kind(tmp_path: Path):
     events = [each async for each in database(settings) if each.check.endswith("events")]
 
     assert [each.verdict for each in events] == ["advice"]
-    assert events[0].found.startswith("2 event(s) of kind left.out wait since")
+    assert events[0].found.startswith("2 event(s) of kind left.out pending since")
     assert "`systems`" in events[0].remedy
 
 

@@ -87,7 +87,7 @@ async def test_a_setting_that_there_is_not_is_refused_by_name(tmp_path: Path):
     code, _, err = await run(str(BIN / "tidegate"), "settings", data_dir=tmp_path, TIDEGATE_BREAKER__WINDW="3")
 
     assert code == 1
-    assert "TIDEGATE_BREAKER__WINDW: there is no such setting" in err
+    assert "TIDEGATE_BREAKER__WINDW: unknown setting" in err
 
 
 def test_the_hooks_before_a_commit_are_valid_and_run_installed_tools():

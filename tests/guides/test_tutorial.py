@@ -163,7 +163,7 @@ async def newcomer(folder: Path) -> AsyncGenerator[Newcomer]:
                     await process.communicate()
 
 
-async def farewell(process: WarmProcess) -> str:
+async def shutdown_message(process: WarmProcess) -> str:
     process.send_signal(signal.SIGINT)
     async with patience():
         out, _ = await process.communicate()
@@ -184,6 +184,6 @@ async def test_a_newcomer_gets_from_the_top_of_the_tutorial_to_its_end(tmp_path:
         report = (await Client(reader.session, reader.urls[SIMULATOR]).get("/_sim/report")).json
 
         assert (report["violations"], report["violation_samples"]) == ({}, [])
-        assert "stopped in good order" in await farewell(service)
-        assert "limits broken: 0" in await farewell(simulator)
+        assert "stopped gracefully" in await shutdown_message(service)
+        assert "limits broken: 0" in await shutdown_message(simulator)
         assert (tmp_path / "exported" / "manifest.json").exists()

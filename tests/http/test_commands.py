@@ -18,7 +18,7 @@ from tests.http.serving import Client
 from tests.waiting import look_again
 from tidegate import __version__
 from tidegate.app.cli import app
-from tidegate.app.cli.up import UP, WORK, Banner, Stopped, farewell, greeting
+from tidegate.app.cli.up import UP, WORK, Banner, Stopped, greeting, shutdown_message
 from tidegate.core.errors import InvalidSettings
 from tidegate.core.telemetry.logs import configure
 from tidegate_simulators.github import GithubSimulator, LimitSettings, Manners, SimulatorConfig, WorldShape
@@ -175,21 +175,21 @@ BANNER = Banner(
 
 def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
     assert greeting(UP, BANNER) == (
-        "Tidegate 1.2.3: workers, the leader's duties and HTTP\n"
-        "  answers at   http://127.0.0.1:8321 to this machine, without a key; /docs tells what can be asked\n"
+        "Tidegate 1.2.3: workers, leader services and HTTP\n"
+        "  http         http://127.0.0.1:8321 (this machine only, without a key); API documentation at /docs\n"
         "  dashboard    open http://127.0.0.1:8321/\n"
         "  database     sqlite:///tide.db\n"
         "  server       valkey 9.1 at unix:///tide.sock, embedded\n"
         "  credentials  ada, bob\n"
-        "  stop         Ctrl-C, or kill 4711; work under way has 30 s to end"
+        "  stop         Ctrl-C, or kill 4711; work in progress has 30 s to finish"
     )
     bare = Banner(role="work", version="1", pid=1, url=None, needs_key=False, database="d", server="s", credentials=[])
-    assert "answers at" not in greeting(WORK, bare)
-    assert "none yet: store one with `tidegate credentials add`" in greeting(WORK, bare)
+    assert "  http  " not in greeting(WORK, bare)
+    assert "none; store one with `tidegate credentials add`" in greeting(WORK, bare)
 
 
 def test_people_are_told_how_it_ended():
-    assert farewell(Stopped(is_clean=True, failed=[], canceled=[])).startswith("stopped in good order")
-    late = farewell(Stopped(is_clean=False, failed=["http"], canceled=["worker"]))
-    assert "did not end in time: worker" in late
-    assert "fell while it ended: http" in late
+    assert shutdown_message(Stopped(is_clean=True, failed=[], canceled=[])).startswith("stopped gracefully")
+    late = shutdown_message(Stopped(is_clean=False, failed=["http"], canceled=["worker"]))
+    assert "did not finish in time: worker" in late
+    assert "failed while stopping: http" in late

@@ -1,4 +1,4 @@
-"""Assembles a process from settings, connections, the runtime and the systems that are enabled."""
+"""Assembles a process from settings, connections, the runtime and the enabled systems."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""An application: a context and the systems that are enabled, open."""
+"""The application of a process: its context and its open systems."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,23 +20,23 @@ T = TypeVar("T", bound=OpenSystem)
 
 @dataclass(frozen=True)
 class Application:
-    """What a process has open."""
+    """The context and the open systems of a process."""
 
     context: Context
     systems: Mapping[str, OpenSystem]
 
     def find(self, kind: type[T]) -> T | None:
-        """The open system of this class; None where it is not enabled."""
+        """The open system of this class; None if it is not enabled."""
         return next((each for each in self.systems.values() if isinstance(each, kind)), None)
 
     def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
-        """A process of the deployment, with workers where it `works`, and with further `services`."""
+        """The supervisor of a process with further `services`, and with workers if `works`."""
         return build_process(self.context, list(self.systems.values()), works=works, services=services)
 
 
 @asynccontextmanager
 async def open_application(settings: Settings, names: Sequence[str] | None = None) -> AsyncGenerator[Application]:
-    """The systems of `names`, by default those of the settings, with what they require, for the length of a block.
+    """Open the systems `names` (default: those of the settings) and the systems they require, for a block.
 
     async with open_application(Settings.load()) as application:
         await application.process().run(handle_signals=True)

@@ -1,4 +1,4 @@
-"""HTTP of a process: what its systems answer, sessions, and how the process is."""
+"""Assembles the HTTP server of a process: routes of its systems, sessions, health and metrics."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,14 +19,14 @@ from tidegate.system import Api, Context, HttpContext, OpenSystem
 
 
 class HttpExtension(Protocol):
-    """What a process answers beside its systems: the dashboard."""
+    """Routes that do not belong to a system: the dashboard."""
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
-        """Its routes."""
+        """The routes of the extension."""
         ...
 
     def close(self) -> None:
-        """End its event streams: the server stops."""
+        """End all event streams, because the server stops."""
         ...
 
 
@@ -39,7 +39,7 @@ def serve_systems(
     seats: ListenerLimit | None = None,
     further: HttpExtension | None = None,
 ) -> HttpService:
-    """A service that answers for all `systems`, and what is `further` to them; they share the `seats`."""
+    """The HTTP service for all `systems` and the `further` routes; their event streams share the `seats`."""
     http = http_context(settings or context.settings.http, context.valkey, context.database, seats)
     apis = [system.api(http) for system in systems]
     if further is not None:
@@ -51,13 +51,13 @@ def serve_systems(
 def serve_operations(
     context: Context, systems: Sequence[OpenSystem], binding: Binding, *, settings: HttpSettings | None = None
 ) -> HttpService:
-    """A service that tells how the process is, and nothing else."""
+    """The HTTP service with health and metrics only."""
     http = http_context(settings or context.settings.http, context.valkey, context.database)
     return serve_apis([Api(routes=_operations(context, systems, http.settings))], http, binding)
 
 
 def serve_webhooks(context: Context, systems: Sequence[OpenSystem], binding: Binding) -> HttpService:
-    """A service that receives GitHub's webhooks and tells how the process is, and nothing else."""
+    """The HTTP service that only receives webhooks of GitHub, with health and metrics."""
     from tidegate.systems.github.webhooks.system import OpenWebhooks
 
     http = http_context(context.settings.http, context.valkey, context.database)
@@ -68,13 +68,13 @@ def serve_webhooks(context: Context, systems: Sequence[OpenSystem], binding: Bin
 def http_context(
     settings: HttpSettings, valkey: Valkey, database: Database, seats: ListenerLimit | None = None
 ) -> HttpContext:
-    """What the routes of one process share."""
+    """The objects that all routes of a process share."""
     access = Access(settings, valkey=valkey, database=database)
     return HttpContext(settings, access, seats or ListenerLimit(settings.most_listeners))
 
 
 def serve_apis(apis: Sequence[Api], http: HttpContext, binding: Binding) -> HttpService:
-    """A service that answers just this; also for one system alone: `serve_apis([campaign_api(...)], http, binding)`."""
+    """The HTTP service for some APIs, also of a single system: `serve_apis([campaign_api(...)], http, binding)`."""
     routes = [route for api in apis for route in api.routes]
     raw = {prefix: handler for api in apis for prefix, handler in api.raw.items()}
     absent = {prefix: why for api in apis for prefix, why in api.absent.items()}

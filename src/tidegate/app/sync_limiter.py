@@ -1,4 +1,4 @@
-"""The limiter for programs without an event loop."""
+"""A blocking limiter, for programs without an event loop."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from tidegate.settings import Settings
 T = TypeVar("T")
 
 _TRIES = 5
-"""A permit is valid for a short time. A thread that gets no CPU meanwhile takes another one, this many times."""
+"""Attempts to use a permit before it expires, in case the thread gets no CPU time in between."""
 
 
 class SyncLimiter:
@@ -68,7 +68,7 @@ class SyncLimiter:
         return self._wait_for(limiter.acquire(key, priority=priority, units=units))
 
     def status(self, key: str = "") -> LimiterStatus:
-        """What is used of every rule. See `Limiter.status`."""
+        """The current usage of all rules. See `Limiter.status`."""
         return self._wait_for(self._opened.result()[1].status(key))
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""Tables of systems in other distributions: created when they are missing."""
+"""Creates and checks the tables of systems from other distributions."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from tidegate.system import System
 
 
 async def create_system_tables(database: Database, systems: Sequence[System]) -> list[str]:
-    """Create the tables that are missing, and return their names."""
+    """Create missing tables, and return their names."""
     return [name for system in systems for name in await create_tables(database, _tables_of(system))]
 
 
 async def require_system_tables(database: Database, systems: Sequence[System]) -> None:
-    """Raise `ServerRefused` where a table of a system is missing."""
+    """Raise `ServerRefused` if a table of a system is missing."""
     for system in systems:
         if missing := await missing_tables(database, _tables_of(system)):
             raise ServerRefused(

@@ -1,1 +1,1 @@
-"""Tools that all commands share: lazy groups, settings and event loop, tables, wording."""
+"""Helpers shared by all commands: lazy groups, settings and event loop, tables, formatting."""

@@ -1,4 +1,4 @@
-"""Small charts in characters: readable without colour, and without the characters where a terminal lacks them."""
+"""Small text charts; readable without colour, with ASCII fallbacks."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
@@ -10,7 +10,7 @@ _WEEK = timedelta(weeks=1)
 
 
 class Glyphs(msgspec.Struct, frozen=True):
-    """What charts are drawn with; the first of each is for nothing."""
+    """The characters of charts; the first of each is for zero."""
 
     heights: str
     shades: str
@@ -18,7 +18,7 @@ class Glyphs(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, encoding: str) -> "Glyphs":
-        """The best that can be written in an encoding."""
+        """The best characters that an encoding supports."""
         return BLOCKS if encoding.lower().replace("-", "").startswith("utf") else PLAIN
 
 
@@ -27,20 +27,20 @@ PLAIN = Glyphs(".,-~+=*%#", ".:+%#", "#")
 
 
 def sparkline(values: Sequence[int], glyphs: Glyphs = BLOCKS, *, most: int | None = None) -> str:
-    """A character for each value, as high as it is; even the least that is not nothing is seen.
+    """One character per value with a proportional height; values above zero are always visible.
 
-    `most` is what the highest character stands for; else the greatest of the values.
+    `most` is the value of the highest character, by default the maximum of the values.
     """
     return _drawn(values, glyphs.heights, max(values, default=0) if most is None else most)
 
 
 def bar(value: int, most: int, width: int, glyphs: Glyphs = BLOCKS) -> str:
-    """A bar, of the whole width for the most; even the least that is not nothing is seen."""
+    """A bar with a proportional length, the full width for `most`; values above zero are always visible."""
     return glyphs.bar * (max(1, round(value * width / most)) if value else 0)
 
 
 def heat(counts: Mapping[date, int], today: date, weeks: int, glyphs: Glyphs = BLOCKS) -> list[str]:
-    """A line of months and one for each day of the week; a column for each week, this one being the last."""
+    """A calendar: a line with months, then one line per weekday; one column per week, up to the current week."""
     monday = today - timedelta(days=today.weekday())
     mondays = [monday - _WEEK * back for back in reversed(range(weeks))]
     most = max(counts.values(), default=0)
@@ -58,7 +58,7 @@ def _drawn(values: Sequence[int], ramp: str, most: int) -> str:
 
 
 def _months(mondays: Sequence[date]) -> str:
-    """Each month's name above the first week that begins in it, where there is room before the next."""
+    """The names of months above their first week, if there is space."""
     starts = [n for n, monday in enumerate(mondays) if n == 0 or monday.month != mondays[n - 1].month]
     line = ""
     for start, following in zip(starts, [*starts[1:], len(mondays) + 1], strict=True):

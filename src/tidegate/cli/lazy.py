@@ -1,4 +1,4 @@
-"""Commands that are imported when they are run, and not before: `--help` and `--version` need none of them."""
+"""Lazy commands: their modules are imported when they run, so that `--help` and `--version` are fast."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,19 +10,18 @@ from tidegate.core.plugins import load_place
 from tidegate.system import Command
 
 PLAIN = None
-"""The mode of help pages and of errors in the command line: without the library for markup, whose import takes longer
-than everything else that they need."""
+"""Plain help pages and error messages: the import of the library for markup would take longer than everything else."""
 
 
 class _Unloaded(TyperCommand):
-    """Stands in the list of commands until it is called by its name."""
+    """Placeholder for a command that is not imported yet."""
 
     def __init__(self, name: str, command: Command) -> None:
         super().__init__(name, help=command.summary, short_help=command.summary, rich_markup_mode=PLAIN)
         self._place = command.place
 
     def load(self) -> Any:
-        """The command itself."""
+        """Import the command."""
         found = load_place(self._place)
         if isinstance(found, typer.Typer):
             found.rich_markup_mode = PLAIN
@@ -33,7 +32,7 @@ class _Unloaded(TyperCommand):
 
 
 def _with_summaries(group: TyperGroup) -> TyperGroup:
-    """Have the list of commands show the first line of each whole, on several lines where need be."""
+    """Show the complete summary of each command in the list, on several lines if necessary."""
     for command in group.commands.values():
         command.short_help = command.short_help or (command.help or "").partition("\n")[0]
         if isinstance(command, TyperGroup):
@@ -48,11 +47,10 @@ def lazy_group(
     everything: Callable[[], Mapping[str, Command]] | None = None,
     problems: Callable[[], Mapping[str, str]] = dict[str, str],
 ) -> type[TyperGroup]:
-    """The class of a group that has these commands: `Typer(cls=lazy_group({...}))`.
+    """The class of a group with these commands: `Typer(cls=lazy_group({...}))`.
 
-    `find` looks a further command up by its name; `everything` lists all commands, for the help page. `problems` names
-    the systems whose commands are missing, and why: the help page ends with them, and so does the error for a command
-    that does not exist.
+    `find` finds a further command by name; `everything` lists all commands, for the help page. `problems` maps systems
+    with missing commands to the reasons, which are shown on the help page and with the error for an unknown command.
     """
 
     class LazyGroup(TyperGroup):

@@ -1,4 +1,4 @@
-"""What every command does first: read the settings, set up the log, run an event loop."""
+"""Setup of commands: reads the settings, configures the log, runs the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPECTED = ("worker.died", "worker.lease_ended", "worker.unregistered", "stream
 
 
 def load_settings() -> Settings:
-    """The settings of this installation. A command that is soon over logs nothing below a warning."""
+    """Load the settings, and configure the log of a short command: warnings and errors only."""
     from tidegate.settings import Settings
 
     settings = Settings.load()
@@ -27,9 +27,9 @@ def load_settings() -> Settings:
 
 
 def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Iterable[str] = ()) -> None:
-    """Log to `stream`, else to standard error, what a command that is soon over has to say.
+    """Configure the log of a short command, to `stream` or standard error.
 
-    `told` are events that the command tells of in its own words.
+    `told` are events that are not logged, because the command reports them itself.
     """
     from tidegate.core.telemetry.logs import configure
 
@@ -40,23 +40,23 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
 
 def mute_log() -> None:
-    """Log nothing from now on."""
+    """Disable the log."""
     from tidegate.core.telemetry.logs import configure
 
     configure(stream=StringIO())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on the fast event loop."""
+    """Run a coroutine on uvloop, if it is available."""
     import uvloop
 
     return uvloop.run(work)
 
 
 def run_traced(command: str, settings: Settings, work: Coroutine[Any, Any, T]) -> T:
-    """The same for a command that begins something: where traces are wanted, one begins with it.
+    """Like `run`, as the root span of a trace if traces are enabled.
 
-    A trace that the variable TRACEPARENT names, as that of a pipeline does, goes on with it.
+    The environment variable TRACEPARENT, which pipelines set, names the parent of the span.
     """
     from tidegate.core.telemetry.traces import open_traces, span
 

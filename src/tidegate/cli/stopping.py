@@ -1,4 +1,4 @@
-"""A command with workers: how long it works, and how it is stopped."""
+"""Runs commands with workers until their work is done or a signal arrives."""
 
 import asyncio
 import signal
@@ -10,26 +10,26 @@ from tidegate.cli.running import mute_log
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.waiting import end
 
-_STOPPING = "Stopping: calls under way are finished, which takes 30 s at most. Ctrl-C once more stops at once."
+_STOPPING = "Stopping: calls in progress finish within 30 s. Press Ctrl-C again to stop at once."
 _AT_ONCE = "Stopping at once."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def work_until_over(process: Supervisor, watch: Coroutine[Any, Any, None], say: Callable[[str], object]) -> bool:
-    """Run a process until `watch` has seen the end of what it is for, or a signal comes; whether one did."""
+    """Run a process until `watch` returns or a signal arrives; returns whether a signal did."""
     stopping = _Stopping(process, say)
     watching = asyncio.create_task(watch, name="watch the runs")
     watching.add_done_callback(lambda _: stopping.because_it_is_over())
     with stopping.on_signals():
         await process.run()
     if watching.done():
-        watching.result()  # raises what was wrong with it
+        watching.result()  # raises the error of `watch`
     await end(watching)
     return stopping.was_asked
 
 
 class _Stopping:
-    """Stops a process in good order at the first signal, and at once at the second."""
+    """Shuts down gracefully at the first signal, and at once at the second."""
 
     def __init__(self, process: Supervisor, say: Callable[[str], object]) -> None:
         self._process, self._say = process, say
@@ -37,7 +37,7 @@ class _Stopping:
 
     @contextmanager
     def on_signals(self) -> Generator[None]:
-        """For the length of a block, SIGINT and SIGTERM ask."""
+        """Handle SIGINT and SIGTERM during a block."""
         loop = asyncio.get_running_loop()
         for one in _SIGNALS:
             loop.add_signal_handler(one, self._ask)

@@ -1,4 +1,4 @@
-"""Tables on paper of the right width: that of a terminal, and elsewhere as wide as the lines are."""
+"""Prints tables: as wide as the terminal, or as wide as necessary if the output is a pipe or file."""
 
 from rich.console import Console
 from rich.table import Table
@@ -7,13 +7,13 @@ _WIDE = 10_000
 
 
 def table_console() -> Console:
-    """As wide as the terminal; what is read by programs, or kept, is as wide as it has to be: a pipe has no width."""
+    """A console with the width of the terminal; without a limit for pipes and files."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDE)
 
 
 def print_table(table: Table) -> None:
-    """One line for each row; in a terminal what is too long goes on below itself, and nothing is cut off."""
+    """Print a table with one line per row; in a terminal, long cells are wrapped, and nothing is truncated."""
     for column in table.columns:
         column.overflow = "fold"
     table_console().print(table)

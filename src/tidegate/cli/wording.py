@@ -1,4 +1,4 @@
-"""Numbers, times and spans as people read them."""
+"""Formats numbers, times and durations for display."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -7,7 +7,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def number(value: float) -> str:
-    """`12,345`; a fraction only where it is all there is: `0.4`."""
+    """`12,345`; decimals only for values below one: `0.4`."""
     return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
 
 
@@ -32,12 +32,12 @@ def span(seconds: float) -> str:
 
 
 def exact_span(seconds: float) -> str:
-    """`0.25 s`, `1.5 s`, and from a minute on like `span`: for values that were set, so that none becomes `0 s`."""
+    """`0.25 s`, `1.5 s`, and from one minute on like `span`; for configured values, which must not become `0 s`."""
     return f"{round(seconds, 3):g} s" if seconds < _MINUTE else span(seconds)
 
 
 def clock(moment: datetime, now: datetime) -> str:
-    """The time of day by the reader's clock, and the day too unless it is today: `14:02:10`, `Mar 3 14:02`."""
+    """Time in the local time zone, with the day unless it is today: `14:02:10`, `Mar 3 14:02`."""
     here, today = moment.astimezone(), now.astimezone()
     if here.date() == today.date():
         return f"{here:%H:%M:%S}"
@@ -45,7 +45,7 @@ def clock(moment: datetime, now: datetime) -> str:
 
 
 def whose(user_id: str, login: str) -> str:
-    """`octocat`; of a crawl `daily (shop.example)`: its name, and the host that it calls."""
+    """Display name of a subject: `octocat`, or for a crawl its name and host, `daily (shop.example)`."""
     return login if user_id == login else f"{user_id} ({login})"
 
 

@@ -1,11 +1,11 @@
-"""Every setting there is: from the environment, from a TOML file, else its default.
+"""All settings: from the environment, from a TOML file, otherwise the default.
 
     environment     TIDEGATE_BREAKER__WINDOW=20      wins
     TOML file       [breaker]                        the first of: $TIDEGATE_CONFIG, ./tidegate.toml,
                     window = 20                      tidegate.toml in the data folder
 
-A name that is not a setting is refused in both: a mistyped setting that is quietly ignored is found at the worst
-moment. Names under `TIDEGATE_TEST_` are not ours. Spans of time are written `250ms`, `30s` or `30`, `5m`, `2h`, `1d`.
+Unknown names are refused in both, so that typing errors are detected at the start. Names with the prefix
+`TIDEGATE_TEST_` are ignored. Durations are written `250ms`, `30s` or `30`, `5m`, `2h`, `1d`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The settings themselves. Those of a part stand beside their owner; here they are put together.
+"""The model of all settings, composed of the sections of all parts.
 
-A system adds sections of its own (`System.sections`). The class of a section is imported when it is needed: when a
-setting of it is given, or when the system asks for it. So a process that uses one system imports no other.
+A system adds its own sections (`System.sections`). The class of a section is imported when it is needed: if one of its
+settings is given, or when the system reads it. So a process with one system imports no other system.
 """
 
 import os
@@ -35,7 +35,7 @@ from tidegate.storage.valkey.urls import require_url
 
 S = TypeVar("S", bound=BaseModel)
 
-# The parts themselves bear less, as their tests show; a deployment would do little else.
+# Shorter values work in tests, but a deployment would spend most of its time on them.
 _SHORTEST_BEAT = timedelta(milliseconds=100)
 _SHORTEST_IDLE_LIMIT = timedelta(seconds=1)
 
@@ -45,10 +45,9 @@ def _default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """How this installation runs; nothing here changes while it does.
+    """All settings of an installation; immutable.
 
-    `Settings.load()` is the one entry that looks at the surroundings; `Settings(...)` in code looks at nothing but its
-    arguments.
+    `Settings.load()` reads the environment and the file; `Settings(...)` uses its arguments only.
     """
 
     model_config = SettingsConfigDict(
@@ -64,28 +63,28 @@ class Settings(BaseSettings):
     if TYPE_CHECKING:
 
         def __init__(self, **values: Any) -> None:
-            """Sections of systems are given by their names, beside the fields below."""
+            """Sections of systems are arguments with their names, in addition to the fields below."""
 
     systems: tuple[str, ...] | None = None
-    """Names of the systems to use; by default all that are installed."""
+    """Names of the systems to use; by default all installed systems."""
     sources: tuple[str, ...] = ()
-    """Sources of your own, as `package.module:Class`; every process knows them. See the guide "Write a source"."""
+    """Your own sources, as `package.module:Class`, in every process. See the guide "Write a source"."""
     data_dir: Path = Field(default_factory=_default_data_dir)
     """The folder of the embedded server and of the SQLite file; by default the platform's folder for user data."""
     valkey_url: str | None = Field(default=None, repr=False)
-    """A server (`redis://`, `rediss://`, `unix://`) or a cluster (`redis+cluster://`, `rediss+cluster://`); else the
-    embedded one."""
+    """URL of a server (`redis://`, `rediss://`, `unix://`) or a cluster (`redis+cluster://`, `rediss+cluster://`); by
+    default the embedded server."""
     key_prefix: str = "tidegate"
-    """What every key begins with, so that several installations can share a server."""
+    """Prefix of all keys, so that several installations can share a server."""
     database_url: str | None = Field(default=None, repr=False)
-    """A database: `sqlite://`, `postgresql://`, `mysql://` or `mariadb://`; else an SQLite file in the data folder."""
+    """Database URL: `sqlite://`, `postgresql://`, `mysql://`, `mariadb://`; by default SQLite in the data folder."""
     auto_migrate: bool | None = None
-    """Whether the schema is brought up to date at the start; else only where the database is our own SQLite file."""
+    """Whether the schema is updated at the start; by default only if the database is the default SQLite file."""
     credentials_key: SecretStr | None = Field(default=None, repr=False)
-    """The key that stored secrets are encrypted with: 32 bytes in base64. Several, with commas between them: the first
-    one encrypts, all open. Else `credentials.key` in the data folder, which is made when it is needed."""
+    """Key for the encryption of stored secrets: 32 bytes in base64. Several keys are separated by commas: the first one
+    encrypts, all decrypt. By default `credentials.key` in the data folder, which is created when it is needed."""
     documents: DocumentSettings = DocumentSettings()
-    """Where collected items go."""
+    """The store of collected documents."""
     http: HttpSettings = HttpSettings()
     """The addresses to listen on, and the callers to accept."""
     log: LogSettings = LogSettings()
@@ -93,73 +92,73 @@ class Settings(BaseSettings):
     breaker: CircuitBreakerSettings = CircuitBreakerSettings()
     """When calls to a failing server are refused."""
     coalescer: CoalescerSettings = CoalescerSettings()
-    """How long one request for a subject stands for all."""
+    """How long concurrent requests for a subject are merged."""
     gate: CredentialLimits = CredentialLimits()
-    """What a credential may do unless it says otherwise."""
+    """Default limits of a credential."""
     limiter: LimiterSettings = LimiterSettings()
-    """How many calls all processes together may make."""
+    """Limits of calls, shared by all processes."""
     membership: MembershipSettings = MembershipSettings()
     """How soon a process without heartbeat counts as dead."""
     retention: RetentionSettings = RetentionSettings()
-    """How long rows and keys are kept that would otherwise accumulate."""
+    """How long old rows and keys are kept."""
     stream: StreamSettings = StreamSettings()
-    """How a stream treats its messages."""
+    """Delivery of messages in streams."""
     timers: TimerSettings = TimerSettings()
-    """How timers are promoted."""
+    """Processing of due timers."""
     traces: TraceSettings = TraceSettings()
     """Whether and where traces are exported."""
 
     @classmethod
     def load(cls) -> "Settings":
-        """Read the environment and the file, or raise `InvalidSettings` that names every mistake at once."""
+        """Read the environment and the file. Raises `InvalidSettings`, which lists all errors."""
         sources = Sources.read(compose, default_data_dir=_default_data_dir())
-        mistakes = list(sources.strangers())
+        mistakes = list(sources.unknown_names())
         loaded: Settings | None = None
         try:
             loaded = sources.model(**sources.values())
         except ValidationError as error:
             mistakes += [sources.explain(details) for details in error.errors(include_url=False)]
-        # Raised out here, so that it carries no trace of pydantic's error, which quotes every value.
+        # Raised outside of the handler, so that it does not refer to pydantic's error, which contains all values.
         if mistakes or loaded is None:
-            raise InvalidSettings("\n  ".join([f"{len(mistakes)} of the settings cannot be used:", *sorted(mistakes)]))
+            raise InvalidSettings("\n  ".join([f"{len(mistakes)} invalid setting(s):", *sorted(mistakes)]))
         return loaded
 
     def section(self, kind: type[S]) -> S:
-        """The section of this class: what was given, else its defaults."""
+        """The section of this class; with defaults if it is not given."""
         return next((each for _, each in self if isinstance(each, kind)), None) or kind()
 
     @property
     def effective_database_url(self) -> str:
-        """The database that is used: the one given, else the SQLite file in the data folder."""
+        """The URL of the configured database, or of the SQLite file in the data folder."""
         return self.database_url or f"sqlite:///{self.data_dir / 'tidegate.db'}"
 
     def make_data_dir(self) -> Path:
-        """The data folder, made if need be; raise `InvalidSettings` where it cannot be used."""
+        """Create the data folder if necessary, and return it. Raises `InvalidSettings` if it is not usable."""
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             usable = os.access(self.data_dir, os.R_OK | os.W_OK | os.X_OK)
-            reason = "it may not be written"
+            reason = "it is not writable"
         except OSError as error:
             usable, reason = False, error.strerror or str(error)
         if not usable:
             raise InvalidSettings(
-                f"the data folder {self.data_dir} cannot be used: {reason}. Name another one in TIDEGATE_DATA_DIR"
+                f"the data folder {self.data_dir} cannot be used: {reason}. Set another one in TIDEGATE_DATA_DIR"
             )
         return self.data_dir
 
     @property
     def migrates_at_start(self) -> bool:
-        """Whether the schema is brought up to date at the start, by choice or by default."""
+        """Whether the schema is updated at the start, by the setting or by default."""
         return self.database_url is None if self.auto_migrate is None else self.auto_migrate
 
     @model_validator(mode="before")
     @classmethod
     def _read_sections(cls, values: Any) -> Any:
-        """Make sections of what is given under their names; anything else that is no field is refused."""
+        """Convert values with the names of sections to sections; other unknown names are refused."""
         given = cast("dict[str, Any]", values)
         names = given.keys() - cls.model_fields.keys()
         known = {name: kind for name in names if (kind := section_class(name)) is not None}
-        # A model with all of them reports every mistake at once, and under its name.
+        # One model with all sections reports all errors at once, with their names.
         sections = _sections_only(known).model_validate({name: given[name] for name in names})
         return {**given, **dict(sections)}
 
@@ -219,13 +218,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments only; `load` reads the other sources itself, because it must know what came from where."""
+        """Use arguments only; `load` reads the other sources itself, because it reports the origin of each value."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
 
 def compose(names: Iterable[str] | None = None) -> type[Settings]:
-    """The settings with these sections, as far as there are such, as fields; by default with all sections."""
+    """The settings class with these sections as fields; by default with all sections."""
     if names is None:
         sections = all_sections()
     else:

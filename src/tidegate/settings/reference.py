@@ -1,4 +1,4 @@
-"""The reference page of all settings, made from the model: `python -m tidegate.settings.reference`."""
+"""Generates the reference page of all settings: `python -m tidegate.settings.reference`."""
 
 import sys
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ Made from the code by `python -m tidegate.settings.reference`; a test keeps it c
 
 The environment wins over the TOML file, which is the first of: the file named by `TIDEGATE_CONFIG`, `tidegate.toml` in
 the working folder, `tidegate.toml` in the data folder. In the file, `breaker.window` is `window` under `[breaker]`.
-Spans of time are written `250ms`, `30s`, `5m`, `2h`, `1d`; lists in the environment as JSON. A name that is not a
-setting is refused at the start.
+Durations are written `250ms`, `30s`, `5m`, `2h`, `1d`; lists in the environment as JSON. Unknown names are refused at
+the start.
 """
 _TYPES: dict[object, str] = {
     bool: "true or false",
@@ -29,13 +29,13 @@ _TYPES: dict[object, str] = {
     Path: "path",
     SecretStr: "secret text",
     str: "text",
-    timedelta: "span of time",
+    timedelta: "duration",
 }
 _BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
 
 
 def describe_settings() -> str:
-    """The page, as Markdown."""
+    """Return the reference page in Markdown."""
     lines = [_HEAD, "| setting | variable | type | default | meaning |", "| --- " * 5 + "|"]
     for path, field in settings_of(compose()):
         meaning = " ".join((field.description or "").split())
@@ -45,7 +45,7 @@ def describe_settings() -> str:
 
 
 def effective_settings(settings: Settings) -> dict[str, str | None]:
-    """Every setting with the value in force, as it would be written; what is secret in it is hidden."""
+    """All settings with their effective values in the notation of the file; secrets are hidden."""
     effective = dict[str, str | None]()
     whole = compose()
     given = whole(**dict(settings))
@@ -58,7 +58,7 @@ def effective_settings(settings: Settings) -> dict[str, str | None]:
 
 
 def _type_of(field: FieldInfo) -> str:
-    """The type in words, with its bounds; what no value means is told by the meaning."""
+    """The type in words, with its bounds."""
     bounds = [
         f"{word} {_as_written(getattr(rule, name))}"
         for rule in field.metadata
@@ -97,7 +97,7 @@ def _as_written(value: object) -> str:
 
 
 def _span_as_written(span: timedelta) -> str:
-    """In the largest unit that leaves a whole number."""
+    """A duration in the largest unit that gives a whole number."""
     sizes = [(timedelta(seconds=seconds), unit) for unit, seconds in SPAN_UNITS.items()]
     whole = [f"{span // size}{unit}" for size, unit in sizes if span % size == timedelta(0)]
     return whole[-1] if span and whole else f"{span.total_seconds():g}s"

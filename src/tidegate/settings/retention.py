@@ -1,4 +1,4 @@
-"""How long things are kept that would grow for ever otherwise."""
+"""Settings of the retention of old data."""
 
 from datetime import timedelta
 from typing import Annotated, Self
@@ -10,28 +10,27 @@ _Kept = Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))]
 
 
 class RetentionSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How long things are kept that would grow for ever otherwise.
+    """How long old data is kept.
 
-    What is in use is never deleted, however old it is: active runs, admissions that are not over, open campaigns.
+    Data in use is never deleted, regardless of its age: active runs, active admissions, open campaigns.
     """
 
     every: Annotated[timedelta, Ge(timedelta(minutes=1)), Le(timedelta(days=7))] = timedelta(hours=1)
-    """How often the leader deletes what is too old; also when a leader begins."""
+    """How often the leader deletes old data; it also does so when it becomes the leader."""
     runs: _Kept = timedelta(days=90)
-    """For how long a run is kept after its end, with its jobs and their executions. It can be retried as long."""
+    """How long a run is kept after its end, with its jobs and executions. It can be retried until then."""
     cursors: _Kept = timedelta(days=365)
-    """For how long the cursor of a list is kept that no run asked for as long as runs are kept. A list without a cursor
-    is read from the beginning."""
+    """How long the cursor of a list is kept that no stored run has requested. A list without a cursor is read from the
+    beginning."""
     firings: _Kept = timedelta(days=30)
-    """For how long it is known which trigger keys and due times of a schedule were fired. After that a key can be fired
-    again."""
+    """How long fired trigger keys and due times of schedules are kept. After that, the same key can fire again."""
     handled_events: _Kept = timedelta(days=30)
-    """For how long it is noted that an event was handled; longer while the event is pending or a dead letter."""
+    """How long records of handled events are kept; longer while the event is pending or a dead letter."""
     dead_letters: _Kept = timedelta(days=90)
-    """For how long dead letters of events, of pages that were crawled, and of the stream of jobs can be replayed. Not
-    longer than `runs`, which they need. Those of a campaign stay as long as the campaign."""
+    """How long dead letters of events, crawled pages and job streams can be replayed. At most `runs`, because they need
+    their runs. Dead letters of a campaign are kept as long as the campaign."""
     identity_health: _Kept = timedelta(days=90)
-    """For how long it is known that a host refused an identity of the crawl, after it last did."""
+    """How long the health of a crawl identity at a host is kept after the last refusal."""
 
     @model_validator(mode="after")
     def _can_be_replayed(self) -> Self:

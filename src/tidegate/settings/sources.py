@@ -1,4 +1,4 @@
-"""What the user wrote, where, and what is wrong with it, in the user's words."""
+"""Reads settings from the environment and the file, and reports errors with the user's names."""
 
 import os
 import re
@@ -29,11 +29,11 @@ SPAN_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 M = TypeVar("M", bound=BaseSettings)
 
 SettingPath = tuple[str, ...]
-"""Where a setting stands: `("breaker", "window")`."""
+"""The path of a setting: `("breaker", "window")`."""
 
 
 def settings_of(model: type[BaseModel], path: SettingPath = ()) -> Iterator[tuple[SettingPath, FieldInfo]]:
-    """Every single setting of a model and of the groups in it."""
+    """All settings of a model and of its groups."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from settings_of(field.annotation, (*path, name))
@@ -55,7 +55,7 @@ def _path_of(variable: str) -> SettingPath:
 
 @dataclass(frozen=True)
 class Sources(Generic[M]):
-    """The environment and the file, beside the settings that there are."""
+    """The values of the environment and of the file, for a model of settings."""
 
     model: type[M]
     known: Mapping[SettingPath, FieldInfo]
@@ -65,9 +65,9 @@ class Sources(Generic[M]):
 
     @classmethod
     def read(cls, compose: Compose[M], *, default_data_dir: Path) -> Self:
-        """Read the environment and the file; raise `InvalidSettings` where the file cannot be read at all.
+        """Read the environment and the file. Raises `InvalidSettings` if the file cannot be read.
 
-        `compose` makes a model with the sections that are mentioned, and with all sections where a name is unknown.
+        `compose` makes a model with the given sections; if a name is unknown, with all sections.
         """
         variables = {name.upper(): value for name, value in os.environ.items() if _is_ours(name.upper())}
         file = _find_file(Path(variables.get(variable_of(("data_dir",))) or default_data_dir))
@@ -76,12 +76,12 @@ class Sources(Generic[M]):
         model = compose(mentioned)
         known = dict(settings_of(model))
         read = cls(model, known, variables, written, file)
-        if any(True for _ in read.strangers()):
+        if any(True for _ in read.unknown_names()):
             read = replace(read, known=dict(settings_of(compose(None))))
         return read
 
     def values(self) -> dict[str, Any]:
-        """What was given for the settings that there are, nested as the model is; the environment wins."""
+        """The given values of known settings, nested like the model; the environment takes precedence."""
         values: dict[str, Any] = {}
         for path, field in self.known.items():
             value = self._from_environment(path)
@@ -91,30 +91,30 @@ class Sources(Generic[M]):
                 _put(values, path, _with_spans(value, field.annotation))
         return values
 
-    def strangers(self) -> Iterator[str]:
-        """One sentence for each name that is no setting."""
+    def unknown_names(self) -> Iterator[str]:
+        """A message for each unknown name."""
         ours = {variable_of(path) for path in self.known}
         for variable in self.variables.keys() - ours:
             meant = self._meant_by(_path_of(variable))
-            yield f"{variable}: there is no such setting" + (f"; did you mean {variable_of(meant)}?" if meant else "")
+            yield f"{variable}: unknown setting" + (f"; did you mean {variable_of(meant)}?" if meant else "")
         yield from self._strange_entries(self.written, ())
 
     def explain(self, details: ErrorDetails) -> str:
-        """One mistake: the name as it was written, the value unless it is secret, the reason."""
+        """A message for one error: the name as written, the value unless it is secret, and the reason."""
         location = tuple(str(part) for part in details["loc"])
         path = next((path for path in self.known if location[: len(path)] == path), location)
         reason = redact_text(details["msg"].removeprefix("Value error, ").replace("Input should be", "must be"))
         if details["type"].startswith("time_delta"):
-            reason = "must be a span of time, such as 250ms, 30s, 5m, 2h or 1d"
+            reason = "must be a duration, such as 250ms, 30s, 5m, 2h or 1d"
         name = " ".join([self._name_of(path), *location[len(path) :]])
         if details["type"] == "extra_forbidden":
-            return f"{name}: there is no such setting"
+            return f"{name}: unknown setting"
         if path not in self.known or not self.known[path].repr or is_secret_name(location[-1]):
             return f"{name}: {reason}"
         return f"{name} is {redact(details['input'])!r}: {reason}"
 
     def _from_environment(self, path: SettingPath) -> Any:
-        """What the environment gives for one setting; each is read alone, so that a mistake has a name."""
+        """The value of one setting in the environment; read separately, so that an error has its name."""
         variable = variable_of(path)
         if not self.variables.get(variable):
             return None
@@ -122,11 +122,11 @@ class Sources(Generic[M]):
         source.env_vars = {variable.lower(): self.variables[variable]}
         try:
             return _at(source(), path)
-        except SettingsError:  # its cause quotes the value
+        except SettingsError:  # its cause contains the value
             raise InvalidSettings(f"{variable}: must be JSON, as it is a list") from None
 
     def _name_of(self, path: SettingPath) -> str:
-        """How the user wrote it; for a group whose settings do not fit together, all that were given of it."""
+        """The name as the user wrote it; for an inconsistent group, the names of all its given settings."""
         inside = [each for each in self.known if each[: len(path)] == path]
         names = [
             variable_of(each) if self.variables.get(variable_of(each)) else f"{'.'.join(each)} in {self.file}"
@@ -143,13 +143,13 @@ class Sources(Generic[M]):
             if here in groups and isinstance(value, dict):
                 yield from self._strange_entries(cast("dict[str, Any]", value), here)
             elif here in groups:
-                yield f"{entry}: is a group of settings, and not one of them"
+                yield f"{entry}: is a group of settings, not a setting"
             elif here not in self.known:
                 meant = self._meant_by(here)
-                yield f"{entry}: there is no such setting" + (f"; did you mean {'.'.join(meant)}?" if meant else "")
+                yield f"{entry}: unknown setting" + (f"; did you mean {'.'.join(meant)}?" if meant else "")
 
     def _meant_by(self, path: SettingPath) -> SettingPath | None:
-        """The setting written most like it, else one that has the same last word in another group."""
+        """The setting with the most similar name, or one with the same last part in another group."""
         by_name = {" ".join(each): each for each in self.known}
         close = get_close_matches(" ".join(path), by_name, n=1, cutoff=0.7)
         return by_name[close[0]] if close else next((each for each in self.known if each[-1] == path[-1]), None)
@@ -167,7 +167,7 @@ def _find_file(data_dir: Path) -> Path | None:
 
 
 def _is_file(path: Path) -> bool:
-    """A folder that we may not enter, or that cannot exist, holds no file of ours; its use tells what is wrong."""
+    """Whether the file exists; False if its folder is not accessible, which is reported when the folder is used."""
     try:
         return path.is_file()
     except OSError:
@@ -198,7 +198,7 @@ def _put(values: dict[str, Any], path: SettingPath, value: object) -> None:
 
 
 def _with_spans(value: object, annotation: object) -> object:
-    """The same value, with spans of time as people write them turned into such; pydantic knows only ISO 8601."""
+    """The value with durations such as `30s` converted, because pydantic accepts ISO 8601 only."""
     if isinstance(value, list):
         element = next(iter(get_args(annotation)), None)
         return [_with_spans(each, element) for each in cast("list[object]", value)]

@@ -53,7 +53,7 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
 def test_the_greeting_says_what_is_waited_for():
     banner = Banner(
         role="up", version="1", pid=7, url=None, needs_key=False, database="d", server="s", credentials=[],
-        waits_for=["GITHUB_TOKEN is tried again until the upstream answers: no connection"],
+        waits_for=["GITHUB_TOKEN is retried until the upstream answers: no connection"],
     )  # fmt: skip
 
-    assert "GITHUB_TOKEN is tried again until the upstream answers: no connection" in greeting(UP, banner)
+    assert "GITHUB_TOKEN is retried until the upstream answers: no connection" in greeting(UP, banner)

@@ -1,6 +1,6 @@
-"""The root of the command line: commands of the application, and those of the systems that are installed.
+"""The root of the command line: commands of the application and of all installed systems.
 
-Exit codes: 0 done; 1 something is wrong and was told; 2 the command line itself; 130 interrupted.
+Exit codes: 0 success; 1 an error, which is reported; 2 an invalid command line; 130 interrupted.
 """
 
 import sys
@@ -16,59 +16,61 @@ from tidegate.core.plugins import broken_systems, loadable_systems
 from tidegate.system import Command
 
 COMMANDS = {
-    "doctor": Command("tidegate.app.cli.doctor:doctor", "Say what is reachable, and what to do about the rest."),
-    "github": Command("tidegate.app.cli.github:app", "Receive GitHub's webhooks, and show what was delivered."),
-    "migrate": Command("tidegate.app.cli.migrate:migrate", "Bring the database's schema up to date."),
-    "serve": Command("tidegate.app.cli.up:serve", "Answer over HTTP; other processes do the work."),
-    "sessions": Command(
-        "tidegate.app.cli.sessions:app", "See which browsers are logged in, and revoke their sessions."
+    "doctor": Command(
+        "tidegate.app.cli.doctor:doctor", "Check servers, files and credentials, with advice on problems."
     ),
-    "settings": Command("tidegate.app.cli.settings:settings", "Show every setting with its value."),
+    "github": Command("tidegate.app.cli.github:app", "Receive webhooks of GitHub, and list deliveries."),
+    "migrate": Command("tidegate.app.cli.migrate:migrate", "Update the schema of the database."),
+    "serve": Command("tidegate.app.cli.up:serve", "Run the HTTP server without workers."),
+    "sessions": Command("tidegate.app.cli.sessions:app", "List browser sessions, and revoke them."),
+    "settings": Command("tidegate.app.cli.settings:settings", "Show all settings with their values."),
     "simulate": Command("tidegate.app.cli.simulate:app", "Run a simulated upstream."),
-    "up": Command("tidegate.app.cli.up:up", "Run workers, the leader's duties and HTTP in one process."),
+    "up": Command("tidegate.app.cli.up:up", "Run workers, leader services and HTTP in one process."),
     "work": Command("tidegate.app.cli.up:work", "Run workers."),
 }
-"""Each is imported when it is run: the start of a command takes as long as its own imports."""
+"""Modules are imported when their command runs, so that a command starts quickly."""
 
 
 class _Listing(NamedTuple):
-    """The commands that can be used, and what is wrong with the systems whose commands cannot."""
+    """The available commands, and the errors of systems with commands that are not available."""
 
     commands: dict[str, Command]
     problems: dict[str, str]
 
 
 def _list_everything() -> _Listing:
-    """Look through all installed systems. A mistake in one of them is a problem to report, and not an error."""
+    """List the commands of all installed systems. An error in a system is reported, and others stay available."""
     found, owners = dict(COMMANDS), dict.fromkeys(COMMANDS, "tidegate itself")
     problems = dict(broken_systems())
     for system in loadable_systems():
         for name, command in system.commands.items():
             if name in found:
-                problems[system.name] = f"its command {name!r} cannot be used: {owners[name]} has one of this name"
+                problems[system.name] = (
+                    f"its command {name!r} is not available: {owners[name]} has a command of this name"
+                )
             else:
                 found[name], owners[name] = command, f"the system {system.name}"
     return _Listing(dict(sorted(found.items())), problems)
 
 
 def _find(name: str) -> Command | None:
-    """A command of a system; systems are imported only until it is found."""
+    """Find a command of a system; systems are imported one by one until it is found."""
     return next((found for system in loadable_systems() if (found := system.commands.get(name))), None)
 
 
 def all_commands() -> Mapping[str, Command]:
-    """Every command by name. Where two systems have a command of the same name, it is that of the first."""
+    """All commands by name. If two systems have a command of the same name, the first system provides it."""
     return _list_everything().commands
 
 
 def _problems() -> Mapping[str, str]:
-    """Systems with commands that cannot be used, and why."""
+    """Systems with unavailable commands, with the reasons."""
     return _list_everything().problems
 
 
 app = typer.Typer(
     name="tidegate",
-    help="Stands between crowds and quotas: exceeds no limit, loses nothing, polls nothing.",
+    help="Coordinates work around limits: collection, crawl, snapshots, waiting rooms, rankings and campaigns.",
     cls=lazy_group(COMMANDS, find=_find, everything=all_commands, problems=_problems),
     no_args_is_help=True,
     rich_markup_mode=PLAIN,
@@ -87,15 +89,15 @@ def _root(
     *,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
-    """Handle the options that belong to no command."""
+    """Handle the options of the root command."""
     del version
 
 
-_NO_CONNECTION = ". Is the address right (see `tidegate settings`, or --api-url), and can this machine reach it?"
+_NO_CONNECTION = ". Check the address (`tidegate settings`, or --api-url) and the network connection."
 
 
 def main() -> None:
-    """Run a command; an error of our own is told in one line, without a traceback."""
+    """Run a command; a `TidegateError` is printed in one line, without a traceback."""
     try:
         app(prog_name="tidegate")
     except TidegateError as error:

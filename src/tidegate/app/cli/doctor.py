@@ -1,4 +1,4 @@
-"""`tidegate doctor`: every part of the installation tried for real, and what to do where it fails."""
+"""`tidegate doctor`: tests each part of the installation, and gives advice on failures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _WIDTH = 27
 _PATIENCE_S = 10
-_IS_IT_ONE = "Is the address right, and is there the kind of server that it names?"
+_IS_IT_ONE = "Check the address, and that a server of this type listens there."
 _COLOURS = {CheckResult.OK: "green", CheckResult.ADVICE: "yellow", CheckResult.FAILED: "red"}
 
 
 def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the findings as JSON.")) -> None:
-    """Check the installation: disk space, file permissions, servers, credentials and upstreams. Exit 1 on a failure.
+    """Check the installation: disk space, file permissions, servers, credentials and upstreams. Exit code 1 on failure.
 
-    Each line says what was found, and what to do about it where something is wrong.
+    Each line is one finding; problems have advice.
     """
     tell = _silent if as_json else _print
     findings = run(_examine_all(load_settings(), tell))
@@ -35,7 +35,7 @@ def doctor(*, as_json: bool = typer.Option(False, "--json", help="Print the find
 
 
 def _print(finding: Finding) -> None:
-    """A line for each finding, and under it what to do; never cut, since paths are there to be copied."""
+    """Print a finding and its advice; lines are never truncated, so that paths can be copied."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -46,11 +46,11 @@ def _print(finding: Finding) -> None:
 
 
 def _silent(_finding: Finding) -> None:
-    """What is printed at the end is not printed as it is found."""
+    """Used with `--json`, which prints all findings at the end."""
 
 
 async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> list[Finding]:
-    """All parts, one after the other; one that does not answer holds the others up for a few seconds only."""
+    """Run all checks in sequence; a check that gets no answer ends after a few seconds."""
     findings: list[Finding] = []
     for name, examine in _checks().items():
         try:
@@ -66,7 +66,7 @@ async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> l
 
 
 def _checks() -> dict[str, Callable[[Settings], AsyncIterator[Finding]]]:
-    """All checks, in their order; files come after those checks that make some."""
+    """All checks in order; file permissions come after the checks that create files."""
     from tidegate.app.cli import doctor_files, doctor_servers, doctor_upstreams
 
     return {

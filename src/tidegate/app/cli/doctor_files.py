@@ -1,4 +1,4 @@
-"""What the doctor finds on this machine: the installation, free space, and who may read our files."""
+"""Checks of the local machine: the installation, free space and file permissions."""
 
 import os
 import platform
@@ -20,14 +20,14 @@ _MOST_NAMED = 3
 
 
 async def installation(settings: Settings) -> AsyncIterator[Finding]:
-    """Version, data folder, free space."""
+    """Check the version, the data folder and free space."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("tidegate", CheckResult.OK, f"{__version__} on Python {platform.python_version()}, {system}")
     try:
         folder = settings.make_data_dir()
     except InvalidSettings:
-        remedy = "Name another one in TIDEGATE_DATA_DIR"
-        yield Finding("data folder", CheckResult.FAILED, f"{settings.data_dir} cannot be written", remedy)
+        remedy = "Set another folder in TIDEGATE_DATA_DIR"
+        yield Finding("data folder", CheckResult.FAILED, f"{settings.data_dir} is not writable", remedy)
         return
     yield Finding("data folder", CheckResult.OK, str(folder))
     file = _database_file(settings)
@@ -37,21 +37,21 @@ async def installation(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def permissions(settings: Settings) -> AsyncIterator[Finding]:
-    """Whether the database, the keys and their folders are for their owner alone."""
+    """Check that only the owner can access the database, the keys and their folders."""
     open_files = [path for path in _private_files(settings) if _mode(path) & _OTHERS]
     open_folders = [path for path in _private_folders(settings) if _mode(path) & _OTHERS]
     if open_files:
         remedy = f"Run `chmod 600 {' '.join(map(str, open_files))}`"
-        yield Finding("files", CheckResult.FAILED, f"others may read {_listed(open_files)}", remedy)
+        yield Finding("files", CheckResult.FAILED, f"other users can read {_listed(open_files)}", remedy)
     if open_folders:
         remedy = f"Run `chmod 700 {' '.join(map(str, open_folders))}`"
-        yield Finding("folders", CheckResult.ADVICE, f"others may enter {_listed(open_folders)}", remedy)
+        yield Finding("folders", CheckResult.ADVICE, f"other users can enter {_listed(open_folders)}", remedy)
     if not open_files and not open_folders and settings.data_dir.is_dir():
         yield Finding("files", CheckResult.OK, "database and keys are private")
     try:
         keys = key_source(settings).read()
     except InvalidSettings as error:
-        if not open_files and settings.data_dir.is_dir():  # else said already
+        if not open_files and settings.data_dir.is_dir():  # otherwise reported already
             yield Finding("keys", CheckResult.FAILED, str(error))
         return
     if keys is not None:
@@ -62,9 +62,9 @@ def _space(folder: Path) -> Finding:
     free = free_mb(folder)
     found = f"{free:,} MB free in {folder}"
     if free < _TOO_LITTLE_MB:
-        return Finding("free space", CheckResult.FAILED, found, "Free some space; writes fail when the disk is full")
+        return Finding("free space", CheckResult.FAILED, found, "Free disk space; writes fail when the disk is full")
     if free < _LITTLE_MB:
-        return Finding("free space", CheckResult.ADVICE, found, "Free some space before the disk is full")
+        return Finding("free space", CheckResult.ADVICE, found, "Free disk space before the disk is full")
     return Finding("free space", CheckResult.OK, found)
 
 

@@ -1,4 +1,4 @@
-"""What the doctor finds at the servers: which they are, what they can do, and what could be better."""
+"""Checks of the servers: versions, features, and advice on their configuration."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -16,11 +16,11 @@ from tidegate.systems.snapshots.settings import SnapshotSettings
 
 _ERRORS = (TidegateError, OSError)
 _UNTRIED_AFTER = timedelta(minutes=10)
-"""Events that were committed later may be on their way."""
+"""Events younger than this may still be delivered."""
 
 
 async def valkey(settings: Settings) -> AsyncIterator[Finding]:
-    """Valkey or Redis."""
+    """Check the Valkey or Redis server."""
     name = "valkey (embedded)" if settings.valkey_url is None else "valkey"
     try:
         async with open_valkey(settings) as opened:
@@ -32,7 +32,7 @@ async def valkey(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def database(settings: Settings) -> AsyncIterator[Finding]:
-    """The database, and its schema."""
+    """Check the database and its schema."""
     name = "database (embedded)" if settings.database_url is None else "database"
     try:
         async with await Database.open(settings.effective_database_url) as opened:
@@ -50,13 +50,13 @@ async def database(settings: Settings) -> AsyncIterator[Finding]:
                 )
             else:
                 remedy = "Run `tidegate migrate`"
-                yield Finding(f"{name}: schema", CheckResult.FAILED, f"lacks {len(missing)} migration(s)", remedy)
+                yield Finding(f"{name}: schema", CheckResult.FAILED, f"{len(missing)} migration(s) missing", remedy)
     except _ERRORS as error:
         yield failure(name, error, _ask_about("TIDEGATE_DATABASE_URL", settings.database_url))
 
 
 async def documents(settings: Settings) -> AsyncIterator[Finding]:
-    """The document store, where it is not the database."""
+    """Check the document store, if it is not the database."""
     if settings.documents.url is None:
         return
     try:
@@ -67,7 +67,7 @@ async def documents(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def kafka(settings: Settings) -> AsyncIterator[Finding]:
-    """Kafka and its topics, where events travel on it."""
+    """Check Kafka and its topics, if it is the transport."""
     if not settings.section(SnapshotSettings).uses_kafka:
         return
     from tidegate.systems.snapshots.transports.opening import open_kafka
@@ -85,7 +85,7 @@ async def kafka(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def archive(settings: Settings) -> AsyncIterator[Finding]:
-    """The lifecycle rule of an archive on S3."""
+    """Check the lifecycle rule of an archive on S3."""
     url = settings.section(SnapshotSettings).archive.url
     if url is None or not url.startswith("s3:"):
         return
@@ -96,16 +96,16 @@ async def archive(settings: Settings) -> AsyncIterator[Finding]:
         from tidegate.systems.snapshots.archive.lifecycle import S3Lifecycle
 
         if await S3Lifecycle(url, settings.section(SnapshotSettings).archive).check():
-            yield Finding("archive", CheckResult.OK, "the lifecycle rule of the bucket is as it should be")
+            yield Finding("archive", CheckResult.OK, "the lifecycle rule of the bucket is correct")
         else:
-            remedy = "The leader sets it when something was archived; its log says why it cannot"
+            remedy = "The leader sets it after the first archive file; if it cannot, its log has the reason"
             yield Finding("archive", CheckResult.ADVICE, "the bucket lacks the lifecycle rule of the archive", remedy)
     except _ERRORS as error:
-        yield failure("archive", error, "May our user read the lifecycle configuration of the bucket?")
+        yield failure("archive", error, "Check that this user may read the lifecycle configuration of the bucket")
 
 
 async def queues(settings: Settings) -> AsyncIterator[Finding]:
-    """The queues on SQS, as far as the settings name them."""
+    """Check the SQS queues of the settings."""
     if settings.section(AwsSettings).trigger_queue_url is None and settings.section(AwsSettings).task_queue_url is None:
         return
     from tidegate.engine.sqs.opening import check_queues
@@ -114,7 +114,7 @@ async def queues(settings: Settings) -> AsyncIterator[Finding]:
         for url in await check_queues(settings.section(AwsSettings)):
             yield Finding("queue", CheckResult.OK, url)
     except _ERRORS as error:
-        yield failure("queue", error, "Are the queue's address and the credentials of AWS right?")
+        yield failure("queue", error, "Check the address of the queue and the AWS credentials")
 
 
 def _untried(tx: Transaction) -> list[outbox.UntriedEvents]:
@@ -122,13 +122,13 @@ def _untried(tx: Transaction) -> list[outbox.UntriedEvents]:
 
 
 def _not_handled(name: str, untried: outbox.UntriedEvents) -> Finding:
-    """Events stay pending while the leader's process has no handler for their kind, or while no process runs."""
+    """The finding about events that are pending because no running process has a handler for their kind."""
     since = f"{untried.oldest:%Y-%m-%d %H:%M} UTC"
     return Finding(
         f"{name}: events",
         CheckResult.ADVICE,
-        f"{untried.events:,} event(s) of kind {untried.kind} wait since {since}, and no process has handled them",
-        "Run a process whose setting `systems` includes the system that handles this kind; without the setting, all do",
+        f"{untried.events:,} event(s) of kind {untried.kind} pending since {since}: no process handles them",
+        "Run a process with the system that handles this kind in the setting `systems`; by default all systems run",
     )
 
 
@@ -142,19 +142,19 @@ def _describe(opened: Valkey) -> str:
 def _advice(name: str, opened: Valkey) -> list[Finding]:
     found: list[Finding] = []
     if not opened.info.persists:
-        remedy = "Set `appendonly yes`; without it everything has to be rebuilt from SQL after a restart"
+        remedy = "Set `appendonly yes`; without it, all state has to be rebuilt from SQL after a restart"
         found.append(Finding(f"{name}: persistence", CheckResult.ADVICE, "no append-only file", remedy))
     if opened.info.evicts:
-        remedy = "Set `maxmemory-policy noeviction`: a key thrown away alone breaks what belongs together"
+        remedy = "Set `maxmemory-policy noeviction`: the eviction of single keys makes related keys inconsistent"
         found.append(Finding(f"{name}: memory", CheckResult.ADVICE, "may evict keys", remedy))
     if not opened.info.can_block:
-        remedy = "Allow blocking commands: waiting then costs nothing and wakes at once"
+        remedy = "Allow blocking commands: consumers then wait without polling"
         found.append(Finding(f"{name}: blocking", CheckResult.ADVICE, "blocking reads are forbidden", remedy))
     return found
 
 
 def _ask_about(variable: str, url: str | None) -> str:
-    """What to look at first: the address that was given, else the folder where our own server lives."""
+    """The first thing to check: the configured address, or the data folder of the embedded server."""
     if url is None:
-        return "Can the data folder be written? Else name another one in TIDEGATE_DATA_DIR"
-    return f"Is it running, and is {variable} right?"
+        return "Check that the data folder is writable, or set another one in TIDEGATE_DATA_DIR"
+    return f"Check that it is running, and that {variable} is correct"

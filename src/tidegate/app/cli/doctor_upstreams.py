@@ -1,4 +1,4 @@
-"""What the doctor finds at the upstreams: whether there are credentials for them, and whether they can be reached."""
+"""Checks of the upstreams: credentials and network connections."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _MOST_HOSTS = 20
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What the database knows of upstreams; nothing where it cannot be read, which another check reports."""
+    """Data about upstreams in the database; empty if it cannot be read, which another check reports."""
 
     credentials: list[Stored] = []
     crawled: list[str] = []
-    """Addresses of hosts that schedules crawl."""
+    """Addresses of hosts with scheduled crawls."""
     fault: str | None = None
-    """A stored secret that cannot be decrypted, and why."""
+    """The error about a stored secret that cannot be decrypted."""
 
 
 async def credentials(settings: Settings) -> AsyncIterator[Finding]:
-    """Whether anything may call GitHub: a stored credential, or the token of the environment."""
+    """Check that there is a credential for GitHub: a stored one, or the token of the environment."""
     from tidegate.engine.credentials import CredentialState
     from tidegate.systems.github.settings import HOW_TO_GET_ONE, VARIABLE
 
@@ -64,7 +64,7 @@ async def credentials(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
-    """Whether each upstream accepts connections. No request is sent, so nothing is spent."""
+    """Check that each upstream accepts connections. No request is sent, so no quota is used."""
     from tidegate.systems.github.settings import VARIABLE
 
     known, urls = await _known(settings), dict[str, str]()
@@ -115,11 +115,11 @@ async def _check_token(settings: Settings, token: str) -> Finding:
             )
     except SecretRefused as refused:
         found = f"{VARIABLE} is refused by {settings.section(GithubSettings).api_url}: {redact_text(refused.reason)}"
-        return Finding("credentials", CheckResult.FAILED, found, "Make a new token, or correct the variable")
+        return Finding("credentials", CheckResult.FAILED, found, "Create a new token, or correct the variable")
     except (UpstreamFailed, SecretUncheckable) as error:
-        found = f"{VARIABLE} is set, and cannot be checked now: {redact_text(str(error))}"
+        found = f"{VARIABLE} is set, but cannot be checked now: {redact_text(str(error))}"
         return Finding("credentials", CheckResult.ADVICE, found)
-    except TidegateError as error:  # it cannot be a token at all
+    except TidegateError as error:  # the value is not a token
         return Finding("credentials", CheckResult.FAILED, f"{VARIABLE}: {redact_text(str(error))}")
     core = checked.left.get("core")
     left = "" if core is None else f": {core.remaining:,} of {core.limit:,} calls left"
@@ -141,9 +141,9 @@ async def _reach(name: str, url: str) -> Finding:
     except TimeoutError:
         reason = f"no connection within {_CONNECT_WITHIN_S:.0f} s"
     except (OSError, UnicodeError) as error:
-        number = getattr(error, "errno", None)  # asyncio puts the address into the text, and uvloop does not
+        number = getattr(error, "errno", None)  # the message contains the address with asyncio, but not with uvloop
         reason = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
     else:
         return Finding(check, CheckResult.OK, f"{place} accepts connections")
-    remedy = "Is the address right, and can this machine reach it?"
+    remedy = "Check the address and the network connection"
     return Finding(check, CheckResult.FAILED, f"{place} cannot be reached: {reason}", remedy)

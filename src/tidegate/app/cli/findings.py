@@ -1,4 +1,4 @@
-"""What `tidegate doctor` found: one line per check, with the remedy where one is needed."""
+"""Findings of `tidegate doctor`: one line per check, with advice on problems."""
 
 from enum import StrEnum
 
@@ -9,10 +9,10 @@ from tidegate.core.telemetry.redaction import redact_text
 
 
 class CheckResult(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
-    ADVICE = "advice"  # it works, and could be better
+    ADVICE = "advice"  # works, but can be improved
     FAILED = "failed"
 
 
@@ -26,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def failure(check: str, error: Exception, remedy: str) -> Finding:
-    """A check that ended with an error; one of a server that refuses brings its own remedy."""
+    """The finding for an error; some errors have their own remedy."""
     if isinstance(error, ServerRefused):
         return Finding(check, CheckResult.FAILED, redact_text(f"{error.server}: {error.what}"), error.remedy)
     return Finding(check, CheckResult.FAILED, redact_text(str(error)) or type(error).__name__, remedy)

@@ -1,4 +1,4 @@
-"""`tidegate github webhook` and `tidegate github deliveries`."""
+"""`tidegate github`: receive webhooks, and list deliveries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AS_JSON = typer.Option(False, "--json", help="Print it as JSON.")
 
 @app.callback()
 def _github() -> None:
-    """Receive GitHub's webhooks, and show what was delivered."""
+    """Receive webhooks of GitHub, and list deliveries."""
 
 
 @app.command()
@@ -30,11 +30,11 @@ def webhook(
     port: int | None = typer.Option(
         None, min=0, max=65535, help="The port, instead of the setting http.port; 0: any free one."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print how it started and how it stopped as JSON, a line each."),
+    as_json: bool = typer.Option(False, "--json", help="Print the start and the end as one line of JSON each."),
 ) -> None:
-    """Receive GitHub's webhooks, and nothing else, until SIGTERM or Ctrl-C. `up` and `serve` receive them too.
+    """Run a server that only receives webhooks of GitHub, until SIGTERM or Ctrl-C. `up` and `serve` receive them too.
 
-    The secrets of the webhooks stand in the setting github_webhooks.secrets.
+    The setting github_webhooks.secrets has the secrets of the webhooks.
     """
     receive_webhooks(host, port, as_json=as_json)
 
@@ -43,10 +43,10 @@ def webhook(
 def deliveries(
     *,
     waiting: bool = typer.Option(False, "--waiting", help="Only deliveries that are not applied yet."),
-    limit: int = typer.Option(20, min=1, max=1000, help="How many, the newest first."),
+    limit: int = typer.Option(20, min=1, max=1000, help="Maximum number of deliveries, newest first."),
     as_json: bool = _AS_JSON,
 ) -> None:
-    """Show which deliveries of webhooks were received, and how many documents each changed."""
+    """List received deliveries of webhooks, with the number of documents that each changed."""
     found = run(_recent(limit, only_waiting=waiting))
     if as_json:
         typer.echo(msgspec.json.encode(found))
@@ -69,7 +69,7 @@ def deliveries(
     if found:
         print_table(shown)
     else:
-        typer.echo("No deliveries.")
+        typer.echo("no deliveries")
 
 
 async def _recent(limit: int, *, only_waiting: bool) -> list[DeliveryView]:

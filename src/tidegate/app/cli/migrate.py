@@ -1,4 +1,4 @@
-"""`tidegate migrate`"""
+"""`tidegate migrate`: applies missing migrations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def migrate(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:
-    """Bring the database's schema up to date. Running it again, or twice at once, does no harm."""
+    """Update the schema of the database. It can be repeated, and run concurrently."""
     name, applied = run(_migrate(load_settings()))
     if as_json:
         typer.echo(msgspec.json.encode({"database": name, "applied": applied}))

@@ -1,4 +1,4 @@
-"""`tidegate sessions`: which browsers are logged in, and how to end their sessions."""
+"""`tidegate sessions`: list and revoke browser sessions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tidegate.http.session_records import OpenSession
     from tidegate.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Sessions of browsers that are logged in.")
+app = typer.Typer(no_args_is_help=True, help="Browser sessions.")
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 
 
 @app.command("list")
 def list_(*, as_json: bool = _JSON) -> None:
-    """Show the sessions that are open, newest first."""
+    """List open sessions, newest first."""
     found = run(_listed(load_settings()))
     if as_json:
         typer.echo(msgspec.json.encode({"sessions": found}))
@@ -38,14 +38,14 @@ def list_(*, as_json: bool = _JSON) -> None:
 
 @app.command()
 def revoke(
-    session: str | None = typer.Argument(None, help="The id of a session, or of a key: then all of its sessions."),
+    session: str | None = typer.Argument(None, help="Id of a session, or of a key for all its sessions."),
     *,
     everything: bool = typer.Option(False, "--all", help="Revoke all sessions."),
     as_json: bool = _JSON,
 ) -> None:
-    """End sessions before their time. Every process refuses them from its next request on; keys stay valid."""
+    """Revoke sessions. It takes effect in every process with its next request; keys stay valid."""
     if (session is None) != everything:
-        raise InvalidArgument("session", session or "", "name a session or a key, or give --all")
+        raise InvalidArgument("session", session or "", "give the id of a session or of a key, or --all")
     left = run(_revoke(load_settings(), session))
     if as_json:
         typer.echo(msgspec.json.encode({"revoked": session or "*", "open": len(left)}))

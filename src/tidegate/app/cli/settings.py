@@ -1,4 +1,4 @@
-"""`tidegate settings`"""
+"""`tidegate settings`: shows all settings."""
 
 import msgspec
 import typer
@@ -7,7 +7,7 @@ from tidegate.cli.running import load_settings
 
 
 def settings(*, as_json: bool = typer.Option(False, "--json", help="Print the result as JSON.")) -> None:
-    """Show every setting with its value; passwords are hidden."""
+    """Show all settings with their values; secrets are hidden."""
     from rich.markup import escape
     from rich.table import Table
 

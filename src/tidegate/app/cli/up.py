@@ -1,4 +1,4 @@
-"""`tidegate up`, `tidegate work` and `tidegate serve`: processes that stay until they are told to stop."""
+"""`tidegate up`, `tidegate work` and `tidegate serve`: long-running processes."""
 
 from __future__ import annotations
 
@@ -28,79 +28,79 @@ DRAIN_WITHIN = timedelta(seconds=30)
 _MOST_NAMES = 8
 _HOST = typer.Option(None, help="The address to listen on, instead of the setting http.host.")
 _PORT = typer.Option(None, min=0, max=65535, help="The port, instead of the setting http.port; 0: any free one.")
-_JSON = typer.Option(False, "--json", help="Print how it started and how it stopped as JSON, a line each.")
+_JSON = typer.Option(False, "--json", help="Print the start and the end as one line of JSON each.")
 
 
 class ProcessRole(msgspec.Struct, frozen=True):
-    """What a process does beside its share of the leader's duties."""
+    """The services of a process, in addition to the leader services."""
 
     name: str
     does: str
     works: bool
     serves: bool
     only_webhooks: bool = False
-    """Whether it serves nothing but the webhooks of GitHub."""
+    """Whether it serves only the webhooks of GitHub."""
 
 
-UP = ProcessRole("up", "workers, the leader's duties and HTTP", works=True, serves=True)
+UP = ProcessRole("up", "workers, leader services and HTTP", works=True, serves=True)
 WORK = ProcessRole("work", "workers", works=True, serves=False)
-SERVE = ProcessRole("serve", "HTTP and the leader's duties", works=False, serves=True)
+SERVE = ProcessRole("serve", "HTTP and leader services", works=False, serves=True)
 WEBHOOK = ProcessRole(
-    "github webhook", "GitHub's webhooks and the leader's duties", works=False, serves=False, only_webhooks=True
+    "github webhook", "webhooks of GitHub and leader services", works=False, serves=False, only_webhooks=True
 )
 
 
 class Banner(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process started."""
+    """The data that a process prints at the start."""
 
     role: str
     version: str
     pid: int
     url: str | None
-    """Where it answers; null where it does not."""
+    """URL of the HTTP server; null without one."""
     needs_key: bool
     database: str
     server: str
     credentials: list[str]
-    """Names only."""
+    """Names of the credentials."""
     sources: list[str] = []
-    """Names of the sources that this process knows."""
+    """Names of the known sources."""
     waits_for: list[str] = []
-    """Tokens of the environment that are not in use yet, and why; they are tried again."""
+    """Tokens of the environment that are not used yet, with reasons; they are retried."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process ended."""
+    """The data that a process prints at the end."""
 
     is_clean: bool
     failed: list[str]
     canceled: list[str]
-    """What did not finish in time."""
+    """Services that did not finish in time."""
 
 
 def up(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
-    """Run everything in one process: workers, the leader's duties and HTTP. SIGTERM or Ctrl-C stops it.
+    """Run everything in one process: workers, leader services and HTTP. SIGTERM or Ctrl-C stops it.
 
-    Work under way has 30 s to end; what is left goes on with the next process. Exit 0 when everything ended in time.
+    Work in progress has 30 s to finish; the next process continues the rest. Exit code 0: everything finished in time.
     """
     _stay(UP, _configured(host, port), as_json=as_json)
 
 
 def work(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
-    """Run workers. With --port they also tell how they are: /healthz, /readyz and /metrics, and nothing else.
+    """Run workers. With --port, the process also serves /healthz, /readyz and /metrics.
 
-    One of the processes of a deployment leads, whichever; others take over when it goes.
+    One process of a deployment is the leader; if it ends, another one takes over.
     """
     _stay(WORK, _configured(host, port), as_json=as_json, tells=port is not None)
 
 
 def serve(*, host: str | None = _HOST, port: int | None = _PORT, as_json: bool = _JSON) -> None:
-    """Answer over HTTP and take a share in the leader's duties, without workers: other processes do the work."""
+    """Run the HTTP server and leader services without workers; other processes run the workers."""
     _stay(SERVE, _configured(host, port), as_json=as_json)
 
 
 def receive_webhooks(host: str | None, port: int | None, *, as_json: bool) -> None:
-    """Receive GitHub's webhooks until the process is stopped. Raises `InvalidSettings` without a secret."""
+    """Receive webhooks of GitHub until the process is stopped. Raises `InvalidSettings` without a secret."""
     from tidegate.core.errors import InvalidSettings
     from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
     from tidegate.systems.github.webhooks.system import UNCONFIGURED
@@ -112,7 +112,7 @@ def receive_webhooks(host: str | None, port: int | None, *, as_json: bool) -> No
 
 
 def _configured(host: str | None, port: int | None) -> Settings:
-    """The settings, with what the command line says; a process that stays logs from its level upwards."""
+    """The settings with the options of the command line; also configures the log."""
     from tidegate.core.telemetry.logs import configure
     from tidegate.settings import Settings
 
@@ -133,13 +133,13 @@ def _stay(role: ProcessRole, settings: Settings, *, as_json: bool, tells: bool =
         stack.enter_context(open_traces(settings.traces))
         report = run(_run(role, settings, binding, as_json=as_json))
     stopped = Stopped(is_clean=report.is_clean, failed=list(report.failed), canceled=list(report.cancelled))
-    typer.echo(msgspec.json.encode(stopped) if as_json else farewell(stopped))
+    typer.echo(msgspec.json.encode(stopped) if as_json else shutdown_message(stopped))
     if not stopped.is_clean:
         raise typer.Exit(1)
 
 
 def _allow_files(watchers: int) -> None:
-    """Have as many files open as there may be watchers, as far as this user may: a connection is one."""
+    """Raise the limit of open files for this many live streams, as far as the user's hard limit allows."""
     from tidegate.http.settings import SPARE_FILES
 
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -176,7 +176,7 @@ def _services(role: ProcessRole, application: Application, binding: Binding | No
     if not role.serves:
         return {"http": serve_operations(context, systems, binding)}
     seats = ListenerLimit(context.settings.http.most_listeners)
-    if application.find(OpenCollection) is None:  # the dashboard shows runs, and cannot do without them yet
+    if application.find(OpenCollection) is None:  # the dashboard requires the collection
         return {"http": serve_systems(context, systems, binding, seats=seats)}
     from tidegate.dashboard import open_dashboard
 
@@ -186,7 +186,7 @@ def _services(role: ProcessRole, application: Application, binding: Binding | No
 
 
 def _awaited_tokens(application: Application) -> list[EnvironmentToken]:
-    """Tokens of the environment that are tried again, since their upstream is unavailable."""
+    """Tokens of the environment that are not checked yet, because their upstream is unavailable."""
     from tidegate.engine.system import OpenCollection
 
     opened = application.find(OpenCollection)
@@ -211,12 +211,12 @@ async def _banner(
         server=f"{server.product} {server.version} at {parts.valkey.address}{embedded}",
         credentials=[] if opened is None else [each.name for each in await opened.collection.list_credentials()],
         sources=[] if opened is None else list(opened.collection.cells),
-        waits_for=[f"{token.variable} is tried again until the upstream answers: {token.reason}" for token in tokens],
+        waits_for=[f"{token.variable} is retried until the upstream answers: {token.reason}" for token in tokens],
     )
 
 
 def greeting(role: ProcessRole, banner: Banner) -> str:
-    """How it started, for people."""
+    """The text that is printed at the start."""
     lines = [
         f"Tidegate {banner.version}: {role.does}",
         f"  database     {banner.database}",
@@ -224,14 +224,16 @@ def greeting(role: ProcessRole, banner: Banner) -> str:
         f"  credentials  {_credentials(banner)}",
     ]
     if banner.url is not None:
-        whom = "with an API key" if banner.needs_key else "to this machine, without a key"
-        pages = "/docs tells what can be asked" if role.serves else "/healthz, /readyz and /metrics only"
+        access = "API key required" if banner.needs_key else "this machine only, without a key"
+        pages = "API documentation at /docs" if role.serves else "/healthz, /readyz and /metrics only"
         if role.only_webhooks:
-            pages = "POST /v1/github/webhook is for GitHub, and needs a signature instead of a key"
-        lines.insert(1, f"  answers at   {banner.url} {whom}; {pages}")
+            pages = "POST /v1/github/webhook requires a signature instead of a key"
+        lines.insert(1, f"  http         {banner.url} ({access}); {pages}")
         if role.serves:
             lines.insert(2, f"  dashboard    open {banner.url}/")
-    lines.append(f"  stop         Ctrl-C, or kill {banner.pid}; work under way has {DRAIN_WITHIN.seconds} s to end")
+    lines.append(
+        f"  stop         Ctrl-C, or kill {banner.pid}; work in progress has {DRAIN_WITHIN.seconds} s to finish"
+    )
     return "\n".join(lines)
 
 
@@ -239,13 +241,13 @@ def _credentials(banner: Banner) -> str:
     names = listed(banner.credentials, _MOST_NAMES)
     if names or banner.waits_for:
         return "; ".join([*([names] if names else []), *banner.waits_for])
-    return "none yet: store one with `tidegate credentials add`"
+    return "none; store one with `tidegate credentials add`"
 
 
-def farewell(stopped: Stopped) -> str:
-    """How it ended, for people."""
+def shutdown_message(stopped: Stopped) -> str:
+    """The text that is printed at the end."""
     if stopped.is_clean:
-        return "stopped in good order; what is left to do goes on with the next process"
-    late = [f"did not end in time: {', '.join(stopped.canceled)}"] if stopped.canceled else []
-    fell = [f"fell while it ended: {', '.join(stopped.failed)}"] if stopped.failed else []
-    return f"stopped; {'; '.join([*late, *fell])}. What they held goes on with the next process"
+        return "stopped gracefully; the next process continues the remaining work"
+    late = [f"did not finish in time: {', '.join(stopped.canceled)}"] if stopped.canceled else []
+    failed = [f"failed while stopping: {', '.join(stopped.failed)}"] if stopped.failed else []
+    return f"stopped; {'; '.join([*late, *failed])}. The next process continues their work"
