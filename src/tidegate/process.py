@@ -63,9 +63,9 @@ def build_process(
         losses=lambda: parts.valkey.losses,
     )
     restart_detector = ValkeyRestartDetector(parts.valkey, tell=[relay.notify, *on_death])
-    promised = EnqueueIntentMonitor(parts.gate.intents, tell=on_death)
+    intents = EnqueueIntentMonitor(parts.gate.intents, tell=on_death)
     retention = Retention(lambda: retention_rules(parts, systems), parts.settings.retention.every)
-    ours = [parts.timers, parts.gate, recoverer, restart_detector, promised, retention]
+    ours = [parts.timers, parts.gate, recoverer, restart_detector, intents, retention]
     supervisor = Supervisor()
     heartbeat = Heartbeat(parts.membership, may_leave=lambda: not supervisor.is_cut_off)
     for stream in (parts.jobs, *(each for each in estates if isinstance(each, Stream))):
@@ -90,7 +90,7 @@ def build_process(
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
     supervisor.add(
-        "announcer", OutboxNotifier(parts.database, commits, leads_here=lambda: leadership.fence is not None)
+        "outbox notifier", OutboxNotifier(parts.database, commits, leads_here=lambda: leadership.fence is not None)
     )
     for name, service in running.items():
         supervisor.add(name, service)

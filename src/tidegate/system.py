@@ -266,7 +266,7 @@ class System:
     """Tables without a retention rule, and why they do not grow without bound."""
 
     encrypted_tables: ClassVar[Sequence[str]] = ()
-    """Tables whose rows hold secrets that are encrypted with the key of the installation."""
+    """Tables with secrets that are encrypted with the key of the installation."""
 
     def checks(self, settings: Settings) -> Sequence[Callable[[], object]]:
         """Checks that run before the schema of the database is migrated, since a migration cannot be undone.

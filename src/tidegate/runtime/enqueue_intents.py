@@ -6,7 +6,7 @@ from tidegate.primitives.gate import EnqueueIntents
 
 
 class EnqueueIntentMonitor:
-    """A due source of the timekeeper whose wake-up new intents notify."""
+    """A due source of the timekeeper; new intents wake it up."""
 
     def __init__(self, intents: EnqueueIntents, *, tell: Sequence[Callable[[], object]]) -> None:
         """The functions of `tell` are called when an intent expired."""

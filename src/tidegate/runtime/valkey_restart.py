@@ -10,7 +10,7 @@ from tidegate.storage.valkey import Valkey
 
 
 class ValkeyRestartDetector:
-    """A due source of the timekeeper, whose wait for a wake-up ends when the connection breaks."""
+    """A due source of the timekeeper. Its wait for a wake-up ends when the connection breaks."""
 
     def __init__(self, valkey: Valkey, *, tell: Sequence[Callable[[], object]]) -> None:
         """The functions of `tell` are called when the server is back."""

@@ -70,7 +70,7 @@ class Span:
             yield
 
     def end(self) -> None:
-        """End the span."""
+        """End the span at the current time."""
         self.inner.end()
 
 

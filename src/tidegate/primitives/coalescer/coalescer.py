@@ -82,7 +82,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """Like `Published`; it replaces less urgent work, whose version becomes obsolete when this one is confirmed."""
+    """Like `Published`; it replaces less urgent work, and makes its version obsolete when it is confirmed."""
 
     version: int
     token: str
@@ -138,7 +138,7 @@ class Coalescer:
         """Like `request` for many (subject, priority, known version), in one round trip.
 
         Raises `InvalidArgument` before anything is sent if one is invalid. If the server is unavailable, locks may have
-        been taken whose owner does not know it; they expire.
+        been taken without the knowledge of this process; they expire.
         """
         questions = [self._question(*each, token=new_id()) for each in wanted]
         replies = await run_together(self._valkey, [_request.bind(**each) for each in questions])

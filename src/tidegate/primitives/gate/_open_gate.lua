@@ -6,7 +6,7 @@ local function open_gate(keys, now_ms)
     keys = keys, now = now_ms,
     -- _credentials.lua: field -> state (false: there is none), fields to write, pool -> names of its credentials
     states = {}, changed = {}, members = {},
-    -- _pace.lua: field -> pace (false: there is none), paces to write, permits whose request was not sent
+    -- _pace.lua: field -> pace (false: there is none), paces to write, permits of requests that were not sent
     paces = {}, changed_paces = {}, unused = {},
     -- _queues.lua: field -> {turn, jobs}, record -> its two turns, ZADD and HSET arguments, owner -> its barred queues
     turns = {}, turns_of = {}, arrivals = {}, records = {}, barred_queues = {},

@@ -148,7 +148,7 @@ local function are_all_barred(gate, credentials, barred)
   return true
 end
 
--- The queues of a bucket whose jobs some credentials are barred from, each with those of its first job.
+-- The queues of a bucket with jobs that some credentials are barred from, each with those of its first job.
 local function barred_queues_of(gate, pool, bucket)
   local owner = 'b:' .. pool .. '|' .. bucket
   if gate.barred_queues[owner] then return gate.barred_queues[owner] end

@@ -80,7 +80,7 @@ class ShardStatus:
 
 
 class Gate:
-    """One shard: the pools whose names hash to it, the stream of jobs that may run, and the timers of both."""
+    """One shard: the pools that hash to it, the stream of jobs that may run, and the timers of both."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Gate:
         self._clock = clock or SystemClock()
         self._permits = metrics.GATE_PERMITS.labels(unit.name)
         self.intents = EnqueueIntents(valkey, unit, wake=wake, clock=self._clock)
-        """Enqueue intents of commits whose jobs are not enqueued yet."""
+        """Enqueue intents of commits with jobs that are not enqueued yet."""
 
     async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
         """Add a credential to `pool`, or change its limits. A credential belongs to one pool only.
@@ -308,7 +308,7 @@ class Gate:
         return missing
 
     async def _free_lost_permits(self) -> int:
-        """Permits are listed before messages: one whose message is not found then has none, or was settled since."""
+        """Permits are listed before messages: one without a message was lost, or was settled since."""
         listed = [permit.decode() async for permit in self._pages("HSCAN", self._keys["permits"]) if permit != b"#"]
         alive = {fields[b"permit"].decode().partition("|")[0] async for fields in self._messages()}
         lost = [permit for permit in listed if permit not in alive]

@@ -32,7 +32,7 @@ class CredentialLimits(BaseModel):
         return min(self.floor, int(limit * self.floor_share))
 
     window: timedelta = Field(default=timedelta(hours=1), ge=timedelta(milliseconds=1), le=timedelta(days=31))
-    """How long a window lasts at most, for calls whose answers never came."""
+    """Maximum duration of a window, for calls without an answer."""
     metered: bool = True
     """Whether the upstream tells what is left. Where it does not, there is nothing to find out by a probe: as many
     calls go at once as `concurrency` allows."""

@@ -191,7 +191,7 @@ class PermitQueue:
         self._join(self._line_of(late.priority), self._discarding(late), in_front=True)
 
     def _discarding(self, late: Grant) -> Waiter:
-        """A waiter whose permit is discarded. If the server is unavailable, the next caller requests it again."""
+        """A waiter that discards its permit. If the server is unavailable, the next caller requests it again."""
 
         def ended(granted: asyncio.Future[Grant]) -> None:
             if granted.cancelled() or granted.exception() is not None:

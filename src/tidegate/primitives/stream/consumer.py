@@ -63,7 +63,7 @@ class Consumer:
             raise
 
     async def ack(self, ids: Iterable[str]) -> int:
-        """Acknowledge messages whose effects are committed. Returns how many this consumer still held."""
+        """Acknowledge messages after their effects are committed. Returns how many this consumer still held."""
         ids = list(ids)
         done = await self._stream.ack(ids)
         self.settled(ids)

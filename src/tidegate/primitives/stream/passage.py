@@ -59,10 +59,10 @@ class MessageSource(Protocol):
 
 
 class UnusedTickets(NamedTuple):
-    """Messages whose tickets were not used for long."""
+    """Messages with tickets that were not used for long."""
 
     lost: list[str]
-    """Messages whose tickets are to be sent again now."""
+    """Messages with tickets that must be sent again now."""
     waiting: list[str]
     """The other ones; their tickets probably wait for a worker."""
     next_in_ms: int
@@ -103,7 +103,7 @@ class TicketedStream:
         return await self.stream.release(consumer, counts=counts)
 
     async def overdue(self, after: timedelta) -> UnusedTickets:
-        """Find messages whose tickets were sent, or last checked, longer than `after` ago."""
+        """Find messages with tickets that were sent, or last checked, longer than `after` ago."""
         idle_ms = milliseconds(after)
         require_positive("after", idle_ms)
         lost, waiting, last, soonest_ms = list[str](), list[str](), "", idle_ms

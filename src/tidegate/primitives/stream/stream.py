@@ -40,7 +40,7 @@ from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 log = get_logger(__name__)
 
 WAYPOINT = "onward"
-"""Consumer name of messages whose tickets are in another queue; see `_waypoint.lua`."""
+"""Consumer name of messages with tickets in another queue; see `_waypoint.lua`."""
 
 _LONGEST_REASON = 2000
 _DIED = "the process that held it died"

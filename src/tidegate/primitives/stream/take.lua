@@ -1,4 +1,4 @@
--- A worker takes messages whose tickets it received, unless another worker has them.
+-- A worker takes the messages of tickets that it received, unless another worker has them.
 --
 ---@key stream    stream  messages
 ---@arg group     str

@@ -19,7 +19,7 @@ end
 if #ids > 0 then
   local carried = redis.call('HMGET', payloads, unpack(ids))
   for n, timer_id in ipairs(ids) do
-    -- A timer whose payload was lost must not block later timers.
+    -- A timer without its payload, which was lost, must not block later timers.
     redis.call('XADD', stream, '*', 'timer', timer_id, 'due_ms', found[2 * n], 'payload', carried[n] or '')
   end
   redis.call('ZREM', due, unpack(ids))

@@ -72,7 +72,7 @@ class SqlDocumentStore:
 
     @property
     def name(self) -> str:
-        """The database's name."""
+        """The name of the database."""
         return self._database.name
 
     async def stage(self, documents: Iterable[Document], *, completed: Sequence[Listing] = ()) -> Staged:

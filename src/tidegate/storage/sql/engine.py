@@ -215,7 +215,7 @@ class Database:
         raise AssertionError("it is tried until it returns or raises")
 
     def _is_about_space(self, fault: Fault, error: Exception) -> bool:
-        """Whether the disk is full. A commit whose outcome is unknown remains one, and is reported as well."""
+        """Whether the disk is full. A commit with an unknown outcome is still raised as such, and also reported."""
         if isinstance(error, CommitUnknown):
             if self._disk.is_short:
                 self._disk.refused()

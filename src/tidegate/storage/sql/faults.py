@@ -152,7 +152,7 @@ def classify(error: BaseException) -> Fault:
 
 
 def words_of(error: BaseException) -> BaseException:
-    """The driver's own error, whose message is without the statement; any other error as it is."""
+    """The driver's own error, which has no statement in its message; any other error unchanged."""
     return error.orig if isinstance(error, StatementError) and error.orig is not None else error
 
 

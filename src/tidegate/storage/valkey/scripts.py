@@ -1,6 +1,6 @@
 """Lua scripts with a typed face.
 
-A script is a `.lua` file whose header is its contract, and a Python stub whose signature says the same. The two are
+A script is a `.lua` file with a header as its contract, and a Python stub with an equivalent signature. The two are
 compared when the stub's module is imported, so a drifted pair never starts:
 
     ---@key window  hash   cap, used, resets_at_ms
@@ -302,7 +302,7 @@ _registry: dict[Path, Script[..., Any]] = {}
 
 
 def all_scripts() -> Iterable[Script[..., Any]]:
-    """Every script whose module was imported."""
+    """All scripts of imported modules."""
     return _registry.values()
 
 

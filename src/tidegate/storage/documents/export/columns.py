@@ -79,8 +79,8 @@ def texts(name: str, *path: str) -> Column:
 
 
 def present(name: str, *path: str) -> Column:
-    """Whether something is there at all."""
-    return Column(name, Type.TRUTH, path or (name,), _as_presence)
+    """A boolean column: whether the field exists and is not null."""
+    return Column(name, Type.TRUTH, path or (name,), _is_present)
 
 
 def number_in_link(name: str, *path: str) -> Column:
@@ -115,7 +115,7 @@ class TableShape:
         self.misfits: dict[str, int] = {}
         """How many values of a column were left empty, because they were something else."""
         self.unreadable = 0
-        """Documents whose body no JSON reader reads."""
+        """Documents with a body that no JSON parser accepts."""
 
     def row(self, document: StoredDocument) -> list[Value]:
         """One document, a value for each column."""
@@ -202,7 +202,7 @@ def _as_texts(value: object) -> list[str] | Misfit | None:
     return items if len(items) == len(cast("list[object]", value)) else MISFIT
 
 
-def _as_presence(value: object) -> bool:
+def _is_present(value: object) -> bool:
     return value is not None
 
 

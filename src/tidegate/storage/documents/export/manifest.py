@@ -29,7 +29,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     misfits: dict[str, int]
     """How many values of a column were left empty, because they were not what the column promises."""
     unreadable: int
-    """Documents whose body is no JSON, so that their columns are empty."""
+    """Documents with a body that is not JSON, so that their columns are empty."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -135,7 +135,7 @@ class EntryRoutes:
     async def enter_campaign(self, campaign: CampaignId, body: NewEntry, request: HttpRequest) -> Response[Entered]:
         """Enter a user; the answer is ACCEPTED with a number, DUPLICATE, SOLD_OUT or NOT_OPEN.
 
-        ACCEPTED means waiting for a decision, whose result is at `Location`. Repeating a request with the same
+        ACCEPTED means waiting for a decision; the result is at `Location`. Repeating a request with the same
         idempotency key is ACCEPTED again with the same number; without a key, it is a DUPLICATE. If too many entries
         wait, the response is 503 with `Retry-After`: nothing was done, so repeat the request.
         """

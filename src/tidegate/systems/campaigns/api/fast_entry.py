@@ -1,6 +1,6 @@
 """Raw handler of campaign entries; see `tidegate.http.raw`.
 
-Concurrent entries are sent to the server together. A request whose answer is a problem is passed to the application.
+Concurrent entries are sent to the server together. A request that leads to a problem is passed to the application.
 """
 
 import time

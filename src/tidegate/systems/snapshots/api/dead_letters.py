@@ -76,7 +76,7 @@ class DeadReplayed(msgspec.Struct, frozen=True, kw_only=True):
 
     replayed: int
     stayed: int
-    """Letters whose subject is being refreshed already, or that this version cannot read."""
+    """Dead letters that stay: their subject is being refreshed, or this version cannot read them."""
     next_after: str | None
     """Where to continue; null if there are no more."""
 

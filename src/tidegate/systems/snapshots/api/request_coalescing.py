@@ -33,7 +33,7 @@ class _Group:
         self.watch: Watch | None = None
 
     def respond(self, answer: SnapshotAnswer, *, to_all: bool) -> None:
-        """Answer all requests, or those whose deadline has passed."""
+        """Answer all requests, or only those after their deadline."""
         now = time.monotonic()
         for request, deadline in list(self.requests.items()):
             if (to_all or deadline <= now) and not request.done():
