@@ -44,11 +44,13 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     redirects: tuple[str, ...] = ()
     """Addresses to which the upstream redirected this call, in order; the engine asks at the last one."""
     followed_by: tuple[str, ...] = ()
-    """Kinds of jobs that begin when this one has ended: with its resource, parameters and bucket, at the first page.
+    """Kinds of jobs that begin when this one has ended: with its resource and parameters, at the first page.
 
     They begin whether it succeeded or failed, and not where it found its resource UNAVAILABLE: one call is enough to
     find out that nothing of a resource can be read.
     """
+    other_buckets: dict[str, str] = {}
+    """Buckets of the kinds in `followed_by` that spend another allowance than this job."""
 
     @property
     def successors(self) -> "list[JobSpec]":
@@ -56,9 +58,20 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         if not self.followed_by:
             return []
         first = msgspec.structs.replace(
-            self, page=FIRST_PAGE, affinity="", claims=False, has_gaps=False, redirects=(), followed_by=()
+            self,
+            page=FIRST_PAGE,
+            affinity="",
+            claims=False,
+            has_gaps=False,
+            redirects=(),
+            followed_by=(),
+            other_buckets={},
         )
-        return [msgspec.structs.replace(first, kind=kind) for kind in self.followed_by]
+        buckets = self.other_buckets
+        return [
+            msgspec.structs.replace(first, kind=kind, bucket=buckets.get(kind, self.bucket))
+            for kind in self.followed_by
+        ]
 
     def __post_init__(self) -> None:
         _require_short("kind", self.kind, 40)
@@ -138,6 +151,7 @@ class Task(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             claims=False,
             redirects=(),
             followed_by=(),
+            other_buckets={},
         )
 
 
