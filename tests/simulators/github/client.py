@@ -83,13 +83,21 @@ async def simulated(
     sizes: Sizes | None = SMALL,
     events: int | None = None,
     quirks: bool = False,
+    discussions: int = 0,
     limits: LimitSettings | None = None,
     manners: Manners | None = None,
 ) -> AsyncGenerator[Client]:
     """A simulator with one small repository unless told otherwise, its clock, and a client of its first user."""
     clock = ManualClock()
     config = SimulatorConfig(
-        world=WorldShape(users=users, repositories=repositories, sizes=sizes, events=events, quirks=quirks),
+        world=WorldShape(
+            users=users,
+            repositories=repositories,
+            sizes=sizes,
+            events=events,
+            quirks=quirks,
+            discussions=discussions,
+        ),
         limits=limits or LimitSettings(),
         manners=manners or Manners(error_pause_s=0, hang_s=0, drip_s=0),
     )

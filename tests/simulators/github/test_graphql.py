@@ -96,6 +96,41 @@ async def test_a_connection_must_be_bounded(asked: str, problem: str):
         assert got.json["errors"][0]["type"] == problem
 
 
+async def test_discussions_are_shown_in_both_orders_and_none_where_they_are_disabled():
+    query = """
+    query($owner: String!, $name: String!, $after: String, $field: String!, $direction: String!) {
+      repository(owner: $owner, name: $name) {
+        hasDiscussionsEnabled
+        discussions(first: 2, after: $after, orderBy: {field: $field, direction: $direction}) {
+          nodes { number updatedAt isAnswered category { name } comments(first: 1) { totalCount } }
+          pageInfo { hasNextPage endCursor }
+          totalCount
+        }
+      }
+    }
+    """
+    async with simulated(discussions=3) as client:
+        owner, name = client.repo().split("/")
+        found = client.sim.world.require_repository(client.repo())
+
+        async def numbers(field: str, direction: str) -> list[int]:
+            shown, after = list[int](), None
+            while True:
+                order = {"field": field, "direction": direction}
+                got = await client.query(query, owner=owner, name=name, after=after, **order)
+                page = got.json["data"]["repository"]["discussions"]
+                shown += [node["number"] for node in page["nodes"]]
+                after = page["pageInfo"]["endCursor"]
+                if not page["pageInfo"]["hasNextPage"]:
+                    return shown
+
+        client.sim.extras.change(found, "discussions", 1)
+        assert await numbers("CREATED_AT", "ASC") == [1, 2, 3]
+        assert await numbers("UPDATED_AT", "DESC") == [1, 3, 2]
+        client.sim.mutate.disable_discussions(client.repo())
+        assert await numbers("CREATED_AT", "ASC") == []
+
+
 async def test_too_many_nodes_are_refused():
     async with simulated() as client:
         nested = "pullRequests(first: 100) { nodes { reviews(first: 100) { totalCount } } }"

@@ -40,7 +40,7 @@ class Api:
         self.extras = Extras(world)
         self._repositories = RepositoryResources(world, items, manners, self.extras)
         self._users = UserResources(world, items, manners)
-        self._graphql = GraphQL(Schema(world, items), manners.graphql_nodes_in_time)
+        self._graphql = GraphQL(Schema(world, items, self.extras), manners.graphql_nodes_in_time)
         self._cache = AnswerCache()
         self.mutated = 0
 

@@ -44,6 +44,8 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many events each user had in the last five weeks; None: it varies, none to 400."""
     extras: int = 3
     """How many releases, tags, branches and the like every repository has."""
+    discussions: int = 0
+    """How many discussions every repository has; 0: they are disabled everywhere."""
     quirks: bool = True
     """Whether some repositories are empty, private, renamed, taken down, blocked, or have no issues."""
     epoch: datetime | None = None
@@ -55,6 +57,7 @@ class WorldShape(Frozen, frozen=True, kw_only=True, forbid_unknown_fields=True):
         require_at_most("organizations", self.organizations, self.users)
         require_not_negative("operators", self.operators)
         require_not_negative("extras", self.extras)
+        require_not_negative("discussions", self.discussions)
         require_not_negative("events", self.events or 0)
         require_not_negative("repositories", self.repositories or 0)
         require_at_most("repositories", self.repositories or 0, MOST_REPOSITORIES)

@@ -1,5 +1,6 @@
 """Further lists of a repository: releases, tags, branches, labels, milestones, forks, contributors, deployments,
-workflow runs, events of issues, stargazers. They have no part in `updated_at`: GitHub does not touch an issue for them.
+workflow runs, events of issues, stargazers, and discussions, which only GraphQL shows. They have no part in
+`updated_at`: GitHub does not touch an issue for them.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from tidegate_simulators.github.repository import Account, Repository
 from tidegate_simulators.github.world import World
 
 Json = dict[str, Any]
+DISCUSSIONS = "discussions"
 OLDEST_FIRST = frozenset({"tags", "branches", "labels", "milestones", "forks", "contributors", "stargazers"})
 """Lists that show the oldest entry first; the others show the newest first."""
 
@@ -47,7 +49,8 @@ class Extras:
         """The entries of a list, the oldest first."""
         lists = self._of.setdefault(found.id, ExtraLists())
         if name not in lists.entries:
-            count, first = self._world.shape.extras, found.start
+            shape, first = self._world.shape, found.start
+            count = shape.discussions if name == DISCUSSIONS else shape.extras
             lists.entries[name] = [Entry(i + 1, first + i * DAY_S, first + i * DAY_S) for i in range(count)]
             lists.last = max(lists.last, count)
         return lists.entries[name]
@@ -114,6 +117,11 @@ class Extras:
         count = 0 if entry.number == 1 else entry.number % 3
         shas = [f"{draw(found.key, entry.number, entry.updated, n):040x}" for n in range(1, count)]
         return [_branch_commit(sha, entry) for sha in [*shas, head][:count]]
+
+    def discussion(self, found: Repository, number: int) -> Json:
+        """A discussion in the words of the REST API."""
+        entry = next(entry for entry in self.of(found, DISCUSSIONS) if entry.number == number)
+        return _discussion(self._world, found, entry)
 
     def listed(self, found: Repository, name: str) -> list[Json]:
         """A list as it is shown."""
@@ -280,6 +288,43 @@ def _issue_event(world: World, found: Repository, entry: Entry) -> Json:
     }
 
 
+def _discussion(world: World, found: Repository, entry: Entry) -> Json:
+    """In the words of the REST API. The author of some was deleted; every third question has an answer."""
+    number = _id(found, entry, "discussion") % _LARGEST_INT
+    at, url = iso(entry.updated), f"{profiles.SITE}/{found.full_name}/discussions/{entry.number}"
+    author = _someone(world, found, entry)
+    is_question, is_answered = entry.number % 2 == 0, entry.number % 6 == 0
+    return {
+        "id": number,
+        "node_id": f"D_{number}",
+        "number": entry.number,
+        "title": title(draw(found.key, entry.number, 153)),
+        "body": title(draw(found.key, entry.number, entry.updated)),
+        "html_url": url,
+        **_times(entry),
+        "closed": entry.number % 5 == 0,
+        "closed_at": at if entry.number % 5 == 0 else None,
+        "state_reason": "RESOLVED" if entry.number % 5 == 0 else None,
+        "locked": False,
+        "active_lock_reason": None,
+        "author_association": "NONE",
+        "user": None if author is None or entry.number % 7 == 0 else {"login": author.login, "id": author.id},
+        "category": {
+            "node_id": f"DIC_{int(is_question)}",
+            "name": "Q&A" if is_question else "Ideas",
+            "slug": "q-a" if is_question else "ideas",
+            "is_answerable": is_question,
+        },
+        "is_answered": is_answered if is_question else None,
+        "answer_chosen_at": at if is_answered else None,
+        "answer_chosen_by": {"login": found.owner.login} if is_answered else None,
+        "answer": {"id": number + 1, "html_url": f"{url}#discussioncomment-{number + 1}"} if is_answered else None,
+        "upvotes": entry.number % 4,
+        "comments": {"total_count": entry.number % 3},
+    }
+
+
+_LARGEST_INT = 2**31 - 1
 _RENDERED: Mapping[str, Callable[[World, Repository, Entry], Json]] = {
     "releases": _release,
     "tags": _tag,
@@ -292,6 +337,7 @@ _RENDERED: Mapping[str, Callable[[World, Repository, Entry], Json]] = {
     "deployments": _deployment,
     "workflow_runs": _workflow_run,
     "issue_events": _issue_event,
+    DISCUSSIONS: _discussion,
 }
 _EVENTS = {
     "releases": "release",
@@ -307,5 +353,5 @@ def _differing(one: Json, other: Json) -> list[str]:
     return [key for key in one if key != "updated_at" and one[key] != other.get(key)]
 
 
-NAMES = tuple(_RENDERED)
-"""The lists that there are."""
+NAMES = tuple(name for name in _RENDERED if name != DISCUSSIONS)
+"""The lists of the REST API."""

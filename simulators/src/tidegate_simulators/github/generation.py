@@ -47,6 +47,7 @@ def _repository(shape: WorldShape, owner: Account, ordinal: int, epoch: int) -> 
         start=epoch - 90 * DAY_S - key % (3 * _YEAR_S),
         end=epoch,
         stars=int(1 / (0.0005 + fraction(draw(key, 1)))),
+        has_discussions=shape.discussions > 0,
     )
     if shape.quirks:
         _give_quirk(made, draw(key, 2) % 120)

@@ -1,4 +1,4 @@
-"""The objects that GraphQL knows here: repositories, their pull requests, and the reviews of those."""
+"""The objects that GraphQL knows here: repositories, their pull requests and discussions, and reviews."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
@@ -8,13 +8,14 @@ from typing import Any
 
 from tidegate_simulators.github import profiles
 from tidegate_simulators.github.draws import iso
+from tidegate_simulators.github.extras import DISCUSSIONS, Extras
 from tidegate_simulators.github.items import Items, number_of, pull_id, repository_of
 from tidegate_simulators.github.pages import Key, Ordered, decode_cursor, encode_cursor
 from tidegate_simulators.github.repository import Account, Repository, Standing
 from tidegate_simulators.github.threads import Kind
 from tidegate_simulators.github.world import World
 
-CONNECTIONS = frozenset({"pullRequests", "reviews", "repositories"})
+CONNECTIONS = frozenset({"comments", "discussions", "pullRequests", "reviews", "repositories"})
 _LARGEST_INT = 2**31 - 1
 
 Arguments = Mapping[str, Any]
@@ -44,8 +45,8 @@ def database_id(number: int) -> int | None:
 class Schema:
     """The schema: the fields at which queries begin."""
 
-    def __init__(self, world: World, items: Items) -> None:
-        self._world, self._items = world, items
+    def __init__(self, world: World, items: Items, extras: Extras) -> None:
+        self._world, self._items, self._extras = world, items, extras
 
     def root(self, account_id: int | None, rate_limit: Mapping[str, Any]) -> Node:
         """The object above all others, for one caller."""
@@ -135,6 +136,8 @@ class Schema:
                 "createdAt": iso(found.start),
                 "pullRequests": partial(self._pulls, found),
                 "pullRequest": partial(self._pull_by_number, found),
+                "hasDiscussionsEnabled": found.has_discussions,
+                "discussions": partial(self._discussions, found),
             },
         )
 
@@ -166,6 +169,59 @@ class Schema:
         numbers = [n for n in found.threads.pulls() if not wanted or _state(found, n) in wanted]
         entries = Ordered(sorted(numbers, key=key), key, order.get("direction") == "DESC")
         return connection("PullRequestConnection", entries, lambda n: self._pull(found, n), args)
+
+    def _discussions(self, found: Repository, args: Arguments) -> Node:
+        """None where they are disabled."""
+        order = args.get("orderBy") or {}
+        by_update = order.get("field") == "UPDATED_AT"
+        entries = {one.number: one for one in self._extras.of(found, DISCUSSIONS)} if found.has_discussions else {}
+
+        def key(number: int) -> Key:
+            return entries[number].updated if by_update else entries[number].created, number
+
+        ordered = Ordered(sorted(entries, key=key), key, order.get("direction") == "DESC")
+        return connection("DiscussionConnection", ordered, lambda n: self._discussion(found, n), args)
+
+    def _discussion(self, found: Repository, number: int) -> Node:
+        shown = self._extras.discussion(found, number)
+        category, answer, comments = shown["category"], shown["answer"], shown["comments"]
+        author = None if shown["user"] is None else self._user(self._world.account(shown["user"]["login"]))
+        by = None if shown["answer_chosen_by"] is None else self._user(found.owner)
+        return Node(
+            "Discussion",
+            {
+                "id": shown["node_id"],
+                "databaseId": shown["id"],
+                "number": number,
+                "title": shown["title"],
+                "body": shown["body"],
+                "url": shown["html_url"],
+                "createdAt": shown["created_at"],
+                "updatedAt": shown["updated_at"],
+                "closed": shown["closed"],
+                "closedAt": shown["closed_at"],
+                "stateReason": shown["state_reason"],
+                "locked": shown["locked"],
+                "activeLockReason": shown["active_lock_reason"],
+                "authorAssociation": shown["author_association"],
+                "author": author,
+                "category": Node(
+                    "DiscussionCategory",
+                    {
+                        "id": category["node_id"],
+                        "name": category["name"],
+                        "slug": category["slug"],
+                        "isAnswerable": category["is_answerable"],
+                    },
+                ),
+                "isAnswered": shown["is_answered"],
+                "answerChosenAt": shown["answer_chosen_at"],
+                "answerChosenBy": by,
+                "answer": None if answer is None else Node("DiscussionComment", _comment(answer)),
+                "upvoteCount": shown["upvotes"],
+                "comments": Node("DiscussionCommentConnection", {"totalCount": comments["total_count"]}),
+            },
+        )
 
     def _pull(self, found: Repository, number: int) -> Node:
         threads, shown = found.threads, self._items.pull(found, number)
@@ -220,6 +276,10 @@ def _state(found: Repository, number: int) -> str:
     if found.threads.kinds[number] == Kind.MERGED_PULL:
         return "MERGED"
     return "CLOSED" if found.threads.closed[number] else "OPEN"
+
+
+def _comment(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {"databaseId": shown["id"], "url": shown["html_url"]}
 
 
 def _grouped(found: Repository) -> dict[int, list[int]]:

@@ -18,7 +18,7 @@ OPERATIONS = (
     "open_issue", "open_pull", "close", "merge", "reopen", "edit", "comment", "review_comment", "review",
     "edit_comment", "delete_comment", "delete_issue", "transfer_issue", "push", "push_late", "rename", "transfer",
     "rename_user", "disable_issues", "enable_issues", "make_private", "make_public", "delete", "take_down", "block",
-    "star", "require_sign_on", "recreate",
+    "star", "require_sign_on", "recreate", "disable_discussions", "enable_discussions",
 )  # fmt: skip
 
 
@@ -279,6 +279,14 @@ class Mutations:
     def enable_issues(self, repo: str) -> None:
         """Enable the issues of a repository again."""
         self._set(repo, "edited", has_issues=True)
+
+    def disable_discussions(self, repo: str) -> None:
+        """Disable the discussions of a repository: GraphQL shows none from now on."""
+        self._set(repo, "edited", has_discussions=False)
+
+    def enable_discussions(self, repo: str) -> None:
+        """Enable the discussions of a repository."""
+        self._set(repo, "edited", has_discussions=True)
 
     def make_private(self, repo: str, *, still_listed: bool = False) -> None:
         """404 from now on; `still_listed`: its owner's list has not noticed yet."""

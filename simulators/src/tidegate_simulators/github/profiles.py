@@ -130,7 +130,7 @@ def repository(found: Repository) -> Json:
         "has_issues": found.has_issues,
         "has_projects": True,
         "has_wiki": True,
-        "has_discussions": False,
+        "has_discussions": found.has_discussions,
         "forks_count": found.stars // 7,
         "archived": bits >> 16 & 31 == 0,
         "disabled": found.standing is Standing.BLOCKED,

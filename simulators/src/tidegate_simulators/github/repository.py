@@ -54,6 +54,7 @@ class Repository:
     start: int
     end: int
     has_issues: bool = True
+    has_discussions: bool = False
     standing: Standing = Standing.PUBLIC
     former_names: list[str] = field(default_factory=list[str])
     """Full names it once had, which are redirected."""
