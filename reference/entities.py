@@ -32,6 +32,12 @@ _COSTS: Mapping[ListOrder, tuple[str, str, str, str]] = {
         "1 point for each 100 changed pull requests",
         "deleted reviews, before a full run",
     ),
+    ListOrder.CONNECTION: (
+        "n/100 GraphQL points, at least 1 where it is enabled",
+        "1 GraphQL point where it is enabled",
+        "1 GraphQL point for each 100 changed items",
+        "deletions, before a full run",
+    ),
     ListOrder.PAGES: (
         "n/100",
         "0",

@@ -181,6 +181,15 @@ TIMELINE_EVENT = (
     *(text("commit_id"), text("sha"), time("github_created_at", "created_at"), time("submitted_at")),
 )
 
+DISCUSSION = (
+    *(ID, whole("number"), text("title"), text("text", "body"), *AUTHOR, text("author_association")),
+    *(text("category", "category", "name"), truth("is_answered"), time("answer_chosen_at")),
+    *(text("answer_chosen_by_login", "answer_chosen_by", "login"), truth("closed"), time("closed_at")),
+    *(text("state_reason"), truth("locked"), whole("upvotes"), whole("comments", "comments", "total_count")),
+    *TIMES,
+    URL,
+)
+
 MEMBER = (ID, text("login"), text("type"), truth("site_admin"))
 
 TEAM = (ID, text("name"), text("slug"), text("description"), text("privacy"), text("permission"))

@@ -40,6 +40,7 @@ REPO_WORKFLOW_JOBS = "REPO_WORKFLOW_JOBS"
 REPO_COMMIT_DETAILS = "REPO_COMMIT_DETAILS"
 REPO_BRANCH_COMMITS = "REPO_BRANCH_COMMITS"
 REPO_TIMELINES = "REPO_TIMELINES"
+REPO_DISCUSSIONS = "REPO_DISCUSSIONS"
 ORG_MEMBERS = "ORG_MEMBERS"
 ORG_TEAMS = "ORG_TEAMS"
 
@@ -58,6 +59,7 @@ class ListOrder(StrEnum):
     PAGES = "pages"  # all pages, each with its own ETag: only pages that changed are read again
     NEWEST = "newest"  # appended only, the newest first; ETag of the first page, stops at what the last run knew
     DETAILS = "details"  # a list of its own for each new or changed item of the parent
+    CONNECTION = "connection"  # GraphQL, the last change first; costs a query each time, since queries have no ETag
     PULL_REQUESTS = "pull requests"  # GraphQL, after the list of pull requests; skipped if that did not change
 
 
@@ -67,7 +69,7 @@ class KindGroup(StrEnum):
     ESSENTIAL = "essential"
     CONVERSATIONS = "conversations"
     ALL = "all"
-    NAMED = "named"  # only by its own name: it is restricted, or costs a call per item
+    NAMED = "named"  # only by its own name: it is restricted, costs a call per item, or is never free
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +107,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """Field and value of items that do not change any more. Others are read again by the next run."""
     is_single: bool = False
     """Whether the answer is one document instead of a list."""
-    needs_issues: bool = False
-    """Whether the list answers 410 if the issues of the repository are disabled; it is not requested then."""
+    connection: str | None = None
+    """Field of a repository in GraphQL that has the list, for `CONNECTION`."""
+    selection: str | None = None
+    """Fields of an item of the connection, under the names that the REST API has for them; `id` and `updated_at` must
+    be among them."""
+    enabled_by: str | None = None
+    """Field of the repository that says whether it has the list, such as `has_issues`; if it is false, the list is
+    not requested, and its documents are marked as gone."""
     can_vanish: bool = False
     """Whether items can be deleted while pages are read, so that page numbers would hide an item."""
     bucket: str = "core"
@@ -137,7 +145,7 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
             document="issue",
             columns=columns.ISSUE,
             path="issues?state=all",
-            needs_issues=True,
+            enabled_by="has_issues",
         ),
         REPO_PRS: Kind(
             name="pulls",
@@ -339,6 +347,26 @@ REGISTRY: Mapping[str, Kind] = MappingProxyType(
             fields={"issue_number": "number"},
             identity=("id", "sha", "node_id"),
             is_unique=False,
+        ),
+        REPO_DISCUSSIONS: Kind(
+            name="discussions",
+            order=ListOrder.CONNECTION,
+            group=KindGroup.NAMED,
+            document="discussion",
+            columns=columns.DISCUSSION,
+            connection="discussions",
+            selection="""
+                id: databaseId node_id: id number title body html_url: url
+                created_at: createdAt updated_at: updatedAt closed closed_at: closedAt state_reason: stateReason
+                locked active_lock_reason: activeLockReason author_association: authorAssociation
+                user: author { login ... on User { id: databaseId } ... on Bot { id: databaseId } }
+                category { node_id: id name slug is_answerable: isAnswerable }
+                is_answered: isAnswered answer_chosen_at: answerChosenAt answer_chosen_by: answerChosenBy { login }
+                answer { id: databaseId html_url: url }
+                upvotes: upvoteCount comments(first: 1) { total_count: totalCount }
+            """,
+            enabled_by="has_discussions",
+            bucket="graphql",
         ),
         ORG_MEMBERS: Kind(
             name="members",

@@ -33,10 +33,12 @@ from tidegate.systems.github.states import (
 
 INSIDE = tuple(kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None)
 """The kinds of documents that belong to a repository."""
-_NEEDS_ISSUES = tuple(
-    kind.document for kind in kinds.REGISTRY.values() if kind.needs_issues and kind.document is not None
+_SWITCHED = tuple(
+    (kind, declared.document)
+    for kind, declared in kinds.REGISTRY.items()
+    if declared.enabled_by is not None and declared.document is not None
 )
-"""The kinds of documents that a repository cannot have while its issues are disabled."""
+"""The kinds that can be disabled in a repository, with their documents."""
 
 
 _MOST_FOUND = 1000
@@ -194,9 +196,13 @@ def _found(state: RepositoriesState, answer: Answer) -> tuple[bytes, list[str]]:
 
 
 def _switched_off(task: Task, page: ReadPage) -> list[Listing]:
-    """The lists that are empty because the issues of a repository are disabled."""
-    disabled = [found for found in page.repositories if not found.has_issues]
-    return [Listing(kind, found.resource, task.run_id) for found in disabled for kind in _NEEDS_ISSUES]
+    """The lists that are empty because they are disabled in their repository."""
+    return [
+        Listing(document, found.resource, task.run_id)
+        for found in page.repositories
+        for kind, document in _SWITCHED
+        if not found.has_list(kind)
+    ]
 
 
 def _is_doubtful(state: RepositoriesState) -> bool:

@@ -12,19 +12,7 @@ from msgspec import Meta
 from tidegate.engine.items import read_items
 from tidegate.engine.source import Reading, Verdict
 from tidegate.engine.upstream import Answer
-from tidegate.systems.github import limits
-from tidegate.systems.github.limits import LimitKind
-
-_LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
-_NULL = msgspec.Raw(b"null")
-_PERMANENT = frozenset({"NOT_FOUND", "FORBIDDEN"})
-
-
-class PageInfo(msgspec.Struct, rename="camel"):
-    """Page information of a list."""
-
-    has_next_page: bool
-    end_cursor: str | None = None
+from tidegate.systems.github.graphql_answers import PageInfo, read_node
 
 
 class Author(msgspec.Struct, rename="camel"):
@@ -93,55 +81,19 @@ class ReviewsFound(msgspec.Struct, frozen=True, kw_only=True):
     skipped: list[str]
 
 
-class GraphqlError(msgspec.Struct, rename="camel"):
-    """An error in a GraphQL answer."""
-
-    message: str | None = None
-    type: str | None = None
-
-
-class _Data(msgspec.Struct, rename="camel"):
-    node: msgspec.Raw = _NULL
-
-
-class _Envelope(msgspec.Struct, rename="camel"):
-    data: _Data | None = None
-    errors: list[GraphqlError] | None = None
-
-
 def parse(answer: Answer, *, is_pull: bool) -> ReviewsFound | Reading:
     """Return the requested data (one pull request, or a repository with some), or the meaning of the errors.
 
     Incomplete data is requested again, unless the errors are permanent: then missing or forbidden nodes are skipped,
     and the rest is used.
     """
-    envelope = msgspec.json.decode(answer.body, type=_Envelope)
-    problems, node = envelope.errors or [], None
-    if envelope.data is not None and envelope.data.node != _NULL:
-        node = envelope.data.node
-    are_permanent = all(problem.type in _PERMANENT for problem in problems)
-    if node is None and is_pull and are_permanent and (problems or envelope.data is not None):
-        return ReviewsFound(pulls=[], page_info=None, skipped=["the pull request no longer exists"])
-    if problems and (node is None or not are_permanent):
-        return _trouble(answer, problems)
-    if envelope.data is None:
-        return Reading(verdict=Verdict.RETRY, reason="GraphQL: neither data nor errors")
-    if node is None:
-        return Reading(verdict=Verdict.GONE, reason="GraphQL: the repository does not exist")
+    node = read_node(answer)
+    if isinstance(node, Reading):
+        if is_pull and node.verdict is Verdict.GONE:
+            return ReviewsFound(pulls=[], page_info=None, skipped=["the pull request no longer exists"])
+        return node
     if is_pull:
         return ReviewsFound(pulls=[msgspec.json.decode(node, type=Pull)], page_info=None, skipped=[])
     found = msgspec.json.decode(node, type=ReviewedRepository).pull_requests
     pulls = read_items(found.nodes, Pull)
     return ReviewsFound(pulls=pulls.read, page_info=found.page_info, skipped=pulls.skipped)
-
-
-def _trouble(answer: Answer, problems: list[GraphqlError]) -> Reading:
-    kinds = {problem.type for problem in problems}
-    reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
-    if kinds & _LIMITED:
-        if limits.limit_of(answer) is LimitKind.PRIMARY:
-            return Reading(verdict=Verdict.LATER, reason=reason, delay_ms=0)
-        return limits.rest(answer, reason)
-    if kinds <= _PERMANENT:
-        return Reading(verdict=Verdict.GONE, reason=reason)
-    return Reading(verdict=Verdict.RETRY, reason=reason)

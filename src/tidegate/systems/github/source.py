@@ -7,7 +7,19 @@ import msgspec
 
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.github import commits, details, events, kinds, known, limits, pages, profile, repository, reviews
+from tidegate.systems.github import (
+    commits,
+    connections,
+    details,
+    events,
+    kinds,
+    known,
+    limits,
+    pages,
+    profile,
+    repository,
+    reviews,
+)
 from tidegate.systems.github.kinds import ListOrder
 from tidegate.systems.github.listings import Lists
 from tidegate.systems.github.profile import ProfileState
@@ -42,6 +54,7 @@ class GithubSource:
             ListOrder.TIMELINE: events,
             ListOrder.UPDATED: Lists(self._include),
             ListOrder.HISTORY: commits,
+            ListOrder.CONNECTION: connections,
             ListOrder.PULL_REQUESTS: reviews,
             ListOrder.PAGES: pages,
             ListOrder.NEWEST: pages,

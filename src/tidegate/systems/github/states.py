@@ -130,11 +130,17 @@ class ListedRepository(msgspec.Struct, frozen=True, omit_defaults=True):
     is_archived: bool = False
     is_fork: bool = False
     default_branch: str = ""
+    has_discussions: bool = True
 
     @property
     def owner(self) -> str:
         """The owner's login in lower case."""
         return self.full_name.partition("/")[0].lower()
+
+    def has_list(self, kind: str) -> bool:
+        """Whether it has the list of this kind: issues and discussions can be disabled."""
+        enabled_by = kinds.REGISTRY[kind].enabled_by
+        return enabled_by is None or bool(getattr(self, enabled_by))
 
     @property
     def resource(self) -> str:
@@ -164,6 +170,7 @@ class ShownRepository(msgspec.Struct):
     archived: bool | None = None
     fork: bool | None = None
     default_branch: str | None = None
+    has_discussions: bool | None = None
 
     @property
     def repository(self) -> ListedRepository:
@@ -177,6 +184,7 @@ class ShownRepository(msgspec.Struct):
             bool(self.archived),
             bool(self.fork),
             self.default_branch or "",
+            self.has_discussions is not False,
         )
 
 
@@ -220,14 +228,12 @@ def repository_jobs(
     its cursors, and the job claims it: only one of several runs collects it at a time.
 
     A repository may be listed but withheld. So one list is read first, and the others follow unless it shows that
-    nothing can be read. Lists of issues are omitted if issues are disabled.
+    nothing can be read. Lists that are disabled are omitted.
 
     A list with an ETag is assigned to the credential that received it, which the cursors record. A list without one can
     be read by any credential of the pool, so that all of them share the first collection.
     """
-    wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include]
-    if not found.has_issues:
-        wanted = [kind for kind in wanted if not kinds.REGISTRY[kind].needs_issues]
+    wanted = [kind for kind in kinds.OF_REPOSITORIES if kind in include and found.has_list(kind)]
     if not wanted:
         return []
     state = RepositoryScope(
@@ -244,9 +250,13 @@ def repository_jobs(
             kind=first,
             resource=found.resource,
             params=state.params,
+            bucket=kinds.bucket_of(first),
             owner=owner,
             claims=True,
             followed_by=tuple(others),
+            other_buckets={
+                kind: bucket for kind in others if (bucket := kinds.bucket_of(kind)) != kinds.bucket_of(first)
+            },
         )
     ]
 

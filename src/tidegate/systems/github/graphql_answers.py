@@ -1,0 +1,69 @@
+"""Parses GraphQL answers: data, errors, or both."""
+
+import msgspec
+
+from tidegate.engine.source import Reading, Verdict
+from tidegate.engine.upstream import Answer
+from tidegate.systems.github import limits
+from tidegate.systems.github.limits import LimitKind
+
+_LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
+_NULL = msgspec.Raw(b"null")
+_PERMANENT = frozenset({"NOT_FOUND", "FORBIDDEN"})
+_BLOCKED = "access blocked"
+
+
+class PageInfo(msgspec.Struct, rename="camel"):
+    """Page information of a list."""
+
+    has_next_page: bool
+    end_cursor: str | None = None
+
+
+class GraphqlError(msgspec.Struct, rename="camel"):
+    """An error in a GraphQL answer."""
+
+    message: str | None = None
+    type: str | None = None
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    node: msgspec.Raw = _NULL
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    data: _Data | None = None
+    errors: list[GraphqlError] | None = None
+
+
+def read_node(answer: Answer, *, missing: Verdict = Verdict.GONE) -> msgspec.Raw | Reading:
+    """Return the JSON of the requested node, or the meaning of the errors; `missing` if the node does not exist.
+
+    Incomplete data is requested again, unless the errors are permanent: then it is returned as it is.
+    """
+    envelope = msgspec.json.decode(answer.body, type=_Envelope)
+    problems, node = envelope.errors or [], None
+    if envelope.data is not None and envelope.data.node != _NULL:
+        node = envelope.data.node
+    are_permanent = all(problem.type in _PERMANENT for problem in problems)
+    if problems and (node is None or not are_permanent):
+        return _trouble(answer, problems, missing)
+    if envelope.data is None:
+        return Reading(verdict=Verdict.RETRY, reason="GraphQL: neither data nor errors")
+    if node is None:
+        return Reading(verdict=missing, reason="GraphQL: the node does not exist")
+    return node
+
+
+def _trouble(answer: Answer, problems: list[GraphqlError], missing: Verdict) -> Reading:
+    kinds = {problem.type for problem in problems}
+    reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
+    if kinds & _LIMITED:
+        if limits.limit_of(answer) is LimitKind.PRIMARY:
+            return Reading(verdict=Verdict.LATER, reason=reason, delay_ms=0)
+        return limits.rest(answer, reason)
+    if kinds <= _PERMANENT:
+        # Another FORBIDDEN says that the token lacks a permission.
+        is_missing = kinds == {"NOT_FOUND"} or _BLOCKED in reason.lower()
+        return Reading(verdict=missing if is_missing else Verdict.GONE, reason=reason)
+    return Reading(verdict=Verdict.RETRY, reason=reason)
