@@ -177,5 +177,5 @@ async def test_an_event_that_alone_meets_an_outage_becomes_a_dead_letter_and_its
 
     assert (dead.attempts, dead.last_error) == (
         3,
-        "handler: Unserved: Unavailable: no answer in time, while others were served",
+        "handler: StepKeepsFailing: Unavailable: no answer in time, while others were served",
     )

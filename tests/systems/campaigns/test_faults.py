@@ -85,7 +85,7 @@ async def test_an_entry_that_alone_meets_an_outage_is_put_aside_while_the_others
     (letter,) = (await works.campaigns.dead(CAMPAIGN)).letters
     assert letter.entry is not None
     assert (letter.entry.user, letter.deliveries) == ("bad", 5)
-    assert letter.reason == "Unserved: DatabaseUnavailable: the connection broke, while others were served"
+    assert letter.reason == "StepKeepsFailing: DatabaseUnavailable: the connection broke, while others were served"
     assert set(await works.rows()) == set(others)
 
 
