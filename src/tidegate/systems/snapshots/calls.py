@@ -5,10 +5,10 @@
 | 200, 404                                   | the kind reads it: found or missing                                |
 | redirect                                   | requested at the new address, with another permit                  |
 | 429                                        | all callers pause as long as the upstream says, then it is retried |
-| other 4xx                                  | failure letter at once                                                |
-| 5xx, no answer, incomplete answer          | retried with growing pauses, then a failure letter                    |
-| unreadable answer                          | failure letter at once                                                |
-| answer for another subject                 | failure letter at once                                                |
+| other 4xx                                  | dead letter at once                                                |
+| 5xx, no answer, incomplete answer          | retried with growing pauses, then a dead letter                    |
+| unreadable answer                          | dead letter at once                                                |
+| answer for another subject                 | dead letter at once                                                |
 """
 
 import asyncio
@@ -163,7 +163,7 @@ class ObsoleteEvent(msgspec.Struct, frozen=True):
 
 
 class FailedCall(msgspec.Struct, frozen=True):
-    """The event becomes a failure letter after `retries` retries."""
+    """The event becomes a dead letter after `retries` retries."""
 
     failure: PermanentFailure
     retries: int
