@@ -1,4 +1,4 @@
-"""A source of one's own: the books on the shelves of a shop, page by page, under a limit.
+"""A source of one's own: the books of all genres of a shop, page by page, under a limit.
 
     python examples/own_source.py
 
@@ -30,21 +30,21 @@ from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents.export.columns import text, whole
 
-SHELVES, BOOKS = "SHELVES", "BOOKS"
+GENRES, BOOKS = "GENRES", "BOOKS"
 
 
 class BookshopSource:
-    """The shelves of a shop, and the books on each."""
+    """The genres of a shop, and the books of each."""
 
     name = "bookshop"
-    planning_kinds = frozenset({SHELVES})
+    planning_kinds = frozenset({GENRES})
     columns: ClassVar = {"book": [text("isbn"), whole("price")]}
 
     def __init__(self, url: str | None = None) -> None:
         self._url = url or os.environ["BOOKSHOP_URL"]
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
-        return [JobSpec(kind=SHELVES, resource=f"shop:{subject.login}", params={"path": "/shelves"})]
+        return [JobSpec(kind=GENRES, resource=f"shop:{subject.login}", params={"path": "/genres"})]
 
     def request(self, task: Task, secret: str) -> Request:
         headers = {"Authorization": f"Bearer {secret}"}
@@ -58,13 +58,13 @@ class BookshopSource:
     def _meaning(self, task: Task, answer: Answer) -> Reading:
         match answer.status:
             case 200:
-                return read_shelves(answer) if task.spec.kind == SHELVES else read_books(task, answer)
+                return read_genres(answer) if task.spec.kind == GENRES else read_books(task, answer)
             case 304:
                 return Reading(unchanged=True)
             case 401:
                 return Reading(verdict=Verdict.UNAUTHORIZED, reason="the shop does not know this token")
             case 404:
-                return Reading(verdict=Verdict.GONE, reason="there is no such shelf any more")
+                return Reading(verdict=Verdict.GONE, reason="there is no such genre any more")
             case 429:
                 rest_ms = 1000 * int(answer.headers["Retry-After"])
                 return Reading(verdict=Verdict.LATER, reason="too many calls", blocked_ms=rest_ms)
@@ -72,11 +72,11 @@ class BookshopSource:
                 return Reading(verdict=Verdict.RETRY, reason=f"status {status}")
 
 
-def read_shelves(answer: Answer) -> Reading:
-    """A job for the first page of every shelf."""
-    shelves = read_items(answer.body, str)
-    jobs = [JobSpec(kind=BOOKS, resource=f"shelf:{name}", params={"path": f"/shelves/{name}"}) for name in shelves.read]
-    return Reading(follow_ups=jobs, skipped=shelves.skipped)
+def read_genres(answer: Answer) -> Reading:
+    """A job for the first page of every genre."""
+    genres = read_items(answer.body, str)
+    jobs = [JobSpec(kind=BOOKS, resource=f"genre:{name}", params={"path": f"/genres/{name}"}) for name in genres.read]
+    return Reading(follow_ups=jobs, skipped=genres.skipped)
 
 
 class Book(msgspec.Struct):
@@ -87,14 +87,14 @@ class Book(msgspec.Struct):
 
 
 class Page(msgspec.Struct):
-    """A page of a shelf."""
+    """A page of a genre."""
 
     books: list[msgspec.Raw]
     next: str | None
 
 
 def read_books(task: Task, answer: Answer) -> Reading:
-    """The books of a page, and either the next page or the end of the shelf."""
+    """The books of a page, and either the next page or the end of the genre."""
     page = msgspec.json.decode(answer.body, type=Page)
     books = read_items(page.books, Book, lambda book, raw: task.document("book", book.isbn, raw, version=book.changed))
     # That of the first page: what changes while we read is then read again by the next run.
@@ -121,23 +121,23 @@ class Bookshop:
 
     TOKEN = "the-shops-token"
 
-    def __init__(self, shelves: dict[str, int], *, calls: int = 20, window_s: int = 2, per_page: int = 10) -> None:
+    def __init__(self, genres: dict[str, int], *, calls: int = 20, window_s: int = 2, per_page: int = 10) -> None:
         self.books = {
-            shelf: {f"{shelf}-{n:03}": {"isbn": f"{shelf}-{n:03}", "price": 10 + n, "changed": 1} for n in range(count)}
-            for shelf, count in shelves.items()
+            genre: {f"{genre}-{n:03}": {"isbn": f"{genre}-{n:03}", "price": 10 + n, "changed": 1} for n in range(count)}
+            for genre, count in genres.items()
         }
-        self.versions = dict.fromkeys(shelves, 1)
+        self.versions = dict.fromkeys(genres, 1)
         self.limit, self.window_s, self.per_page = calls, window_s, per_page
         self.trouble: dict[str, list[int]] = {}
         self.ends_at = self.used = self.calls = self.broken = 0
 
-    def reprice(self, shelf: str, isbn: str, price: int) -> None:
-        self.versions[shelf] += 1
-        self.books[shelf][isbn] |= {"price": price, "changed": self.versions[shelf]}
+    def reprice(self, genre: str, isbn: str, price: int) -> None:
+        self.versions[genre] += 1
+        self.books[genre][isbn] |= {"price": price, "changed": self.versions[genre]}
 
-    def sell(self, shelf: str, isbn: str) -> None:
-        self.versions[shelf] += 1
-        del self.books[shelf][isbn]
+    def sell(self, genre: str, isbn: str) -> None:
+        self.versions[genre] += 1
+        del self.books[genre][isbn]
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != f"Bearer {self.TOKEN}":
@@ -158,19 +158,19 @@ class Bookshop:
         return {"X-Limit-Calls": str(self.limit), "X-Limit-Left": str(left), "X-Limit-Ends-At": str(self.ends_at)}
 
     def _content(self, request: web.Request, headers: dict[str, str]) -> web.Response:
-        if request.path == "/shelves":
+        if request.path == "/genres":
             return web.json_response(sorted(self.books), headers=headers)
-        shelf = request.path.removeprefix("/shelves/")
-        if shelf not in self.books:
+        genre = request.path.removeprefix("/genres/")
+        if genre not in self.books:
             return web.json_response({}, status=404, headers=headers)
-        headers["ETag"] = f'"{shelf} {self.versions[shelf]}"'
+        headers["ETag"] = f'"{genre} {self.versions[genre]}"'
         if request.headers.get("If-None-Match") == headers["ETag"]:
             self.used -= 1  # it is free
             return web.Response(status=304, headers=headers)
         after = request.query.get("after", "")
-        left = [book for isbn, book in sorted(self.books[shelf].items()) if isbn > after]
+        left = [book for isbn, book in sorted(self.books[genre].items()) if isbn > after]
         page = left[: self.per_page]
-        following = f"/shelves/{shelf}?after={page[-1]['isbn']}" if len(left) > len(page) else None
+        following = f"/genres/{genre}?after={page[-1]['isbn']}" if len(left) > len(page) else None
         return web.json_response({"books": page, "next": following}, headers=headers)
 
 

@@ -24,7 +24,7 @@ CORNER = Subject(user_id="corner", login="corner")
 
 
 def task(**params: str) -> Task:
-    spec = JobSpec(kind=BOOKS, resource="shelf:maps", params={"path": "/shelves/maps", **params})
+    spec = JobSpec(kind=BOOKS, resource="genre:maps", params={"path": "/genres/maps", **params})
     return Task(spec=spec, run_id=7, user_id="corner", credential="counter")
 
 
@@ -32,7 +32,7 @@ def answer(status: int = 200, body: object = None, **headers: str) -> Answer:
     return Answer(
         status=status,
         headers=CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): text for name, text in headers.items()})),
-        url="http://shop.example/shelves/maps",
+        url="http://shop.example/genres/maps",
         received_at=datetime.now(UTC),
         body=msgspec.json.encode(body),
         elapsed_ms=1.0,
@@ -40,17 +40,17 @@ def answer(status: int = 200, body: object = None, **headers: str) -> Answer:
 
 
 def test_a_page_becomes_documents_and_the_next_page():
-    page = {"books": [{"isbn": "maps-001", "price": 9, "changed": 4}], "next": "/shelves/maps?after=maps-001"}
+    page = {"books": [{"isbn": "maps-001", "price": 9, "changed": 4}], "next": "/genres/maps?after=maps-001"}
 
     reading = BookshopSource("http://shop.example").read(task(), answer(body=page, ETag='"maps 4"'))
 
     [book], [following] = reading.documents, reading.follow_ups
-    assert (book.key, book.owner, book.resource, book.sweep) == (("book", "maps-001"), "corner", "shelf:maps", 7)
-    assert following.params == {"path": "/shelves/maps?after=maps-001", "etag": '"maps 4"'}
-    assert reading.cursor is None, "the shelf is not read to its end"
+    assert (book.key, book.owner, book.resource, book.sweep) == (("book", "maps-001"), "corner", "genre:maps", 7)
+    assert following.params == {"path": "/genres/maps?after=maps-001", "etag": '"maps 4"'}
+    assert reading.cursor is None, "the genre is not read to its end"
 
 
-def test_the_last_page_ends_the_shelf_with_the_etag_of_the_first():
+def test_the_last_page_ends_the_genre_with_the_etag_of_the_first():
     reading = BookshopSource("http://shop.example").read(
         task(etag='"maps 4"'), answer(body={"books": [], "next": None}, ETag='"maps 5"')
     )
@@ -108,22 +108,22 @@ async def collect(collection: Collection) -> Run:
 @pytest.mark.full
 async def test_a_shop_with_troubles_is_collected_without_breaking_its_limit(tmp_path: Path):
     shop = Bookshop({"maps": 25, "novels": 35, "poems": 8}, calls=6, window_s=1)
-    shop.trouble = {"/shelves/maps": [503], "/shelves/poems": [404]}
+    shop.trouble = {"/genres/maps": [503], "/genres/poems": [404]}
     async with opened(shop, tmp_path) as collection:
         run = await collect(collection)
         failures = await collection.parts.database.read(failures_of, [run.id])
 
         assert run.status is RunState.COMPLETED
         assert [(failure.resource, failure.reason) for failure in failures] == [
-            ("shelf:poems", "there is no such shelf any more")
+            ("genre:poems", "there is no such genre any more")
         ]
         books = {found.id: found.body async for found in collection.documents.of("bookshop").iterate("book")}
-        assert books == {isbn: book for shelf in ("maps", "novels") for isbn, book in shop.books[shelf].items()}
+        assert books == {isbn: book for genre in ("maps", "novels") for isbn, book in shop.books[genre].items()}
         assert shop.broken == 0
         assert run.calls == shop.calls == 1 + (3 + 1) + 4 + 1
 
 
-async def test_a_bad_book_is_skipped_and_counted_and_its_shelf_is_kept(tmp_path: Path):
+async def test_a_bad_book_is_skipped_and_counted_and_its_genre_is_kept(tmp_path: Path):
     shop = Bookshop({"maps": 25}, calls=100)
     async with opened(shop, tmp_path) as collection:
         await collect(collection)
