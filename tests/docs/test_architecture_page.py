@@ -29,25 +29,25 @@ MOST_FILES = 12
 
 
 def layers() -> list[str]:
-    """The layers of the import contract, the highest first: what counts as a part of the house."""
+    """The layers of the import contract, the highest first: what counts as a part of the layout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     [contract] = [each for each in project["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
     return [layer.replace("tidegate.", "") for layer in contract["layers"]]
 
 
 def test_the_layers_are_those_of_the_import_contract():
-    assert f"`{' → '.join(layers())}`" in section_of(ARCHITECTURE, "The house")
+    assert f"`{' → '.join(layers())}`" in section_of(ARCHITECTURE, "Package layout")
 
 
 def test_every_folder_and_every_primitive_is_introduced():
-    house, primitives = section_of(ARCHITECTURE, "The house"), section_of(ARCHITECTURE, "The primitives")
+    layout, primitives = section_of(ARCHITECTURE, "Package layout"), section_of(ARCHITECTURE, "The primitives")
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     groups = ("storage", "primitives", "systems")
     inner = {path.parent.name for group in groups for path in SOURCE.glob(f"{group}/*/__init__.py")}
     names = [path.parent.name for path in SOURCE.glob("primitives/*/__init__.py")]
 
-    assert [name for name in sorted(packages) if f"  {name}/" not in house] == []
-    assert [name for name in sorted(inner) if not re.search(rf"\b{name}\b", house)] == []
+    assert [name for name in sorted(packages) if f"  {name}/" not in layout] == []
+    assert [name for name in sorted(inner) if not re.search(rf"\b{name}\b", layout)] == []
     assert [name for name in names if f"`primitives/{name}`" not in primitives] == []
 
 

@@ -208,7 +208,7 @@ async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
     fifth.cancel()
 
 
-async def test_what_followed_from_a_commit_of_unknown_fate_is_found(embedded: Valkey, upstream: ShelfUpstream):
+async def test_what_followed_from_a_commit_of_unknown_outcome_is_found(embedded: Valkey, upstream: ShelfUpstream):
     """The commit happened, and its answer was lost: the round is tried again, and finds itself overtaken."""
     async with (
         migrated_on("postgres") as (server, name),

@@ -93,7 +93,7 @@ async def test_without_sql_results_are_held_and_nothing_is_acknowledged(
 
 
 @pytest.mark.parametrize("after_calls", [0, 3, 5, 9])
-async def test_a_commit_of_unknown_fate_loses_and_doubles_nothing(
+async def test_a_commit_of_unknown_outcome_loses_and_doubles_nothing(
     site: Open, losable: LosableValkey, postgres: SqlServer, after_calls: int
 ):
     """The commit arrives, and the connection breaks before its answer."""

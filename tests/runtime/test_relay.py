@@ -233,7 +233,7 @@ async def test_a_due_time_wakes_the_relay_without_a_ring(database: Database) -> 
     assert tries == 4
 
 
-async def test_after_the_last_try_an_event_is_buried_with_its_reason_and_its_key_goes_on(database: Database) -> None:
+async def test_after_the_last_attempt_an_event_is_a_dead_letter_and_its_key_continues(database: Database) -> None:
     log = Log()
 
     async def handle(event: Event) -> None:

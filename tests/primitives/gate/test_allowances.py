@@ -45,7 +45,7 @@ async def test_where_computing_time_counts_a_credential_makes_one_call_at_a_time
     assert [one.credential for one in await desk.admitted()] == [queries[0].credential], "whatever became of the last"
 
 
-async def test_a_call_of_unknown_fate_counts_as_spent(desk: Desk):
+async def test_a_call_of_unknown_outcome_counts_as_spent(desk: Desk):
     """The upstream may have counted the call of a worker that died, so we do."""
     await desk.enrol()
     await desk.know(limit=10)

@@ -247,7 +247,7 @@ async def test_while_the_database_is_away_nobody_is_let_in_and_everybody_keeps_h
             assert (await room.census()).active == 2
 
 
-async def test_a_commit_of_unknown_fate_is_settled_by_what_sql_knows(
+async def test_a_commit_of_unknown_outcome_is_settled_by_what_sql_knows(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with migrated_database("postgres", tmp_path) as url:
