@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 
 from tests.engine.conftest import POOL
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
@@ -18,10 +18,11 @@ from tests.servers.migrated import migrated_folder
 from tests.waiting import look_again, simulated_delay, until
 from tidegate.connections import open_context
 from tidegate.engine import runs
+from tidegate.engine.executions import ExecutionOutcome
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.source import Subject
-from tidegate.engine.tables import page_jobs
+from tidegate.engine.tables import job_executions, page_jobs
 from tidegate.engine.upstream import Request
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments
@@ -44,6 +45,14 @@ async def start(data_dir: Path, url: str) -> WarmProcess:
 def ended_jobs(tx: Transaction) -> dict[str, int]:
     counted = select(page_jobs.c.status, func.count()).group_by(page_jobs.c.status)
     return {row[0]: row[1] for row in tx.execute(counted)}
+
+
+def succeeded_executions(tx: Transaction) -> list[tuple[int, int]]:
+    """The jobs, each with the number of its executions that succeeded by its last claim."""
+    last = and_(job_executions.c.job_id == page_jobs.c.id, job_executions.c.fence == page_jobs.c.fence)
+    counted = select(page_jobs.c.id, func.count(job_executions.c.call_record)).outerjoin(job_executions, last)
+    succeeded = counted.where(job_executions.c.outcome == ExecutionOutcome.SUCCEEDED).group_by(page_jobs.c.id)
+    return [(row[0], row[1]) for row in tx.execute(succeeded)]
 
 
 async def serve(upstream: ShelfUpstream) -> tuple[web.AppRunner, str]:
@@ -105,6 +114,8 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
             (1 + pages,) * 2 + (0,)
         ] * USERS
         assert await parts.database.read(ended_jobs) == {"succeeded": USERS * (1 + pages)}
+        recorded = await parts.database.read(succeeded_executions)
+        assert [count for _, count in recorded] == [1] * USERS * (1 + pages), "each with its request"
         documents = SqlDocuments(parts.database).of("shelves")
         found = Counter([document.id async for document in documents.iterate("item")])
         assert found == Counter(f"{shelf}-{n}" for shelf in upstream.shelves for n in range(ITEMS))
