@@ -47,9 +47,9 @@ async def test_commands_say_what_is_missing_and_what_to_do(tmp_path: Path):
         assert "tidegate simulate game" in told.err
         assert "TIDEGATE_SNAPSHOTS__KINDS" in told.err
     assert nothing.code == 0
-    assert "There was nothing to export: nothing was collected in " in nothing.out
+    assert "Nothing to export: there are no documents in " in nothing.out
     assert "tidegate collect LOGIN" in nothing.out
-    assert "fits --login and --kind" in narrowed.out
+    assert "matches --login and --kind" in narrowed.out
     assert onto_a_file.code == 1
     assert "It is no folder. Name another folder with --output" in onto_a_file.err
     assert unowned.code == 1
@@ -90,9 +90,9 @@ def test_wishes_are_told_in_the_words_of_the_command_line():
     options = {"include": ["REPO_ISSUES", "USER_BASIC"], "full": True, "since": "2026-01-01"}
     asked = run(status=RunState.COMPLETED, options=options)
 
-    [wishes] = [line for line in run_lines(asked, [], [], [], asked.created_at) if line.startswith("wishes")]
+    [options] = [line for line in run_lines(asked, [], [], [], asked.created_at) if line.startswith("options")]
 
-    assert wishes == "wishes     full, include profile, issues, since 2026-01-01"
+    assert options == "options    full, include profile, issues, since 2026-01-01"
 
 
 def test_a_login_that_nobody_has_is_not_worth_another_try():

@@ -37,7 +37,7 @@ SHORT = WorldShape(users=2, repositories=1, quirks=False, sizes=Sizes(issues=450
 RATIONED = LimitSettings(quota=10, window_s=6)
 """So few that they are used up before the window ends on a slow machine too."""
 CLOCK = r"\d\d:\d\d:\d\d"
-WAIT = rf"(0 left|\d+ left are kept in reserve), opens {CLOCK}"
+WAIT = rf"(0 left|\d+ left, kept in reserve), opens {CLOCK}"
 
 
 def simulator(world: WorldShape = SMALL, **changes: object) -> GithubSimulator:
@@ -64,11 +64,11 @@ async def test_it_collects_and_the_second_time_spends_nothing(tmp_path: Path):
         assert [run["status"] for run in one["runs"]] == ["completed", "completed"]
         assert one["documents"] == {"organization": 0, **documents_of(sim)}
         assert one["calls"] == sum(run["calls"] for run in one["runs"]) > 20
-        assert {user["way"] for user in one["plan"]["users"]} == {"new"}
+        assert {user["mode"] for user in one["plan"]["users"]} == {"new"}
 
         assert sim.report().spent == spent
         assert two["unchanged_calls"] == two["calls"] == two["plan"]["calls"] == two["plan"]["free_calls"] > 0
-        assert {user["way"] for user in two["plan"]["users"]} == {"incremental"}
+        assert {user["mode"] for user in two["plan"]["users"]} == {"incremental"}
         assert token_of(sim) not in first.out + second.out
 
 
@@ -96,7 +96,7 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     assert ended.code == 1, ended.err
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", ended.out + ended.err), "no control codes"
     lines = [
-        rf"plan       {login}, nobody-at-all: new, 3 calls each to begin with; the rest is known .*",
+        rf"plan       {login}, nobody-at-all: new, 3 calls each at first; more are known .*",
         rf"permits    token of operator-1: [\d,]+ of 5,000 left, window ends {CLOCK}",
         rf"end        about {CLOCK}, in \d+ s: the permits left suffice",
         rf"{CLOCK}  \d of 2 users complete, \d+ of \d+ pages, .*",
@@ -110,7 +110,7 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
     assert "issue" in told["documents"]
     assert "commit" not in told["documents"]
     assert told["data"] == f"{tmp_path}/data/tidegate.db (SQLite)"
-    assert told["next"] == "nobody-at-all: the upstream does not know this name; check the spelling"
+    assert told["next"] == "nobody-at-all: not found upstream; check the spelling"
     assert "runs retry" not in ended.out
 
 
@@ -141,7 +141,7 @@ async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_a
         assert ended.code == 0, ended.err
         resumed = json.loads(ended.out)
         assert [run["id"] for run in resumed["runs"]] == [run["id"] for run in stopped["runs"]]
-        assert {user["way"] for user in resumed["plan"]["users"]} == {"resumed"}
+        assert {user["mode"] for user in resumed["plan"]["users"]} == {"resumed"}
         assert resumed["documents"] == documents_of(sim)
         report = sim.report(include=("profile", "repositories", "events", "issues", "pulls", "commits"))
         assert report.needed is not None
@@ -157,7 +157,7 @@ async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
 
     assert ended.code == 0, ended.err
     assert re.search(rf"^{CLOCK}  .* token of operator-1: {WAIT}", ended.err, re.MULTILINE)
-    assert re.search(r"^end .* do not suffice, so it waits", ended.err, re.MULTILINE)
+    assert re.search(r"^end .* do not suffice, waits", ended.err, re.MULTILINE)
     assert sim.report().broken == 0
 
 
@@ -271,7 +271,7 @@ async def test_in_a_terminal_a_picture_shows_users_kinds_permits_and_waits(tmp_p
             shown = await terminal.until("waits: token of operator-1:", *sim.world.logins(), "0 of 2 users complete")
             assert re.search(r"issues +\S+ +\d+/\d+", shown)
             assert re.search(r"commits +\S+ +\d+/\d+", shown)
-            assert re.search(rf"token of operator-1: \d+ of 10 left, window ends {CLOCK}, \d+ under way", shown)
+            assert re.search(rf"token of operator-1: \d+ of 10 left, window ends {CLOCK}, \d+ in flight", shown)
             assert re.search(rf"waits: token of operator-1: {WAIT}", shown)
             code = await terminal.ended()
 
@@ -287,7 +287,7 @@ async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path)
     async with simulator(manners=Manners(faults=parse_faults("timeout@user=1"), hang_s=100)) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
-            await terminal.until("1 under way")
+            await terminal.until("1 in flight")
             terminal.press(CTRL_C)
             await terminal.until("Stopping: calls under way are finished")
             assert terminal.process.returncode is None
@@ -297,7 +297,7 @@ async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path)
 
     assert code == 130
     assert "Stopping at once." in terminal.text
-    assert "the same command goes on from here" in terminal.text
+    assert "run the same command again to continue" in terminal.text
     assert "Traceback" not in terminal.text
     assert "[error" not in terminal.text
 
@@ -313,5 +313,5 @@ async def test_ctrl_c_before_it_has_begun_says_so(tmp_path: Path):
                 code = await terminal.ended()
 
     assert code == 130
-    assert "Interrupted before it had begun to collect; the same command goes on from here." in terminal.text
+    assert "Interrupted before the collection started. Run the same command again to continue." in terminal.text
     assert "Traceback" not in terminal.text

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.views import NOW
 from tidegate.engine.commands.forecast import Supply
-from tidegate.engine.commands.permits import permits_of, supplies, told
+from tidegate.engine.commands.permits import permit_text, permits_of, supplies
 from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
 LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)
@@ -71,7 +71,7 @@ def test_credentials_go_by_the_names_that_people_know():
     (one,) = permits_of(pool(), {"user-1": "token of mona"}, NOW)
     assert (one.credential, one.left, one.in_flight) == ("token of mona", 885, 3)
     assert one.resets_at == NOW + timedelta(minutes=1)
-    assert told(one, NOW).startswith("885 of 5,000 left, window ends ")
+    assert permit_text(one, NOW).startswith("885 of 5,000 left, window ends ")
     (stranger,) = permits_of(pool(), {}, NOW)
     assert stranger.credential == "user-1"
 
@@ -79,4 +79,4 @@ def test_credentials_go_by_the_names_that_people_know():
 def test_of_a_credential_that_was_never_used_nothing_is_known():
     fresh = IDLE
     (one,) = permits_of(PoolStatus(credentials=[fresh], waiting={}), {}, NOW)
-    assert told(one, NOW) == "not known before the first call"
+    assert permit_text(one, NOW) == "not known before the first call"

@@ -14,9 +14,9 @@ from tidegate.engine.commands.plan import (
     RunStart,
     UserHistory,
     UserPlan,
-    foresee,
+    assemble_plan,
+    forecast_plan,
     plan_user,
-    put_together,
 )
 from tidegate.engine.commands.plan_text import plan_lines
 from tidegate.engine.lifecycle import RunState
@@ -46,16 +46,16 @@ def planned(known: UserHistory = NOTHING, **options: Any) -> UserPlan:
 
 
 def told(*users: UserPlan, known: UserHistory = NOTHING, end: Forecast | None = None) -> list[str]:
-    return list(plan_lines(put_together(users, known, [permits()], end, NOW)))
+    return list(plan_lines(assemble_plan(users, known, [permits()], end, NOW)))
 
 
 def test_of_a_new_user_three_calls_are_known_and_the_rest_is_an_assumption_that_says_so():
     user = planned()
-    assert (user.way, user.jobs, user.calls, user.is_estimate) == (RunStart.NEW, 3, ASSUMED_CALLS, True)
+    assert (user.mode, user.jobs, user.calls, user.is_estimate) == (RunStart.NEW, 3, ASSUMED_CALLS, True)
     lines = told(user)
-    assert lines[0] == "plan       octocat: new, 3 calls to begin with; the rest is known when the repositories are"
+    assert lines[0] == "plan       octocat: new, 3 calls at first; more are known after the repositories are listed"
     assert lines[1] == "calls      about 100"
-    assert lines[2].strip().startswith("for each new user 100 are assumed: some thirty repositories")
+    assert lines[2].strip().startswith("100 are assumed for each new user: about thirty repositories")
 
 
 def test_what_users_took_before_is_a_better_guess():
@@ -63,34 +63,34 @@ def test_what_users_took_before_is_a_better_guess():
     user = planned(known)
     assert user.calls == 46
     assert told(user, known=known)[2].strip() == (
-        "for each new user 46 are assumed: what the 8 users collected before took on average"
+        "46 are assumed for each new user: the average of the 8 users collected before"
     )
 
 
 def test_whoever_was_here_before_is_asked_for_changes_and_only_the_same_credential_asks_for_nothing():
     known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
     user = planned(known)
-    assert (user.way, user.calls, user.free_calls, user.is_estimate) == (RunStart.INCREMENTAL, 40, 30, False)
+    assert (user.mode, user.calls, user.free_calls, user.is_estimate) == (RunStart.INCREMENTAL, 40, 30, False)
     lines = told(user, known=known)
-    assert re.fullmatch(r"plan       octocat  incremental: asks what changed since run 12 of \S+, 40 calls", lines[0])
-    assert lines[1] == "calls      40, 30 of them free where nothing changed; what changed is read on top"
+    assert re.fullmatch(r"plan       octocat  incremental: changes since run 12 of \S+, 40 calls", lines[0])
+    assert lines[1] == "calls      40, 30 of them free if nothing changed; changed items need further calls"
 
 
 def test_whoever_reads_everything_again_pays_for_it():
     known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
     user = planned(known, full=True)
-    assert (user.way, user.calls, user.free_calls) == (RunStart.FULL, 100, 0)
+    assert (user.mode, user.calls, user.free_calls) == (RunStart.FULL, 100, 0)
 
 
 def test_a_run_that_is_not_over_goes_on_and_so_do_its_own_options():
     known = msgspec.structs.replace(NOTHING, active={"octocat": run(15)})
     user = planned(known)
-    assert (user.way, user.run_id, user.jobs, user.jobs_done, user.calls) == (RunStart.RESUMED, 15, 10, 4, 6)
-    assert told(user)[0] == "plan       octocat  resumed: run 15, 4 of 10 pages known so far are done"
+    assert (user.mode, user.run_id, user.jobs, user.jobs_done, user.calls) == (RunStart.RESUMED, 15, 10, 4, 6)
+    assert told(user)[0] == "plan       octocat  resumed: run 15, 4 of 10 known pages done"
 
     other = planned(known, since="2026-01-01T00:00:00Z")
     assert told(other)[1].strip() == (
-        "octocat: begun with other options, and finished with them; then run the command again"
+        "octocat: continued with the options of the active run; run the command again afterwards"
     )
 
 
@@ -98,29 +98,31 @@ def test_a_run_that_is_still_being_planned_may_take_more_than_is_known():
     known = msgspec.structs.replace(NOTHING, active={"octocat": run(15, status=RunState.PLANNING)})
     user = planned(known)
     assert (user.calls, user.is_estimate) == (ASSUMED_CALLS - 4, True)
-    assert told(user)[0].endswith("are done, repositories are still being found")
+    assert told(user)[0].endswith("done, repositories are still being found")
 
 
 def test_the_end_says_what_it_depends_on():
     user = planned()
-    assert told(user)[-1] == "end        not known: what may be spent is told by the first call"
+    assert told(user)[-1] == "end        not known before the first call"
     assert re.fullmatch(
         r"end        about \S+, in 5 s: the permits left suffice", told(user, end=Forecast(seconds=5))[-1]
     )
     later = told(user, end=Forecast(seconds=5, windows=2))[-1]
     assert later.endswith("in 5 s: new windows open in time")
     waits = told(user, end=Forecast(seconds=3_700, windows=2, waits=2, first_wait_s=130))[-1]
-    assert re.search(r"do not suffice, so it waits 2 times, first for a window that opens \d\d:02:10$", waits)
+    assert re.search(r"do not suffice, waits 2 times, first for a window that opens \d\d:02:10$", waits)
 
 
 def test_the_end_is_that_of_the_slowest_pool_and_what_is_free_needs_no_permit():
     paid = msgspec.structs.replace(planned(), calls=150)
     free = msgspec.structs.replace(paid, free_calls=150)
-    assert foresee([paid], {"github": [SUPPLY]}) == Forecast(seconds=65, windows=1, waits=1, first_wait_s=60)
-    assert foresee([free], {"github": [SUPPLY]}) == Forecast(seconds=15)
+    assert forecast_plan([paid], {"github": [SUPPLY]}) == Forecast(seconds=65, windows=1, waits=1, first_wait_s=60)
+    assert forecast_plan([free], {"github": [SUPPLY]}) == Forecast(seconds=15)
     own = msgspec.structs.replace(free, pool="own")
-    assert foresee([own, paid], {"github": [SUPPLY], "own": [SUPPLY]}) == foresee([paid], {"github": [SUPPLY]})
-    assert foresee([paid], {"github": []}) is None
+    assert forecast_plan([own, paid], {"github": [SUPPLY], "own": [SUPPLY]}) == forecast_plan(
+        [paid], {"github": [SUPPLY]}
+    )
+    assert forecast_plan([paid], {"github": []}) is None
 
 
 def test_many_users_are_counted_and_a_few_are_named():
@@ -134,5 +136,5 @@ def test_many_users_are_counted_and_a_few_are_named():
 
 
 def test_a_plan_can_be_written_as_json():
-    plan: CollectionPlan = put_together([planned()], NOTHING, [permits()], Forecast(seconds=5), NOW)
+    plan: CollectionPlan = assemble_plan([planned()], NOTHING, [permits()], Forecast(seconds=5), NOW)
     assert msgspec.json.decode(msgspec.json.encode(plan))["calls"] == 100

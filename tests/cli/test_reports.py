@@ -47,12 +47,12 @@ async def test_every_question_has_its_options_and_all_are_answered_in_brief(tmp_
     }
     assert "detail" in few.out
     assert "commits" not in few.out
-    assert "there were more (--most-jobs)" in some.out
+    assert "more were not evaluated (--most-jobs)" in some.out
     assert [job["login"] for job in json.loads(slow.out)["jobs"]] == ["hourly"]
     assert long.out == "0 of 4 running jobs have been running for longer than 3 h 00 min.\n"
     assert [(one["waiting"], one["waits"]) for one in json.loads(waiting.out)["pools"]] == [(25, None), (4, None)]
-    assert "mona (core) rests until" in words.out
-    assert "the gate does not answer" in words.out
+    assert "mona (core) blocked until" in words.out
+    assert "Valkey is unavailable" in words.out
     assert (nonsense.code, never.code) == (1, 1)
     assert "since is 'yesterday'" in nonsense.err
     assert "longer-than is '5'" in never.err

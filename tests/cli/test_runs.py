@@ -83,14 +83,14 @@ async def test_runs_are_listed_and_shown_to_people_and_to_programs(tmp_path: Pat
     assert [run["login"] for run in json.loads(mine.out)["runs"]] == ["octocat"]
     assert [run["login"] for run in json.loads(active.out)["runs"]] == ["hubot"]
     assert "hubot  planning" in text.out
-    assert "Older ones: tidegate runs list --before 2" in text.out
+    assert "Older runs: tidegate runs list --before 2" in text.out
 
     report = json.loads(shown.out)
     assert (report["run"]["id"], report["run"]["calls"]) == (octocat, 3)
     assert [(job["id"], job["last_error"]) for job in report["jobs"]] == [(failed, "451: taken down")]
     assert {kind["kind"]: kind["failed"] for kind in report["kinds"]} == {"USER_BASIC": 0, "USER_EVENTS": 1}
     assert f"run        {octocat} of octocat: completed" in told.out
-    assert "wishes     since 2026-01-01" in told.out
+    assert "options    since 2026-01-01" in told.out
     assert "failures   1 x 451: taken down: events of octocat" in told.out
     assert "withheld   1 x 403: access blocked: profile of octocat" in told.out
     assert "profile 2/2: 1 unavailable" in told.out
@@ -159,10 +159,10 @@ async def test_what_failed_is_done_again_all_of_it_or_one_job(tmp_path: Path):
         "runs retry 99",
     )
 
-    assert (several.code, several.out.strip()) == (0, f"no job of run {hubot} has failed")
+    assert (several.code, several.out.strip()) == (0, f"run {hubot} has no failed jobs")
     assert (missing.code, missing.out, missing.err) == (1, "", "there is no run 99")
-    assert (vague.code, vague.err) == (1, f"job is {failed}: it belongs to one run: name that one alone")
-    assert "1 failed job of run 1 waits to be done again" in one.out
+    assert (vague.code, vague.err) == (1, f"job is {failed}: belongs to one run: give only that run")
+    assert "1 failed job of run 1 will be retried" in one.out
     assert "tidegate up, or tidegate collect octocat" in one.out
     assert json.loads(again.out)["jobs"] == 0
     assert json.loads(again.out)["run"]["status"] == "running"
@@ -191,7 +191,7 @@ async def test_a_run_whose_statistics_failed_for_good_is_named_and_left_by_a_ret
         octocat, hubot = [await database.transaction(begin, login) for login in ("octocat", "hubot")]
         for run_id in (octocat, hubot):
             await database.transaction(bury_the_end, run_id)
-    told = f"of run {octocat} cannot be computed: ValueError: no such day; tidegate runs retry {octocat} tries again"
+    told = f"of run {octocat} failed: ValueError: no such day; retry with tidegate runs retry {octocat}"
 
     async with GithubSimulator(SimulatorConfig(world=WorldShape(users=1, repositories=1))) as sim:
         collected, shown, programs, retried, again, completed = await tidegate_each(
@@ -209,10 +209,10 @@ async def test_a_run_whose_statistics_failed_for_good_is_named_and_left_by_a_ret
     assert collected.code == 1
     assert f"statistics {told}" in collected.out
     assert f"run {octocat} finalizing: 3 of 3 pages" in collected.out
-    assert "goes on from here" not in collected.out, "the same command would not"
+    assert "to continue" not in collected.out, "the same command would not"
     assert f"statistics {told}" in shown.out
     assert json.loads(programs.out)["without_statistics"] == "ValueError: no such day"
-    assert f"the statistics of run {octocat} wait to be computed again" in retried.out
+    assert f"the statistics of run {octocat} will be computed again" in retried.out
     assert "tidegate up, or tidegate collect octocat" in retried.out
     assert [json.loads(again.out)[name] for name in ("jobs", "statistics")] == [0, False]
     assert [run["status"] for run in json.loads(completed.out)["runs"]] == ["completed"]
@@ -233,7 +233,7 @@ async def test_what_is_tried_again_is_shown_with_the_reason(tmp_path: Path):
 
     shown, programs = await tidegate_each(tmp_path, f"runs show {octocat}", f"runs show {octocat} --json")
 
-    assert "waits      3 x this process was not given GITHUB_TOKEN: profile, events of octocat" in shown.out
+    assert "retrying   3 x this process was not given GITHUB_TOKEN: profile, events of octocat" in shown.out
     assert len(json.loads(programs.out)["retrying"]) == 3
 
 
@@ -254,7 +254,7 @@ async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_compu
         finally:
             process.stop()
             await running
-    assert "wait to be computed again" in retried.out
+    assert "will be computed again" in retried.out
 
 
 async def test_a_run_is_canceled_once_and_also_where_valkey_does_not_answer(tmp_path: Path):
@@ -269,7 +269,7 @@ async def test_a_run_is_canceled_once_and_also_where_valkey_does_not_answer(tmp_
     assert (canceled.code, canceled.out) == (0, f"run {octocat} of octocat is canceled\n")
     assert json.loads(again.out)["was_active"] is False
     assert without.code == 0
-    assert without.out.startswith(f"run {hubot} of hubot is canceled; Valkey does not answer")
+    assert without.out.startswith(f"run {hubot} of hubot is canceled; Valkey is unavailable")
     assert retried.code == 1, "what nobody could be told of is not begun"
     async with installation(tmp_path) as database:
         for run_id in (octocat, hubot):
@@ -295,7 +295,7 @@ async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
     for one, words in zip(
         told,
         [
-            "name at least one subject",
+            "at least one subject",
             "subject is 'octo.cat': must be a login",
             "since is 'yesterday': must be a date or a time",
             "lies in the future",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.engine.commands.collecting import CollectOutcome
-from tidegate.engine.commands.plan import UserHistory, put_together
+from tidegate.engine.commands.plan import UserHistory, assemble_plan
 from tidegate.engine.commands.summary import Summary, summarise
 from tidegate.engine.commands.summary import summary_lines as lines_for
 from tidegate.engine.lifecycle import RunState
@@ -18,7 +18,7 @@ from tidegate.engine.runs import Run
 from tidegate.settings import Settings
 from tidegate.systems.github.plugin import GithubPlugin
 
-PLAN = put_together(
+PLAN = assemble_plan(
     [], UserHistory(active={}, last={}, marks={}, typical=RunAverages(users=0, calls=0)), [permits()], None, NOW
 )
 DONE = run(status=RunState.COMPLETED, succeeded_jobs=10, calls=10, unchanged_calls=7)
@@ -54,7 +54,7 @@ def test_everything_is_told_in_a_few_lines():
         "users      1 of 1 user complete in 12 s",
         "           octocat  run 1 completed: 10 of 10 pages, 321 documents",
         "documents  issue 1,200, event 3",
-        "calls      10, 7 of them free: nothing had changed (304)",
+        "calls      10, 7 of them free: not modified (304)",
         "data       /data/tidegate.db (SQLite)",
         "next       tidegate stats octocat",
         "           tidegate export --format parquet --output DIR",
@@ -71,7 +71,7 @@ def test_items_that_could_not_be_read_are_counted_and_no_failure():
     skipped = summary(DONE, run(2, status=RunState.COMPLETED, skipped_items=3), issue=1)
 
     assert (skipped.exit_code, skipped.skipped_items) == (0, 3)
-    assert "skipped    3 items that could not be read; the rest of their pages is stored" in summary_lines(skipped)
+    assert "skipped    3 items could not be read; the other items of their pages are stored" in summary_lines(skipped)
 
 
 def test_failures_are_grouped_by_their_reason():
@@ -86,7 +86,7 @@ def test_failures_are_grouped_by_their_reason():
     assert "failures   8 x 451: taken down: issues, commits of octocat/0, octocat/1, octocat/2 and 1 more" in lines
     assert "           1 x 502: oh: events of octocat" in lines
     assert "           … and 196 more jobs" in lines
-    assert "next       tidegate runs retry 1: does what failed again" in lines
+    assert "next       tidegate runs retry 1: retries the failed jobs" in lines
 
 
 def test_what_the_upstream_shows_to_nobody_is_told_and_is_no_failure():
@@ -110,7 +110,7 @@ def test_of_many_users_those_with_troubles_are_named():
 
     assert lines[0] == "users      1,000 of 1,000 users complete in 12 s, 13 of them with failures"
     assert sum("sad-" in line for line in lines) == 10
-    assert "           987 complete without a failure, and 3 more like these" in lines
+    assert "           987 complete without a failure, and 3 more with failures" in lines
 
 
 def test_what_did_not_complete_is_not_called_complete():
@@ -125,10 +125,10 @@ def test_a_run_that_failed_leads_to_its_retry_and_to_no_statistics():
     failed = run(status=RunState.FAILED, succeeded_jobs=1, failed_jobs=2, total_jobs=3)
     lines = list(summary_lines(summary(failed)))
     assert lines[0] == "users      0 of 1 user complete in 12 s, 1 failed"
-    assert lines[-1] == "next       tidegate runs retry 1: does what failed again"
+    assert lines[-1] == "next       tidegate runs retry 1: retries the failed jobs"
 
 
 def test_what_was_stopped_says_how_to_go_on():
     lines = list(summary_lines(summary(run(), was_interrupted=True)))
     assert "           octocat  run 1 stopped: 4 of 10 pages, 321 documents" in lines
-    assert lines[-1] == "next       stopped; the same command goes on from here"
+    assert lines[-1] == "next       stopped; run the same command again to continue"

@@ -1,4 +1,4 @@
-"""Declares collection to the application: runs of jobs of all sources, and the sources of the installation's own."""
+"""Declares the collection engine to the application: shared parts of all sources, and sources of the installation."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +17,7 @@ _COMMANDS = "tidegate.engine.commands"
 
 
 class CollectionSystem(System):
-    """Runs of jobs: what all sources have in common."""
+    """The parts that all sources share: runs, jobs, schedules, credentials and reports."""
 
     name = "collection"
     sections = {
@@ -26,13 +26,13 @@ class CollectionSystem(System):
         "upstream": "tidegate.engine.upstream.settings:UpstreamSettings",
     }
     commands = {
-        "collect": Command(f"{_COMMANDS}.collect:collect", "Collect what users did on GitHub, or from another source."),
-        "credentials": Command(f"{_COMMANDS}.credentials:app", "Say whose tokens and apps may be used."),
-        "export": Command(f"{_COMMANDS}.export:export", "Write documents as Parquet, CSV or JSON Lines."),
-        "jobs": Command(f"{_COMMANDS}.jobs:app", "Look at single jobs and the requests that they sent."),
-        "report": Command(f"{_COMMANDS}.report:app", "Report what fails, waits, or takes too long."),
-        "runs": Command(f"{_COMMANDS}.runs:app", "Look at runs, cancel them, and have what failed done again."),
-        "schedules": Command(f"{_COMMANDS}.schedules:app", "Begin runs by the clock."),
+        "collect": Command(f"{_COMMANDS}.collect:collect", "Collect data from GitHub or from another source."),
+        "credentials": Command(f"{_COMMANDS}.credentials:app", "Manage the tokens and apps that requests use."),
+        "export": Command(f"{_COMMANDS}.export:export", "Export documents as Parquet, CSV or JSON Lines."),
+        "jobs": Command(f"{_COMMANDS}.jobs:app", "Show single jobs and their requests."),
+        "report": Command(f"{_COMMANDS}.report:app", "Print reports: failures, waiting and slow jobs."),
+        "runs": Command(f"{_COMMANDS}.runs:app", "List, show, cancel and retry runs."),
+        "schedules": Command(f"{_COMMANDS}.schedules:app", "Manage schedules that start runs."),
         "sync": Command(f"{_COMMANDS}.sync:sync", "Keep tables in DuckDB, PostgreSQL or files up to date."),
     }
     kept_tables = {
@@ -44,7 +44,7 @@ class CollectionSystem(System):
     }
 
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
-        """The library for AWS."""
+        """Check that the AWS library is installed if the settings need it."""
         from tidegate.engine.sqs.opening import require_library
         from tidegate.engine.sqs.settings import AwsSettings
 
@@ -52,7 +52,7 @@ class CollectionSystem(System):
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
-        """Collection without a source; systems that bring sources open them (`OpenSource`)."""
+        """Open the collection without sources. Systems open their own sources (`OpenSource`)."""
         from tidegate.engine.collection import open_collection_on
         from tidegate.engine.sqs import AwsSettings, open_aws
         from tidegate.primitives.stream import TicketedStream
@@ -67,7 +67,7 @@ class CollectionSystem(System):
 
 
 class OpenCollection(OpenSystem):
-    """What collection contributes to a process, whatever its sources are."""
+    """The contributions of the collection to a process, independent of its sources."""
 
     def __init__(self, collection: "Collection", triggers: "Mapping[str, Service]") -> None:
         from tidegate.engine.cells import CellNotifier
@@ -84,13 +84,13 @@ class OpenCollection(OpenSystem):
         return [self._notifier.check]
 
     def retention_rules(self) -> "Sequence[RetentionRule]":
-        """Runs, cursors and firings."""
+        """Retention rules for runs, cursors and firings."""
         from tidegate.engine.source_cell import engine_rules
 
         return engine_rules(self.collection.parts)
 
     def api(self, http: HttpContext) -> Api:
-        """Runs, jobs, schedules, credentials, quotas, reports and dead letters."""
+        """The HTTP routes of runs, jobs, schedules, credentials, quotas, reports and dead letters."""
         from tidegate.engine.api.credentials import CredentialRoutes
         from tidegate.engine.api.dead_letters import DeadLetterRoutes
         from tidegate.engine.api.jobs import JobRoutes
@@ -116,7 +116,7 @@ class OpenCollection(OpenSystem):
         return Api(routes=[route for each in routes for route in each.routes()], close=feed.close)
 
     def gauges(self) -> Sequence[Gauges]:
-        """Runs and events, and the streams, timers and gates of this process."""
+        """Gauges of runs and events, and of the streams, timers and gates of this process."""
         from tidegate.engine.reports.gauges import EngineGauges
 
         contexts = [self.collection.parts, *(cell.parts for cell in self.collection.cells.values())]
@@ -131,7 +131,7 @@ class OpenCollection(OpenSystem):
 
 
 class OpenSource(OpenSystem):
-    """Sources that are open, each with the process of its cell; base class of systems that bring one."""
+    """Open sources, each with the process of its cell. Base class for systems with sources."""
 
     def __init__(self, *cells: "SourceCell") -> None:
         self._cells = cells
@@ -141,29 +141,29 @@ class OpenSource(OpenSystem):
         return {f"source {cell.plugin.name}": cell.service(works=True) for cell in self._cells}
 
     def services(self) -> "Mapping[str, Service]":
-        """The cell of each source, without workers; a process that works has `workers` instead."""
+        """The cell of each source, without workers. Worker processes use `workers` instead."""
         return {f"source {cell.plugin.name}": cell.service(works=False) for cell in self._cells}
 
     def retention_rules(self) -> "Sequence[RetentionRule]":
-        """Those of the sources; their cells leave them to the process that they are in."""
+        """The retention rules of the sources; the process applies them for its cells."""
         return [rule for cell in self._cells for rule in cell.extra.retention_rules]
 
 
 class SourcesSystem(System):
-    """Sources of the setting `sources`, and of installed distributions."""
+    """The sources of the setting `sources` and of installed distributions."""
 
     name = "sources"
     requires = ("collection",)
 
     def checks(self, settings: "Settings") -> Sequence[Callable[[], object]]:
-        """Whether every source can be loaded."""
+        """Check that every source can be loaded."""
         from tidegate.engine.source_plugin import own_plugins
 
         return [lambda: own_plugins(settings)]
 
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
-        """The sources, for the length of a block."""
+        """Open the sources of the installation."""
         from tidegate.engine.collection import Collection
         from tidegate.engine.credentials.environment_token import environment_token
         from tidegate.engine.source_plugin import own_plugins

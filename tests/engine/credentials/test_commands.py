@@ -81,16 +81,16 @@ async def test_a_user_adds_looks_tests_and_removes(terminal: Terminal):
     )
 
     assert empty == (0, "There are no credentials. Add one: tidegate credentials add\n")
-    assert added == (0, f"Stored {first}: token of {first}, owned by {first}, serves everybody.\n")
+    assert added == (0, f"Stored {first}: token of {first}, owned by {first}, serves all users.\n")
     assert own == (0, f"Stored {second}: token of {second}, owned by Ada, serves the user ada.\n")
     assert app == (
         0,
-        f"Stored tide: installation {INSTALLATION} of app {APP}, owned by Platform, serves everybody.\n",
+        f"Stored tide: installation {INSTALLATION} of app {APP}, owned by Platform, serves all users.\n",
     )
     assert all(word in listed[1] for word in ("name", "valid", "the user ada", "Platform", terminal.sim.url))
     assert f"{first}: valid, {first}\n  scopes: read:org, read:user, repo\n  core: 4,999 of 5,000 left" in tested[1]
     assert {one["name"] for one in only(as_json)["credentials"]} == {first, second, "tide"}
-    assert removed == (0, f"Removed {first}: token of {first}, served everybody.\n")
+    assert removed == (0, f"Removed {first}: token of {first}, served all users.\n")
     assert again == (1, f"tidegate: there is no credential '{first}'")
 
 
@@ -109,19 +109,19 @@ async def test_mistakes_are_told_with_the_remedy_and_without_the_secret(terminal
     )
 
     wanted = [
-        "looks like a token, and others can see it",
-        "'NOT_THERE': there is no such environment variable",
+        "looks like a token. Other users can read command lines",
+        "'NOT_THERE': is not set or empty",
         "'/not/there': No such file or directory",
         "an app needs both --app-id and --installation-id",
         "the upstream refused it: 401: Bad credentials",
         "must not be empty",
-        "with --no-check nothing is asked about it, so say it: --owner NAME",
+        "is required with --no-check: --owner NAME",
     ]
     for (code, said), words in zip(results, wanted, strict=False):
         assert code == 1
         assert words in said
         assert "0123456789" not in said
-    assert "The upstream was not asked. Test it before you rely on it: tidegate credentials test mine" in results[7][1]
+    assert "It was not verified. Test it before you rely on it: tidegate credentials test mine" in results[7][1]
     assert only(results[8])["checks"][0]["account"] == terminal.operators[0]
 
 
@@ -168,7 +168,7 @@ async def test_a_token_that_is_typed_is_not_shown(terminal: Terminal):
     assert process.stdout
     seen = await process.stdout.readuntil(b"Token")
     process.stdin.write(token.encode() + b"\n")
-    seen += await process.stdout.readuntil(b"serves everybody")
+    seen += await process.stdout.readuntil(b"serves all users")
 
     assert await process.wait() == 0
     assert token.encode() not in seen

@@ -52,7 +52,7 @@ def test_logins_come_from_a_file_or_from_standard_input(tmp_path: Path, tidegate
     assert [each["login"] for each in json.loads(named.stdout)["schedules"]] == ["ada", "bob"]
     assert [each["login"] for each in json.loads(piped.stdout)["schedules"]] == ["cleo"]
     assert (nobody.exit_code, missing.exit_code) == (2, 2)
-    assert "name at least one subject" in nobody.stderr
+    assert "at least one subject" in nobody.stderr
     assert "nothing cannot be read" in missing.stderr
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_told_and_changes_nothing(tidegate: Tidegate):
 
 def test_without_any_the_list_says_how_to_add_one(tidegate: Tidegate):
     assert "schedules add LOGIN --cron" in tidegate("list").stdout
-    assert "There are no schedules of ada" in tidegate("list", "--login", "ada").stdout
+    assert "There are no schedules for ada" in tidegate("list", "--login", "ada").stdout
 
 
 async def test_a_schedule_is_triggered_once_for_each_key(tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""`tidegate collect`: plan, begin or continue runs of a source, show their progress, and print the result."""
+"""`tidegate collect`: plan, start or continue runs of a source, show their progress and print the result."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ if TYPE_CHECKING:
     from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
 
-SOURCE = typer.Option(None, "--source", help="The name of the source; that of the setting collect.source unless given.")
+SOURCE = typer.Option(None, "--source", help="Name of the source. Default: the setting collect.source.")
 KINDS_HELP = (
-    "What to collect: essential, all, or names of kinds, like issues,pulls,releases; docs/reference/github-entities.md "
-    "lists them. May be given several times, or with commas."
+    "What to collect: essential, all, or names of kinds, such as issues,pulls,releases; "
+    "docs/reference/github-entities.md lists them. Can be repeated or separated by commas."
 )
-REPOS_HELP = "Only repositories that match this pattern, like docs-* or octocat/hello*. May be given several times."
-EXCLUDE_HELP = "No repository that matches this pattern. May be given several times."
-ARCHIVED_HELP = "Only archived repositories, or only those that are not."
-FORKS_HELP = "Only forks, or only repositories that are none."
+REPOS_HELP = "Only repositories that match this pattern, such as docs-* or octocat/hello*. Can be repeated."
+EXCLUDE_HELP = "No repository that matches this pattern. Can be repeated."
+ARCHIVED_HELP = "Only archived repositories, or only others."
+FORKS_HELP = "Only forks, or only others."
 _MOST_COUNTED = 50
-"""Documents are counted owner by owner for so many owners; of more, those of all owners together."""
-_INTERRUPTED = "Interrupted before it had begun to collect; the same command goes on from here."
+"""Up to this number of owners, documents are counted per owner; with more, the documents of all owners are counted."""
+_INTERRUPTED = "Interrupted before the collection started. Run the same command again to continue."
 
 
 def collect(
     subjects: list[str] = typer.Argument(
         None,
         metavar="SUBJECTS",
-        help="What to collect, in any mixture: a user (octocat), a repository (octocat/hello-world), an organization "
-        "(org:github), a topic (topic:crdt), a search (search:QUERY), an address on github.com, or @FILE. Subjects of "
-        "another source as it names them.",
+        help="What to collect, in any combination: a user (octocat), a repository (octocat/hello-world), an "
+        "organization (org:github), a topic (topic:crdt), a search (search:QUERY), a URL on github.com, or @FILE. For "
+        "other sources, subjects in the form of that source.",
     ),
     *,
     source: str | None = SOURCE,
-    file: Path | None = typer.Option(None, "--file", help="A file with a subject on each line; - is standard input."),
-    api_url: str | None = typer.Option(None, help="GitHub's address; that of GitHub Enterprise, or of a simulator."),
+    file: Path | None = typer.Option(None, "--file", help="File with one subject per line; - is standard input."),
+    api_url: str | None = typer.Option(None, help="URL of the GitHub API, for GitHub Enterprise or a simulator."),
     kinds: list[str] = typer.Option(None, "--kinds", help=KINDS_HELP),
     repos: list[str] = typer.Option(None, "--repos", help=REPOS_HELP),
     exclude: list[str] = typer.Option(None, "--exclude", help=EXCLUDE_HELP),
     archived: bool | None = typer.Option(None, "--archived/--no-archived", help=ARCHIVED_HELP),
     forks: bool | None = typer.Option(None, "--forks/--no-forks", help=FORKS_HELP),
-    since: str | None = typer.Option(None, help="Leave out what did not change after this time (ISO 8601)."),
-    full: bool = typer.Option(False, "--full", help="Read everything again, so that deletions are noticed everywhere."),
-    no_progress: bool = typer.Option(False, "--no-progress", help="Show no plan and no progress."),
-    as_json: bool = typer.Option(False, "--json", help="Print the summary, with the plan, as JSON, and nothing else."),
+    since: str | None = typer.Option(None, help="Skip items that did not change after this time (ISO 8601)."),
+    full: bool = typer.Option(False, "--full", help="Read everything again, so that all deletions are detected."),
+    no_progress: bool = typer.Option(False, "--no-progress", help="Show neither the plan nor the progress."),
+    as_json: bool = typer.Option(False, "--json", help="Print only the summary, including the plan, as JSON."),
 ) -> None:
     """Collect users, repositories, organizations and searches of GitHub, or the subjects of another source.
 
-    The same command again goes on where it was stopped, or finds what is new.
+    Running the same command again continues an interrupted collection, or collects what changed since the last one.
 
-    The calls are made with the stored credentials (`tidegate credentials add`), else with the token of the environment
-    (GITHUB_TOKEN; BOOKSHOP_TOKEN for a source named bookshop). Exit 0 when every run is complete, 1 when something
-    failed, 130 when interrupted: Ctrl-C once shuts down gracefully, twice at once.
+    Requests use the stored credentials (`tidegate credentials add`), otherwise the token from the environment
+    (GITHUB_TOKEN; BOOKSHOP_TOKEN for a source named bookshop). Exit code 0: all runs are complete; 1: something failed;
+    130: interrupted. Ctrl-C shuts down gracefully; a second Ctrl-C stops at once.
     """
     from rich.console import Console
 
@@ -115,7 +115,7 @@ async def _collect(plugin: SourcePlugin, subjects: Sequence[Subject], *, quiet: 
 
 
 async def _count_documents(cell: SourceCell, subjects: Sequence[Subject]) -> dict[str, int]:
-    """What is stored of these subjects, by kind: the kinds with declared columns first."""
+    """Count the stored documents of these subjects by kind, kinds with declared columns first."""
     found = list(dict.fromkeys(cell.plugin.owner_of(subject) for subject in subjects))
     owners: Sequence[str | None] = found if len(found) <= _MOST_COUNTED and None not in found else [None]
     store = cell.documents.of(cell.plugin.name)
@@ -124,7 +124,7 @@ async def _count_documents(cell: SourceCell, subjects: Sequence[Subject]) -> dic
 
 
 def plugin_for(settings: Settings, source: str | None, api_url: str | None = None) -> SourcePlugin:
-    """The source of this name, by default that of the settings; with another address where one is given."""
+    """Return the source of this name, or that of the settings; with `api_url` as its address if it is given."""
     from tidegate.engine.settings import CollectSettings
     from tidegate.engine.source_plugin import find_plugin
 
@@ -134,22 +134,22 @@ def plugin_for(settings: Settings, source: str | None, api_url: str | None = Non
 
 
 def subjects_of(plugin: SourcePlugin, texts: Sequence[str], options: Mapping[str, Any]) -> list[Subject]:
-    """The subjects that are named, each once; `@FILE` stands for those in a file. Refuses an empty list."""
+    """Parse subjects without duplicates; `@FILE` stands for the subjects in a file. Raises if there are none."""
     named = [each for text in texts for each in (subjects_in(plugin, _file_named(text)) or [text])]
     if not named:
-        raise typer.BadParameter("name at least one subject, or a file with some")
+        raise typer.BadParameter("at least one subject, or a file with subjects, is required")
     found = [plugin.subject(text, options) for text in named]
     return list({subject.user_id: subject for subject in found}.values())
 
 
 def _file_named(text: str) -> Path | None:
-    """The file that `@FILE` names. Where there is none, `@octocat` is a login."""
+    """The file that `@FILE` names; None if it does not exist, because `@octocat` can also be a login."""
     file = Path(text[1:])
     return file if text.startswith("@") and len(text) > 1 and file.is_file() else None
 
 
 def subjects_in(plugin: SourcePlugin, file: Path | None) -> list[str]:
-    """The subjects of a file, one on each line; text after a # is a comment. - is standard input."""
+    """Read the subjects of a file, one per line; text after a # is a comment, - is standard input."""
     if file is None:
         return []
     try:

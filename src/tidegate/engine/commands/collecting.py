@@ -1,4 +1,4 @@
-"""Collecting, as a command does it: plan, begin or resume, watch, and stop when it is over or when told to."""
+"""Runs the collection of a command: plan, start or resume runs, show progress, stop at the end or on a signal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +22,7 @@ _AT_A_TIME = 50
 
 
 class CollectOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command ended."""
+    """The plan and the final state of a collection command."""
 
     plan: CollectionPlan
     view: View
@@ -31,7 +31,7 @@ class CollectOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: ProgressOutput) -> CollectOutcome:
-    """Collect all subjects with workers of this process, beside those of other processes."""
+    """Collect all subjects with the workers of this process; other processes may work on them too."""
     began = monotonic()
     await cell.credentials.enrol()  # the leader does it too, but may be a process without the token of this one
     served = await _each(subjects, lambda subject: cell.credentials.pool_for(subject.user_id))
@@ -45,14 +45,14 @@ async def collect_all(cell: SourceCell, subjects: Sequence[Subject], screen: Pro
     was_interrupted = await work_until_over(cell.process(), watch, screen.say)
     return CollectOutcome(
         plan=plan,
-        view=await watcher.look(run_ids),
+        view=await watcher.read_view(run_ids),
         seconds=monotonic() - began,
         was_interrupted=was_interrupted,
     )
 
 
 async def _each(subjects: Sequence[Subject], work: Callable[[Subject], Awaitable[T]]) -> list[T]:
-    """Call `work` for all of them, some at a time."""
+    """Call `work` for all subjects, a limited number of them at a time."""
     done: list[T] = []
     for start in range(0, len(subjects), _AT_A_TIME):
         done += await asyncio.gather(*(work(subject) for subject in subjects[start : start + _AT_A_TIME]))
@@ -60,15 +60,15 @@ async def _each(subjects: Sequence[Subject], work: Callable[[Subject], Awaitable
 
 
 async def _watch(watcher: Watcher, change_feed: RunChangeFeed, run_ids: Sequence[int], screen: ProgressOutput) -> None:
-    """Show the runs whenever one of them changed, or the screen shows another time, until they are over.
+    """Update the screen after each change of the runs, and at its refresh interval, until all runs have ended.
 
-    Runs that only a retry can end are not waited for.
+    Does not wait for runs that need a retry to end.
     """
     async with change_feed.watch(run_ids) as watch:
         while True:
-            view = await watcher.look(run_ids)
+            view = await watcher.read_view(run_ids)
             screen.show(view)
             if view.is_over or view.is_stuck:
                 return
-            await watch.news(within_s=screen.patience_s)
+            await watch.news(within_s=screen.refresh_after_s)
             await watcher.pause()

@@ -1,4 +1,4 @@
-"""`tidegate credentials`: whose tokens and apps may be used. No secret is an argument, and none is ever shown."""
+"""`tidegate credentials`: manage tokens and apps. Secrets are never passed as arguments and never printed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from tidegate.engine.source_plugin import SourcePlugin
     from tidegate.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Whose tokens and apps may be used.")
+app = typer.Typer(no_args_is_help=True, help="Manage the tokens and apps that requests use.")
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
-_API_URL = typer.Option(None, help="GitHub's address; that of GitHub Enterprise, or of a simulator.")
+_API_URL = typer.Option(None, help="URL of the GitHub API, for GitHub Enterprise or a simulator.")
 _NONE_YET = "There are no credentials. Add one: tidegate credentials add"
 
 
-class _Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line; no secret."""
+class _AddOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `add` without the secret."""
 
     name: str | None
     owner: str | None
@@ -44,29 +44,29 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command()
 def add(
-    name: str | None = typer.Argument(None, help="What to call it; the login of its account unless given."),
+    name: str | None = typer.Argument(None, help="Name of the credential. Default: the login of its account."),
     *,
-    owner: str | None = typer.Option(None, help="Who answers for it: a person or a team. The login unless given."),
-    user: str | None = typer.Option(None, help="Serve only the runs of this user; else those of everybody."),
-    from_env: str | None = typer.Option(None, help="The name of an environment variable that holds the secret."),
-    from_file: Path | None = typer.Option(None, help="A file that holds the secret."),
-    app_id: int | None = typer.Option(None, help="The number of a GitHub App; the secret is then its private key."),
-    installation_id: int | None = typer.Option(None, help="The number of the app's installation."),
-    no_check: bool = typer.Option(False, "--no-check", help="Store it without asking GitHub whose it is."),
+    owner: str | None = typer.Option(None, help="The person or team responsible for it. Default: the login."),
+    user: str | None = typer.Option(None, help="Serve only the runs of this user. Default: the runs of all users."),
+    from_env: str | None = typer.Option(None, help="Name of an environment variable that contains the secret."),
+    from_file: Path | None = typer.Option(None, help="File that contains the secret."),
+    app_id: int | None = typer.Option(None, help="Id of a GitHub App; the secret is then its private key."),
+    installation_id: int | None = typer.Option(None, help="Id of the app's installation."),
+    no_check: bool = typer.Option(False, "--no-check", help="Store it without verifying it with GitHub."),
     source: str | None = SOURCE,
     api_url: str | None = _API_URL,
     as_json: bool = _JSON,
 ) -> None:
-    """Store a token, or the private key of a GitHub App. The same name again gets the new secret.
+    """Store a token, or the private key of a GitHub App. An existing credential of the same name gets the new secret.
 
-    The secret is asked for without being shown, or read from standard input, a variable or a file. It is encrypted
-    with the key in TIDEGATE_CREDENTIALS_KEY, else in credentials.key in the data folder.
+    The secret is read from a hidden prompt, standard input, an environment variable or a file. It is encrypted with
+    the key in TIDEGATE_CREDENTIALS_KEY, otherwise with credentials.key in the data folder.
     """
     _refuse_secret(name)
     if (app_id is None) != (installation_id is None):
         raise InvalidArgument("app", app_id or installation_id, "an app needs both --app-id and --installation-id")
     plugin = plugin_for(load_settings(), source, api_url)
-    given = _Given(
+    given = _AddOptions(
         name=name,
         owner=owner,
         user_id=None if user is None else plugin.user(user),
@@ -76,24 +76,24 @@ def add(
     )
     if no_check and owner is None:
         raise InvalidArgument(
-            "owner", "", "with --no-check nothing is asked about it, so say it: --owner NAME, a person or a team"
+            "owner", "", "is required with --no-check: --owner NAME, the person or team responsible for it"
         )
     added = run(_add(plugin, given, _read_secret(from_env, from_file, is_key=app_id is not None)))
     if as_json:
         typer.echo(msgspec.json.encode({"credential": added}))
         return
-    typer.echo(f"Stored {added.name}: {_described(added)}, owned by {added.owner}, serves {_served(added)}.")
+    typer.echo(f"Stored {added.name}: {_description(added)}, owned by {added.owner}, serves {_served_users(added)}.")
     if no_check:
-        typer.echo(f"The upstream was not asked. Test it before you rely on it: tidegate credentials test {added.name}")
+        typer.echo(f"It was not verified. Test it before you rely on it: tidegate credentials test {added.name}")
 
 
 @app.command("list")
 def list_(
     *,
-    source: str | None = typer.Option(None, "--source", help="Only those of this source."),
+    source: str | None = typer.Option(None, "--source", help="Only credentials of this source."),
     as_json: bool = _JSON,
 ) -> None:
-    """Show the credentials of all sources: account, users they serve, and whether they are valid. Never a secret."""
+    """List the credentials of all sources with account, served users and validity. Secrets are not printed."""
     settings = load_settings()
     found = run(_list(settings, source))
     if as_json:
@@ -107,31 +107,31 @@ def list_(
 
 @app.command()
 def remove(
-    name: str = typer.Argument(help="As `list` shows it."), *, source: str | None = SOURCE, as_json: bool = _JSON
+    name: str = typer.Argument(help="Name as printed by `list`."), *, source: str | None = SOURCE, as_json: bool = _JSON
 ) -> None:
-    """Delete a credential, so that no process uses it. Calls under way end. It is not revoked at the upstream."""
+    """Delete a credential. Requests in progress are not interrupted. The secret is not revoked at the upstream."""
     removed = run(_remove(plugin_for(load_settings(), source), name))
     if as_json:
         typer.echo(msgspec.json.encode({"removed": removed}))
     else:
-        typer.echo(f"Removed {removed.name}: {_described(removed)}, served {_served(removed)}.")
+        typer.echo(f"Removed {removed.name}: {_description(removed)}, served {_served_users(removed)}.")
 
 
 @app.command("test")
 def probe(
-    names: list[str] = typer.Argument(None, help="As `list` shows them; all of them unless given."),
+    names: list[str] = typer.Argument(None, help="Names as printed by `list`. Default: all."),
     *,
     source: str | None = SOURCE,
     api_url: str | None = _API_URL,
     as_json: bool = _JSON,
 ) -> None:
-    """Ask the upstream whether credentials are good, and what is left. Exit 1 if one is not.
+    """Check credentials with the upstream and print the remaining quota. Exit code 1 if one is not valid.
 
-    One that was refused before serves again if it is.
+    A credential that was rejected before is used again if it is valid now.
     """
     plugin = plugin_for(load_settings(), source, api_url)
     if not plugin.checks_tokens:
-        raise InvalidArgument("source", plugin.name, "cannot be asked about credentials; calls show whether they work")
+        raise InvalidArgument("source", plugin.name, "does not support checks; a run shows whether its token works")
     checks = run(_test(plugin, names or []))
     if as_json:
         typer.echo(msgspec.json.encode({"checks": checks}))
@@ -139,7 +139,7 @@ def probe(
         typer.echo(_NONE_YET)
     else:
         for check in checks:
-            typer.echo(_told(check, datetime.now(UTC)))
+            typer.echo(_check_text(check, datetime.now(UTC)))
     if not all(check.is_valid for check in checks):
         raise typer.Exit(1)
 
@@ -148,17 +148,17 @@ def probe(
 def rotate_key(*, as_json: bool = _JSON) -> None:
     """Encrypt all secrets with a new key.
 
-    Where the keys are in TIDEGATE_CREDENTIALS_KEY, put the new one first and a comma behind it before you run this, and
-    take the old one out afterwards.
+    If the keys are in TIDEGATE_CREDENTIALS_KEY, first put the new key before the old one, separated by a comma. Run
+    this command, then remove the old key.
     """
     done = run(_rotate(load_settings()))
     if as_json:
         typer.echo(msgspec.json.encode(done))
         return
-    typer.echo(f"{counted(done.encrypted_anew, 'secret')} encrypted anew with the key {done.key_id} of {done.place}.")
+    typer.echo(f"{counted(done.encrypted_anew, 'secret')} re-encrypted with the key {done.key_id} of {done.place}.")
 
 
-async def _add(plugin: SourcePlugin, given: _Given, secret: str) -> Credential:
+async def _add(plugin: SourcePlugin, given: _AddOptions, secret: str) -> Credential:
     from tidegate.engine.collection import open_credentials
 
     async with open_credentials(plugin.settings, plugin.name) as book:
@@ -166,7 +166,9 @@ async def _add(plugin: SourcePlugin, given: _Given, secret: str) -> Credential:
             owner = given.owner if given.check else given.owner or plugin.name
             return await book.add_token(secret, owner=owner, user_id=given.user_id, name=given.name, check=given.check)
         if given.owner is None:
-            raise InvalidArgument("owner", "", "must be given for an app: say who answers for it with --owner")
+            raise InvalidArgument(
+                "owner", "", "is required for an app: --owner NAME, the person or team responsible for it"
+            )
         return await book.add_installation(
             secret,
             app_id=given.app_id,
@@ -205,7 +207,7 @@ async def _test(plugin: SourcePlugin, names: Sequence[str]) -> list[CredentialCh
 
 
 async def _test_one(book: CredentialManager, name: str) -> CredentialCheck:
-    """Of many, one that cannot be tested does not keep the others from it."""
+    """Test one of several credentials; an error becomes its result, so that the others are tested too."""
     from tidegate.engine.credentials import CredentialCheck
 
     try:
@@ -223,18 +225,18 @@ async def _rotate(settings: Settings) -> Rotation:
 
 
 def _refuse_secret(name: str | None) -> None:
-    """A token in place of a name is in the shell's history by now; it is not repeated here."""
+    """Refuse a token that was passed as a name, without printing it. It is already in the history of the shell."""
     if name is not None and redact_text(name) != name:
         raise InvalidArgument(
             "name",
             "…",
-            "looks like a token, and others can see it where it stands. Revoke it, and enter a new one here",
+            "looks like a token. Other users can read command lines: revoke it, then enter a new one at the prompt",
         )
 
 
 def _read_secret(variable: str | None, file: Path | None, *, is_key: bool) -> str:
     if variable is not None and file is not None:
-        raise InvalidArgument("from_file", str(file), "say either --from-env or --from-file")
+        raise InvalidArgument("from_file", str(file), "cannot be combined with --from-env")
     if variable is not None:
         return _from_environment(variable)
     if file is not None:
@@ -242,15 +244,15 @@ def _read_secret(variable: str | None, file: Path | None, *, is_key: bool) -> st
     if not sys.stdin.isatty():
         return sys.stdin.read()
     if is_key:
-        raise InvalidArgument("private key", "", "has many lines: say --from-file, or give it on standard input")
-    return getpass("Token (not shown): ")  # unlike typer's prompt, it shows nothing from before the question on
+        raise InvalidArgument("private key", "", "has several lines: use --from-file or standard input")
+    return getpass("Token (not shown): ")  # disables the echo before it prints, unlike typer's prompt
 
 
 def _from_environment(variable: str) -> str:
     _refuse_secret(variable)
     value = os.environ.get(variable)
     if not value:
-        raise InvalidArgument("from_env", variable, "there is no such environment variable, or it is empty")
+        raise InvalidArgument("from_env", variable, "is not set or empty")
     return value
 
 
@@ -260,11 +262,11 @@ def _from_file(file: Path) -> str:
     except OSError as error:
         raise InvalidArgument("from_file", str(file), error.strerror or "cannot be read") from None
     except ValueError:
-        raise InvalidArgument("from_file", str(file), "is no text in ASCII") from None
+        raise InvalidArgument("from_file", str(file), "is not ASCII text") from None
 
 
 def _print_table(credentials: Sequence[Credential], default: str, usual: str) -> None:
-    """A line for each; where it is sent only where one is for another address than the `usual` one."""
+    """Print one line per credential. The column for the address is added if one is sent elsewhere than to `usual`."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -273,18 +275,18 @@ def _print_table(credentials: Sequence[Credential], default: str, usual: str) ->
     now = datetime.now(UTC)
     elsewhere = ["sent to"] if any(one.audience not in (usual, one.source) for one in credentials) else []
     sources = ["source"] if any(one.source != default for one in credentials) else []
-    columns = (*sources, "name", "what", "owner", "serves", *elsewhere, "checked", "state")
+    columns = (*sources, "name", "credential", "owner", "serves", *elsewhere, "checked", "state")
     table = Table(*columns, box=None, pad_edge=False)
     for one in credentials:
         checked = "never" if one.checked_at is None else clock(one.checked_at, now)
         where = [one.audience] if elsewhere else []
         of = [one.source] if sources else []
-        row = (*of, one.name, _described(one), one.owner, _served(one), *where, checked, _state(one, now))
+        row = (*of, one.name, _description(one), one.owner, _served_users(one), *where, checked, _state(one, now))
         table.add_row(*(escape(text) for text in row))
     print_table(table)
 
 
-def _described(one: Credential) -> str:
+def _description(one: Credential) -> str:
     from tidegate.engine.credentials import CredentialKind
 
     match one.kind:
@@ -296,8 +298,8 @@ def _described(one: Credential) -> str:
             return f"token of {one.account}"
 
 
-def _served(one: Credential) -> str:
-    return "everybody" if one.user_id is None else f"the user {one.user_id}"
+def _served_users(one: Credential) -> str:
+    return "all users" if one.user_id is None else f"the user {one.user_id}"
 
 
 def _state(one: Credential, now: datetime) -> str:
@@ -309,14 +311,14 @@ def _state(one: Credential, now: datetime) -> str:
     return f"invalid{since}: {one.invalid_reason}"
 
 
-def _told(check: CredentialCheck, now: datetime) -> str:
+def _check_text(check: CredentialCheck, now: datetime) -> str:
     if not check.is_valid:
         return f"{check.name}: {'not tested' if check.is_valid is None else 'invalid'}: {check.reason}"
     lines = [f"{check.name}: valid, {check.account}"]
     if check.scopes is not None:
-        lines.append(f"  scopes: {', '.join(check.scopes) or 'none: public things only'}")
+        lines.append(f"  scopes: {', '.join(check.scopes) or 'none: public data only'}")
     if check.expires_at is not None:
-        lines.append(f"  ends: {clock(check.expires_at, now)}")
+        lines.append(f"  expires: {clock(check.expires_at, now)}")
     for bucket, left in check.left.items():
         resets = f", window ends {clock(left.resets_at, now)}" if left.remaining < left.limit else ""
         lines.append(f"  {bucket}: {number(left.remaining)} of {number(left.limit)} left{resets}")

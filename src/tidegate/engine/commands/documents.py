@@ -1,4 +1,4 @@
-"""What the commands that read documents share: the kinds of a source with their columns, and progress bars."""
+"""Shared by the commands that read documents: the kinds of a source with their columns, and progress bars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def source_of(settings: Settings, source: str | None) -> tuple[str, SourcePlugin | None]:
-    """The name of a source and its plug-in; None where it is not known here, so that it declares no columns."""
+    """Return the name of a source and its plug-in; the plug-in is None if it is not installed here."""
     from tidegate.engine.commands.collect import plugin_for
 
     try:
@@ -38,9 +38,9 @@ async def chosen_kinds(
     known = dict.fromkeys([*columns, *await store.kinds()])
     for kind in kinds:
         if kind not in known:
-            raise InvalidArgument("kind", kind, f"there are no such documents; known are {', '.join(known) or 'none'}")
+            raise InvalidArgument("kind", kind, f"no documents of this kind; known kinds: {', '.join(known) or 'none'}")
     if not known:
-        raise InvalidArgument("source", store.source, "nothing was collected from a source of this name")
+        raise InvalidArgument("source", store.source, "no documents were collected from this source")
     return {kind: columns.get(kind, ()) for kind in kinds or known}
 
 

@@ -1,4 +1,4 @@
-"""`tidegate export`: what was collected, as files."""
+"""`tidegate export`: write collected documents to files."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ _STANDARD_OUTPUT = "-"
 
 
 def _formats() -> str:
-    """What is said of the formats: what a missing one needs, where one is missing."""
+    """The help text of the option, with the packages that missing formats need."""
     missing = [each for each in Format if each not in installed_formats()]
     needs = "".join(f' {each} needs: pip install "tidegate[{each}]".' for each in missing)
-    return f"How the files are written.{needs}"
+    return f"Format of the files.{needs}"
 
 
 def export(
     *,
     format: Format = typer.Option(help=_formats()),  # noqa: A002 - the option's name
     output: Path = typer.Option(
-        help="The folder for the files; it is made if need be. With - documents go to standard output: as jsonl, or "
-        "one kind as csv."
+        help="Folder for the files; it is created if necessary. With - documents are written to standard output: as "
+        "jsonl, or one kind as csv."
     ),
     source: str | None = SOURCE,
-    kind: list[str] = typer.Option([], help="Only this kind, such as issue; may be given several times."),
-    login: list[str] = typer.Option([], help="Only what was collected for this user; may be given several times."),
-    with_gone: bool = typer.Option(False, "--with-gone", help="Also what is no longer there upstream."),
-    no_body: bool = typer.Option(False, "--no-body", help="Leave out the column with the whole document as JSON."),
-    force: bool = typer.Option(False, "--force", help="Write into a folder that has other things in it."),
+    kind: list[str] = typer.Option([], help="Only this kind, such as issue. Can be repeated."),
+    login: list[str] = typer.Option([], help="Only documents that were collected for this user. Can be repeated."),
+    with_gone: bool = typer.Option(False, "--with-gone", help="Include documents that no longer exist upstream."),
+    no_body: bool = typer.Option(False, "--no-body", help="Omit the column with the whole document as JSON."),
+    force: bool = typer.Option(False, "--force", help="Write into a folder that contains other files."),
     no_progress: bool = typer.Option(False, "--no-progress", help="Print nothing until the end."),
     as_json: bool = typer.Option(False, "--json", help="Print the manifest as JSON."),
 ) -> None:
-    """Write what was collected as files: one for each kind of document, and a manifest with counts and checksums.
+    """Write collected documents to files: one per kind, and a manifest with counts and checksums.
 
-    The files get their names when all of them are whole. An export that is there already is replaced. On standard
-    output there is no manifest, and what was written before an error stays written.
+    Files are renamed to their final names after all of them are complete. An existing export is replaced. On standard
+    output there is no manifest, and output that was written before an error is not undone.
     """
     from tidegate.storage.documents.export import ExportRequest
 
     if as_json and str(output) == _STANDARD_OUTPUT:
-        raise typer.BadParameter("with --output - documents go to standard output, so the manifest cannot: omit --json")
+        raise typer.BadParameter("--json cannot be combined with --output -, which writes documents to standard output")
     settings = load_settings()
     name, plugin = source_of(settings, source)
     shows = sys.stderr.isatty() and not (no_progress or as_json)
@@ -67,7 +67,7 @@ def export(
         return ExportRequest(format=format, kinds=kinds, owners=owners, with_gone=with_gone, with_body=not no_body)
 
     order = _Order(name, {} if plugin is None else plugin.columns, tuple(dict.fromkeys(kind)), request)
-    why = _why_nothing(settings, is_narrowed=bool(login or kind))
+    why = _empty_reason(settings, is_narrowed=bool(login or kind))
     with progress_bars(shows=shows) as show:
 
         def on_progress(progress: ExportProgress) -> None:
@@ -75,15 +75,15 @@ def export(
 
         if str(output) != _STANDARD_OUTPUT:
             manifest = run(_export(settings, output, order, force=force, on_progress=on_progress))
-            _tell(manifest, output, why, as_json=as_json)
+            _print_manifest(manifest, output, why, as_json=as_json)
             return
         written = run(_print(settings, order, on_progress))
     if not no_progress:
-        typer.echo(f"{written:,} documents" if written else f"There was nothing to export: {why}", err=True)
+        typer.echo(f"{written:,} documents" if written else f"Nothing to export: {why}", err=True)
 
 
 class _Order(NamedTuple):
-    """What to export; which kinds there are is known when the documents are open."""
+    """What to export. The kinds are resolved after the documents are open."""
 
     source: str
     columns: Mapping[str, Sequence[Column]]
@@ -109,7 +109,7 @@ async def _print(settings: Settings, order: _Order, on_progress: Callable[[Expor
 
 @asynccontextmanager
 async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[DocumentStore, Clock, ExportRequest]]:
-    """The documents of a source, the clock of their database and what to export, for the length of a block."""
+    """Open the documents of a source; yields them with the clock of their database and the request."""
     from tidegate.connections import open_database
     from tidegate.storage.documents import open_documents
 
@@ -123,25 +123,25 @@ async def _documents(settings: Settings, order: _Order) -> AsyncGenerator[tuple[
             await documents.close()
 
 
-def _why_nothing(settings: Settings, *, is_narrowed: bool) -> str:
+def _empty_reason(settings: Settings, *, is_narrowed: bool) -> str:
     place = f"in {settings.data_dir}" if settings.database_url is None else "in this database"
     if is_narrowed:
-        return f"nothing {place} fits --login and --kind. See what there is: tidegate runs list"
-    return f"nothing was collected {place}. Collect something first: tidegate collect LOGIN"
+        return f"no document {place} matches --login and --kind. List runs with: tidegate runs list"
+    return f"there are no documents {place}. Collect some first: tidegate collect LOGIN"
 
 
-def _tell(manifest: Manifest, folder: Path, why: str, *, as_json: bool) -> None:
+def _print_manifest(manifest: Manifest, folder: Path, why: str, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(manifest))
         return
     for each in manifest.files:
         misfits = sum(each.misfits.values())
-        note = f"   {misfits:,} values did not fit their column, and stand in the body" if misfits else ""
+        note = f"   {misfits:,} values did not fit their column and are only in the body" if misfits else ""
         typer.echo(f"{each.file:24} {each.documents:>12,} documents {_size(each.bytes):>10}{note}")
     total = _size(sum(each.bytes for each in manifest.files))
     typer.echo(f"{manifest.documents:,} documents, {total}, in {folder}")
     if not manifest.documents:
-        typer.echo(f"There was nothing to export: {why}")
+        typer.echo(f"Nothing to export: {why}")
 
 
 def _size(count: float) -> str:

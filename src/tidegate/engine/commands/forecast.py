@@ -1,4 +1,4 @@
-"""When calls can have been made, given what credentials may still do: arithmetic, without a clock of its own."""
+"""Estimates how long a number of calls takes, given the allowances of credentials. Pure computation without a clock."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -8,16 +8,16 @@ import msgspec
 from tidegate.core.arguments import require_not_negative
 
 ASSUMED_LATENCY_S = 0.5
-"""How long a call takes, where none was made yet."""
+"""Assumed duration of a call before the first one was measured."""
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
-    """What one credential can give."""
+    """The calls that one credential can make."""
 
     now: int
-    """Calls that may be made in its present window."""
+    """Calls left in the current window."""
     per_window: int
-    """Calls that each later window brings."""
+    """Calls in each later window."""
     opens_in_s: float
     """When the next window opens."""
     window_s: float
@@ -26,19 +26,19 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """How long calls take."""
+    """The estimated duration of a number of calls."""
 
     seconds: float
     windows: int = 0
-    """How many windows have to open for them."""
+    """How many further windows are needed."""
     waits: int = 0
-    """How often nothing can be done before the next one does."""
+    """How often all credentials are exhausted until the next window opens."""
     first_wait_s: float | None = None
-    """When the first wait ends."""
+    """When the first of these waits ends, in seconds from now."""
 
 
 class _CallPace:
-    """How fast calls are made: as many in a minute as are allowed may come at once, further ones as they are."""
+    """The rate of calls: a token bucket that holds the calls of one minute."""
 
     def __init__(self, supplies: Sequence[Supply], seen_per_s: float | None) -> None:
         allowed = sum(supply.per_minute for supply in supplies)
@@ -47,20 +47,21 @@ class _CallPace:
         self._most_at_once = self._at_once = float(allowed)
 
     def seconds_for(self, calls: int) -> float:
-        """How long so many calls take now."""
+        """How long `calls` calls take now."""
         at_once = min(calls, self._at_once)
         self._at_once -= at_once
         return at_once / self._most_per_s + (calls - at_once) / min(self._steady_per_s, self._most_per_s)
 
     def rest(self, seconds: float) -> None:
-        """What is not used for a while may come at once later."""
+        """Refill the bucket after a time without calls."""
         self._at_once = min(self._most_at_once, self._at_once + seconds * self._steady_per_s)
 
 
 def forecast(calls: int, supplies: Sequence[Supply], *, calls_per_s: float | None = None) -> Forecast | None:
-    """How long `calls` take, at the pace that was seen, else at one that is assumed; None: nobody can make them.
+    """Estimate how long `calls` calls take. None if no credential can make them.
 
-    Assumes that nobody else spends the same permits, and that windows follow each other without a pause.
+    `calls_per_s` is the measured rate; without it, `ASSUMED_LATENCY_S` is used. The estimate assumes that no other
+    client uses the same credentials, and that each window opens when the previous one ends.
     """
     require_not_negative("calls", calls)
     useful = [supply for supply in supplies if supply.per_window > 0]

@@ -1,4 +1,4 @@
-"""`tidegate jobs`: look at single jobs and the requests that they sent."""
+"""`tidegate jobs`: show single jobs and their requests."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tidegate.engine.reports.progress import JobDetail
     from tidegate.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Look at single jobs and the requests that they sent.")
+app = typer.Typer(no_args_is_help=True, help="Show single jobs and their requests.")
 
 
 @app.callback()
 def jobs() -> None:
-    """Look at single jobs and the requests that they sent."""
+    """Show single jobs and their requests."""
 
 
 @app.command()
 def show(
-    job: int = typer.Argument(help="The number of a job, as `tidegate runs show RUN --jobs all` lists it.", min=1),
+    job: int = typer.Argument(help="Id of a job, as printed by `tidegate runs show RUN --jobs all`.", min=1),
     *,
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Show one job with its newest executions: the request of each, the status, the outcome and the next try."""
+    """Show one job with its newest executions: their requests, statuses, outcomes and next attempts."""
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import print_lines
 
@@ -69,9 +69,9 @@ def _lines(shown: JobDetail, now: datetime) -> Iterator[str]:
     yield from labelled("job", [f"{shown.id}: {kind} of {resource}{page}"])
     yield from labelled("run", [f"{shown.run_id} of {shown.login} ({shown.source}): {shown.run_status}"])
     yield from labelled("state", [f"{shown.status}, {shown.attempts} of {shown.max_attempts} attempts"])
-    times = {"created": shown.created_at, "begun": shown.started_at, "ended": shown.completed_at}
+    times = {"created": shown.created_at, "started": shown.started_at, "ended": shown.completed_at}
     if shown.not_before is not None and shown.completed_at is None:
-        times["next try"] = shown.not_before
+        times["next attempt"] = shown.not_before
     yield from labelled("times", [", ".join(f"{name} {clock(at, now)}" for name, at in times.items() if at)])
     yield from labelled("reason", [shown.last_error] if shown.last_error else [])
     requests = dict.fromkeys(f"{one.call.method} {one.call.url}" for one in shown.executions if one.call is not None)
@@ -87,7 +87,7 @@ def _table(executions: Sequence[Execution], now: datetime) -> Table:
         table.add_column(name, overflow="fold")
     for name in ("took", "bytes"):
         table.add_column(name, justify="right", overflow="fold")
-    for name in ("request id", "outcome", "next try", "reason"):
+    for name in ("request id", "outcome", "next attempt", "reason"):
         table.add_column(name, overflow="fold")
     for one in executions:
         table.add_row(

@@ -1,4 +1,4 @@
-"""What credentials may still do, and why somebody waits for one."""
+"""The allowances of credentials as text, and the reasons why calls wait."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,29 +11,29 @@ from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialS
 
 
 class Permits(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential's allowance for one kind of call, as people want to know it."""
+    """The allowance of one credential in one bucket, for display."""
 
     credential: str
-    """Whose it is, in words."""
+    """Display name of the credential."""
     bucket: str
     limit: int | None
     left: int | None
-    """Calls that the upstream would still answer, less those under way; None: nobody knows before the first call."""
+    """Remaining calls minus the calls in flight; None before the first call."""
     in_flight: int
     resets_at: datetime | None
     opens_at: datetime | None
-    """When the next call may be made, where that is not now."""
+    """When the next call can be made; None if a call can be made now."""
     reason: str | None
-    """Why none may be made now."""
+    """Why no call can be made now."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the upstream refuses this credential for good."""
+        """Whether the upstream rejects this credential."""
         return self.reason == "retired"
 
 
 def permits_of(status: PoolStatus, labels: Mapping[str, str], now: datetime) -> list[Permits]:
-    """The allowances of a pool's credentials; one that was never used has none yet, and is in it all the same."""
+    """The allowances of a pool's credentials. A credential that was never used is included with unknown numbers."""
     return [
         _permits(one, bucket, labels.get(one.name, one.name), now)
         for one in status.credentials
@@ -41,20 +41,20 @@ def permits_of(status: PoolStatus, labels: Mapping[str, str], now: datetime) -> 
     ]
 
 
-def waits(permits: Sequence[Permits], now: datetime) -> list[str]:
-    """Why calls wait: `token of octocat: 0 left, opens 14:02:10`."""
-    return [f"{named(one)}: {why}" for one in permits if (why := _why(one, now)) is not None]
+def wait_reasons(permits: Sequence[Permits], now: datetime) -> list[str]:
+    """The reasons why calls wait, such as `token of octocat: 0 left, opens 14:02:10`."""
+    return [f"{permit_label(one)}: {why}" for one in permits if (why := _why(one, now)) is not None]
 
 
-def named(one: Permits) -> str:
-    """Whose it is, and for which calls, where those are not the usual ones."""
+def permit_label(one: Permits) -> str:
+    """The credential, with the bucket if it is not `core`."""
     return one.credential if one.bucket == "core" else f"{one.credential} ({one.bucket})"
 
 
-def told(one: Permits, now: datetime) -> str:
-    """What is left, in a few words."""
+def permit_text(one: Permits, now: datetime) -> str:
+    """The remaining calls as text."""
     if one.is_lost:
-        return "not accepted any more"
+        return "rejected by the upstream"
     if one.left is None:
         return "not known before the first call"
     of = f" of {number(one.limit)}" if one.limit is not None else ""
@@ -63,7 +63,7 @@ def told(one: Permits, now: datetime) -> str:
 
 
 def supplies(status: PoolStatus, bucket: str, limits: CredentialLimits) -> list[Supply]:
-    """What the credentials of a pool can give of one bucket; those of which nothing is known are left out."""
+    """The calls that the credentials of a pool can make in one bucket. Credentials with unknown limits are omitted."""
     return [
         _supply(one, found, limits)
         for one in status.credentials
@@ -89,16 +89,16 @@ def _why(one: Permits, now: datetime) -> str | None:
     opens = f" {clock(one.opens_at, now)}" if one.opens_at is not None else " later"
     match one.reason:
         case "exhausted" if one.left:
-            return f"{number(one.left)} left are kept in reserve, opens{opens}"
+            return f"{number(one.left)} left, kept in reserve, opens{opens}"
         case "exhausted":
             return f"0 left, opens{opens}"
         case "blocked":
-            return f"asked to rest, goes on{opens}"
+            return f"blocked by the upstream, opens{opens}"
         case "minute":
-            return f"as many calls in a minute as it may make, goes on{opens}"
+            return f"limit of calls per minute reached, opens{opens}"
         case "retired":
-            return "not accepted any more"
-        case _:  # what ends with a call under way is no wait worth telling
+            return "rejected by the upstream"
+        case _:  # other waits end with a call in flight and are too short to be shown
             return None
 
 
@@ -106,10 +106,10 @@ def _supply(one: CredentialStatus, bucket: BucketStatus, limits: CredentialLimit
     limit = bucket.limit or 0
     floor = limits.floor_of(limit)
     spendable = max(0, (bucket.remaining or 0) - bucket.held - bucket.lost - floor)
-    # A window that nobody has opened yet begins with its first call.
+    # A window without calls starts with its first call.
     window_s = limits.window.total_seconds()
     opens_in_s = window_s if bucket.resets_in_ms is None else bucket.resets_in_ms / 1000
-    if one.blocked_in_ms:  # whatever is left is there again when the pause is over
+    if one.blocked_in_ms:  # the remaining calls are available again after the pause
         spendable, opens_in_s = 0, one.blocked_in_ms / 1000
     return Supply(
         now=spendable,

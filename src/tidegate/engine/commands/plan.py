@@ -1,4 +1,4 @@
-"""What is going to happen, as far as it is known, and what is not known yet."""
+"""The plan of a collection: expected calls and end per user. Estimates are marked as such."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,43 +14,43 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 
 ASSUMED_CALLS = 100
-"""For a user of whom nothing is known, where nobody was collected before: some thirty repositories."""
+"""Assumed calls for a new user if no user was collected before: about thirty repositories."""
 
 
 class RunStart(StrEnum):
-    """How a user's run begins."""
+    """How the run of a user starts."""
 
-    NEW = "new"  # nothing is known of the user
-    RESUMED = "resumed"  # a run that was begun before is not over
-    INCREMENTAL = "incremental"  # what earlier runs left is asked for changes
-    FULL = "full"  # everything is read again, although earlier runs left something
+    NEW = "new"  # the first run of the user
+    RESUMED = "resumed"  # continues an active run
+    INCREMENTAL = "incremental"  # reads the changes since earlier runs
+    FULL = "full"  # reads everything again
 
 
 class UserPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is going to happen for one user."""
+    """The plan for one user."""
 
     login: str
     pool: str
-    way: RunStart
+    mode: RunStart
     run_id: int | None = None
-    """The run that goes on."""
+    """The active run that is continued."""
     last_run_id: int | None = None
     last_completed_at: datetime | None = None
     jobs: int
-    """Calls that are known of; one brings others, where a list goes on or a repository is found."""
+    """Known jobs. A job can add others, for the next page of a list or for a repository."""
     jobs_done: int = 0
     calls: int
-    """Calls that are expected from now on."""
+    """Expected calls from now on."""
     free_calls: int = 0
-    """Of these, calls that cost nothing where nothing changed."""
+    """How many of `calls` cost nothing if nothing changed."""
     is_estimate: bool
-    """Whether `calls` is a guess, because nothing better is known."""
-    other_wishes: bool = False
-    """The run that goes on was begun with other options, and is finished with them."""
+    """Whether `calls` is an estimate."""
+    has_other_options: bool = False
+    """Whether the continued run has other options than this command. It is completed with its own."""
 
 
 class UserHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What SQL knows of users, by user."""
+    """What is stored about users, by user id."""
 
     active: Mapping[str, Run]
     last: Mapping[str, Run]
@@ -59,29 +59,29 @@ class UserHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usual_calls(self) -> int:
-        """What a user takes of whom nothing is known."""
+        """Expected calls for a new user."""
         return round(self.typical.calls) if self.typical.users else ASSUMED_CALLS
 
 
 class CollectionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is going to happen."""
+    """The plan of a collection command."""
 
     made_at: datetime
     users: list[UserPlan]
     calls: int
-    """That are expected of all."""
+    """Expected calls of all users."""
     free_calls: int
-    """Of these, calls that cost nothing where nothing changed."""
+    """How many of `calls` cost nothing if nothing changed."""
     permits: list[Permits]
     usual_calls: int
     users_before: int
-    """Whose runs tell what is usual; 0: it is an assumption."""
+    """Number of users from which `usual_calls` is computed; 0 if it is `ASSUMED_CALLS`."""
     ends_at: datetime | None
-    """When it is over, if nothing else is found; None: that cannot be told."""
+    """Estimated end if no further jobs are found; None if unknown."""
     windows: int
-    """How many windows have to open for it."""
+    """How many further windows are needed."""
     waits: int
-    """How often nothing can be done before the next one does."""
+    """How often all credentials are exhausted until the next window opens."""
     first_wait_until: datetime | None
 
 
@@ -94,26 +94,27 @@ def plan_user(
     first_jobs: int,
     credentials: frozenset[str],
 ) -> UserPlan:
-    """The plan for one user that `credentials` serve; `include` are the kinds of jobs, None for all."""
+    """Plan the run of one user that `credentials` serve; `include` are the kinds of jobs, None for all."""
     if (run := known.active.get(subject.user_id)) is not None:
         return _going_on(subject, run, known)
     last, is_full = known.last.get(subject.user_id), bool(subject.options.get("full"))
     marks = [one for one in known.marks.get(subject.user_id, ()) if include is None or one.kind in include]
     asked = sum(one.resources for one in marks)
-    calls, free, way = asked, sum(one.resources for one in marks if one.credential in credentials), RunStart.INCREMENTAL
+    calls, mode = asked, RunStart.INCREMENTAL
+    free = sum(one.resources for one in marks if one.credential in credentials)
     if not marks or is_full:
-        way = RunStart.FULL if marks else RunStart.NEW
+        mode = RunStart.FULL if marks else RunStart.NEW
         calls, free = max(asked, known.usual_calls, first_jobs), 0
     return UserPlan(
         login=subject.login,
         pool=pool,
-        way=way,
+        mode=mode,
         last_run_id=None if last is None else last.id,
         last_completed_at=None if last is None else last.completed_at,
         jobs=max(asked, first_jobs),
         calls=calls,
         free_calls=free,
-        is_estimate=way is not RunStart.INCREMENTAL,
+        is_estimate=mode is not RunStart.INCREMENTAL,
     )
 
 
@@ -123,23 +124,23 @@ def _going_on(subject: Subject, run: Run, known: UserHistory) -> UserPlan:
     return UserPlan(
         login=subject.login,
         pool=run.pool,
-        way=RunStart.RESUMED,
+        mode=RunStart.RESUMED,
         run_id=run.id,
         jobs=run.total_jobs,
         jobs_done=run.ended_jobs,
         calls=max(left, known.usual_calls - run.calls) if is_planning else left,
         is_estimate=is_planning,
-        other_wishes=dict(run.options) != dict(subject.options),
+        has_other_options=dict(run.options) != dict(subject.options),
     )
 
 
-def foresee(users: Sequence[UserPlan], supplies: Mapping[str, Sequence[Supply]]) -> Forecast | None:
-    """When the last pool is done with its users; None where one of them cannot be told."""
+def forecast_plan(users: Sequence[UserPlan], supplies: Mapping[str, Sequence[Supply]]) -> Forecast | None:
+    """Estimate when the slowest pool has served its users. None if it is unknown for one of them."""
     ends: list[Forecast] = []
     for pool, supply in supplies.items():
         own = [user for user in users if user.pool == pool]
         calls, paid = sum(user.calls for user in own), sum(user.calls - user.free_calls for user in own)
-        # What is free takes its time all the same, and so waits for nothing but the pace.
+        # Free calls take time too: they are limited by the rate, not by the quota.
         end, all_free = forecast(paid, supply), forecast(calls, [_unlimited(one) for one in supply])
         if end is None or all_free is None:
             return None
@@ -151,10 +152,10 @@ def _unlimited(supply: Supply) -> Supply:
     return msgspec.structs.replace(supply, now=sys.maxsize)
 
 
-def put_together(
+def assemble_plan(
     users: Sequence[UserPlan], known: UserHistory, permits: Sequence[Permits], end: Forecast | None, now: datetime
 ) -> CollectionPlan:
-    """The whole plan."""
+    """Assemble the plan of all users."""
     first_wait_s = None if end is None else end.first_wait_s
     return CollectionPlan(
         made_at=now,

@@ -1,4 +1,4 @@
-"""Gathers what a plan is made of: what SQL knows of users, and what the credentials may still do."""
+"""Makes the plan of a collection from stored runs and cursors and from the allowances of credentials."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ import msgspec
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import TidegateError
 from tidegate.engine.commands.permits import permits_of, supplies
-from tidegate.engine.commands.plan import CollectionPlan, UserHistory, foresee, plan_user, put_together
+from tidegate.engine.commands.plan import CollectionPlan, UserHistory, assemble_plan, forecast_plan, plan_user
 from tidegate.engine.credentials import Credential, CredentialKind
 from tidegate.engine.credentials.authority import BucketReport
 from tidegate.engine.reports import history
@@ -26,7 +26,7 @@ _PATIENCE = timedelta(seconds=5)
 
 
 async def make_plan(cell: SourceCell, subjects: Sequence[Subject], pools: Mapping[str, str]) -> CollectionPlan:
-    """What is going to happen if these are collected now, each by the pool that `pools` has for the user."""
+    """Plan the collection of these subjects; `pools` names the pool for each user id."""
     parts, plugin, source = cell.parts, cell.plugin, cell.source
     known = await parts.database.read(_known, plugin, subjects)
     statuses = await _statuses(cell, list(dict.fromkeys(pools.values()))[:_MOST_POOLS])
@@ -43,13 +43,15 @@ async def make_plan(cell: SourceCell, subjects: Sequence[Subject], pools: Mappin
         for subject in subjects
     ]
     names = await labels(cell)
-    end = foresee(users, {pool: supplies(status, "core", parts.settings.gate) for pool, status in statuses.items()})
+    end = forecast_plan(
+        users, {pool: supplies(status, "core", parts.settings.gate) for pool, status in statuses.items()}
+    )
     permits = [one for status in statuses.values() for one in permits_of(status, names, now)]
-    return put_together(users, known, permits, end, now)
+    return assemble_plan(users, known, permits, end, now)
 
 
 async def labels(cell: SourceCell) -> dict[str, str]:
-    """What people call the credentials that the gate knows by names of its own."""
+    """Display names of the credentials, by allowance."""
     return {one.allowance: _label(one) for one in (await cell.stored.list() if cell.stored is not None else ())}
 
 
@@ -70,7 +72,7 @@ def _known(tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]) -
 def _marks_under_owners(
     tx: Transaction, plugin: SourcePlugin, subjects: Sequence[Subject]
 ) -> dict[str, list[ReadResources]]:
-    """What is known of subjects whose cursors are those of another user, such as the owner of a repository."""
+    """The cursors of subjects that are stored under another user, such as the owner of a repository."""
     marks: dict[str, list[ReadResources]] = {}
     for subject in subjects:
         owner, resource = plugin.owner_of(subject), plugin.resource_of(subject)
@@ -85,9 +87,10 @@ def _names(status: PoolStatus | None) -> frozenset[str]:
 
 
 async def _statuses(cell: SourceCell, pools: Sequence[str]) -> dict[str, PoolStatus]:
-    """How the pools stand. Credentials that were never used are asked about, which is free; a few of them at most.
+    """The status of the pools.
 
-    One that the upstream asked for a pause asks for nothing, however free.
+    The upstream is asked about a few credentials that were never used; these requests do not count. Blocked
+    credentials are not asked about, because the upstream expects no requests from them.
     """
     gate, settings = cell.parts.gate, cell.parts.settings
     found = {pool: await gate.status(pool) for pool in pools}
@@ -111,7 +114,7 @@ async def _statuses(cell: SourceCell, pools: Sequence[str]) -> dict[str, PoolSta
 async def _ask(
     cell: SourceCell, credentials: Sequence[str], patience: UpstreamSettings
 ) -> dict[str, Mapping[str, BucketReport]]:
-    """What is left, by credential and bucket. Whatever goes wrong here is found out again by the first job."""
+    """The remaining calls by credential and bucket. Errors are ignored, because the first job meets them again."""
     seen: dict[str, Mapping[str, BucketReport]] = {}
     async with UpstreamClient(patience) as client:
         authority = cell.plugin.authority(client)

@@ -1,4 +1,4 @@
-"""Answers to what operators ask, in tables and words."""
+"""Reports for operators as tables and text."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,26 +17,26 @@ from tidegate.engine.source_plugin import kind_names
 
 TITLES = {
     "runs": "Runs by state",
-    "jobs": "Jobs of runs that are not over",
-    "failing": "Kinds that fail most",
-    "slow": "Jobs that run too long",
-    "waiting": "Jobs that wait for a quota",
-    "times": "How long jobs take",
-    "retries": "Jobs that were tried again",
+    "jobs": "Jobs of active runs",
+    "failing": "Failed jobs by kind",
+    "slow": "Slow jobs",
+    "waiting": "Waiting jobs",
+    "times": "Processing times",
+    "retries": "Retried jobs",
 }
 _REASONS = {
-    "blocked": "the upstream asked for a rest",
-    "exhausted": "nothing is left of its window",
-    "minute": "as many calls in a minute as it may make",
-    "concurrency": "as many calls under way as it may have",
-    "probing": "its first call tells what is left",
-    "retired": "the upstream does not accept it any more",
-    "no_credential": "there is no credential; tidegate credentials add",
+    "blocked": "blocked by the upstream",
+    "exhausted": "quota exhausted",
+    "minute": "limit of calls per minute reached",
+    "concurrency": "limit of concurrent calls reached",
+    "probing": "waits for the first call, which reports the quota",
+    "retired": "rejected by the upstream",
+    "no_credential": "no credential; add one with tidegate credentials add",
 }
 
 
 def show(console: Console, report: Any, now: datetime) -> None:
-    """Print the answer to one question."""
+    """Print a report as text."""
     match report:
         case RunsReport():
             _show_runs(console, report, now)
@@ -53,26 +53,26 @@ def show(console: Console, report: Any, now: datetime) -> None:
         case RetriesReport():
             _show_retries(console, report, now)
         case _:
-            raise AssertionError(f"no words for {type(report).__name__}")
+            raise AssertionError(f"unknown report: {type(report).__name__}")
 
 
 def _show_runs(console: Console, report: RunsReport, now: datetime) -> None:
     if not report.states:
-        _say(console, "There are no such runs.")
+        _print_line(console, "No runs found.")
         return
     rows = [[one.state, number(one.runs), str(one.first), str(one.last)] for one in report.states]
     _print(console, ["state"], ["runs", "first", "last"], rows)
     if report.since is not None:
-        _say(console, f"Of those that are over, the ones that ended since {clock(report.since, now)}.")
+        _print_line(console, f"Ended runs are included if they ended since {clock(report.since, now)}.")
 
 
 def _show_jobs(console: Console, report: JobsReport) -> None:
     if not report.states:
-        _say(console, "No run is under way." if not report.runs else f"{counted(report.runs, 'run')} without jobs.")
+        _print_line(console, "No active runs." if not report.runs else f"{counted(report.runs, 'run')} without jobs.")
         return
     rows = [[one.source, one.state, number(one.jobs)] for one in report.states]
     _print(console, ["source", "state"], ["jobs"], rows)
-    _say(console, f"Of {counted(report.runs, 'run')}.")
+    _print_line(console, f"Of {counted(report.runs, 'run')}.")
 
 
 def _show_failing(console: Console, report: FailingReport, now: datetime) -> None:
@@ -81,9 +81,9 @@ def _show_failing(console: Console, report: FailingReport, now: datetime) -> Non
             [one.source, _kind(one.kind), number(one.failed), f"{one.share:.1%}", number(one.jobs), number(one.runs)]
             for one in report.kinds
         ]
-        reasons = [f"job {one.last_job}: {one.last_error or 'no reason was given'}" for one in report.kinds]
+        reasons = [f"job {one.last_job}: {one.last_error or 'no error message'}" for one in report.kinds]
         _print(console, ["source", "kind"], ["failed", "share", "of jobs", "in runs"], rows, last=("newest", reasons))
-    _say(console, f"{'' if report.kinds else 'No job failed. '}{_looked_at(report.looked_at, now)}")
+    _print_line(console, f"{'' if report.kinds else 'No job failed. '}{_looked_at(report.looked_at, now)}")
 
 
 def _show_slow(console: Console, report: SlowReport, now: datetime) -> None:
@@ -93,8 +93,8 @@ def _show_slow(console: Console, report: SlowReport, now: datetime) -> None:
             for job in report.jobs
         ]
         resources = [f"{job.resource} since {clock(job.started_at, now)}" for job in report.jobs]
-        _print(console, ["job", "run", "user", "kind"], ["running", "tries"], rows, last=("resource", resources))
-    _say(
+        _print(console, ["job", "run", "user", "kind"], ["running", "attempts"], rows, last=("resource", resources))
+    _print_line(
         console,
         f"{number(report.too_long)} of {counted(report.running, 'running job')} "
         f"{'has' if report.too_long == 1 else 'have'} been running for longer than {_long(report.longer_than_s)}.",
@@ -103,11 +103,11 @@ def _show_slow(console: Console, report: SlowReport, now: datetime) -> None:
 
 def _show_waiting(console: Console, report: WaitingReport, now: datetime) -> None:
     if not report.pools:
-        _say(console, "No job waits.")
+        _print_line(console, "No waiting jobs.")
         return
     rows = [[one.pool, number(one.runs), number(one.waiting), number(one.retrying)] for one in report.pools]
     whys = [_why(one, now) for one in report.pools]
-    _print(console, ["pool"], ["runs", "waiting", "retrying"], rows, last=("why", whys))
+    _print(console, ["pool"], ["runs", "waiting", "retrying"], rows, last=("reason", whys))
 
 
 def _show_times(console: Console, report: TimesReport, now: datetime) -> None:
@@ -117,7 +117,7 @@ def _show_times(console: Console, report: TimesReport, now: datetime) -> None:
             for one in report.kinds
         ]
         _print(console, ["source", "kind"], ["jobs", "p50", "p95", "max"], rows)
-    _say(console, f"{'' if report.kinds else 'No job ended. '}{_looked_at(report.looked_at, now)}")
+    _print_line(console, f"{'' if report.kinds else 'No job ended. '}{_looked_at(report.looked_at, now)}")
 
 
 def _show_retries(console: Console, report: RetriesReport, now: datetime) -> None:
@@ -126,37 +126,37 @@ def _show_retries(console: Console, report: RetriesReport, now: datetime) -> Non
             [one.source, _kind(one.kind), number(one.jobs), number(one.retried), number(one.retries), number(one.most)]
             for one in report.kinds
         ]
-        _print(console, ["source", "kind"], ["jobs", "tried again", "retries", "most tries"], rows)
-    _say(console, f"{'' if report.kinds else 'No job was tried. '}{_looked_at(report.looked_at, now)}")
+        _print(console, ["source", "kind"], ["jobs", "retried", "retries", "most attempts"], rows)
+    _print_line(console, f"{'' if report.kinds else 'No job was attempted. '}{_looked_at(report.looked_at, now)}")
 
 
 def _why(one: WaitingPool, now: datetime) -> str:
-    """Why the jobs of a pool wait: as the gate says, else as far as it was written down."""
+    """Why the jobs of a pool wait: from the gate, or from the stored allowances if the gate is unavailable."""
     again = f"next retry {clock(one.next_retry_at, now)}" if one.next_retry_at is not None else ""
     if one.waits is not None:
-        told = [_wait(each, now) for each in one.waits]
+        reasons = [_wait(each, now) for each in one.waits]
         if one.waiting and not any((one.buckets or {}).values()):
-            told = ["for a worker, and for no quota"]
-        return "; ".join([*told, *([again] if again else [])]) or "nothing is in the way"
+            reasons = ["waiting for a worker, not for a quota"]
+        return "; ".join([*reasons, *([again] if again else [])]) or "can continue"
     rests = [
-        f"{each.credential} ({each.bucket}) rests until {clock(each.blocked_until, now)}"
+        f"{each.credential} ({each.bucket}) blocked until {clock(each.blocked_until, now)}"
         if each.blocked_until is not None
         else f"{each.credential} ({each.bucket}) had {number(each.remaining or 0)} left"
         for each in one.rests
     ]
-    return "; ".join([*rests, *([again] if again else []), "the gate does not answer"])
+    return "; ".join([*rests, *([again] if again else []), "Valkey is unavailable"])
 
 
 def _wait(one: Wait, now: datetime) -> str:
     until = f", until {clock(one.opens_at, now)}" if one.opens_at is not None else ""
-    who = "" if one.credential is None else f"{one.credential} ({one.bucket}): "
-    return f"{who}{_REASONS.get(one.reason, one.reason)}{until}"
+    label = "" if one.credential is None else f"{one.credential} ({one.bucket}): "
+    return f"{label}{_REASONS.get(one.reason, one.reason)}{until}"
 
 
 def _looked_at(seen: ReportBasis, now: datetime) -> str:
-    told = f"Of {counted(seen.jobs, 'job')} of {counted(seen.runs, 'run')}: not over, or ended since"
-    more = "" if seen.is_whole else "; there were more (--most-jobs)"
-    return f"{told} {clock(seen.since, now)}{more}."
+    evaluated = f"Of {counted(seen.jobs, 'job')} of {counted(seen.runs, 'run')}: active, or ended since"
+    more = "" if seen.is_whole else "; more were not evaluated (--most-jobs)"
+    return f"{evaluated} {clock(seen.since, now)}{more}."
 
 
 def _print(
@@ -167,7 +167,7 @@ def _print(
     *,
     last: tuple[str, Sequence[str]] | None = None,
 ) -> None:
-    """A table: columns of words, of numbers, and perhaps one of long words at the end."""
+    """Print a table with columns of words, columns of numbers and an optional wide column at the end."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in words:
         table.add_column(name, overflow="fold")
@@ -180,7 +180,7 @@ def _print(
     console.print(table)
 
 
-def _say(console: Console, words: str) -> None:
+def _print_line(console: Console, words: str) -> None:
     console.print(words, markup=False, soft_wrap=True)
 
 
@@ -189,5 +189,5 @@ def _kind(kind: str) -> str:
 
 
 def _long(seconds: float) -> str:
-    """Short spans to the millisecond."""
+    """A duration; below one second in milliseconds."""
     return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 60 else span(seconds)

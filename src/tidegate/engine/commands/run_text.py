@@ -1,4 +1,4 @@
-"""Runs and their jobs, in words and tables."""
+"""Runs and their jobs as text and tables."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,51 +16,51 @@ from tidegate.engine.runs import Run
 from tidegate.engine.source_plugin import kind_names
 
 WITHHELD = "withheld"
-"""What stands before that which the upstream shows to nobody: repositories that are blocked, or were taken down."""
+"""Label of items that the upstream lists but does not show, such as blocked repositories."""
 SKIPPED = "skipped"
 """Label of the number of items that could not be read."""
 STATISTICS = "statistics"
-"""What stands before runs whose statistics failed for good."""
+"""Label of runs without statistics because their computation failed permanently."""
 NO_WORKER = "no worker"
-"""Behind the state of a run that nobody works on."""
+"""Added to the state of an active run that no process executes."""
 _WIDTH = 11
 _MOST_REASONS = 8
 _STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "yellow"}
 
 
 def labelled(word: str, lines: Sequence[str]) -> Iterator[str]:
-    """Lines under a word that says what they are about."""
+    """Lines of a section; the first one starts with the label."""
     for index, line in enumerate(lines):
         yield f"{word if index == 0 else '':{_WIDTH}}{line}"
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print labelled lines; in a terminal what is too long goes on below itself, elsewhere a line is a line."""
+    """Print labelled lines. Long lines are wrapped in a terminal and left as they are elsewhere."""
     for line in lines:
         for part in _folded(line, console.width) if console.is_terminal else [line]:
             console.print(part, markup=False, soft_wrap=True)
 
 
 def _folded(line: str, width: int) -> list[str]:
-    """Nothing is cut in two: names and paths are there to be copied."""
+    """Wrap a line between words. Words are not split, so that names and paths can be copied."""
     return wrap(
         line, max(width, 3 * _WIDTH), subsequent_indent=" " * _WIDTH, break_long_words=False, break_on_hyphens=False
     ) or [""]
 
 
 def users_line(runs: Sequence[Run], took: str = "") -> str:
-    """How many runs are complete, and what became of those that ended otherwise; `took` is how long it took."""
+    """How many runs are complete, failed or canceled; `took` is the duration."""
     ends = Counter(run.status for run in runs)
     partly = sum(run.status is RunState.COMPLETED and run.failed_jobs > 0 for run in runs)
     what = "subject" if any(":" in run.user_id for run in runs) else "user"
-    told = [f"{number(ends[RunState.COMPLETED])} of {counted(len(runs), what)} complete{took}"]
-    told += [f"{number(partly)} of them with failures"] if partly else []
-    told += [f"{number(ends[state])} {state}" for state in (RunState.FAILED, RunState.CANCELED) if ends[state]]
-    return ", ".join(told)
+    parts = [f"{number(ends[RunState.COMPLETED])} of {counted(len(runs), what)} complete{took}"]
+    parts += [f"{number(partly)} of them with failures"] if partly else []
+    parts += [f"{number(ends[state])} {state}" for state in (RunState.FAILED, RunState.CANCELED) if ends[state]]
+    return ", ".join(parts)
 
 
 def state_of(run: Run, *, has_workers: bool | None, waiting: str | None = None) -> str:
-    """Its state, and why nothing happens to it: no process works, or none knows its source."""
+    """The state of a run, with the reason if no process executes it."""
     if waiting is not None:
         return f"{run.status} ({waiting})"
     idle = has_workers is False and run.status in ACTIVE_RUNS
@@ -74,14 +74,14 @@ def run_table(
     has_workers: bool | None = None,
     waiting: Mapping[int, str] | None = None,
 ) -> Table:
-    """One line for each run."""
+    """A table with one row per run."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "user", "state"):
         table.add_column(name, overflow="fold")
     ends = [name for name in ("failed", "canceled") if any(getattr(run, f"{name}_jobs") for run in runs)]
     for name in ("pages", *ends, "documents", "calls"):
         table.add_column(name, justify="right", overflow="fold")
-    table.add_column("begun", overflow="fold")
+    table.add_column("started", overflow="fold")
     for run in runs:
         table.add_row(
             str(run.id),
@@ -111,41 +111,43 @@ def run_lines(
     has_workers: bool | None = None,
     waiting: str | None = None,
 ) -> Iterator[str]:
-    """All there is to know of one run."""
+    """The details of one run."""
     over = (
-        "" if run.completed_at is None else f", over after {span((run.completed_at - run.created_at).total_seconds())}"
+        "" if run.completed_at is None else f", ended after {span((run.completed_at - run.created_at).total_seconds())}"
     )
     yield from labelled(
         "run",
         [f"{run.id} of {whose(run.user_id, run.login)}: {state_of(run, has_workers=has_workers, waiting=waiting)}"],
     )
-    yield from labelled("begun", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
-    wishes = ", ".join(f"{name} {_wish(run.options[name])}".strip() for name in sorted(run.options))
-    yield from labelled("wishes", [wishes or "none"])
+    yield from labelled("started", [f"{clock(run.created_at, now)}, {run.triggered_by}{over}"])
+    options = ", ".join(f"{name} {_option_text(run.options[name])}".strip() for name in sorted(run.options))
+    yield from labelled("options", [options or "none"])
     yield from labelled("pages", [_pages(run), *(_kind(one) for one in kinds)])
     yield from labelled("documents", [number(run.documents)])
     yield from labelled(SKIPPED, skipped_lines(run.skipped_items))
     yield from labelled("calls", [calls_line(run.calls, run.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(unavailable, sum(one.unavailable for one in kinds))])
     yield from labelled("failures", [*failure_lines(failures, run.failed_jobs)])
-    yield from labelled("waits", [*failure_lines(retrying, sum(one.retrying for one in kinds))])
+    yield from labelled("retrying", [*failure_lines(retrying, sum(one.retrying for one in kinds))])
     stuck = {} if without_statistics is None else {run.id: without_statistics}
-    yield from labelled(STATISTICS, [*buried_lines(stuck)])
+    yield from labelled(STATISTICS, [*statistics_lines(stuck)])
 
 
 def calls_line(calls: int, unchanged: int) -> str:
-    """How many calls, and how many of them were free."""
-    free = f", {number(unchanged)} of them free: nothing had changed (304)" if unchanged else ""
+    """The number of calls, and how many of them were free."""
+    free = f", {number(unchanged)} of them free: not modified (304)" if unchanged else ""
     return f"{number(calls)}{free}"
 
 
 def skipped_lines(skipped: int) -> list[str]:
-    """How many items were left out because they could not be read; nothing where none was."""
-    return [f"{counted(skipped, 'item')} that could not be read; the rest of their pages is stored"] if skipped else []
+    """The number of items that could not be read; empty if there are none."""
+    return (
+        [f"{counted(skipped, 'item')} could not be read; the other items of their pages are stored"] if skipped else []
+    )
 
 
 def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str]:
-    """By reason, the most frequent first; `failures` are the first of all `failed_jobs`."""
+    """One line per reason, the most frequent first; `failures` contains the first of all `failed_jobs`."""
     groups: defaultdict[str, list[Failure]] = defaultdict(list)
     for failure in failures:
         groups[failure.reason].append(failure)
@@ -160,18 +162,18 @@ def failure_lines(failures: Sequence[Failure], failed_jobs: int) -> Iterator[str
         yield f"… and {counted(failed_jobs - len(failures), 'more job')}"
 
 
-def buried_lines(buried: Mapping[int, str]) -> Iterator[str]:
-    """Runs whose statistics could not be computed, why, and what to do."""
-    for run_id, reason in [*buried.items()][:_MOST_REASONS]:
-        yield f"of run {run_id} cannot be computed: {reason}; tidegate runs retry {run_id} tries again"
-    if len(buried) > _MOST_REASONS:
-        yield f"… and {counted(len(buried) - _MOST_REASONS, 'other run')}"
+def statistics_lines(failed_completions: Mapping[int, str]) -> Iterator[str]:
+    """Runs without statistics, with the error and the command that retries them."""
+    for run_id, reason in [*failed_completions.items()][:_MOST_REASONS]:
+        yield f"of run {run_id} failed: {reason}; retry with tidegate runs retry {run_id}"
+    if len(failed_completions) > _MOST_REASONS:
+        yield f"… and {counted(len(failed_completions) - _MOST_REASONS, 'other run')}"
 
 
 def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
-    """One line for each job."""
+    """A table with one row per job."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("job", "kind", "resource", "page", "state", "tries", "when", "why"):
+    for name in ("job", "kind", "resource", "page", "state", "attempts", "time", "error"):
         table.add_column(name, overflow="fold")
     for job in jobs:
         moment = job.completed_at or job.not_before or job.started_at or job.created_at
@@ -189,7 +191,7 @@ def job_table(jobs: Sequence[JobView], now: datetime) -> Table:
 
 
 def resource_name(kind: str, resource: str) -> str:
-    """Without the word before it that GitHub's have; one of a crawl begins with a host, which may have a port."""
+    """The resource without the prefix of GitHub resources. Crawl resources start with a host and are left as is."""
     return resource.partition(":")[2] if kind in kind_names() else resource
 
 
@@ -197,7 +199,7 @@ def _kind(one: KindProgress) -> str:
     states = {
         "waiting": one.waiting,
         "running": one.running,
-        "to be tried again": one.retrying,
+        "to be retried": one.retrying,
         "unavailable": one.unavailable,
         "failed": one.failed,
         "canceled": one.canceled,
@@ -208,15 +210,15 @@ def _kind(one: KindProgress) -> str:
 
 
 def _pages(run: Run) -> str:
-    """What was done well, and what became of the rest."""
+    """How many jobs succeeded, failed or were canceled."""
     others = {"failed": run.failed_jobs, "canceled": run.canceled_jobs}
     rest = "".join(f", {number(count)} {state}" for state, count in others.items() if count)
     return f"{number(run.succeeded_jobs)} of {number(run.total_jobs)}{rest}"
 
 
-def _wish(value: object) -> str:
-    """An option as it is given on the command line; one that is only said or not has no value."""
+def _option_text(value: object) -> str:
+    """The value of an option as on the command line; empty for a flag."""
     if isinstance(value, list | tuple):
         kinds = [str(kind) for kind in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        return ", ".join(told for kind, told in kind_names().items() if kind in kinds) or ", ".join(kinds)
+        return ", ".join(name for kind, name in kind_names().items() if kind in kinds) or ", ".join(kinds)
     return "" if value is True else str(value)

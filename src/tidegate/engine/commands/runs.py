@@ -1,4 +1,4 @@
-"""`tidegate runs`: look at runs, cancel them, and have what failed done again."""
+"""`tidegate runs`: list, show, cancel and retry runs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from tidegate.storage.sql import Database, Transaction
     from tidegate.system import Context
 
-app = typer.Typer(no_args_is_help=True, help="Look at runs, cancel them, and have what failed done again.")
+app = typer.Typer(no_args_is_help=True, help="List, show, cancel and retry runs.")
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
-_RUN = typer.Argument(help="The number of a run, as `list` shows it.", min=1)
-_RUNS = typer.Argument(help="The numbers of runs, as `list` shows them.", min=1)
+_RUN = typer.Argument(help="Id of a run, as printed by `list`.", min=1)
+_RUNS = typer.Argument(help="Ids of runs, as printed by `list`.", min=1)
 _ACTIVE = "active"
 _STATES = (_ACTIVE, *RunState)
-_NO_WORKERS = "No process works on active runs: start tidegate up, or {again}"
-_GATE_UNAVAILABLE = "; Valkey does not answer, so its waiting jobs are dropped when their turn comes, without a call"
+_NO_WORKERS = "No process executes active runs. Start one: tidegate up, or {again}"
+_GATE_UNAVAILABLE = "; Valkey is unavailable, so its waiting jobs are dropped when they are dispatched, without a call"
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +40,17 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[KindProgress]
     failures: list[Failure]
     unavailable: list[Failure]
-    """Jobs for what the upstream does not show to any account, and why; they are no failures."""
+    """Jobs whose item is withheld by the upstream, with the reason. They are not failures."""
     retrying: list[Failure]
-    """Jobs that are tried again later, with the reason of the last attempt."""
+    """Jobs that will be retried, with the error of the last attempt."""
     without_statistics: str | None = None
-    """Why its statistics cannot be computed, where that failed permanently; a retry of the run tries again."""
+    """Why its statistics failed permanently. A retry of the run computes them again."""
     has_workers: bool | None = None
-    """Whether a process executes its jobs; null where the run is over, or where that is not known."""
+    """Whether a process executes its jobs; null if the run has ended, or if it is unknown."""
     waiting: str | None = None
-    """Why it does not progress, where no process knows its source."""
+    """Why it does not progress if no process knows its source."""
     jobs: list[JobView] | None = None
-    """Those that were asked for."""
+    """The requested jobs."""
 
 
 class Canceled(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +64,14 @@ class Canceled(msgspec.Struct, frozen=True, kw_only=True):
 @app.command("list")
 def list_(
     *,
-    login: str | None = typer.Option(None, help="Only those of this subject."),
-    source: str | None = typer.Option(None, help="Only those of this source."),
-    state: list[str] = typer.Option(None, help=f"Only those in this state: {', '.join(_STATES)}. May be repeated."),
-    limit: int = typer.Option(20, min=1, max=10_000, help="How many at most."),
-    before: int | None = typer.Option(None, min=1, help="Only those older than the run of this number."),
+    login: str | None = typer.Option(None, help="Only runs of this subject."),
+    source: str | None = typer.Option(None, help="Only runs of this source."),
+    state: list[str] = typer.Option(None, help=f"Only runs in this state: {', '.join(_STATES)}. Can be repeated."),
+    limit: int = typer.Option(20, min=1, max=10_000, help="Maximum number of runs."),
+    before: int | None = typer.Option(None, min=1, help="Only runs older than the run with this id."),
     as_json: bool = _JSON,
 ) -> None:
-    """Show runs, the newest first."""
+    """List runs, newest first."""
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import run_table
     from tidegate.engine.reports.progress import list_runs
@@ -91,11 +91,11 @@ def list_(
     elif found:
         table_console().print(run_table(found, _now(), has_workers=has_workers, waiting=waiting))
         if len(found) == limit:
-            typer.echo(f"Older ones: tidegate runs list --before {found[-1].id}")
+            typer.echo(f"Older runs: tidegate runs list --before {found[-1].id}")
         if has_workers is False:
             typer.echo(_NO_WORKERS.format(again=_again(settings, [run for run in found if run.status in ACTIVE_RUNS])))
     else:
-        typer.echo("There are no such runs. Begin one: tidegate collect LOGIN")
+        typer.echo("No runs found. Start one: tidegate collect LOGIN")
 
 
 @app.command()
@@ -103,13 +103,13 @@ def show(
     number: int = _RUN,
     *,
     jobs: list[str] = typer.Option(
-        None, help=f"List jobs too, those in this state: all, {', '.join(JobState)}. May be repeated."
+        None, help=f"Also list jobs in this state: all, {', '.join(JobState)}. Can be repeated."
     ),
-    after: int = typer.Option(0, min=0, help="Of the jobs, those behind this number."),
-    limit: int = typer.Option(100, min=1, max=10_000, help="Of the jobs, how many at most."),
+    after: int = typer.Option(0, min=0, help="List only jobs after this id."),
+    limit: int = typer.Option(100, min=1, max=10_000, help="Maximum number of jobs."),
     as_json: bool = _JSON,
 ) -> None:
-    """Show one run: how far it is, kind by kind, and what failed and why."""
+    """Show one run: its progress by kind, and its failures with their reasons."""
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import job_table, print_lines, run_lines
 
@@ -134,43 +134,43 @@ def show(
     if shown.has_workers is False:
         typer.echo(_NO_WORKERS.format(again=_again(settings, [shown.run])))
     if shown.jobs is not None:
-        console.print(job_table(shown.jobs, _now()) if shown.jobs else "no such jobs")
+        console.print(job_table(shown.jobs, _now()) if shown.jobs else "No jobs found.")
         if len(shown.jobs) == limit:
             typer.echo(f"More: --after {shown.jobs[-1].id}")
 
 
 @app.command()
 def cancel(number: int = _RUN, *, as_json: bool = _JSON) -> None:
-    """Begin nothing more of a run. Calls under way end, and change nothing; what was collected stays."""
+    """Cancel a run. Requests in progress end and their results are discarded; collected documents are kept."""
     canceled = run(cancel_run(load_settings(), number))
     if as_json:
         typer.echo(msgspec.json.encode(canceled))
     elif canceled.was_active:
         typer.echo(f"run {number} of {_whose(canceled.run)} is canceled{canceled.note}")
     else:
-        typer.echo(f"run {number} of {_whose(canceled.run)} was over already: {canceled.run.status}")
+        typer.echo(f"run {number} of {_whose(canceled.run)} has already ended: {canceled.run.status}")
 
 
 @app.command()
 def retry(
     numbers: list[int] = _RUNS,
     *,
-    job: int | None = typer.Option(None, min=1, help="Only this job of it, as `show --jobs failed` lists them."),
+    job: int | None = typer.Option(None, min=1, help="Only this job, an id as printed by `show --jobs failed`."),
     as_json: bool = _JSON,
 ) -> None:
-    """Do the failed jobs of runs again, from their first attempt, and their statistics where they failed for good.
+    """Retry the failed jobs of runs from their first attempt, and their statistics if they failed permanently.
 
-    A process that works has to do them. With --json there is a line for each run.
+    A worker process executes them. With --json, one line is printed per run.
     """
     if job is not None and len(numbers) > 1:
-        raise InvalidArgument("job", job, "it belongs to one run: name that one alone")
+        raise InvalidArgument("job", job, "belongs to one run: give only that run")
     settings = load_settings()
     for retried in run(retry_runs(settings, list(dict.fromkeys(numbers)), job)):
         typer.echo(msgspec.json.encode(retried) if as_json else "\n".join(_retried_lines(settings, retried)))
 
 
 class _Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """What is executed again of a run."""
+    """The parts of a run that are executed again."""
 
     run: Run
     jobs: int
@@ -180,14 +180,13 @@ class _Retried(msgspec.Struct, frozen=True, kw_only=True):
 def _retried_lines(settings: Settings, retried: _Retried) -> Iterator[str]:
     number, again = retried.run.id, retried.jobs
     if again:
-        wait = "waits" if again == 1 else "wait"
-        yield f"{counted(again, 'failed job')} of run {number} {wait} to be done again"
+        yield f"{counted(again, 'failed job')} of run {number} will be retried"
     if retried.statistics:
-        yield f"the statistics of run {number} wait to be computed again"
+        yield f"the statistics of run {number} will be computed again"
     if again or retried.statistics:
-        yield f"A process that works does it: tidegate up, or {_again(settings, [retried.run])}"
+        yield f"A worker process executes this: tidegate up, or {_again(settings, [retried.run])}"
     else:
-        yield f"no job of run {number} has failed"
+        yield f"run {number} has no failed jobs"
 
 
 async def _list(
@@ -203,7 +202,7 @@ async def _list(
 async def _workforce(
     settings: Settings, database: Database, shown: Sequence[Run]
 ) -> tuple[bool | None, dict[int, str]]:
-    """Whether processes execute the jobs of all active runs, and which runs wait for one that knows their source."""
+    """Whether processes execute the jobs of all active runs, and the runs whose source no process knows."""
     active = [run for run in shown if run.status in ACTIVE_RUNS]
     if not active:
         return None, {}
@@ -250,7 +249,7 @@ async def _show(
 
 
 async def cancel_run(settings: Settings, number: int) -> Canceled:
-    """Cancel in SQL. Where the gate is unavailable, its jobs leave it when their turn comes, without a call."""
+    """Cancel a run in SQL. If the gate is unavailable, its jobs are dropped when they are dispatched."""
     from tidegate.connections import open_context, open_database
     from tidegate.engine import runs as records
     from tidegate.engine.cells import orchestrator_of
@@ -275,7 +274,7 @@ async def _canceled(database: Database, before: Run) -> Canceled:
 
 
 async def retry_runs(settings: Settings, numbers: Sequence[int], job: int | None) -> list[_Retried]:
-    """Retry all of them, or none where one does not exist."""
+    """Retry runs; none of them if one does not exist."""
     from tidegate.connections import open_context
     from tidegate.engine import runs as records
 
@@ -287,7 +286,7 @@ async def retry_runs(settings: Settings, numbers: Sequence[int], job: int | None
 
 
 async def _retry_one(parts: Context, found: Run, job: int | None) -> _Retried:
-    """Retry a run in the cell of its source: that is where its jobs are executed and its end is handled."""
+    """Retry a run in the cell of its source, which executes its jobs and completes it."""
     from tidegate.engine.cells import cell_context, orchestrator_of
     from tidegate.engine.completion import failed_completions
     from tidegate.engine.gate_sync import Recovery
@@ -295,7 +294,7 @@ async def _retry_one(parts: Context, found: Run, job: int | None) -> _Retried:
     number, cell, orchestrator = found.id, cell_context(parts, found.source), orchestrator_of(parts, found.source)
     computes = job is None and number in await parts.database.read(failed_completions, [number])
     again = await orchestrator.retry(number) if job is None else int(await orchestrator.retry_job(job))
-    # The process that retried it before may have died between the commit and the offer; to offer again is always right.
+    # A process that retried it before may have died between commit and enqueue. Enqueueing again is idempotent.
     await Recovery(cell.database, cell.gate).offer_run(number)
     await cell.commits.notify()
     return _Retried(run=await orchestrator.show(number), jobs=again, statistics=computes)
@@ -321,7 +320,7 @@ def _states(names: Sequence[str]) -> tuple[RunState, ...]:
 
 
 def job_states(names: Sequence[str]) -> tuple[JobState, ...]:
-    """States of jobs as they are typed, perhaps with commas; none where all are wanted."""
+    """Parse states of jobs, repeated or separated by commas; empty for all states."""
     found: list[JobState] = []
     for name in (name.strip().lower() for several in names for name in several.split(",")):
         if name == "all":

@@ -1,4 +1,4 @@
-"""`tidegate schedules`: runs that begin by the clock."""
+"""`tidegate schedules`: manage cron expressions that start runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tidegate.engine.source import Subject
     from tidegate.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Runs that begin by the clock.")
+app = typer.Typer(no_args_is_help=True, help="Manage schedules that start runs.")
 
 _JSON = typer.Option(False, "--json", help="Print the result as JSON.")
-_NUMBERS = typer.Argument(help="The numbers of schedules, as `list` shows them.")
+_NUMBERS = typer.Argument(help="Ids of schedules, as printed by `list`.")
 _NONE_YET = 'There are no schedules. Add one: tidegate schedules add LOGIN --cron "0 3 * * *"'
 
 
@@ -43,22 +43,24 @@ def add(
     subjects: list[str] = typer.Argument(None, metavar="SUBJECTS", help="What to collect, as for `tidegate collect`."),
     *,
     source: str | None = SOURCE,
-    file: Path | None = typer.Option(None, "--file", help="A file with a subject on each line; - is standard input."),
-    cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is every day at three.'),
-    timezone: str = typer.Option("UTC", help="By whose clocks, like Europe/Berlin."),
+    file: Path | None = typer.Option(None, "--file", help="File with one subject per line; - is standard input."),
+    cron: str = typer.Option(help='Minute, hour, day of month, month, day of week: "0 3 * * *" is daily at 03:00.'),
+    timezone: str = typer.Option("UTC", help="Time zone of the cron expression, such as Europe/Berlin."),
     kinds: list[str] = typer.Option([], "--kinds", help=KINDS_HELP),
     repos: list[str] = typer.Option([], "--repos", help=REPOS_HELP),
     exclude: list[str] = typer.Option([], "--exclude", help=EXCLUDE_HELP),
     archived: bool | None = typer.Option(None, "--archived/--no-archived", help=ARCHIVED_HELP),
     forks: bool | None = typer.Option(None, "--forks/--no-forks", help=FORKS_HELP),
-    since: str | None = typer.Option(None, help="Leave out what did not change after this time (ISO 8601)."),
-    full: bool = typer.Option(False, "--full", help="Read everything again each time, so that deletions are noticed."),
+    since: str | None = typer.Option(None, help="Skip items that did not change after this time (ISO 8601)."),
+    full: bool = typer.Option(
+        False, "--full", help="Read everything again in each run, so that deletions are detected."
+    ),
     as_json: bool = _JSON,
 ) -> None:
-    """Begin a run for each subject whenever the time has come. The same again changes only its options.
+    """Add a schedule that starts a run for each subject at each due time. Adding it again replaces its options.
 
-    A subject whose last run is still active is left out once. Times that pass while no process runs begin one run when
-    the next process starts.
+    A due time is skipped if the last run of the subject is still active. Due times that pass while no process runs
+    start one run when the next process starts.
     """
     settings = load_settings()
     plugin = plugin_for(settings, source)
@@ -70,29 +72,29 @@ def add(
     )
     wanted = subjects_of(plugin, [*(subjects or []), *subjects_in(plugin, file)], options)
     added = run(_add(settings, plugin.name, wanted, cron, timezone))
-    tell("schedules", added, as_json=as_json)
+    print_schedules("schedules", added, as_json=as_json)
 
 
 @app.command("list")
 def list_(
     *,
-    login: str | None = typer.Option(None, help="Only those of this subject."),
-    source: str | None = typer.Option(None, help="Only those of this source."),
+    login: str | None = typer.Option(None, help="Only schedules of this subject."),
+    source: str | None = typer.Option(None, help="Only schedules of this source."),
     as_json: bool = _JSON,
 ) -> None:
-    """Show the schedules: when they are due next, and the result of their last due time."""
+    """List schedules with their next due time and the result of the last one."""
     settings = load_settings()
     name = None if login is None else plugin_for(settings, source).subject(login).login
     found = run(_list(settings, name, source))
     if found or as_json:
-        tell("schedules", found, as_json=as_json)
+        print_schedules("schedules", found, as_json=as_json)
     else:
-        typer.echo(_NONE_YET if login is None else f"There are no schedules of {login}.")
+        typer.echo(_NONE_YET if login is None else f"There are no schedules for {login}.")
 
 
 @app.command()
 def remove(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
-    """Forget schedules. Runs that they began go on."""
+    """Delete schedules. Runs that they started are not affected."""
     removed = run(_each(load_settings(), "remove", numbers))
     if as_json:
         typer.echo(msgspec.json.encode({"removed": removed}))
@@ -103,28 +105,28 @@ def remove(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
 
 @app.command()
 def pause(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
-    """Let schedules begin nothing until they are resumed."""
-    tell("schedules", run(_each(load_settings(), "pause", numbers)), as_json=as_json)
+    """Pause schedules: they start no runs until they are resumed."""
+    print_schedules("schedules", run(_each(load_settings(), "pause", numbers)), as_json=as_json)
 
 
 @app.command()
 def resume(numbers: list[int] = _NUMBERS, *, as_json: bool = _JSON) -> None:
-    """Go on with the next due time; what came due meanwhile is left out."""
-    tell("schedules", run(_each(load_settings(), "resume", numbers)), as_json=as_json)
+    """Resume schedules at their next due time. Due times that passed during the pause are skipped."""
+    print_schedules("schedules", run(_each(load_settings(), "resume", numbers)), as_json=as_json)
 
 
 @app.command()
 def trigger(
-    number: int = typer.Argument(help="The number of a schedule, as `list` shows it."),
+    number: int = typer.Argument(help="Id of a schedule, as printed by `list`."),
     *,
     key: str | None = typer.Option(
-        None, help="The name of this firing: the same again begins nothing more. Else each command is one of its own."
+        None, help="Idempotency key: the same key starts no further run. Default: each command starts a run."
     ),
     as_json: bool = _JSON,
 ) -> None:
-    """Begin a run of a schedule now; a process such as `tidegate up` has to execute it.
+    """Start a run of a schedule now; a process such as `tidegate up` has to execute it.
 
-    A user whose last run is still active is left out. A schedule that is paused begins nothing.
+    The firing is skipped if the last run of the subject is still active. A paused schedule starts nothing.
     """
     named = key if key is not None else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     settings = load_settings()
@@ -160,7 +162,7 @@ async def _each(settings: Settings, what: str, numbers: Sequence[int]) -> list[S
     async with open_schedules(settings) as schedules:
         change = {"remove": schedules.remove, "pause": schedules.pause, "resume": schedules.resume}[what]
         for number in numbers:
-            await schedules.show(number)  # all exist, or none is changed
+            await schedules.show(number)  # raises before any is changed if one does not exist
         return [await change(number) for number in dict.fromkeys(numbers)]
 
 
@@ -175,8 +177,8 @@ async def _trigger(settings: Settings, number: int, key: str) -> Firing:
         return await collection.trigger(number, key)
 
 
-def tell(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
-    """Print schedules, for people or as JSON."""
+def print_schedules(name: str, schedules: Sequence[Schedule], *, as_json: bool) -> None:
+    """Print schedules as a table or as JSON."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -200,13 +202,13 @@ def _whose(schedule: Schedule) -> str:
 def _last(schedule: Schedule) -> str:
     if schedule.last_due_at is None:
         return "never due yet"
-    came_of_it = schedule.last_error or f"run {schedule.last_run_id}"
-    return f"{_shown(schedule.last_due_at, schedule.timezone)}: {came_of_it}"
+    result = schedule.last_error or f"run {schedule.last_run_id}"
+    return f"{_shown(schedule.last_due_at, schedule.timezone)}: {result}"
 
 
 def _shown(moment: datetime, timezone: str) -> str:
     try:
         local = moment.astimezone(ZoneInfo(timezone))
-    except (KeyError, ValueError, OSError):  # not known on this machine; the moment itself is in UTC
+    except (KeyError, ValueError, OSError):  # unknown on this machine: shown in UTC
         local = moment
     return f"{local:%Y-%m-%d %H:%M %Z}"

@@ -1,4 +1,4 @@
-"""Spans of time and moments, as people type them."""
+"""Parses durations and points in time from command-line options."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,22 +11,22 @@ _LONGEST = timedelta(days=36_500)
 
 
 def parse_span(name: str, written: str) -> timedelta:
-    """`90s`, `10m`, `24h`, `7d`; raise `InvalidArgument` where it is none."""
+    """Parse a duration such as `90s`, `10m`, `24h` or `7d`. Raises `InvalidArgument` if it is invalid."""
     found = _span(written)
     if found is None or found > _LONGEST:
-        raise InvalidArgument(name, written, "must be a span of time, such as 30s, 10m, 24h or 7d")
+        raise InvalidArgument(name, written, "must be a duration, such as 30s, 10m, 24h or 7d")
     return found
 
 
 def parse_since(written: str, now: datetime) -> datetime:
-    """So long ago, or since a date or a time; without a zone it is in UTC."""
+    """Parse a duration before `now`, or a date or time (ISO 8601); UTC unless it has a time zone."""
     span = _span(written)
     if span is not None and span <= _LONGEST:
         return now - span
     try:
         moment = datetime.fromisoformat(written)
     except ValueError:
-        reason = "must be a span of time, such as 24h or 7d, or a date or time, such as 2026-01-31"
+        reason = "must be a duration, such as 24h or 7d, or a date or time, such as 2026-01-31"
         raise InvalidArgument("since", written, reason) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 

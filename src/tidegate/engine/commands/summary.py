@@ -1,4 +1,4 @@
-"""What came of it, for people and for programs."""
+"""The result of a collection command as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -11,11 +11,11 @@ from tidegate.engine.commands.run_text import (
     SKIPPED,
     STATISTICS,
     WITHHELD,
-    buried_lines,
     calls_line,
     failure_lines,
     labelled,
     skipped_lines,
+    statistics_lines,
     users_line,
 )
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
@@ -28,38 +28,38 @@ _FILE = "sqlite:///"
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the runs."""
+    """The result of a collection command."""
 
     over: bool
-    """Whether every run has ended, well or not."""
+    """Whether every run has ended."""
     complete: bool
-    """Whether every run was completed and no job of it failed."""
+    """Whether every run is completed without failed jobs."""
     interrupted: bool
     seconds: float
     calls: int
     unchanged_calls: int
     documents: Mapping[str, int]
-    """What is stored of these users, by kind."""
+    """Stored documents of these users by kind."""
     skipped_items: int
-    """Items of lists that could not be read, and were left out; `runs show N --jobs succeeded` tells why."""
+    """List items that could not be read; `runs show N --jobs succeeded` shows the reasons."""
     runs: list[Run]
     failed_jobs: int
     failures: list[Failure]
-    """The first of them."""
+    """The first failed jobs with their errors."""
     unavailable_jobs: int
-    """Those that asked for what the upstream shows to nobody, like a blocked repository; they are no failures."""
+    """Jobs whose item is withheld by the upstream, such as a blocked repository. They are not failures."""
     unavailable: list[Failure]
-    """The first of them, and why."""
+    """The first withheld items with their reasons."""
     without_statistics: Mapping[int, str]
-    """Runs whose statistics could not be computed, and why; a retry of the run tries again."""
+    """Runs without statistics, with the error. A retry of the run computes them again."""
     missing_subjects: list[str]
-    """Subjects that the upstream does not know; a retry would not help."""
+    """Subjects that do not exist upstream; a retry would not help."""
     data: str
     plan: CollectionPlan
 
     @property
     def exit_code(self) -> int:
-        """0 complete, 1 something failed, 130 interrupted."""
+        """0: all runs are complete; 1: something failed; 130: interrupted."""
         if not self.over and self.interrupted:
             return 130
         return 0 if self.complete and not self.without_statistics else 1
@@ -74,7 +74,7 @@ def summarise(
     unavailable: Sequence[Failure] = (),
     is_missing: Callable[[Failure], bool] = lambda _: False,
 ) -> Summary:
-    """The result of the runs; `is_missing` says whether a failure means that the subject of a run does not exist."""
+    """Summarize runs; `is_missing` returns whether a failure means that the subject of a run does not exist."""
     runs = list(outcome.view.runs)
     missing = {failure.run_id for failure in failures if is_missing(failure)}
     return Summary(
@@ -91,7 +91,7 @@ def summarise(
         failures=list(failures),
         unavailable_jobs=sum(kind.unavailable for kinds in outcome.view.kinds.values() for kind in kinds),
         unavailable=list(unavailable),
-        without_statistics=outcome.view.buried,
+        without_statistics=outcome.view.failed_completions,
         missing_subjects=[run.login for run in runs if run.id in missing],
         data=data,
         plan=outcome.plan,
@@ -106,7 +106,7 @@ def summary_lines(summary: Summary, plugin: SourcePlugin) -> Iterator[str]:
 
 
 def result_lines(summary: Summary) -> Iterator[str]:
-    """What came of it: one fact on each line, under a word that says what it is about."""
+    """The lines of the result, with a label per section."""
     yield from labelled("users", [*_users(summary)])
     documents = ", ".join(f"{kind} {number(count)}" for kind, count in summary.documents.items() if count)
     yield from labelled("documents", [documents] if documents else [])
@@ -114,7 +114,7 @@ def result_lines(summary: Summary) -> Iterator[str]:
     yield from labelled("calls", [calls_line(summary.calls, summary.unchanged_calls)])
     yield from labelled(WITHHELD, [*failure_lines(summary.unavailable, summary.unavailable_jobs)])
     yield from labelled("failures", [*failure_lines(summary.failures, summary.failed_jobs)])
-    yield from labelled(STATISTICS, [*buried_lines(summary.without_statistics)])
+    yield from labelled(STATISTICS, [*statistics_lines(summary.without_statistics)])
 
 
 def _users(summary: Summary) -> Iterator[str]:
@@ -130,31 +130,31 @@ def _users(summary: Summary) -> Iterator[str]:
         yield f"{run.login:{width}}  run {run.id} {state}: {pages}, {counted(run.documents, 'document')}{failed}"
     if len(shown) < len(summary.runs):
         well = len(summary.runs) - len(troubled)
-        others = f", and {number(len(troubled) - len(shown))} more like these" if len(troubled) > len(shown) else ""
+        others = f", and {number(len(troubled) - len(shown))} more with failures" if len(troubled) > len(shown) else ""
         yield f"{number(well)} complete without a failure{others}"
 
 
 def _is_stopped(summary: Summary, run: Run) -> bool:
-    """Whether the same command would go on with it."""
+    """Whether running the same command again continues this run."""
     return run.status in ACTIVE_RUNS and run.id not in summary.without_statistics
 
 
 def _next(summary: Summary, plugin: SourcePlugin) -> Iterator[str]:
     if any(_is_stopped(summary, run) for run in summary.runs):
-        yield "stopped; the same command goes on from here"
+        yield "stopped; run the same command again to continue"
         return
     missing = set(summary.missing_subjects)
     if missing:
-        yield f"{listed(summary.missing_subjects)}: the upstream does not know this name; check the spelling"
+        yield f"{listed(summary.missing_subjects)}: not found upstream; check the spelling"
     failed = [run for run in summary.runs if run.failed_jobs and run.login not in missing]
     if failed:
         also = f" (and {listed(str(run.id) for run in failed[1:])})" if failed[1:] else ""
-        yield f"tidegate runs retry {failed[0].id}{also}: does what failed again"
+        yield f"tidegate runs retry {failed[0].id}{also}: retries the failed jobs"
     complete = [run.login for run in summary.runs if run.status is RunState.COMPLETED]
     if complete:
         yield from plugin.next_commands(complete[0])
 
 
 def _place(data: str) -> str:
-    """A file by its path, which can be copied."""
+    """The URL of the database; a SQLite file as a path that can be copied."""
     return f"{data.removeprefix(_FILE)} (SQLite)" if data.startswith(f"{_FILE}/") else data

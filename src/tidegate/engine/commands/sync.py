@@ -1,4 +1,4 @@
-"""`tidegate sync`: typed tables of what was collected, kept up to date in a destination."""
+"""`tidegate sync`: keep typed tables of collected documents up to date in a destination."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def sync(
         metavar="DESTINATION", help="duckdb:FILE, postgresql://USER@HOST/DATABASE, parquet:DIR or jsonl:DIR."
     ),
     source: str | None = SOURCE,
-    kind: list[str] = typer.Option([], help="Only this kind; may be given several times."),
+    kind: list[str] = typer.Option([], help="Only this kind. Can be repeated."),
     full: bool = typer.Option(False, "--full", help="Write every row again, and remove rows without a document."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Count what would be read and compared; write nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Count the documents to read and compare; write nothing."),
     no_progress: bool = typer.Option(False, "--no-progress", help="Print nothing until the end."),
     as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
 ) -> None:
-    """Bring typed tables in DuckDB, PostgreSQL, Parquet or JSON Lines up to date: one table for each kind.
+    """Update typed tables in DuckDB, PostgreSQL, Parquet or JSON Lines, one table per kind.
 
-    Only rows of changed documents are written. A sync that was interrupted is continued by the next one.
+    Only rows of changed documents are written. An interrupted sync is continued by the next one.
     """
     from tidegate.runtime.gc_tuning import tune_gc
     from tidegate.storage.documents.sync import parse_destination
@@ -86,7 +86,7 @@ def _summary(report: SyncReport) -> str:
         notes = [
             f"{table.removed:,} removed" if table.removed else "",
             f"{misfits:,} values did not fit their column and were left empty" if misfits else "",
-            f"{table.unreadable:,} documents are no JSON" if table.unreadable else "",
+            f"{table.unreadable:,} documents are not valid JSON" if table.unreadable else "",
         ]
         note = "; ".join(each for each in notes if each)
         lines.append(

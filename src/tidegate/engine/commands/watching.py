@@ -1,4 +1,4 @@
-"""How runs stand, looked at again and again: what the live picture, the plain lines and the end are made of."""
+"""Reads the progress of runs repeatedly, for the live display, the plain lines and the summary."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -11,7 +11,7 @@ import msgspec
 from tidegate.core.errors import Unavailable
 from tidegate.engine.commands.forecast import Forecast, forecast
 from tidegate.engine.commands.permits import Permits, permits_of, supplies
-from tidegate.engine.completion import failed_completions as without_statistics
+from tidegate.engine.completion import failed_completions as find_failed_completions
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.engine.reports.progress import KindProgress, kinds_of, runs_by_id
 from tidegate.engine.runs import Run
@@ -20,42 +20,42 @@ from tidegate.storage.sql import Database, Transaction
 
 _RATE_OVER_S, _TRUSTED_AFTER_S = 15.0, 1.0
 _MOST_POOLS = 20
-"""Users with credentials of their own have pools of their own: as many are looked at."""
+"""Maximum number of pools to read: each user with an own credential has an own pool."""
 _SHARE_OF_TIME = 0.1
-"""Looking may take no more of the time than this: a thousand runs are work for the database."""
+"""Maximum share of time that is spent reading, because reading a thousand runs loads the database."""
 _LEAST_PAUSE_S = 0.25
 _JITTER_S = 0.5
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """How things stand at one moment."""
+    """The progress of runs at one point in time."""
 
     at: datetime
     runs: Sequence[Run]
     kinds: Mapping[int, Sequence[KindProgress]]
-    """By run."""
+    """Progress by run id."""
     permits: Sequence[Permits] = ()
     calls_per_s: float = 0.0
     end: Forecast | None = None
-    buried: Mapping[int, str] = {}
-    """Runs whose statistics could not be computed, and why."""
+    failed_completions: Mapping[int, str] = {}
+    """Errors of runs whose statistics failed permanently, by run id."""
     trouble: str | None = None
-    """Why this is not up to date: a server does not answer."""
+    """The error of an unavailable server; the view is then not up to date."""
 
     @property
     def active(self) -> list[Run]:
-        """The runs that are not over."""
+        """The runs that have not ended."""
         return [run for run in self.runs if run.status in ACTIVE_RUNS]
 
     @property
     def is_over(self) -> bool:
-        """Whether no run has anything left to do."""
+        """Whether all runs have ended."""
         return not self.active
 
     @property
     def is_stuck(self) -> bool:
-        """Whether nothing happens any more, though not everything is over."""
-        return bool(self.active) and all(run.id in self.buried for run in self.active)
+        """Whether all active runs need a retry to end."""
+        return bool(self.active) and all(run.id in self.failed_completions for run in self.active)
 
     @property
     def is_growing(self) -> bool:
@@ -64,12 +64,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ends_at(self) -> datetime | None:
-        """When everything known so far is done."""
+        """Estimated end of all known jobs."""
         return None if self.end is None else self.at + timedelta(seconds=self.end.seconds)
 
 
 class _Windows:
-    """How far apart windows end tells how long they are, where they are shorter than the settings say."""
+    """Measures the length of windows by the distance of their ends, if they are shorter than in the settings."""
 
     def __init__(self, length: timedelta) -> None:
         self.length = length
@@ -88,7 +88,7 @@ class _Windows:
 
 
 class Watcher:
-    """Looks at runs; what is over is not read again, and jobs are counted where a run's counters moved."""
+    """Reads views of runs. Ended runs are not read again; jobs are counted only for runs whose counters changed."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Watcher:
         self._bucket_of = bucket_of
         self._runs: dict[int, Run] = {}
         self._kinds: dict[int, list[KindProgress]] = {}
-        self._buried: Mapping[int, str] = {}
+        self._failed_completions: Mapping[int, str] = {}
         self._pools: dict[str, PoolStatus] = {}
         self._names: Mapping[str, str] = {}
         self._calls: deque[tuple[float, int]] = deque()
@@ -110,8 +110,8 @@ class Watcher:
         self._windows = _Windows(limits.window)
         self._pause_s = _LEAST_PAUSE_S
 
-    async def look(self, run_ids: Sequence[int]) -> View:
-        """How these runs stand now; where a server is away, how they stood when it was last there."""
+    async def read_view(self, run_ids: Sequence[int]) -> View:
+        """Read the progress of these runs. If a server is unavailable, the last known progress is returned."""
         began, trouble = monotonic(), None
         try:
             await self._read(run_ids)
@@ -126,21 +126,21 @@ class Watcher:
             kinds=dict(self._kinds),
             permits=[one for pool in self._pools.values() for one in permits_of(pool, self._names, now)],
             calls_per_s=rate,
-            end=self._foresee(),
-            buried=self._buried,
+            end=self._forecast_end(),
+            failed_completions=self._failed_completions,
             trouble=trouble,
         )
 
     async def pause(self) -> None:
-        """However much happens, there is a moment between two looks."""
+        """Wait for the minimum time between two reads."""
         await asyncio.sleep(self._pause_s)
 
     async def _read(self, run_ids: Sequence[int]) -> None:
         wanted = [run_id for run_id in run_ids if run_id not in self._runs or self._runs[run_id].status in ACTIVE_RUNS]
         if not wanted:
             return
-        fresh, kinds, buried = await self._database.read(_read, wanted, self._runs)
-        self._buried = {**self._buried, **buried}
+        fresh, kinds, failed_completions = await self._database.read(_read, wanted, self._runs)
+        self._failed_completions = {**self._failed_completions, **failed_completions}
         counted: defaultdict[int, list[KindProgress]] = defaultdict(list)
         for one in kinds:
             counted[one.run_id].append(one)
@@ -154,7 +154,7 @@ class Watcher:
             self._names = {name: name for name in names} | dict(await self._labels())
 
     def _rate(self, runs: Sequence[Run]) -> float:
-        """Calls in a second, over the last few."""
+        """Calls per second, averaged over the last seconds."""
         now, calls = monotonic(), sum(run.calls for run in runs)
         self._calls.append((now, calls))
         while now - self._calls[0][0] > _RATE_OVER_S:
@@ -165,8 +165,8 @@ class Watcher:
             self._best_rate = max(self._best_rate, rate)
         return rate
 
-    def _foresee(self) -> Forecast | None:
-        """When the slowest of all buckets of all pools is done with what is known, at the best pace seen so far."""
+    def _forecast_end(self) -> Forecast | None:
+        """Estimate when the slowest bucket of all pools has processed the known jobs, at the best rate so far."""
         left: defaultdict[tuple[str, str], int] = defaultdict(int)
         for run in self._runs.values():
             for one in self._kinds.get(run.id, ()):
@@ -184,8 +184,8 @@ class Watcher:
 def _read(
     tx: Transaction, run_ids: Sequence[int], known: Mapping[int, Run]
 ) -> tuple[list[Run], list[KindProgress], Mapping[int, str]]:
-    """Runs, the jobs of those that moved, and those without statistics, in one transaction, so that they agree."""
+    """Read runs, the jobs of changed runs, and failed completions in one transaction, so that they are consistent."""
     fresh = runs_by_id(tx, run_ids)
     moved = [run.id for run in fresh if run != known.get(run.id)]
     ended = [run.id for run in fresh if run.status not in OPEN_RUNS]
-    return fresh, kinds_of(tx, moved) if moved else [], without_statistics(tx, ended) if ended else {}
+    return fresh, kinds_of(tx, moved) if moved else [], find_failed_completions(tx, ended) if ended else {}

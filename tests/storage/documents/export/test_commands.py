@@ -94,7 +94,7 @@ def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_p
     ended = tidegate("--format", "csv", "--output", "out", "--kind", "isue")
 
     assert ended.exit_code == 1
-    assert "kind is 'isue': there are no such documents; known are " in str(ended.exception)
+    assert "kind is 'isue': no documents of this kind; known kinds: " in str(ended.exception)
     assert not (tmp_path / "out").exists()
 
 
@@ -147,7 +147,7 @@ def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
     ended = tidegate("--format", "jsonl", "--output", "-", "--kind", "commit")
 
     assert (ended.exit_code, ended.stdout) == (0, "")
-    assert "There was nothing to export: nothing " in ended.stderr
+    assert "Nothing to export: " in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
     [
         (["--format", "parquet"], "cannot be written to a stream"),
         (["--format", "csv"], "have different columns: name one kind, or take jsonl"),
-        (["--format", "jsonl", "--json"], "omit --json"),
+        (["--format", "jsonl", "--json"], "--json cannot be combined with --output -"),
     ],
 )
 def test_what_standard_output_cannot_take_is_refused(tidegate: Tidegate, arguments: list[str], reason: str):

@@ -2,7 +2,7 @@
 
 import typer
 
-from tidegate.engine.commands.schedules import pause, remove, resume, tell, trigger
+from tidegate.engine.commands.schedules import pause, print_schedules, remove, resume, trigger
 from tidegate.systems.crawl.commands.opening import (
     IGNORE_ROBOTS,
     JSON,
@@ -43,7 +43,7 @@ def add(
     """
     options = options_of(name, url, keywords, site, pages, ignore_robots=ignore_robots)
     added = ask(lambda crawl: crawl.crawls.schedule(name, options, cron=cron, timezone=timezone))
-    tell("schedules", [added], as_json=as_json)
+    print_schedules("schedules", [added], as_json=as_json)
 
 
 @app.command("list")
@@ -54,7 +54,7 @@ def list_(*, as_json: bool = JSON) -> None:
 
     found = look(lambda database: database.read(listed, None, 0, None, SOURCE))
     if found or as_json:
-        tell("schedules", found, as_json=as_json)
+        print_schedules("schedules", found, as_json=as_json)
     else:
         typer.echo(
             'There are no schedules. Add one: tidegate crawl schedules add NAME --url URL -k WORD --cron "0 3 * * *"'

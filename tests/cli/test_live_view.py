@@ -10,8 +10,8 @@ from rich.console import Console
 from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.engine.commands.forecast import Forecast
-from tidegate.engine.commands.permits import Permits, waits
-from tidegate.engine.commands.picture import ProgressView
+from tidegate.engine.commands.live_view import ProgressView
+from tidegate.engine.commands.permits import Permits, wait_reasons
 from tidegate.engine.commands.screens import LineOutput, SilentOutput, open_screen
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
@@ -48,7 +48,7 @@ def test_totals_kinds_users_and_permits_are_told():
         "octocat 5/10 321 1 failed, issues 5/10, commits 0/10",
         "hubot 10/10 321 completed",
     ]
-    assert re.search(r"token of octocat: 4,000 of 5,000 left, window ends \S+, 7 under way", lines[-1])
+    assert re.search(r"token of octocat: 4,000 of 5,000 left, window ends \S+, 7 in flight", lines[-1])
 
 
 def test_a_run_that_failed_is_not_counted_as_complete():
@@ -65,7 +65,7 @@ def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
     assert first[0].startswith("0 of 1,000 users complete")
     named = [line.split()[0] for line in first if line.startswith("user-")]
     assert len(named) > 5
-    assert f"… {1_000 - len(named)} more under way or waiting, 0 over" in first
+    assert f"… {1_000 - len(named)} more in progress or waiting, 0 ended" in first
 
     ended = {named[0], named[3]}
     moved = [
@@ -87,10 +87,10 @@ def test_the_picture_is_never_higher_than_it_has_to_be(users: int, height: int):
     ("one", "told"),
     [
         (permits(reason="exhausted", left=0, opens_at=LATER), r"token of octocat: 0 left, opens \d\d:02:10"),
-        (permits(reason="exhausted", left=100, opens_at=LATER), r".*: 100 left are kept in reserve, opens \d\d:02:10"),
-        (permits(reason="blocked", opens_at=LATER), r".*: asked to rest, goes on \d\d:02:10"),
-        (permits(reason="minute", opens_at=LATER), r".*: as many calls in a minute as it may make, goes on \S+"),
-        (permits(reason="retired"), r"token of octocat: not accepted any more"),
+        (permits(reason="exhausted", left=100, opens_at=LATER), r".*: 100 left, kept in reserve, opens \d\d:02:10"),
+        (permits(reason="blocked", opens_at=LATER), r".*: blocked by the upstream, opens \d\d:02:10"),
+        (permits(reason="minute", opens_at=LATER), r".*: limit of calls per minute reached, opens \S+"),
+        (permits(reason="retired"), r"token of octocat: rejected by the upstream"),
         (
             permits(reason="exhausted", left=0, opens_at=LATER, bucket="graphql"),
             r"token of octocat \(graphql\): 0 left.*",
@@ -98,13 +98,13 @@ def test_the_picture_is_never_higher_than_it_has_to_be(users: int, height: int):
     ],
 )
 def test_a_wait_says_whose_it_is_why_and_until_when(one: Permits, told: str):
-    (why,) = waits([one], NOW)
+    (why,) = wait_reasons([one], NOW)
     assert re.fullmatch(told, why)
 
 
 @pytest.mark.parametrize("reason", [None, "concurrency", "probing"])
 def test_what_ends_with_a_call_under_way_is_no_wait(reason: str | None):
-    assert waits([permits(reason=reason)], NOW) == []
+    assert wait_reasons([permits(reason=reason)], NOW) == []
 
 
 def test_lines_come_at_the_start_when_somebody_has_to_wait_and_not_at_every_look():

@@ -1,4 +1,4 @@
-"""The live picture: totals, kinds, the users that are under way, permits and waits. Nothing here reads a clock."""
+"""The live display of a terminal: totals, kinds, active users, permits and waits. It does not read a clock."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.wording import clock, counted, number, span
-from tidegate.engine.commands.permits import Permits, named, told, waits
-from tidegate.engine.commands.run_text import STATISTICS, buried_lines, users_line
+from tidegate.engine.commands.permits import Permits, permit_label, permit_text, wait_reasons
+from tidegate.engine.commands.run_text import STATISTICS, statistics_lines, users_line
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import ACTIVE_RUNS, RunState
 from tidegate.engine.reports.progress import KindProgress
@@ -23,19 +23,19 @@ _LEAST_ROWS = 3
 _MOST_PERMITS = 4
 _MOST_WAITS = 3
 _FRAME = 4
-"""Lines between the parts, and one at the bottom, so that nothing scrolls."""
+"""Empty lines between the parts, and one at the bottom that keeps the terminal from scrolling."""
 _STYLES = {RunState.COMPLETED: "green", RunState.FAILED: "red", RunState.CANCELED: "red"}
 _WORDS = {RunState.PLANNING: "finding repositories", RunState.FINALIZING: "computing statistics"}
 
 
 class ProgressView:
-    """Draws views. Where there are more users than lines, it keeps showing those it has begun with until they end."""
+    """Renders views. If there are more users than lines, a user that is shown stays until its run has ended."""
 
     def __init__(self) -> None:
         self._shown: list[int] = []
 
     def draw(self, view: View, height: int) -> RenderableType:
-        """One picture of no more than `height` lines."""
+        """Render a view in at most `height` lines."""
         head = [Text(line) for line in headline(view)]
         head[0].stylize("bold")
         kinds = _kinds(view)
@@ -57,19 +57,19 @@ class ProgressView:
         if shown is view.runs:
             return [table]
         over, more = len(view.runs) - len(view.active), len(view.active) - len(shown)
-        return [table, Text(f"… {number(more)} more under way or waiting, {number(over)} over", style="dim")]
+        return [table, Text(f"… {number(more)} more in progress or waiting, {number(over)} ended", style="dim")]
 
     def _choose(self, view: View, room: int) -> list[Run]:
         active = {run.id: run for run in view.active}
         kept = [run_id for run_id in self._shown if run_id in active][:room]
-        # Those who have got furthest next: a run that has not begun tells nothing.
+        # Then the runs with the most progress: a run that has not started has nothing to show.
         others = sorted((run for run in view.active if run.id not in kept), key=lambda run: (-run.ended_jobs, run.id))
         self._shown = kept + [run.id for run in others[: room - len(kept)]]
         return [active[run_id] for run_id in self._shown]
 
 
 def headline(view: View) -> list[str]:
-    """The totals, in three lines, and others where something is wrong."""
+    """The totals in three lines, followed by lines for problems."""
     calls, free = sum(run.calls for run in view.runs), sum(run.unchanged_calls for run in view.runs)
     failed = sum(run.failed_jobs for run in view.runs)
     done, pages = sum(run.ended_jobs for run in view.runs), sum(run.total_jobs for run in view.runs)
@@ -84,21 +84,21 @@ def headline(view: View) -> list[str]:
         *([f"{counted(failed, 'job')} failed"] if failed else []),
     ]
     trouble = [] if view.trouble is None else [f"not up to date: {view.trouble}"]
-    stuck = [f"{STATISTICS} {line}" for line in buried_lines(view.buried)][:1]
+    stuck = [f"{STATISTICS} {line}" for line in statistics_lines(view.failed_completions)][:1]
     return [", ".join(got), ", ".join(spent), end_line(view), *trouble, *stuck]
 
 
 def end_line(view: View) -> str:
-    """When it ends, as far as that can be told."""
+    """The estimated end."""
     if view.ends_at is None or view.end is None:
         return "end not known yet"
     when = f"{clock(view.ends_at, view.at)}, in {span(view.end.seconds)}"
     waiting = f", after {counted(view.end.waits, 'wait')} for permits" if view.end.waits else ""
-    return f"ends not before {when}: more is being found" if view.is_growing else f"ends about {when}{waiting}"
+    return f"ends not before {when}: more jobs are being found" if view.is_growing else f"ends about {when}{waiting}"
 
 
 def _kinds(view: View) -> Table:
-    """One line for each kind, all users together."""
+    """One line per kind, summed over all users."""
     totals: defaultdict[str, list[int]] = defaultdict(lambda: [0] * 4)
     for one in (one for kinds in view.kinds.values() for one in kinds):
         sums = totals[one.kind]
@@ -128,7 +128,7 @@ def _user(run: Run, kinds: Iterable[KindProgress]) -> tuple[RenderableType, ...]
 
 
 def _left(run: Run, kinds: Iterable[KindProgress]) -> list[str]:
-    """What is still to be done for a user, by kind; else how the run stands."""
+    """The unfinished jobs of a user by kind; if there are none, the state of the run."""
     failed = [f"{number(run.failed_jobs)} failed"] if run.failed_jobs else []
     unfinished = {one.kind: one for one in kinds if one.ended < one.total}
     if run.status in ACTIVE_RUNS and unfinished:
@@ -147,13 +147,13 @@ def _bar(done: int, total: int, width: int = _BAR) -> ProgressBar:
 
 
 def _troubles(failed: int, retrying: int) -> str:
-    told_ = [f"{number(failed)} failed"] if failed else []
-    return ", ".join([*told_, f"{number(retrying)} to be tried again"] if retrying else told_)
+    texts = [f"{number(failed)} failed"] if failed else []
+    return ", ".join([*texts, f"{number(retrying)} to be retried"] if retrying else texts)
 
 
 def _permits(permits: Sequence[Permits], view: View) -> list[Text]:
     lines = [
-        Text(f"{named(one)}: {told(one, view.at)}, {number(one.in_flight)} under way")
+        Text(f"{permit_label(one)}: {permit_text(one, view.at)}, {number(one.in_flight)} in flight")
         for one in permits[:_MOST_PERMITS]
     ]
     if len(permits) > _MOST_PERMITS:
@@ -162,4 +162,4 @@ def _permits(permits: Sequence[Permits], view: View) -> list[Text]:
 
 
 def _waits(view: View) -> list[Text]:
-    return [Text(f"waits: {why}", style="yellow") for why in waits(view.permits, view.at)[:_MOST_WAITS]]
+    return [Text(f"waits: {why}", style="yellow") for why in wait_reasons(view.permits, view.at)[:_MOST_WAITS]]
