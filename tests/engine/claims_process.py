@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from sqlalchemy import func, select
 
-from tests.engine.rounds import finished, write
+from tests.engine.batches import finished, write
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry.logs import configure
 from tidegate.engine import claims, runs

@@ -49,10 +49,10 @@ class Library:
         self.librarians, self.moved = ["librarian"], list[int]()
         self.source = source or ShelfSource()
         if keeps_answers:
-            wishes["ways"] = {self.source.name: CallRoute(upstream, self, keeps_answers=True)}
-        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
+            wishes["routes"] = {self.source.name: CallRoute(upstream, self, keeps_answers=True)}
+        dependencies = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, self.documents)
         self.collector = Collector(
-            ground,
+            dependencies,
             [self.source],
             caller=upstream,
             secrets=self,

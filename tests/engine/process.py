@@ -48,13 +48,15 @@ class Secrets:
 async def main(data_dir: Path, url: str, lease: timedelta) -> None:
     membership = MembershipSettings(lease=lease, renew_every=lease * 0.7)
     async with open_context(Settings(data_dir=data_dir, membership=membership)) as parts, UpstreamClient() as client:
-        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        dependencies = CollectDependencies(
+            parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)
+        )
 
         async def enrol() -> None:
             await parts.gate.enrol("librarian", pool=POOL, limits=LIMITS)
 
         collector = Collector(
-            ground, [RemoteShelfSource(url)], caller=client, secrets=Secrets(), enrol_credentials=enrol
+            dependencies, [RemoteShelfSource(url)], caller=client, secrets=Secrets(), enrol_credentials=enrol
         )
         process = build_process(
             parts,

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.util import await_only
 
+from tests.engine.batches import assert_counted, claimed, finished, write
 from tests.engine.conftest import Library
-from tests.engine.rounds import assert_counted, claimed, finished, write
 from tests.servers.migrated import migrated_database
 from tidegate.engine import claims, runs
 from tidegate.engine.job_store import StoredJob, unfinished

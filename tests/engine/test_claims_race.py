@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from tests.engine.batches import assert_counted
 from tests.engine.claims_process import shared_resources
-from tests.engine.rounds import assert_counted
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_database
 from tests.servers.sql import SqlName

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from sqlalchemy.util import await_only
 
+from tests.engine.batches import assert_counted, begun, claimed, finished, shelf_job, shown
 from tests.engine.conftest import Library
-from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_job, shown
 from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.servers.migrated import migrated_on
 from tests.servers.proxy import Proxy
@@ -51,7 +51,7 @@ def committer(local: Library) -> Committer:
     parts = local.parts
     consumer = parts.jobs.consumer("test")
     recovery = Recovery(parts.database, parts.gate)
-    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, terms=CommitPolicy())
+    return Committer(parts.database, parts.gate, local.documents, consumer, recovery, policy=CommitPolicy())
 
 
 async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
@@ -75,7 +75,7 @@ async def test_claims_wait_for_no_results_on_a_server(database: Database, embedd
     run_id, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     (first,) = await claimed(database, job_ids[0])
     consumer, recovery = parts.jobs.consumer("test"), Recovery(database, parts.gate)
-    committer = Committer(database, parts.gate, SqlDocuments(database), consumer, recovery, terms=CommitPolicy())
+    committer = Committer(database, parts.gate, SqlDocuments(database), consumer, recovery, policy=CommitPolicy())
     stopping, is_locked, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from tests.engine.rounds import TERMS, assert_counted, begun, finished, recount, shelf_job, shown, told_ends, write
+from tests.engine.batches import TERMS, assert_counted, begun, finished, recount, shelf_job, shown, told_ends, write
 from tests.examples import examples
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.engine import job_store, runs

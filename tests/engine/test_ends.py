@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
+from tests.engine.batches import assert_counted, begun, claimed, finished, shelf_job, shown, write
 from tests.engine.conftest import Library
-from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_job, shown, write
 from tests.engine.shelf import ShelfUpstream, broken
 from tidegate.core.errors import NotFound
 from tidegate.engine import runs

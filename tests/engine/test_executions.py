@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, delete, event, select
 
+from tests.engine.batches import begun, finished, shelf_job, write_or_find_overtaken
 from tests.engine.conftest import Library
-from tests.engine.rounds import begun, finished, shelf_job, write_or_find_overtaken
 from tests.engine.shelf import ShelfUpstream
 from tidegate.engine import executions, runs
 from tidegate.engine.commit_batch import CommitBatch, CommitPolicy, WriteGroup, write_batch
@@ -28,12 +28,12 @@ RECORDED = CommitPolicy(records_claims=frozenset({"shelves"}))
 
 
 async def write(
-    database: Database, *results: JobResult, wanted: dict[int, str] | None = None, terms: CommitPolicy = RECORDED
+    database: Database, *results: JobResult, wanted: dict[int, str] | None = None, policy: CommitPolicy = RECORDED
 ):
     """A round in which jobs are claimed for somebody."""
     callers = wanted or {}
     this = CommitBatch(wanted=list(callers), callers=callers, groups=[WriteGroup(results)] if results else [])
-    return (await database.transaction(write_batch, this, terms)).claimed
+    return (await database.transaction(write_batch, this, policy)).claimed
 
 
 async def executed(database: Database, job_id: int) -> list[Execution]:
@@ -113,7 +113,7 @@ async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any,
 @pytest.mark.every_server
 async def test_they_go_with_their_jobs_and_claims_of_others_are_not_recorded(database: Database):
     run_id, (job_id,) = await begun(database)
-    await write(database, wanted={job_id: "a"}, terms=CommitPolicy(records_claims=frozenset({"others"})))
+    await write(database, wanted={job_id: "a"}, policy=CommitPolicy(records_claims=frozenset({"others"})))
     assert await database.read(rows) == []
     await write(database, wanted={job_id: "a"})
     assert len(await database.read(rows)) == 1
@@ -130,13 +130,13 @@ async def test_of_any_source_each_result_is_recorded_with_its_request(database: 
     _, (job_id,) = await begun(database)
     sent_at = database.clock.now() - timedelta(seconds=3)
     call = CallRecord(sent_at=sent_at, duration_ms=120, method="GET", url="http://shelves.test/é?a='b'", status=500)
-    first = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
+    first = (await write(database, wanted={job_id: ""}, policy=PLAIN))[job_id]
     assert await executed(database, job_id) == []
     next_try_at = database.clock.now() + timedelta(minutes=1)
     retried = {"reason": "status 500", "not_before": next_try_at, "credential": "one", "call": call}
-    await write(database, finished(first, JobState.READY, **retried), terms=PLAIN)
-    second = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
-    await write(database, finished(second), terms=PLAIN)
+    await write(database, finished(first, JobState.READY, **retried), policy=PLAIN)
+    second = (await write(database, wanted={job_id: ""}, policy=PLAIN))[job_id]
+    await write(database, finished(second), policy=PLAIN)
 
     failed, succeeded = await executed(database, job_id)
 
@@ -150,8 +150,8 @@ async def test_of_any_source_each_result_is_recorded_with_its_request(database: 
 @pytest.mark.every_server
 async def test_a_result_of_a_worker_that_lost_its_lease_is_not_recorded(database: Database):
     _, (job_id,) = await begun(database)
-    old = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
-    new = (await write(database, wanted={job_id: ""}, terms=PLAIN))[job_id]
+    old = (await write(database, wanted={job_id: ""}, policy=PLAIN))[job_id]
+    new = (await write(database, wanted={job_id: ""}, policy=PLAIN))[job_id]
     late = finished(old, credential="frozen")
 
     overtaken = await write_or_find_overtaken(database, CommitBatch(groups=[WriteGroup([late])]), PLAIN)
@@ -159,7 +159,7 @@ async def test_a_result_of_a_worker_that_lost_its_lease_is_not_recorded(database
     await write_or_find_overtaken(database, CommitBatch(late=[late]), PLAIN)
     assert await executed(database, job_id) == []
     assert (await database.read(job_of, job_id)).unreported_claims == 1
-    await write(database, finished(new, credential="heir"), terms=PLAIN)
+    await write(database, finished(new, credential="heir"), policy=PLAIN)
 
     shown = await database.read(job_of, job_id)
     assert [(one.fence, one.credential, one.outcome) for one in shown.executions] == [(2, "heir", Came.SUCCEEDED)]
@@ -170,8 +170,8 @@ async def test_a_result_of_a_worker_that_lost_its_lease_is_not_recorded(database
 async def test_the_newest_ones_of_a_job_are_kept(database: Database):
     _, (often, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     for _ in range(KEPT + 3):
-        claims = await write(database, wanted={often: "", other: ""}, terms=PLAIN)
-        await write(database, finished(claims[often], JobState.READY, is_attempt=False), terms=PLAIN)
+        claims = await write(database, wanted={often: "", other: ""}, policy=PLAIN)
+        await write(database, finished(claims[often], JobState.READY, is_attempt=False), policy=PLAIN)
 
     kept = await executed(database, often)
 
@@ -193,8 +193,8 @@ async def test_they_cost_one_statement_for_each_batch(database: Database):
 
 async def write_all(database: Database, jobs: int) -> None:
     _, job_ids = await begun(database, user=f"user-{jobs}", specs=[shelf_job(str(n)) for n in range(jobs)])
-    claims = await write(database, wanted=dict.fromkeys(job_ids, ""), terms=PLAIN)
-    await write(database, *(finished(claim) for claim in claims.values()), terms=PLAIN)
+    claims = await write(database, wanted=dict.fromkeys(job_ids, ""), policy=PLAIN)
+    await write(database, *(finished(claim) for claim in claims.values()), policy=PLAIN)
 
 
 @contextmanager

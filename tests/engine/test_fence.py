@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engine.rounds import assert_counted, begun, claimed, finished, shelf_job, shown, write
+from tests.engine.batches import assert_counted, begun, claimed, finished, shelf_job, shown, write
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.documents import Document, SqlDocuments
 from tidegate.storage.sql import Database

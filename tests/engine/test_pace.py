@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
+from tests.engine.batches import begun, claimed, finished, shelf_job
 from tests.engine.conftest import Library
-from tests.engine.rounds import begun, claimed, finished, shelf_job
 from tests.waiting import patience
 from tidegate.engine import committer as committer_module
 from tidegate.engine.commit_batch import CommitBatch, CommitPolicy
@@ -31,9 +31,9 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
     sizes: list[int] = []
     write_batch = committer_module.write_batch
 
-    def counting(tx: object, this: CommitBatch, terms: object) -> object:
+    def counting(tx: object, this: CommitBatch, policy: object) -> object:
         sizes.append(len(this.finished))
-        return write_batch(tx, this, terms)  # pyright: ignore[reportArgumentType]
+        return write_batch(tx, this, policy)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(committer_module, "write_batch", counting)
     parts, database = local.parts, local.parts.database
@@ -46,7 +46,7 @@ async def test_the_first_result_is_written_at_once_and_the_following_together(
         local.documents,
         parts.jobs.consumer("test"),
         Recovery(database, parts.gate),
-        terms=CommitPolicy(),
+        policy=CommitPolicy(),
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(committer.run(stopping))

@@ -9,8 +9,8 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import func, select
 
+from tests.engine.batches import begun, claimed, finished, shelf_job, write
 from tests.engine.conftest import POOL, Library
-from tests.engine.rounds import begun, claimed, finished, shelf_job, write
 from tests.engine.shelf import ShelfUpstream
 from tests.servers.migrated import migrated_file
 from tests.servers.mongo import mongo_database, mongo_port

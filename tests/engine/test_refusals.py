@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from tests.engine.rounds import begun, claimed, write
+from tests.engine.batches import begun, claimed, write
 from tidegate.core.errors import Unavailable
 from tidegate.engine.calls import from_lack
 from tidegate.engine.job_store import Claim, JobResult

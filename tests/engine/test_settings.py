@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from tests.engine.conftest import Library
 from tests.engine.shelf import HOST, ShelfSource, ShelfUpstream
-from tests.engine.test_ways import ADMITTED, PATH, Secrets, claim_of
+from tests.engine.test_routes import ADMITTED, PATH, Secrets, claim_of
 from tidegate.core.clock import ManualClock
 from tidegate.engine.calls import CallRoute, Calls
 from tidegate.engine.collection import open_sources

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.engine.batches import claimed, finished, write
 from tests.engine.conftest import Library
-from tests.engine.rounds import claimed, finished, write
 from tests.engine.shelf import ShelfUpstream
 from tests.waiting import is_pending, look_again, simulated_delay
 from tidegate.engine.gate_sync import Recovery

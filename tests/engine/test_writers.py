@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from sqlalchemy import select, text
 
+from tests.engine.batches import begun, claimed, finished, shelf_job, write
 from tests.engine.conftest import Library
-from tests.engine.rounds import begun, claimed, finished, shelf_job, write
 from tests.engine.shelf import ShelfSource, ShelfUpstream
 from tests.waiting import look_again, patience
 from tidegate.core.backoff import Backoff
@@ -76,7 +76,7 @@ def stamped(local: Library, writer: Stamps, **wishes: Any) -> Library:
 @pytest.mark.every_server
 async def test_effects_are_written_with_the_end_of_their_job_and_not_without_it(database: Database):
     writer = Stamps()
-    terms = CommitPolicy(writers={"shelves": writer, "others": Stamps(lambda _: True)})
+    policy = CommitPolicy(writers={"shelves": writer, "others": Stamps(lambda _: True)})
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     late, good = await claimed(database, *job_ids)
     await claimed(database, late.job.id)
@@ -84,7 +84,7 @@ async def test_effects_are_written_with_the_end_of_their_job_and_not_without_it(
     await write(
         database,
         [finished(late, effects=["late"]), finished(good, effects=["good"], credential="librarian")],
-        terms=terms,
+        policy=policy,
     )
 
     assert await database.read(stamps) == {"good": "librarian"}

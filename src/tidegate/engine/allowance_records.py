@@ -1,7 +1,8 @@
-"""Limits that a gate without data must know before it allows a call: finding them out again would violate them.
+"""Stored limits of credentials, from which a gate that lost its data is restored before it grants a permit.
 
-A blocked credential, or one with few calls left in its window, is stored by the transaction that writes the answer
-which said so; that is rare. The calls of the last minute, and those in flight, are counted from the jobs.
+Without them, the gate would have to exceed a limit to learn it. The transaction that writes an answer also stores its
+limits if the credential is blocked or has few calls left, which is rare. The calls of the last minute, and those in
+flight, are counted from the jobs.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,15 +20,15 @@ from tidegate.primitives.gate import CredentialRecord, LearnedLimits, PoolRecord
 from tidegate.storage.sql import Transaction
 
 _LITTLE = 200
-"""Calls that are left. Where there are more, a first call may find out how many, and those under way do no harm."""
+"""Remaining calls up to which they are stored. With more, the gate can learn the number from its first call."""
 _MINUTE = timedelta(minutes=1)
 _LEARNED = tuple(f"learned_{name}" for name in ("concurrency", "per_minute", "every_ms", "from", "until"))
 _KEY = ("source", "credential", "bucket")
 _c = allowance_notes.c
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, without its key."""
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A row without its key."""
 
     pool: str
     most: int | None = None
@@ -36,7 +37,7 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     resets_at: datetime | None = None
     blocked_until: datetime | None = None
     rests_bucket: int = 0
-    """1 where the rest is for this bucket alone."""
+    """1 if only this bucket is blocked."""
     learned_concurrency: int | None = None
     learned_per_minute: int | None = None
     learned_every_ms: int | None = None
@@ -45,19 +46,19 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(tx: Transaction, results: Iterable[JobResult]) -> None:
-    """Note what these results told of credentials that are scarce; the others cost nothing."""
-    told: dict[tuple[str, str, str], _Told] = {}
+    """Store what these results report about blocked or nearly exhausted credentials."""
+    reported: dict[tuple[str, str, str], _Record] = {}
     for one in results:
         said = one.settlement
         if _is_scarce(said):
             key = (one.source, said.credential, said.said_of)
-            told[key] = _merged(told.get(key), _told(one, tx.now))
-    if told:
-        _write(tx, {key: told[key] for key in sorted(told)})  # sorted: two writers meet in one order
+            reported[key] = _merged(reported.get(key), _record_of(one, tx.now))
+    if reported:
+        _write(tx, {key: reported[key] for key in sorted(reported)})  # sorted: all writers lock in the same order
 
 
 def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[PoolRecord]:
-    """What is remembered of every pool of some sources, or of all."""
+    """Return the stored limits of every pool of these sources, or of all sources."""
     ours = [] if sources is None else [_c.source.in_(sorted(sources))]
     rows = tx.execute(select(allowance_notes).where(*ours).order_by(_c.credential, _c.bucket)).all()
     theirs = [] if sources is None else [collection_runs.c.source.in_(sorted(sources))]
@@ -76,7 +77,7 @@ def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[Po
 
 
 def sweep(tx: Transaction) -> None:
-    """Throw away notes of windows and rests that are over, and of lessons that have no effect any more."""
+    """Delete records of windows, blocks and learned limits that have expired."""
     ends = (_c.resets_at, _c.blocked_until, _c.learned_until)
     is_past = [or_(column.is_(None), column <= tx.now) for column in ends]
     tx.execute(delete(allowance_notes).where(*is_past))
@@ -86,62 +87,62 @@ def _is_scarce(said: Settlement) -> bool:
     return said.blocked_ms is not None or (said.remaining is not None and said.remaining <= _LITTLE)
 
 
-def _told(one: JobResult, now: datetime) -> _Told:
+def _record_of(one: JobResult, now: datetime) -> _Record:
     said = one.settlement
-    told = _Told(pool=one.claim.job.pool)
+    record = _Record(pool=one.claim.job.pool)
     if said.blocked_ms is not None:
         blocked = now + timedelta(milliseconds=said.blocked_ms)
-        told = msgspec.structs.replace(told, blocked_until=blocked, rests_bucket=int(said.rests_bucket))
+        record = msgspec.structs.replace(record, blocked_until=blocked, rests_bucket=int(said.rests_bucket))
     if said.resets_in_ms is not None:
-        told = msgspec.structs.replace(
-            told,
+        record = msgspec.structs.replace(
+            record,
             most=said.limit,
             remaining=said.remaining,
             upstream_window=said.window,
             resets_at=now + timedelta(milliseconds=said.resets_in_ms),
         )
     if (learned := one.learned) is not None:
-        told = msgspec.structs.replace(
-            told,
+        record = msgspec.structs.replace(
+            record,
             learned_concurrency=learned.concurrency,
             learned_per_minute=learned.per_minute,
             learned_every_ms=learned.every_ms,
             learned_from=now + timedelta(milliseconds=learned.begins_in_ms),
             learned_until=now + timedelta(milliseconds=learned.ends_in_ms),
         )
-    return told
+    return record
 
 
-def _merged(before: _Told | None, new: _Told) -> _Told:
-    """The newer window counts; within one, the least that was said. A rest ends when the longest does. The last lesson
-    counts.
+def _merged(before: _Record | None, new: _Record) -> _Record:
+    """Merge two records of a credential and bucket.
 
-    Of two rests, of which one is for all that the credential does, the other counts as such too: too much rest breaks
-    no rule.
+    The newer window counts, and within a window the lower number of remaining calls. The later end of a block counts,
+    and so do the limits that were learned last. If one of two blocks concerns the whole credential, both do: blocking
+    too much violates no limit.
     """
     if before is None:
         return new
-    rests = [told for told in (before, new) if told.blocked_until is not None]
-    until = max((told.blocked_until for told in rests if told.blocked_until is not None), default=None)
-    best = min((before, new), key=lambda told: (-(told.upstream_window or 0), told.remaining or 0))
-    alone = int(bool(rests) and all(told.rests_bucket for told in rests))
-    lesson = before if new.learned_until is None else new
-    learned = {name: getattr(lesson, name) for name in _LEARNED}
-    return msgspec.structs.replace(best, pool=new.pool, blocked_until=until, rests_bucket=alone, **learned)
+    blocks = [record for record in (before, new) if record.blocked_until is not None]
+    until = max((record.blocked_until for record in blocks if record.blocked_until is not None), default=None)
+    best = min((before, new), key=lambda record: (-(record.upstream_window or 0), record.remaining or 0))
+    bucket_only = int(bool(blocks) and all(record.rests_bucket for record in blocks))
+    latest = before if new.learned_until is None else new
+    learned = {name: getattr(latest, name) for name in _LEARNED}
+    return msgspec.structs.replace(best, pool=new.pool, blocked_until=until, rests_bucket=bucket_only, **learned)
 
 
-def _write(tx: Transaction, told: Mapping[tuple[str, str, str], _Told]) -> None:
-    rows = [{**dict(zip(_KEY, key, strict=True)), "pool": one.pool} for key, one in told.items()]
+def _write(tx: Transaction, reported: Mapping[tuple[str, str, str], _Record]) -> None:
+    rows = [{**dict(zip(_KEY, key, strict=True)), "pool": one.pool} for key, one in reported.items()]
     tx.insert_many(allowance_notes, rows, skip_existing=True)
-    for key, new in told.items():
+    for key, new in reported.items():
         this = [_c[name] == value for name, value in zip(_KEY, key, strict=True)]
         row = tx.execute(select(allowance_notes).where(*this).with_for_update()).one()
-        before = msgspec.convert(row, _Told, from_attributes=True)
+        before = msgspec.convert(row, _Record, from_attributes=True)
         tx.execute(update(allowance_notes).where(*this).values(msgspec.structs.asdict(_merged(before, new))))
 
 
 def _count(tx: Transaction, *conditions: ColumnElement[bool]) -> dict[str, int]:
-    """Jobs of which something is true, by pool; of runs that are active, or were a minute ago."""
+    """Count the jobs that meet the conditions by pool, in runs that are active or ended within the last minute."""
     run = collection_runs.c
     is_recent = or_(run.status.in_(ACTIVE_RUNS), run.completed_at > tx.now - _MINUTE)
     counted = select(run.pool, func.count()).join_from(page_jobs, collection_runs).where(is_recent, *conditions)

@@ -51,15 +51,15 @@ class UpstreamCalls(Protocol):
     async def fetch(self, request: Request, permit: Permit | None = None) -> Answer:
         """Send one request and return its answer. `permit` is used right before the request leaves.
 
-        Raises `UpstreamFailed`, or `NotCalled` where it does not make the call.
+        Raises `UpstreamFailed`, or `NotCalled` if it does not make the call.
         """
         ...
 
 
 class NotCalled(TidegateError):
-    """Raised by a caller instead of making the call. `reading` says what that means for the job, as an answer would.
+    """Raised by a caller that does not make the call. `reading` is the result for the job, as of an answer.
 
-    `calls` is how many other calls it made with this permit; where it made none, the permit is returned unused.
+    `calls` is the number of other calls that it made with this permit. If it is 0, the permit is returned unused.
     """
 
     def __init__(
@@ -92,22 +92,22 @@ class NotCalled(TidegateError):
 
 
 class Secrets(Protocol):
-    """Knows the secrets of credentials."""
+    """Provides the secrets of credentials."""
 
     async def secret_of(self, credential: str, /) -> str:
         """Return the secret of a credential.
 
-        Raises `NoCredential` where there is none any more, `Unavailable` where it cannot be read now.
+        Raises `NoCredential` if no valid secret is left, `Unavailable` if it cannot be read now.
         """
         ...
 
 
 @runtime_checkable
 class ReplaceableSecrets(Secrets, Protocol):
-    """Secrets of credentials that may have several, one after the other."""
+    """Secrets of credentials that can have a replacement for a rejected secret."""
 
     async def rejected(self, credential: str, secret: str, reason: str, /) -> bool:
-        """Stop using `secret`, which the upstream refused. Returns whether the credential has another one."""
+        """Stop using `secret`, which the upstream rejected. Returns whether the credential has another one."""
         ...
 
 
@@ -129,15 +129,15 @@ Send = Callable[[Request], Awaitable[Answer]]
 
 
 class Calls:
-    """Executes claimed jobs. `ways` has the routes of sources that do not use the default `way`."""
+    """Executes claimed jobs. `routes` has the routes of sources that do not use `default_route`."""
 
     def __init__(
         self,
         sources: Mapping[str, Source],
-        way: CallRoute,
+        default_route: CallRoute,
         clock: Clock,
         *,
-        ways: Mapping[str, CallRoute] | None = None,
+        routes: Mapping[str, CallRoute] | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
         keep: Keep | None = None,
@@ -145,7 +145,7 @@ class Calls:
     ) -> None:
         """Without `clearances`, for tests, requests are sent without a confirmation of the gate."""
         self._keep = keep
-        self._sources, self._way, self._ways, self._clock = sources, way, ways or {}, clock
+        self._sources, self._default_route, self._routes, self._clock = sources, default_route, routes or {}, clock
         self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
         self._clearances = clearances
 
@@ -164,14 +164,14 @@ class Calls:
         if claim.parked is not None:
             return self._read_again(claim, admitted)
         if is_taken_over:
-            return self._ask_anew(claim, admitted)
-        way = self._ways.get(claim.source, self._way)
+            return self._return_to_gate(claim, admitted)
+        route = self._routes.get(claim.source, self._default_route)
         try:
-            secret = await way.secrets.secret_of(admitted.credential)
+            secret = await route.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
-        recorder = CallRecorder(called(way.caller.fetch), self._clock)
-        finished = await self._call(claim, admitted, way, secret, partial(_send, recorder.fetch, permit))
+        recorder = CallRecorder(called(route.caller.fetch), self._clock)
+        finished = await self._call(claim, admitted, route, secret, partial(_send, recorder.fetch, permit))
         if recorder.call is not None:
             finished = msgspec.structs.replace(finished, call=recorder.call)
         said = finished.settlement
@@ -184,15 +184,15 @@ class Calls:
         said = msgspec.structs.replace(said, is_reported=True)
         return msgspec.structs.replace(finished, settlement=said, learned=report.learned)
 
-    def _ask_anew(self, claim: Claim, admitted: Admitted) -> JobResult:
+    def _return_to_gate(self, claim: Claim, admitted: Admitted) -> JobResult:
         """Return a job of a dead worker to the gate. The permit may be spent, so the call needs another one.
 
         The deliveries of a new message start at 1, so deaths are counted as attempts.
         """
-        said = Reading(verdict=Verdict.LATER, reason="a worker died with it, and may have called", delay_ms=0)
+        said = Reading(verdict=Verdict.LATER, reason="its worker died and may have sent the request", delay_ms=0)
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
-    async def _call(self, claim: Claim, admitted: Admitted, way: CallRoute, secret: str, send: Send) -> JobResult:
+    async def _call(self, claim: Claim, admitted: Admitted, route: CallRoute, secret: str, send: Send) -> JobResult:
         task, calls = _task(claim, admitted.credential), 0
         try:
             source = self._sources[claim.source]
@@ -201,14 +201,14 @@ class Calls:
                 request = redirected(request, task.spec.redirects)
             calls = 1
             answer = await send(request)
-            claim = await self._kept(claim, admitted, way, answer)
+            claim = await self._kept(claim, admitted, route, answer)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
                 return from_success(claim, admitted, reading, answer, self._clock.now())
             if reading.verdict is Verdict.MOVED:
                 following = self._following(task.spec, request, answer)
                 return from_redirect(claim, admitted, reading, following, self._clock.now(), pauses=self._pauses)
-            reading = await _heed(reading, way.secrets, admitted.credential, secret)
+            reading = await _report_refusal(reading, route.secrets, admitted.credential, secret)
             return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
         except NotCalled as omitted:
             said = omitted.reading
@@ -237,9 +237,9 @@ class Calls:
             return f"redirected more than {self._most_redirects} times"
         return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
 
-    async def _kept(self, claim: Claim, admitted: Admitted, way: CallRoute, answer: Answer) -> Claim:
-        """Store the answer and return the claim with it; unchanged where the route does not ask for that."""
-        if self._keep is None or not way.keeps_answers or answer.status != _WHOLE:
+    async def _kept(self, claim: Claim, admitted: Admitted, route: CallRoute, answer: Answer) -> Claim:
+        """Store the answer and return the claim with it; unchanged if the route does not keep answers."""
+        if self._keep is None or not route.keeps_answers or answer.status != _WHOLE:
             return claim
         parked = ParkedAnswer(admitted.credential, answer.pack(), self._clock.now())
         return msgspec.structs.replace(claim, parked=parked) if await self._keep(claim, parked) else claim
@@ -269,11 +269,11 @@ class Calls:
         return from_defect(claim, admitted, error, self._clock.now(), pauses=self._pauses, calls=calls)
 
 
-async def _heed(reading: Reading, secrets: Secrets, credential: str, secret: str) -> Reading:
-    """Report a refused secret and return what the answer means then.
+async def _report_refusal(reading: Reading, secrets: Secrets, credential: str, secret: str) -> Reading:
+    """Report a rejected secret and return the reading to use.
 
-    If the credential has another secret by now, the call is made again and costs no attempt. Otherwise the credential
-    is retired, and another one of its pool makes the call.
+    If the credential has another secret, the call is repeated and no attempt is counted. Otherwise the credential is
+    retired, and another one of its pool makes the call.
     """
     if reading.verdict is not Verdict.UNAUTHORIZED or not isinstance(secrets, ReplaceableSecrets):
         return reading
@@ -283,7 +283,7 @@ async def _heed(reading: Reading, secrets: Secrets, credential: str, secret: str
 
 
 async def _send(fetch: Fetch, permit: GatePermit | None, request: Request) -> Answer:
-    """Send the request with a confirmed permit; raises `PermitWithdrawn` where the gate withdrew it.
+    """Send the request with a confirmed permit. Raises `PermitWithdrawn` if the gate withdrew it.
 
     The confirmation may expire while a connection is opened. The connection is kept, so the next try uses it.
     """

@@ -1,7 +1,7 @@
-"""Collection in this process: the sources that are open, and what they share.
+"""The collection of one process: its open sources and their shared resources.
 
-A process of the application opens a source for each system that brings one, and those of the setting `sources`
-(`tidegate.engine.system`). A command opens the one source that it is about: `open_source`.
+A process of the application opens the sources of all systems and those of the setting `sources`
+(`tidegate.engine.system`). A command opens only the source that it needs: `open_source`.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ _CHECK_AGAIN_S = 30.0
 
 
 class Collection:
-    """The sources that are open in this process; `parts` is the context that the process has open."""
+    """The sources that are open in this process. `parts` is the context of the process."""
 
     def __init__(
         self, context: Context, client: UpstreamClient, documents: Documents, change_feed: RunChangeFeed
     ) -> None:
         self.parts, self.client, self.documents, self.change_feed = context, client, documents, change_feed
         self.cells: dict[str, SourceCell] = {}
-        """By name of the source, in the order in which they were opened."""
+        """Open sources by name, in the order in which they were opened."""
         self._contexts: dict[str, Context] = {}
 
     @asynccontextmanager
     async def open_source(
         self, plugin: SourcePlugin, *, token: str | None = None, needs_credential: bool = False
     ) -> AsyncGenerator[SourceCell]:
-        """Open a source in this process, for the length of a block.
+        """Open a source in this process for the duration of the context.
 
-        `token` is used while no stored credential serves all users; where the upstream is unavailable, it is tried
-        again by the process of the cell. Where this process `needs_credential`, that is an error instead, and
-        `InvalidSettings` is raised if it could make no call.
+        `token` is used while no stored credential serves all users. If the upstream is unavailable, the token is
+        checked later, unless `needs_credential` is set: then the error is raised, and `InvalidSettings` if the process
+        has no credential for any call.
         """
         opening = open_cell(
             self.parts, plugin, client=self.client, documents=self.documents, change_feed=self.change_feed, token=token
@@ -94,11 +94,11 @@ class Collection:
 
     @property
     def default_source(self) -> str:
-        """The source that commands and requests mean when they name none."""
+        """The source of commands and requests that do not name one."""
         return self.parts.section(CollectSettings).source
 
     def cell(self, source: str | None = None) -> SourceCell:
-        """A source that is open here, by default the default one; raises `InvalidArgument` for any other."""
+        """Return an open source, by default the default one. Raises `InvalidArgument` if it is not open here."""
         name = self.default_source if source is None else source
         if name not in self.cells:
             known = ", ".join(sorted(self.cells)) or "none"
@@ -138,36 +138,39 @@ class Collection:
         return {"": self.parts, **{name: cell.parts for name, cell in self.cells.items()}}
 
     async def status(self, pool: str) -> PoolStatus:
-        """What waits in a pool, and what its credentials may do."""
+        """The waiting jobs of a pool and the allowances of its credentials."""
         return await self.gate_of(pool).status(pool)
 
     async def begin(self, source: str, subject: Subject) -> int:
-        """Begin a run, or find the one that is still active; returns its number. Some process must be at work.
+        """Start a run, or resume the active one; returns its id. A worker process executes it.
 
-        Raises `NoCredential` where there is no valid credential, `InvalidArgument` for an unknown source.
+        Raises `NoCredential` without a valid credential, and `InvalidArgument` for an unknown source.
         """
         return await self.cell(source).begin_or_resume(subject)
 
     async def show(self, run_id: int) -> Run:
-        """One run; raises `NotFound`."""
+        """Return a run. Raises `NotFound`."""
         return await self.parts.database.read(runs.get, run_id)
 
     async def orchestrator_of(self, run_id: int) -> Orchestrator:
-        """Retries and cancels a run of any source: its jobs go to the gate that its workers use. Raises `NotFound`."""
+        """Return the orchestrator that retries and cancels a run, also of a source that is not open here.
+
+        Raises `NotFound` for an unknown run.
+        """
         run = await self.show(run_id)
         if run.source in self.cells:
             return self.cells[run.source].orchestrator
         return Orchestrator(self.parts.database, self.context_of(run.source).gate, {}, on_moved=self.change_feed.moved)
 
     async def run_of(self, job_id: int) -> int:
-        """The run of a job. Raises `NotFound`."""
+        """Return the id of the run of a job. Raises `NotFound`."""
         found = await self.parts.database.read(job_store.runs_of, [job_id])
         if not found:
             raise NotFound("job", job_id)
         return found[0]
 
     async def list_credentials(self, source: str | None = None) -> Sequence[Credential]:
-        """Stored credentials of a source, or of all; never a secret."""
+        """Return the stored credentials of a source, or of all sources, without secrets."""
         return [stored.credential for stored in await self.parts.database.read(everything, source)]
 
     def book(self, source: str | None = None) -> CredentialManager:
@@ -182,7 +185,7 @@ class Collection:
         return Schedules(self.parts.database, sources, wakeups, self.trigger)
 
     def process(self, *, works: bool = True, services: Mapping[str, Service] | None = None) -> Supervisor:
-        """A process that runs the cells of all sources that are open here, with workers where it `works`."""
+        """Build a process that runs the cells of all open sources; with workers if `works` is set."""
         if len(self.cells) == 1:
             (cell,) = self.cells.values()
             return cell.process(works=works, services=services)
@@ -194,10 +197,10 @@ class Collection:
         return process
 
     async def collect(self, source: str, subjects: Sequence[Subject], *, handle_signals: bool = False) -> list[Run]:
-        """Collect all of `subjects` with workers of this process, until their runs are over.
+        """Collect `subjects` with workers of this process until their runs have ended. Returns the runs.
 
-        With `handle_signals`, SIGINT and SIGTERM stop it gracefully: then some runs are not over, and the same call
-        continues them. A caller that is cancelled stops it gracefully too.
+        With `handle_signals`, SIGINT and SIGTERM shut it down gracefully. Runs that have not ended then are continued
+        by the same call. Cancelling the caller shuts it down gracefully too.
         """
         run_ids = [await self.begin(source, subject) for subject in subjects]
         process = self.cell(source).process()
@@ -228,7 +231,7 @@ class Collection:
 
 
 class _Wakeups:
-    """Wakes the leaders of all cells that are open here: the timekeeper of one of them keeps the schedule's time."""
+    """Wakes the leaders of all open cells, because the timekeeper of one of them fires the schedule."""
 
     def __init__(self, wakeups: Sequence[Wakeup]) -> None:
         self._wakeups = wakeups
@@ -240,7 +243,7 @@ class _Wakeups:
 
 @asynccontextmanager
 async def open_collection_on(context: Context) -> AsyncGenerator[Collection]:
-    """Collection on a context that is open, without any source yet, for the length of a block."""
+    """Open a collection on an open context. It has no sources yet."""
     settings = context.settings
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(UpstreamClient(settings.section(UpstreamSettings)))
@@ -255,10 +258,10 @@ async def open_collection_on(context: Context) -> AsyncGenerator[Collection]:
 async def open_source(
     settings: Settings, source: str, *, token: str | None = None, needs_credential: bool = False
 ) -> AsyncGenerator[Collection]:
-    """Collection from one source, by its name, for the length of a block; nothing else is opened or imported.
+    """Open a collection with one source. Other sources are neither opened nor imported.
 
-    `token` is that of the environment unless given. Where it `needs_credential`, raises `InvalidSettings` if this
-    process could make no call, and what the upstream raises when it is away.
+    `token` defaults to that of the environment. With `needs_credential`, raises `InvalidSettings` if this process has
+    no credential for any call, and passes on the error of an unavailable upstream.
     """
     plugin = find_plugin(settings, source)
     token = token or environment_token(source)
@@ -280,10 +283,10 @@ async def open_sources(
     *,
     finalizers: Sequence[Finalizer] = (),
 ) -> AsyncGenerator[Collection]:
-    """Collection from `sources` of a program, for the length of a block.
+    """Open a collection with `sources` that a program defines.
 
-    `tokens` make the calls; several sources have tokens of their own each, by the name of the source. The pool of the
-    tokens is called like the source.
+    Calls use `tokens`; with several sources, `tokens` maps the name of each source to its own tokens. The pool of the
+    tokens must have the name of the source.
 
         async with open_sources(settings, [BookshopSource()], Tokens("bookshop", {"first": token})) as collection:
             [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
@@ -300,9 +303,9 @@ async def open_sources(
 
 @asynccontextmanager
 async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[CredentialManager]:
-    """The stored credentials of a source, for the length of a block: for commands that look after them.
+    """Open the stored credentials of a source, for commands that manage them.
 
-    Keys of all installed sources are rotated together. Raises `InvalidArgument` where the source stores none.
+    The keys of all installed sources are rotated together. Raises `InvalidArgument` if the source stores none.
     """
     plugin = find_plugin(settings, source)
     if not plugin.stores_credentials:
@@ -323,9 +326,9 @@ async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[Cr
 
 @asynccontextmanager
 async def open_schedules(settings: Settings, source: str | None = None) -> AsyncGenerator[Schedules]:
-    """Schedules for commands that change them, for the length of a block; no credential is needed.
+    """Open the schedules for commands that change them. No credential is needed.
 
-    Those of `source` can be added; those of all sources can be changed.
+    Schedules can be added for `source`, and changed for all sources.
     """
     known = {} if source is None else {source: find_plugin(settings, source).source}
     async with open_context(settings) as context:
@@ -335,7 +338,7 @@ async def open_schedules(settings: Settings, source: str | None = None) -> Async
 
 
 class _SourceWithTokens(OwnSource):
-    """A source of a program whose calls are made with tokens of the program."""
+    """A source of a program that supplies its own tokens."""
 
     stores_credentials = False
 
@@ -352,7 +355,7 @@ class _SourceWithTokens(OwnSource):
 
 
 class _ProgramTokens:
-    """Tokens that workers use: when the last one is refused, runs fail, since they would wait forever."""
+    """The tokens of a program. When the last one is rejected, open runs fail, because they would wait forever."""
 
     def __init__(self, tokens: Tokens, cell: Context, on_moved: Moved) -> None:
         self._tokens, self._cell, self._on_moved = tokens, cell, on_moved
@@ -378,7 +381,7 @@ class _ProgramTokens:
 
 
 def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens]) -> Mapping[str, Tokens]:
-    """The tokens of each source. An allowance that two gates know would be spent twice, so none is shared."""
+    """The tokens of each source. Sources do not share tokens, because two gates would spend one allowance twice."""
     names = sorted(source.name for source in sources)
     if isinstance(tokens, Tokens):
         if len(names) != 1:
@@ -388,7 +391,7 @@ def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens])
         raise InvalidArgument("tokens", sorted(tokens), f"must be given for each source: {', '.join(names)}")
     for name, one in tokens.items():
         if one.pool != name and not one.pool.startswith(f"{name}:"):
-            raise InvalidArgument("pool", one.pool, f"must be called like its source: {name}")
+            raise InvalidArgument("pool", one.pool, f"must have the name of its source: {name}")
     return tokens
 
 

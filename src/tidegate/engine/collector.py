@@ -33,17 +33,18 @@ class CollectDependencies:
 
 
 class Collector:
-    """Runs of jobs of some sources: the door, the services of a worker process, the duties of the leader.
+    """The orchestrator, the worker services and the recovery duty for some sources.
 
-    `caller` and `secrets` are the way of every source that has none of its own in `ways`. `writers`, by the name of
-    their source, write in the transaction that ends jobs; for the sources in `records_claims` an execution is
-    recorded when it begins, and not only when it ends. `barred` tells which credentials must not make the call of a
-    job. `on_moved` is called, after the commit, with the numbers of runs whose jobs or counters moved in this process.
+    `caller` and `secrets` are used for every source without a route in `routes`. `writers`, by source name, write in
+    the transaction that ends jobs. For the sources in `records_claims`, an execution is recorded
+    when it begins, and not only when it ends. `barred` returns
+    the credentials that must not make the call of a job. `on_moved` is called after each commit with the ids of the
+    runs whose jobs or counters changed in this process.
     """
 
     def __init__(
         self,
-        ground: CollectDependencies,
+        dependencies: CollectDependencies,
         sources: Sequence[Source],
         *,
         caller: UpstreamCalls,
@@ -51,7 +52,7 @@ class Collector:
         enrol_credentials: Callable[[], Awaitable[None]],
         finalizers: Sequence[Finalizer] = (),
         after_offer: Callable[[str], Awaitable[None]] | None = None,
-        ways: Mapping[str, CallRoute] | None = None,
+        routes: Mapping[str, CallRoute] | None = None,
         writers: Mapping[str, EffectWriter] | None = None,
         records_claims: Collection[str] = (),
         on_moved: Moved = lambda _: None,
@@ -63,34 +64,33 @@ class Collector:
     ) -> None:
         settings = settings or CollectSettings()
         by_name = {source.name: source for source in sources}
-        terms = CommitPolicy(
+        policy = CommitPolicy(
             planning={name: source.planning_kinds for name, source in by_name.items()},
             writers=writers or {},
             records_claims=frozenset(records_claims),
             max_attempts=settings.max_attempts,
         )
-        database, gate = ground.database, ground.gate
+        database, gate = dependencies.database, dependencies.gate
         recovery, consumer = (
             Recovery(database, gate, sources=by_name, barred=barred),
-            intake or ground.jobs.consumer(ground.owner),
+            intake or dependencies.jobs.consumer(dependencies.owner),
         )
         committer = Committer(
             database,
             gate,
-            ground.documents,
+            dependencies.documents,
             consumer,
             recovery,
-            terms=terms,
+            policy=policy,
             pauses=settings.pauses,
             on_moved=on_moved,
             barred=barred,
         )
-        way = CallRoute(caller, secrets)
         calls = Calls(
             by_name,
-            way,
+            CallRoute(caller, secrets),
             database.clock,
-            ways=ways,
+            routes=routes,
             settings=settings,
             most_redirects=most_redirects,
             keep=committer.keep,
@@ -101,15 +101,15 @@ class Collector:
             database, gate, by_name, after_offer, on_moved=on_moved, settings=settings, barred=barred
         )
         self.duty = RecoveryService(recovery, enrol_credentials)
-        """For the leader; its `ring` is for the death of a process."""
+        """Runs in the leader; `notify` requests a recovery after the death of a process."""
         completion = Completion(
             database,
             by_name,
             finalizers,
-            planning=terms.planning,
+            planning=policy.planning,
             on_moved=on_moved,
             attempts=settings.completion_attempts,
         )
         self.handlers: Sequence[Handler] = completion.handlers
         self.services: Mapping[str, Service] = {"committer": committer, "worker": worker}
-        """In this order: the worker stops before the committer that writes what it ends."""
+        """In this order, because the worker stops before the committer, which writes its last results."""

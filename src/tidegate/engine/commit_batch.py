@@ -27,9 +27,9 @@ class EffectWriter(Protocol):
     def write(self, tx: Transaction, results: Sequence[JobResult], /) -> None:
         """Write all results of the source in this batch, each with its `effects` and the `credential` of its call.
 
-        These include jobs that failed and jobs that are tried again. The same results may be passed again where the
-        first transaction was rolled back. If this raises, each result is written in a batch of its own, and the one
-        that still fails is retried as if its call had failed.
+        These include failed jobs and jobs that will be retried. The same results can be passed again after a rolled
+        back transaction. If this raises, each result is written in a batch of its own, and a result that still fails
+        is retried as if its call had failed.
         """
         ...
 
@@ -39,11 +39,11 @@ class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     planning: Planning = {}
     writers: Mapping[str, EffectWriter] = {}
-    """By the name of their source."""
+    """Writers by source name."""
     records_claims: frozenset[str] = frozenset()
-    """Sources of which an execution is recorded when it begins; all others are recorded when they end."""
+    """Sources whose executions are recorded when they begin; all others are recorded when they end."""
     max_attempts: int = CollectSettings().max_attempts
-    """How often follow-ups are tried."""
+    """Maximum number of attempts of follow-up jobs."""
 
 
 class WriteGroup(msgspec.Struct, frozen=True):
@@ -59,14 +59,14 @@ class CommitBatch(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Sequence[int] = ()
     """Jobs to be claimed."""
     callers: Mapping[int, str] = {}
-    """The credentials of those jobs, where their claims are recorded."""
+    """The credentials of those jobs, if their claims are recorded."""
     kept: Sequence[tuple[Claim, ParkedAnswer]] = ()
     """Answers to be stored before they are read."""
     groups: Sequence[WriteGroup] = ()
     late: Sequence[JobResult] = ()
-    """Results that came too late. Only their calls count."""
+    """Results of jobs that were claimed by another worker. Only their calls are counted."""
     finds_overtaken: bool = False
-    """Whether to find out which results were overtaken, before anything is written."""
+    """Whether to check for overtaken results before anything is written."""
 
     @property
     def finished(self) -> list[JobResult]:
@@ -94,7 +94,7 @@ def take(waiting: deque[JobResult]) -> list[JobResult]:
     return taken
 
 
-def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
+def write_batch(tx: Transaction, this: CommitBatch, policy: CommitPolicy) -> CommitOutcome:
     """Write a batch, unless some of its results were overtaken: then write nothing.
 
     The statement that ends the jobs compares their fencing tokens, and its row count tells whether all were valid: one
@@ -118,12 +118,12 @@ def write_batch(tx: Transaction, this: CommitBatch, terms: CommitPolicy) -> Comm
     for group in this.groups:
         if group.staged is not None:
             group.staged.apply(tx)
-    if terms.writers:
-        _write_effects(tx, finished, terms.writers)
+    if policy.writers:
+        _write_effects(tx, finished, policy.writers)
     claimed = job_store.claim(tx, this.wanted)
-    if terms.records_claims:
-        executions.begin(tx, claimed.values(), this.callers, terms.records_claims)
-    added = update_runs(tx, finished, terms.planning, max_attempts=terms.max_attempts, late=this.late)
+    if policy.records_claims:
+        executions.begin(tx, claimed.values(), this.callers, policy.records_claims)
+    added = update_runs(tx, finished, policy.planning, max_attempts=policy.max_attempts, late=this.late)
     allowance_records.write(tx, (*finished, *this.late))
     again = [
         msgspec.structs.replace(one.claim.job, not_before=one.not_before, spec=one.spec or one.claim.job.spec)

@@ -19,7 +19,7 @@ A crash between                 leaves                                and is rep
 
 A commit with unknown outcome is repeated like any other failure. If it had succeeded, its results are rejected as late
 by their fencing tokens, and their follow-ups are enqueued as for any late result. A database that refuses (read-only
-after a failover, wrong password) is waited for like one that is away.
+after a failover, wrong password) is treated like one that is unavailable.
 
 A batch that fails for another reason is split: each result is written alone. A result that still fails ends without its
 documents and effects, then without its source's writer. If even that end is rejected, it alone is retried with growing
@@ -99,12 +99,12 @@ class _BatchPace:
         self.note()
 
     def note(self) -> None:
-        """Start a batch earlier where much waits for it by now."""
+        """Start the batch early if `_PLENTY` items wait for it."""
         if self._waiting() >= _PLENTY:
             self._plenty.set()
 
     def stop(self) -> None:
-        """Delay no batch from now on."""
+        """Start all further batches without delay."""
         self._is_stopping = True
         self._work.set()
         self._plenty.set()
@@ -122,7 +122,7 @@ class _BatchPace:
 
 
 class Committer:
-    """A service of every worker process."""
+    """Service of each worker process that writes claims and results in batches."""
 
     def __init__(
         self,
@@ -132,17 +132,17 @@ class Committer:
         consumer: MessageSource,
         recovery: Recovery,
         *,
-        terms: CommitPolicy,
+        policy: CommitPolicy,
         pauses: Backoff = PAUSES,
         on_moved: Moved = lambda _: None,
         barred: Barred = none_barred,
     ) -> None:
         self._database, self._consumer, self._on_moved = database, consumer, on_moved
-        self._terms, self._pauses = terms, pauses
+        self._policy, self._pauses = policy, pauses
         self._outage = Outage("collect.commit")
         self._unwritten = UnwrittenResults(self._hold)
         self._staging = Staging(documents, database.clock, self._ready)
-        self._settling = PermitSettler(gate, recovery, database.clock, self._let_go, barred=barred)
+        self._settling = PermitSettler(gate, recovery, database.clock, self._release_settled, barred=barred)
         self._claimings: list[_Claiming] = []
         self._keepings: list[_Keeping] = []
         self._groups: deque[WriteGroup] = deque()
@@ -165,14 +165,14 @@ class Committer:
         return await answer
 
     async def keep(self, claim: Claim, parked: ParkedAnswer) -> bool:
-        """Store an answer in the next transaction, before it is read. Returns False where the database rejects it."""
+        """Store an answer in the next transaction, before it is read. Returns False if the database rejects it."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._keepings.append(_Keeping(claim, parked, done))
         self._results_pace.wake()
         return await done
 
     async def finish(self, finished: JobResult) -> None:
-        """Write a result in one of the next transactions. Blocks while too many wait, as when the database is away."""
+        """Write a result in one of the next transactions. Blocks while too many results wait to be written."""
         while not self._room.is_set():
             await self._room.wait()
         self._hold(finished)
@@ -217,7 +217,7 @@ class Committer:
             await self._settling.close()
 
     async def _commit_claims(self, stopping: asyncio.Event) -> None:
-        """Commit claims in transactions of their own, where the database can write both at the same time."""
+        """Commit claims in separate transactions, if the database supports several writers."""
         while not self._writes_claims_too and (not stopping.is_set() or self._held or self._claimings):
             await self._claims_pace.next_batch()
             await self._commit(self._take_claims(), [], [])
@@ -278,7 +278,7 @@ class Committer:
 
     def _batch_of(self, claimings: Sequence[_Claiming], groups: Sequence[WriteGroup]) -> CommitBatch:
         wanted = [job_id for claiming in claimings for job_id in claiming.job_ids]
-        if not self._terms.records_claims:
+        if not self._policy.records_claims:
             return CommitBatch(wanted=wanted, groups=groups)
         callers = {job_id: one.credential for claiming in claimings for job_id, one in claiming.admitted.items()}
         return CommitBatch(wanted=wanted, groups=groups, callers=callers)
@@ -313,23 +313,23 @@ class Committer:
                 return
             except Exception:
                 log.exception("collect.end_refused", job=one.claim.job.id)
-        self._put_by(last)
+        self._postpone(last)
 
-    def _put_by(self, one: JobResult) -> None:
+    def _postpone(self, one: JobResult) -> None:
         """Retry its end later. If too many wait for that, its message is left to be taken over by another worker."""
         COLLECT_RESULTS_REFUSED.labels("unwritten").inc()
         if self._unwritten.keep(one):
             self._forget([one.settlement.message])
         else:
             log.error("collect.result_lost", job=one.claim.job.id)
-            self._let_go([one])
+            self._release_settled([one])
 
     async def _write(self, this: CommitBatch, claimings: Sequence[_Claiming]) -> None:
         """Write a batch, however long it takes; then return its claims, and begin to settle its results."""
         began_ns = time_ns()
         this, written = await self._write_repeatedly(this)
         left = dict(written.claimed)
-        # A job that is here twice was enqueued again meanwhile: only its last message has a valid permit.
+        # A job that occurs twice was enqueued again in the meantime: only its last message has a valid permit.
         for claiming in reversed(claimings):
             ours = {i: left.pop(i) for i in claiming.job_ids if i in left}
             if not claiming.answer.cancelled():
@@ -349,7 +349,7 @@ class Committer:
         while True:
             began = monotonic()
             try:
-                written = await self._database.transaction(write_batch, this, self._terms)
+                written = await self._database.transaction(write_batch, this, self._policy)
                 self._outage.over()
                 if not written.overtaken:
                     return this, written
@@ -373,7 +373,7 @@ class Committer:
         groups = [group for group in groups if group.finished]
         return msgspec.structs.replace(this, groups=groups, late=[*this.late, *late_now])
 
-    def _let_go(self, finished: Sequence[JobResult]) -> None:
+    def _release_settled(self, finished: Sequence[JobResult]) -> None:
         """Release settled results: the consumer may forget their messages."""
         messages = [one.settlement.message for one in finished]
         self._consumer.settled(messages)

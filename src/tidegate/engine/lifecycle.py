@@ -1,4 +1,4 @@
-"""The states of runs and jobs, and the moves between them; SQL, documentation and tests derive from them."""
+"""The states of runs and jobs and their transitions. SQL, documentation and tests derive from these tables."""
 
 from enum import StrEnum
 
@@ -6,25 +6,25 @@ from tidegate.core.transitions import Moves, check_moves
 
 
 class RunState(StrEnum):
-    """Where a run is."""
+    """The state of a run."""
 
-    PLANNING = "planning"  # its first jobs are there, and jobs that find others are not done
-    RUNNING = "running"  # what there is to do is known, or being found page by page
+    PLANNING = "planning"  # jobs that find other resources are unfinished
+    RUNNING = "running"  # all resources are known; further pages may still be found
     FINALIZING = "finalizing"  # every job has ended; statistics are being computed
     COMPLETED = "completed"
-    FAILED = "failed"  # it cannot go on
+    FAILED = "failed"  # it cannot continue
     CANCELED = "canceled"  # on request
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
-    READY = "ready"  # to be tried again, not before a moment
-    ENQUEUED = "enqueued"  # committed, and offered to the gate right after
+    READY = "ready"  # to be retried after a given time
+    ENQUEUED = "enqueued"  # committed, and enqueued in the gate right after
     RUNNING = "running"  # claimed by a worker
     SUCCEEDED = "succeeded"
-    UNAVAILABLE = "unavailable"  # done: the upstream shows the resource to no credential
-    FAILED = "failed"  # permanently, or too often
+    UNAVAILABLE = "unavailable"  # ended: the upstream withholds the resource
+    FAILED = "failed"  # permanently, or after its last attempt
     CANCELED = "canceled"  # with its run
 
 
@@ -36,7 +36,7 @@ RUN_MOVES: Moves[RunState] = {
     RunState.FAILED: {RunState.RUNNING},
     RunState.CANCELED: set(),
 }
-"""A run that has ended goes on when its failed jobs are retried."""
+"""An ended run continues when its failed jobs are retried."""
 
 JOB_MOVES: Moves[JobState] = {
     JobState.READY: {JobState.RUNNING, JobState.FAILED, JobState.CANCELED},
@@ -50,9 +50,9 @@ JOB_MOVES: Moves[JobState] = {
     JobState.FAILED: {JobState.ENQUEUED},
     JobState.CANCELED: set(),
 }
-"""RUNNING follows RUNNING when a worker takes over from one that died: the fence is raised.
+"""RUNNING follows RUNNING when a worker takes over the job of a dead one; the fencing token is raised.
 
-What was never begun fails with its run, when there is no valid credential left to begin it with.
+Jobs that were never started fail with their run if their pool has no valid credential left.
 """
 
 check_moves(RUN_MOVES, RunState, initial=RunState.PLANNING)
@@ -60,5 +60,5 @@ check_moves(JOB_MOVES, JobState, initial=JobState.ENQUEUED)
 
 ACTIVE_RUNS = (RunState.PLANNING, RunState.RUNNING, RunState.FINALIZING)
 OPEN_RUNS = (RunState.PLANNING, RunState.RUNNING)
-"""Runs with jobs that may still be done."""
+"""States of runs whose jobs can still be executed."""
 UNFINISHED_JOBS = (JobState.READY, JobState.ENQUEUED, JobState.RUNNING)

@@ -1,7 +1,7 @@
-"""One source, open in this process: its collector, credentials and schedules, in the cell of its source.
+"""Opens a source in this process: its collector, credentials and schedules, in the cell of the source.
 
-All sources are opened here, whether a system, the setting `sources` or a program brings them. What differs between them
-is in their plug-ins (`SourcePlugin`).
+Sources of systems, of the setting `sources` and of programs are all opened here. Their plug-ins (`SourcePlugin`)
+define the differences.
 """
 
 from __future__ import annotations
@@ -55,37 +55,37 @@ class SourceCell:
     documents: Documents
     collector: Collector
     change_feed: RunChangeFeed
-    """Reports that a run changed, in this process or another."""
+    """Reports changes of runs to watchers in all processes."""
     credentials: CallCredentials
     stored: CredentialManager | None
-    """The stored credentials; None where the source uses others."""
+    """The stored credentials; None if the source uses others."""
     token: EnvironmentToken | None
-    """The token of the environment, where there is one."""
+    """The token of the environment, if there is one."""
     schedules: Schedules
     due_schedules: DueSchedules
     aws: Aws
 
     @property
     def source(self) -> Source:
-        """The source itself."""
+        """The source that this cell runs."""
         return self.plugin.source
 
     @property
     def book(self) -> CredentialManager:
-        """The stored credentials; raises `InvalidArgument` where the source uses others."""
+        """The stored credentials. Raises `InvalidArgument` if the source uses others."""
         if self.stored is None:
             raise InvalidArgument("source", self.plugin.name, "has no stored credentials")
         return self.stored
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """Begins, cancels and retries runs of the source."""
+        """Starts, cancels and retries runs of the source."""
         return self.collector.orchestrator
 
     async def require_credentials(self) -> None:
-        """Raise `InvalidSettings` where this process could make no call, or what the upstream raises when it is away.
+        """Raise `InvalidSettings` if this process has no credential for any call.
 
-        The token of the environment is used from now on.
+        Starts to use the token of the environment, and passes on the error of an unavailable upstream.
         """
         if self.token is not None:
             await self.token.use()
@@ -93,14 +93,14 @@ class SourceCell:
             await self.stored.require_any()
 
     async def begin(self, subject: Subject, *, trigger: Trigger = Trigger.MANUAL) -> int:
-        """Begin a run and return its number. Raises `RunActive` and `NoCredential`."""
+        """Start a run and return its id. Raises `RunActive` and `NoCredential`."""
         pool = await self.credentials.pool_for(subject.user_id)
         return await self.orchestrator.begin(self.plugin.name, subject, pool=pool, trigger=trigger)
 
     async def begin_or_resume(self, subject: Subject, *, pool: str | None = None) -> int:
-        """Begin a run, or find the active one of the user; returns its number.
+        """Start a run, or resume the active run of the user; returns its id.
 
-        The jobs of an active run are enqueued again, since the process that began it may have died before.
+        The jobs of an active run are enqueued again, because the process that started it may have died before.
         """
         pool = await self.credentials.pool_for(subject.user_id) if pool is None else pool
         try:
@@ -120,11 +120,11 @@ class SourceCell:
         services: Mapping[str, Service] | None = None,
         systems: Sequence[OpenSystem] = (),
     ) -> Supervisor:
-        """A process of the cell, with workers where it `works`, with further `systems` and `services`."""
+        """Build a process of the cell with further `systems` and `services`; with workers if `works` is set."""
         return build_process(self.parts, [_OpenCell(self, prunes=True), *systems], works=works, services=services)
 
     def service(self, *, works: bool) -> Service:
-        """The process of the cell as a service of a process that has several cells, and that deletes old rows."""
+        """The process of the cell as a service of a process with several cells, which also deletes old rows."""
         return CellService(partial(build_process, self.parts, [_OpenCell(self, prunes=False)], works=works))
 
 
@@ -173,9 +173,9 @@ async def open_cell(
     change_feed: RunChangeFeed,
     token: str | None = None,
 ) -> AsyncGenerator[SourceCell]:
-    """A source, open for the length of a block. `token` serves while no stored credential serves all users.
+    """Open a source. `token` is used while no stored credential serves all users.
 
-    Raises `InvalidSettings` where the database has data of the source from another address.
+    Raises `InvalidSettings` if the database has data of the source from another address.
     """
     cell, settings, name = cell_context(context, plugin.name), context.settings, plugin.name
     async with AsyncExitStack() as stack:
@@ -207,7 +207,7 @@ async def open_cell(
             enrol_credentials=enrol,
             finalizers=extra.finalizers,
             after_offer=None if book is None else unserved.check,
-            ways={} if extra.route is None else {name: extra.route},
+            routes={} if extra.route is None else {name: extra.route},
             writers={} if extra.writer is None else {name: extra.writer},
             records_claims={name} if extra.records_claims else (),
             on_moved=change_feed.moved,
@@ -244,7 +244,7 @@ async def open_cell(
 def build_book(
     cell: Context, plugin: SourcePlugin, client: UpstreamClient, *, on_unserved: Callable[[str], Awaitable[None]]
 ) -> CredentialManager:
-    """The stored credentials of a source, known to the gate of its cell.
+    """Build the stored credentials of a source, which are enrolled in the gate of its cell.
 
     `on_unserved` is called with a pool that has no valid credential left.
     """
@@ -262,7 +262,7 @@ def build_book(
 
 @asynccontextmanager
 async def _open_task_queue(cell: Context, source: str) -> AsyncGenerator[Aws]:
-    """The queue on SQS by which jobs reach workers: those of the source that `collect.source` names."""
+    """Open the SQS queue through which jobs of the source `collect.source` reach workers."""
     if source != cell.section(CollectSettings).source:
         yield Aws()
         return
@@ -272,7 +272,7 @@ async def _open_task_queue(cell: Context, source: str) -> AsyncGenerator[Aws]:
 
 
 async def _register_address(cell: Context, plugin: SourcePlugin) -> None:
-    """Two upstreams of one source in one database would overwrite each other's items."""
+    """Refuse a second address of the source: two upstreams in one database would overwrite each other's items."""
     source = plugin.source
     if not isinstance(source, AddressedSource):
         return
@@ -281,7 +281,7 @@ async def _register_address(cell: Context, plugin: SourcePlugin) -> None:
     except SourceAddressConflict as other:
         raise InvalidSettings(
             f"{plugin.name}.api_url is {other.wanted}, but the data in {cell.database.name} was collected from "
-            f"{other.present}. Both in one database would overwrite each other: give this one its own data folder "
+            f"{other.present}. Both in one database would overwrite each other: use another data folder "
             "(TIDEGATE_DATA_DIR) or database. If it is the same upstream under a new address, set "
             f"TIDEGATE_{plugin.name.upper()}__MOVED_FROM to the old one"
         ) from None

@@ -1,4 +1,4 @@
-"""Runs whose pool has no valid credential: they fail with the reason instead of waiting forever."""
+"""Fails runs of pools without a valid credential, because their jobs would wait forever."""
 
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import runs
@@ -14,9 +14,9 @@ log = get_logger(__name__)
 
 
 class UnservedRuns:
-    """Fails the runs of one source whose pool has no valid credential, stored or in the memory of a process.
+    """Fails the runs of one source in pools without a valid credential, stored or in the memory of a process.
 
-    Their jobs can be retried as soon as there is one. `cell` is the context of the source.
+    The runs can be retried after a credential was added. `cell` is the context of the source.
     """
 
     def __init__(self, cell: Context, source: str, *, on_moved: Moved) -> None:
@@ -29,7 +29,7 @@ class UnservedRuns:
             await self.check(pool)
 
     async def check(self, pool: str) -> None:
-        """Fail the runs of a pool that has no valid credential; pools of other sources are left alone."""
+        """Fail the runs of a pool if it has no valid credential. Pools of other sources are ignored."""
         if not has_credentials(self._source, pool) or await self._database.read(self._is_served, pool):
             return
         failed = await self._database.transaction(self._fail, pool)
@@ -39,7 +39,7 @@ class UnservedRuns:
             log.error("credentials.runs_failed", pool=pool, runs=len(failed), jobs=sum(map(len, failed.values())))
 
     def _is_served(self, tx: Transaction, pool: str) -> bool:
-        """By a credential for the address from which the runs collect, whatever address this process was given."""
+        """Whether a credential is valid for the address of the runs, which may differ from that of this process."""
         return bool(matching_addresses(tx, self._source, records.audiences_of(tx, pool)))
 
     def _fail(self, tx: Transaction, pool: str) -> dict[int, list[int]]:

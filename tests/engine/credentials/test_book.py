@@ -428,7 +428,7 @@ async def test_a_credential_for_another_place_is_not_sent_here(small_office: Off
 
     with pytest.raises(NoCredential):
         await other.secret_of(added.allowance)
-    with pytest.raises(InvalidArgument, match="sent nowhere else"):
+    with pytest.raises(InvalidArgument, match="is only for"):
         await other.test(added.name)
     with pytest.raises(NoCredential):
         await other.pool_for("anybody")

@@ -179,7 +179,7 @@ async def test_a_given_token_that_was_removed_elsewhere_serves_nobody(small_offi
     await small_office.again().book.remove("GITHUB_TOKEN")
 
     with pytest.raises(
-        NoCredential, match=r"GITHUB_TOKEN was removed or refused while this process ran.*credentials add"
+        NoCredential, match=r"GITHUB_TOKEN was removed or rejected while this process ran.*credentials add"
     ):
         await small_office.book.pool_for("anybody")
 
@@ -274,7 +274,7 @@ async def test_without_any_credential_both_ways_are_told(small_office: Office):
     added = await office.book.add_token(office.token())
     await office.book.require_any()
     await office.book.rejected(added.allowance, office.token(), REASON)
-    with pytest.raises(InvalidSettings, match=f"{added.name}: refused before"):
+    with pytest.raises(InvalidSettings, match=f"{added.name}: rejected"):
         await office.book.require_any()
 
 

@@ -56,12 +56,12 @@ class Deployment:
         self.parts, self.sim, self._is_pooled = parts, sim, is_pooled
         documents = SqlDocuments(parts.database)
         self.documents = documents.of("github")
-        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents)
+        dependencies = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, documents)
         self.limits = LIMITS
         source = GithubSource(sim.url, include)
         self.statistics = Statistics(parts.database, self.documents)
         self.collector = Collector(
-            ground,
+            dependencies,
             [source],
             caller=client,
             secrets=self,

@@ -1,7 +1,7 @@
-"""The credentials of an installation: added, shown, tested and removed by people, lent to workers, known to the gate.
+"""The credentials of a source: add, list, test and remove them, provide their secrets, and enrol them in the gate.
 
-SQL is the truth, and is written first. Whoever changes it tells the gate right after; if he dies in between, the next
-leader does, since it makes the gate agree with SQL when it begins.
+SQL is the source of truth and is written first; the gate is updated right after the commit. If the process dies in
+between, the next leader updates the gate, because it enrols all credentials when it starts.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ _AT_ONCE = 50
 
 
 class CredentialManager:
-    """The credentials of one installation, for one source.
+    """The credentials of one source.
 
-    `on_unserved` is called with a pool that has nobody left who could make its calls. `before_enrolment` is awaited
-    before the gate is told of any credential: one that lost its data lets a credential work as soon as it knows it, so
-    it has to be reminded first that it must rest.
+    `on_unserved` is called with a pool that has no valid credential left. `before_enrolment` is awaited before a
+    credential is enrolled in the gate: a gate that lost its data grants permits as soon as it knows a credential, so
+    stored limits have to be restored first.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class CredentialManager:
         self._authority, self._before_enrolment = authority, before_enrolment
         self.wallet = SecretCache(database, vault, authority)
         self.holdings: list[Callable[[], EncryptedSecrets | None]] = []
-        """Each opens what else is encrypted with the same keys; called when the keys are rotated."""
+        """Factories for other secrets that are encrypted with the same keys; called when the keys are rotated."""
 
     @property
     def audience(self) -> str:
-        """Where its secrets are sent."""
+        """The address to which its secrets are sent."""
         return self._authority.audience
 
     async def list(self) -> Sequence[Credential]:
-        """All credentials, the oldest first; never a secret."""
+        """Return all credentials without secrets, oldest first."""
         return [stored.credential for stored in await self._database.read(records.everything, self.source)]
 
     async def get(self, name: str) -> Credential:
-        """One credential; raise `NotFound`."""
+        """Return a credential without its secret. Raises `NotFound`."""
         return (await self._database.read(records.get, self.source, name)).credential
 
     async def labels(self) -> Mapping[str, str]:
-        """What people call the credentials of the gate: `octocat`, `installation 5`; by the gate's names."""
+        """Display names (`octocat`, `installation 5`) by the names that the gate uses."""
         return {one.allowance: one.account for one in await self.list()}
 
     async def add_token(
@@ -95,17 +95,17 @@ class CredentialManager:
         name: str | None = None,
         check: bool = True,
     ) -> Credential:
-        """Store a token, or give the credential `name` this one; it serves from now on.
+        """Store a token, or replace the token of the credential `name`. It is used from now on.
 
-        The upstream is asked whose it is, since all tokens of an account share one allowance. Without `check` the
-        token is taken for the only one of its account until it is tested. The owner on record is the account's login
-        unless it is given.
+        The upstream is asked for its account, because all tokens of an account share one allowance. Without `check`,
+        the token is treated as the only one of its account until it is tested. The recorded owner is the login of the
+        account unless `owner` is given.
         """
         token = require_token(secret)
         checked = await self._authority.check(token, identify=True) if check else None
         account = await self._account_of(token, checked, name)
         if owner is None and checked is None:
-            raise InvalidArgument("owner", None, "must be given where the upstream is not asked")
+            raise InvalidArgument("owner", None, "is required if the token is not checked")
         return await self._add(
             CredentialKind.TOKEN, token, account, checked, owner=owner or account.login, user_id=user_id, name=name
         )
@@ -121,7 +121,7 @@ class CredentialManager:
         name: str | None = None,
         check: bool = True,
     ) -> Credential:
-        """Store the key of an app for one of its installations; tokens are issued when they are needed."""
+        """Store the key of an app for one of its installations. Tokens are issued on demand."""
         require_whole("app_id", app_id, least=1, most=10**15)
         require_whole("installation_id", installation_id, least=1, most=10**15)
         key, installation = (
@@ -142,7 +142,7 @@ class CredentialManager:
         )
 
     async def remove(self, name: str) -> Credential:
-        """Delete a credential; from now on nobody uses it. Calls under way end as they will."""
+        """Delete a credential. New calls no longer use it; calls in progress are not interrupted."""
         credential, is_left = await self._database.transaction(records.remove, self.source, name)
         log.info("credentials.removed", credential_name=name)
         self.wallet.forget(credential.allowance)
@@ -151,9 +151,9 @@ class CredentialManager:
         return credential
 
     async def test(self, name: str) -> CredentialCheck:
-        """Ask the upstream, and note what it says: what it takes is valid from now on, what it refuses is not.
+        """Check a credential with the upstream and store the result: valid or invalid.
 
-        Raises `SecretUncheckable` and `UpstreamFailed` where it could not be asked; then nothing is noted.
+        Raises `SecretUncheckable` or `UpstreamFailed` if the upstream could not be asked; then nothing is stored.
         """
         stored = await self._database.read(records.get, self.source, name)
         await self._require_rested(stored.credential)
@@ -177,29 +177,28 @@ class CredentialManager:
         )
 
     async def secret_of(self, credential: str) -> str:
-        """What is sent for a credential of the gate; raise `NoCredential` where there is no valid secret any more."""
+        """Return the secret for a credential of the gate. Raises `NoCredential` if no valid secret is left."""
         try:
             return await self.wallet.secret_of(credential)
         except NoCredential:
-            await self._look_after(credential)
+            await self._report_if_unserved(credential)
             raise
 
     async def rejected(self, credential: str, secret: str, reason: str) -> bool:
-        """The upstream refused `secret`. True if there is another one for the same allowance: try again.
+        """Handle a secret that the upstream rejected. Returns True if the allowance has another secret to try.
 
-        False if there is none: the gate must retire the credential. Where its whole pool has nobody left, those who
-        wait for it are told.
+        If it returns False, the gate must retire the credential. If its pool has no valid credential left,
+        `on_unserved` is called.
         """
         if await self.wallet.rejected(credential, secret, reason):
             return True
-        await self._look_after(credential)
+        await self._report_if_unserved(credential)
         return False
 
     async def pool_for(self, user_id: str) -> str:
-        """The pool for a user's runs: his own where he has a valid credential, else everybody's.
+        """Return the pool for the runs of a user: the user's own if it has a valid credential, else the shared one.
 
-        Raises `NoCredential` where nobody could make the calls: neither this process nor, for all that is written,
-        another one.
+        Raises `NoCredential` if neither this process nor, as far as SQL knows, another one has a valid credential.
         """
         require_name("user_id", user_id)
         own = await self._database.read(records.pool_of_user, self.source, user_id, self._authority.audience)
@@ -211,15 +210,15 @@ class CredentialManager:
         return self.pool
 
     async def serves(self, pool: str) -> bool:
-        """Whether calls can be made for a pool, by this process or another.
+        """Whether this process or another one can make calls for a pool.
 
-        What is written decides, also on tokens that processes have in memory: one that was removed or refused is used
-        by nobody, and one that is good serves runs that are begun by a process without it.
+        SQL decides, also for tokens that processes hold in memory: a removed or rejected token is not used by any
+        process, and a valid one serves runs that are started by a process without it.
         """
         return await self._database.read(records.is_served, pool, self._authority.audience)
 
     async def borrow(self, token: str) -> None:
-        """Use a token that is kept in the memory of this process alone; not where stored ones serve everybody."""
+        """Use a token that only this process holds in memory, unless a stored credential serves all users."""
         borrowed = await borrow(
             token, self._database, self._vault, self._authority, source=self.source, dismiss=self._dismiss
         )
@@ -228,9 +227,9 @@ class CredentialManager:
             await self.enrol_one(borrowed.stored.credential.allowance, self.pool)
 
     async def require_any(self) -> None:
-        """Raise `InvalidSettings` where this process could make no call at all, and say what to do.
+        """Raise `InvalidSettings` with instructions if this process has no credential for any call.
 
-        Raises `CannotOpen` where it lacks a key that stored secrets need.
+        Raises `CannotOpen` if the key of a stored secret is missing.
         """
         audience = self._authority.audience
         usable = await self._database.read(records.usable, self.source, audience)
@@ -241,8 +240,8 @@ class CredentialManager:
         present = await self.list()
         refused = [each.name for each in present if each.state is CredentialState.INVALID and each.audience == audience]
         others = sorted({each.audience for each in present} - {audience})
-        known = f" ({', '.join(refused)}: refused before; `tidegate credentials list` tells why)" if refused else ""
-        known += f" (there are some for {', '.join(others)}, which are sent nowhere else)" if others else ""
+        known = f" ({', '.join(refused)}: rejected; see `tidegate credentials list`)" if refused else ""
+        known += f" (stored credentials are only for {', '.join(others)})" if others else ""
         raise InvalidSettings(f"there is no credential for {audience}{known}: {how_to_get_one(self.source)}")
 
     async def rotate_key(self) -> Rotation:
@@ -252,14 +251,14 @@ class CredentialManager:
         )
 
     async def enrol(self) -> None:
-        """Make the gate agree with SQL; always right, at any moment."""
+        """Make the gate agree with SQL. Idempotent; correct at any time."""
         pools = await self._allowances()
         allowances = list(pools)
         await self._before_enrolment()
         for start in range(0, len(allowances), _AT_ONCE):
             some = allowances[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._tell_gate(allowance, pools[allowance]) for allowance in some))
-        # Whoever stores a credential writes SQL before he tells the gate; so the gate is looked at first.
+            await asyncio.gather(*(self._enrol_in_gate(allowance, pools[allowance]) for allowance in some))
+        # Credentials are written to SQL before they are enrolled, so the gate is read before SQL is read again.
         present = [member.name for member in (await self._gate.status(self.pool)).credentials]
         known = await self._allowances()
         for allowance in present:
@@ -267,28 +266,28 @@ class CredentialManager:
                 await self._dismiss(allowance)
 
     async def enrol_one(self, allowance: str, pool: str) -> None:
-        """Let a pool use an allowance from now on, also one that was retired."""
+        """Enrol an allowance in a pool; a retired one is used again."""
         await self._before_enrolment()
-        await self._tell_gate(allowance, pool)
+        await self._enrol_in_gate(allowance, pool)
 
     async def close(self) -> None:
-        """Let go of all secrets."""
+        """Forget all secrets and end renewals."""
         await self.wallet.close()
 
-    async def _tell_gate(self, allowance: str, pool: str) -> None:
+    async def _enrol_in_gate(self, allowance: str, pool: str) -> None:
         try:
             await self._gate.enrol(allowance, pool=pool, limits=self._limits)
-        except InvalidArgument:  # it is in another pool still, from which SQL has taken it
+        except InvalidArgument:  # it is still enrolled in its former pool
             await self._gate.dismiss(allowance)
             await self._gate.enrol(allowance, pool=pool, limits=self._limits)
 
     @property
     def _removed(self) -> str:
         variable = token_variable(self.source)
-        return f" ({variable} was removed or refused while this process ran; a new start tries it again)"
+        return f" ({variable} was removed or rejected while this process ran; restart the process to use it again)"
 
     async def _account_of(self, token: str, checked: SecretReport | None, name: str | None) -> Account:
-        """The account of a token. Where the upstream is not asked, the same name stands for the same account."""
+        """The account of a token. Without a check, the same name is taken for the same account."""
         if checked is None:
             present = None if name is None else await self._database.read(records.find, self.source, name)
             if present is not None and present.credential.kind is CredentialKind.TOKEN:
@@ -296,7 +295,7 @@ class CredentialManager:
             unknown = f"token-{(await self._vault.fingerprint(token))[:16]}"
             return Account(allowance=unknown, login="unknown")
         if checked.account is None:
-            raise SecretUncheckable("nothing is left of its allowance, so nobody can be asked whose it is")
+            raise SecretUncheckable("its allowance is exhausted, so its account cannot be looked up")
         return checked.account
 
     async def _add(
@@ -333,7 +332,7 @@ class CredentialManager:
         return credential
 
     async def _name_for(self, kind: CredentialKind, account: Account) -> str:
-        """The login; where another account has that name, what the gate calls it."""
+        """The default name: the login, or the name of the allowance if another account has that name."""
         if kind is CredentialKind.INSTALLATION or account.login == "unknown":
             return account.allowance
         present = await self._database.read(records.find, self.source, account.login)
@@ -345,11 +344,11 @@ class CredentialManager:
         if stored.sealed is None:
             if borrowed is None or borrowed.stored.fingerprint != stored.fingerprint:
                 raise InvalidArgument(
-                    "name", credential.name, "is not stored; it is tested when a process starts with it"
+                    "name", credential.name, "is not stored; it is tested when a process with it starts"
                 )
             return await self._authority.check(borrowed.token, identify=False)
         if credential.audience != self._authority.audience:
-            raise InvalidArgument("name", credential.name, f"is for {credential.audience}, and is sent nowhere else")
+            raise InvalidArgument("name", credential.name, f"is only for {credential.audience}")
         secret = await self._vault.open(stored.label, stored.sealed)
         if credential.kind is CredentialKind.INSTALLATION:
             return await self._check_installation(installation_of(credential), secret)
@@ -360,7 +359,7 @@ class CredentialManager:
         return await self._authority.check(issued.token, identify=False)
 
     async def _confirm(self, stored: Stored, checked: SecretReport) -> None:
-        """Note that it is good; one that was stored unasked now gets the allowance that is really its own."""
+        """Mark a credential as valid. One that was stored without a check moves to the allowance of its account."""
         credential, account = stored.credential, checked.account
         details = {**credential.details, **details_of(checked)}
         await self._database.transaction(records.confirm, stored, details)
@@ -373,13 +372,13 @@ class CredentialManager:
         await self.enrol_one(allowance, credential.pool)
 
     async def _require_rested(self, credential: Credential) -> None:
-        """The upstream asked some credentials for a pause, and a test is a call too."""
+        """Raise `NotNow` if the upstream blocked the credential, because a test is a call too."""
         for member in (await self._gate.status(credential.pool)).credentials:
             if member.name == credential.allowance and member.blocked_in_ms > 0:
                 raise SecretUncheckable(f"the upstream asked for a pause of {member.blocked_in_ms / 1000:.0f} s more")
 
-    async def _look_after(self, allowance: str) -> None:
-        """A secret of this allowance is no good: tell those who wait for its pool, if nobody is left there."""
+    async def _report_if_unserved(self, allowance: str) -> None:
+        """Call `on_unserved` if the pool of this allowance has no valid credential left."""
         pool = await self._database.read(records.pool_of_allowance, allowance)
         if pool is not None and not await self.serves(pool):
             await self._on_unserved(pool)
@@ -390,7 +389,7 @@ class CredentialManager:
             await self._on_unserved(credential.pool)
 
     async def _allowances(self) -> Mapping[str, str]:
-        """Those that may be spent, with their pools; a given token's only where no stored one serves everybody."""
+        """Usable allowances with their pools. Tokens in memory count only if no stored credential serves all users."""
         audience = self._authority.audience
         usable = await self._database.read(records.usable, self.source, audience)
         pools = {stored.credential.allowance: stored.credential.pool for stored in usable}
@@ -399,10 +398,10 @@ class CredentialManager:
         return pools | dict.fromkeys(await self._database.read(records.borrowed, self.source, audience), self.pool)
 
     async def _dismiss(self, allowance: str) -> None:
-        """Take an allowance from the gate, unless somebody has stored a credential for it meanwhile.
+        """Remove an allowance from the gate, and enrol it again if a credential for it was stored concurrently.
 
-        Whoever stores one writes SQL before he tells the gate. So one that we take away by mistake is in SQL when we
-        look afterwards, and one that is stored later is told to the gate later.
+        Credentials are written to SQL before they are enrolled. An allowance that is removed here by mistake is
+        therefore found in SQL afterwards; one that is stored later is also enrolled later.
         """
         await self._gate.dismiss(allowance)
         pool = (await self._allowances()).get(allowance)

@@ -1,4 +1,4 @@
-"""What is asked of an upstream, and what it answers."""
+"""Requests to upstreams, and their answers."""
 
 import re
 from collections.abc import Mapping
@@ -28,17 +28,25 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One call to an upstream. Nothing secret is shown of it."""
+    """A request to an upstream. Its `repr` contains no secrets.
+
+        Request(url="https://api.github.com/users/octocat", purpose="github.user", headers={"Authorization": token})
+
+    Raises `InvalidArgument` for an invalid URL, method or header.
+    """
 
     url: str
-    """Percent-encoded already, as links in answers are; it is sent as it stands."""
+    """The URL, percent-encoded; it is sent unchanged."""
     purpose: str
-    """What it is for, in a word or two, for errors: `github.repo_issues`."""
+    """Short name of the request for error messages: `github.repo_issues`."""
     method: str = "GET"
+    """DELETE, GET, HEAD, OPTIONS, PATCH, POST or PUT."""
     headers: Mapping[str, str] = _NO_HEADERS
+    """Headers by name. The client adds User-Agent and Accept-Encoding."""
     body: bytes | None = None
+    """The body, if there is one."""
     public_only: bool = False
-    """Whether only a public address may be connected to: the URL came from a user, a page or a redirect. Hosts in
+    """Whether the host must have a public address, for URLs from a user, a page or a redirect. Hosts in
     `upstream.private_hosts` are exempt."""
 
     def __post_init__(self) -> None:
@@ -60,31 +68,33 @@ class Permit(Protocol):
 
     @property
     def spends(self) -> str:
-        """What the request is counted against, for metrics: a credential, or a priority of a limiter."""
+        """Label for metrics: the credential, or the priority of a limiter, that the request is counted for."""
         ...
 
     def use(self) -> None:
-        """Spend the permit. Called right before the first byte leaves; raises `GrantVoid` where it must not."""
+        """Spend the permit. Called right before the first byte is sent; raises `GrantVoid` if it is no longer valid."""
         ...
 
     def sent(self) -> None:
-        """Note that the first byte left. The process may have been suspended since `use`."""
+        """Record that the first byte was sent. The process may have been suspended since `use`."""
         ...
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """The first part of an answer: enough to book what the upstream says about our allowance."""
+    """Status and headers of an answer, which report the remaining quota even if the body is incomplete."""
 
     status: int
+    """The HTTP status."""
     headers: Headers
+    """The headers; names are compared without regard to case."""
     url: str
-    """The address that answered."""
+    """The URL that answered."""
     received_at: datetime
-    """When it arrived, by our clock."""
+    """When the headers arrived, by the clock of this process."""
 
     @property
     def date(self) -> datetime | None:
-        """When it was sent, by the upstream's clock; None if it does not say, or not in a way that can be read."""
+        """The Date header: when the answer was sent, by the upstream's clock. None if it is missing or invalid."""
         return _parsed_date(self.headers.get("Date"))
 
     def __repr__(self) -> str:
@@ -92,24 +102,30 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(Head, frozen=True, kw_only=True):
-    """A whole answer, its body decompressed."""
+    """A complete answer of an upstream.
+
+    answer.status  # 200
+    answer.headers["etag"]  # names in any case
+    msgspec.json.decode(answer.body)
+    """
 
     body: bytes
+    """The body, decompressed."""
     elapsed_ms: float
-    """From the call of `fetch` to the last byte."""
+    """Time from the call of `fetch` to the last byte."""
 
     def __repr__(self) -> str:
         return f"Answer({self.status}, {shown(self.url)}, {len(self.body)} bytes)"
 
     def pack(self) -> bytes:
-        """As bytes, to be kept elsewhere for a while."""
+        """Serialize the answer, for `unpack`."""
         pairs = [(str(name), value) for name, value in self.headers.items()]
         packed: _Packed = (pairs, self.status, self.url, self.received_at, self.body, [], self.elapsed_ms)
         return msgspec.msgpack.encode(packed)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
-        """The answer that was packed."""
+        """Deserialize an answer that `pack` serialized."""
         pairs, status, url, received_at, body, _, elapsed_ms = msgspec.msgpack.decode(packed, type=_Packed)
         return cls(
             headers=CIMultiDictProxy(CIMultiDict(pairs)),
@@ -122,11 +138,11 @@ class Answer(Head, frozen=True, kw_only=True):
 
 
 _Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, list[Any], float]
-"""The list is always empty: releases before this one kept redirects there."""
+"""The list is always empty; it is kept for compatibility with older releases, which stored redirects in it."""
 
 
 def shown(url: str) -> str:
-    """An address fit for a message: without secrets, and not too long."""
+    """A URL for messages: secrets are redacted and long URLs are shortened."""
     text = redact_text(url)
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
@@ -135,15 +151,15 @@ def _require_url(url: str) -> None:
     if _URL.fullmatch(url):
         return
     if "@" in url.partition("//")[2].partition("/")[0]:
-        # Nothing of it is shown: the name alone may be a token.
-        raise InvalidArgument("url", "…", "must hold no user and no password; use a header")
-    reason = "must begin with http:// or https://, name a host, and be percent-encoded: printable ASCII without spaces"
+        # The URL is not shown, because the user name can be a token.
+        raise InvalidArgument("url", "…", "must contain no user and no password; use a header")
+    reason = "must start with http:// or https://, contain a host, and be percent-encoded: printable ASCII, no spaces"
     raise InvalidArgument("url", shown(url), reason)
 
 
 def _require_header(name: str, value: str) -> None:
     if not _HEADER_NAME.fullmatch(name):
-        raise InvalidArgument("header", name, "is no name of a header")
+        raise InvalidArgument("header", name, "is not a valid header name")
     if not _HEADER_VALUE.fullmatch(value):
         raise InvalidArgument(f"header {name}", "…", "must be one line")
 

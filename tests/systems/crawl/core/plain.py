@@ -109,7 +109,7 @@ class Stall:
         self.database, self.site = database, site or PlainSite()
         # Whoever fetches is never sick: what cannot be read when it is fetched is another story.
         self.source = CrawlSource(Sites([PlainSite()]), SETTINGS)
-        self.terms = CommitPolicy(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
+        self.policy = CommitPolicy(planning={"crawl": self.source.planning_kinds}, writers={"crawl": CrawlWriter()})
         self.processor = RawProcessor(database, Sites([self.site]), SETTINGS)
         self.finalizer = CrawlFinalizer(database, self.processor)
         self.products, self.raws = Products(database), PartRaws(database)
@@ -155,10 +155,10 @@ class Stall:
 
     async def end_all(self, answers: Mapping[int, Answer]) -> list[JobResult]:
         """The same for several jobs, in one round."""
-        written = await self.database.transaction(write_batch, CommitBatch(wanted=list(answers)), self.terms)
+        written = await self.database.transaction(write_batch, CommitBatch(wanted=list(answers)), self.policy)
         claims, now = written.claimed, self.database.clock.now()
         finished = [finish(self.source, claims[job_id], answer, now) for job_id, answer in answers.items()]
-        await self.database.transaction(write_batch, CommitBatch(groups=[WriteGroup(finished)]), self.terms)
+        await self.database.transaction(write_batch, CommitBatch(groups=[WriteGroup(finished)]), self.policy)
         return finished
 
     async def jobs(self, run_id: int) -> dict[tuple[str, str], int]:

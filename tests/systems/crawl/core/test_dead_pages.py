@@ -106,17 +106,17 @@ async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Sta
     """Such a job is given up by the engine, which knows nothing of pages; the stored answer must not go with it."""
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
-    written = await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)
+    written = await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.policy)
     claim = written.claimed[job_id]
     parked = ParkedAnswer("crawl:ada", answered({"said": "deadly"}).pack(), local.database.clock.now())
-    await local.database.transaction(write_batch, CommitBatch(kept=[(claim, parked)]), local.terms)
+    await local.database.transaction(write_batch, CommitBatch(kept=[(claim, parked)]), local.policy)
 
     (again,) = (
-        await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)
+        await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.policy)
     ).claimed.values()
     assert again.parked == parked
     given_up = from_poison(again, admitted(again))
-    await local.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([given_up])]), local.terms)
+    await local.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([given_up])]), local.policy)
 
     (letter,) = (await local.raws.dead()).raws
     assert (letter.stage, letter.product_id, letter.shop_id) == ("detail", "p1", "s1")
@@ -132,14 +132,14 @@ async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Sta
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
     first, second = [
-        (await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)).claimed[job_id]
+        (await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.policy)).claimed[job_id]
         for _ in range(2)
     ]
     parked = ParkedAnswer("crawl:ada", answered({"said": "late"}).pack(), local.database.clock.now())
-    await local.database.transaction(write_batch, CommitBatch(kept=[(first, parked)]), local.terms)
+    await local.database.transaction(write_batch, CommitBatch(kept=[(first, parked)]), local.policy)
 
     (third,) = (
-        await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.terms)
+        await local.database.transaction(write_batch, CommitBatch(wanted=[job_id]), local.policy)
     ).claimed.values()
     assert (second.fence, third.parked) == (2, None)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.util import await_only
 
-from tests.engine.rounds import write_or_find_overtaken
+from tests.engine.batches import write_or_find_overtaken
 from tests.servers.migrated import on_sqlite
 from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, finish, later
 from tests.waiting import look_again, patience, simulated_delay
@@ -232,18 +232,18 @@ async def test_a_page_that_cannot_be_read_is_asked_for_again_and_then_kept_as_it
 async def test_a_round_that_is_rolled_back_leaves_no_answer(stall: Stall):
     run_id = await stall.begin("p1")
     job_id = await stall.job(run_id, MINI, "p1")
-    written = await stall.database.transaction(write_batch, CommitBatch(wanted=[job_id]), stall.terms)
+    written = await stall.database.transaction(write_batch, CommitBatch(wanted=[job_id]), stall.policy)
     claim = written.claimed[job_id]
     finished = finish(stall.source, claim, answered({"said": "hello"}), stall.database.clock.now())
 
     def fail(tx: Transaction) -> None:
-        write_batch(tx, CommitBatch(groups=[WriteGroup([finished])]), stall.terms)
+        write_batch(tx, CommitBatch(groups=[WriteGroup([finished])]), stall.policy)
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
         await stall.database.transaction(fail)
     assert await stall.all_raws() == []
-    await stall.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([finished])]), stall.terms)
-    late = await write_or_find_overtaken(stall.database, CommitBatch(groups=[WriteGroup([finished])]), stall.terms)
+    await stall.database.transaction(write_batch, CommitBatch(groups=[WriteGroup([finished])]), stall.policy)
+    late = await write_or_find_overtaken(stall.database, CommitBatch(groups=[WriteGroup([finished])]), stall.policy)
     assert len(late.overtaken) == 1
     assert len(await stall.all_raws()) == 1

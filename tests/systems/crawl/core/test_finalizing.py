@@ -166,7 +166,7 @@ async def test_the_end_of_a_run_lets_go_what_waits(stall: Stall):
     run_id = await stall.begin("p1")
     await stall.answer(run_id, OPTION, "p1")
     await stall.processor.drain()
-    stall.terms = CommitPolicy(planning=stall.terms.planning)  # nobody lets go
+    stall.policy = CommitPolicy(planning=stall.policy.planning)  # nobody lets go
     await stall.lack(run_id, MINI, "p1")
     await stall.lack(run_id, DETAIL, "p1")
     await stall.processor.drain()

@@ -80,14 +80,16 @@ class Crawler:
             parts.database, parts.gate, open_vault(settings, parts.database), settings.section(CrawlSettings)
         )
         way = CallRoute(PoliteCaller(client, self.book.hosts), self.book)
-        ground = CollectDependencies(parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database))
+        dependencies = CollectDependencies(
+            parts.database, parts.gate, parts.jobs, parts.owner, SqlDocuments(parts.database)
+        )
         source = PageSource(settings.section(CrawlSettings))
         self.collector = Collector(
-            ground,
+            dependencies,
             [source],
             caller=client,
             secrets=self.book,
-            ways={"pages": way},
+            routes={"pages": way},
             writers={"pages": self},
             enrol_credentials=self.book.enrol,
             barred=Eligibility(source, self.book).barred,

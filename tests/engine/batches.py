@@ -58,25 +58,25 @@ async def write(
     *,
     late: Sequence[JobResult] = (),
     staged: Staged | None = None,
-    terms: CommitPolicy = TERMS,
+    policy: CommitPolicy = TERMS,
 ) -> CommitOutcome:
     """One round; results that are not ours any more count as late."""
     this = CommitBatch(wanted=wanted, groups=[WriteGroup(results, staged)] if results else [], late=late)
-    written = await write_or_find_overtaken(database, this, terms)
+    written = await write_or_find_overtaken(database, this, policy)
     if not written.overtaken:
         return written
     overtaken = {id(one) for one in written.overtaken}
     left = [one for one in results if id(one) not in overtaken]
-    return await write(database, left, wanted, late=[*late, *written.overtaken], terms=terms)
+    return await write(database, left, wanted, late=[*late, *written.overtaken], policy=policy)
 
 
-async def write_or_find_overtaken(database: Database, this: CommitBatch, terms: CommitPolicy) -> CommitOutcome:
+async def write_or_find_overtaken(database: Database, this: CommitBatch, policy: CommitPolicy) -> CommitOutcome:
     """One batch, as a committer writes it; the outcome says which of its results were overtaken."""
     try:
-        return await database.transaction(write_batch, this, terms)
+        return await database.transaction(write_batch, this, policy)
     except ClaimsLost:
         found = msgspec.structs.replace(this, finds_overtaken=True)
-        return await database.transaction(write_batch, found, terms)
+        return await database.transaction(write_batch, found, policy)
 
 
 async def claimed(database: Database, *job_ids: int) -> list[Claim]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.engine.rounds import begun, claimed, finished, shelf_job, write
+from tests.engine.batches import begun, claimed, finished, shelf_job, write
 from tidegate.core.ids import new_id
 from tidegate.engine import allowance_records
 from tidegate.engine.job_store import JobResult

@@ -64,7 +64,9 @@ async def made(caller: UpstreamCalls, clock: ManualClock, source: ShelfSource | 
 async def test_each_source_goes_its_own_way(clock: ManualClock):
     usual, own = ShelfUpstream({}), ShelfUpstream({})
     sources: dict[str, Any] = {"shelves": ShelfSource(), "attic": ShelfSource()}
-    calls = Calls(sources, CallRoute(usual, Secrets("usual ")), clock, ways={"attic": CallRoute(own, Secrets("own "))})
+    calls = Calls(
+        sources, CallRoute(usual, Secrets("usual ")), clock, routes={"attic": CallRoute(own, Secrets("own "))}
+    )
 
     for name in ("shelves", "attic"):
         assert (await calls.make(claim_of(name), ADMITTED)).state is JobState.SUCCEEDED

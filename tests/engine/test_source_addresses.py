@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.engine.rounds import begun
+from tests.engine.batches import begun
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs
 from tidegate.engine.source import JobSpec, Subject
