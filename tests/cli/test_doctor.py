@@ -122,7 +122,7 @@ async def test_up_names_every_mistake_before_it_migrates(tmp_path: Path):
 
     assert (ended.code, ended.out) == (1, "")
     head, *mistakes = ended.err.splitlines()
-    assert head == "tidegate: 3 mistakes; the database was not migrated:"
+    assert head == "tidegate: 3 errors; the database was not migrated:"
     assert len(mistakes) == 3
     for text in ("no_such_module", "TIDEGATE_CREDENTIALS_KEY", f"127.0.0.1:{port}"):
         assert any(text in line for line in mistakes)

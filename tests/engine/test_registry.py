@@ -113,5 +113,5 @@ async def test_every_process_of_the_installation_works_on_a_source_of_the_settin
 def test_what_is_no_source_is_named_with_its_setting():
     with pytest.raises(InvalidSettings, match=r"TIDEGATE_SOURCES: examples.own_source:Bookshop"):
         load_sources(["examples.own_source:Bookshop"])
-    with pytest.raises(InvalidSettings, match="another source is called 'github'"):
+    with pytest.raises(InvalidSettings, match="another source has the name 'github'"):
         load_sources(["tidegate.systems.github:GithubSource"], taken=["github"])

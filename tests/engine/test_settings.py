@@ -49,7 +49,7 @@ async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(
     last = msgspec.structs.replace(claim_of(), attempt=5, max_attempts=5)
     assert (await calls.make(last, taken_over)).state is JobState.READY
     ended = await calls.make(msgspec.structs.replace(last, attempt=6), taken_over)
-    assert (ended.state, ended.reason) == (JobState.FAILED, "a worker died with this job at its last try, of 5")
+    assert (ended.state, ended.reason) == (JobState.FAILED, "a worker died during the last of 5 attempts")
 
 
 async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job_is_tried(clock: ManualClock):

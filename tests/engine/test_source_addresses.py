@@ -24,7 +24,7 @@ async def test_the_first_place_stays_once_there_are_runs(database: Database):
     assert not await settle(database, HERE)
     await begun(database)
 
-    with pytest.raises(SourceAddressConflict, match=f"is from {HERE}, and {THERE} is another place"):
+    with pytest.raises(SourceAddressConflict, match=f"is from {HERE}, not from {THERE}"):
         await settle(database, THERE)
     assert not await settle(database, HERE)
     assert await database.transaction(register_source_address, "other", THERE), "another source has a place of its own"
@@ -61,7 +61,7 @@ async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: 
     await settle(database, HERE)
     await settle(database, THERE)
 
-    with pytest.raises(SourceAddressConflict, match=f"is from {THERE}, and {HERE} is another place"):
+    with pytest.raises(SourceAddressConflict, match=f"is from {THERE}, not from {HERE}"):
         await begin(database, "ada", HERE)
     await begin(database, "ada", f"{THERE}/")
     await begin(database, "ben", None)

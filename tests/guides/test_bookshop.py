@@ -159,5 +159,5 @@ async def test_a_token_that_the_shop_does_not_know_ends_the_run_with_the_reason(
 
         assert run.status is RunState.FAILED
         assert "the shop does not know this token" in (run.last_error or "")
-        with pytest.raises(NoCredential, match="all of 'bookshop' were refused"):
+        with pytest.raises(NoCredential, match="all of 'bookshop' were rejected"):
             await collection.begin("bookshop", CORNER)

@@ -1,8 +1,8 @@
 """Cells: the processes that know one source, with a leader, a gate, a job stream and timers of their own.
 
 A process that does not know a source is no member of its cell and gets none of its jobs. The credentials of the source
-are enrolled by the leader of the cell. A run whose source no process knows waits in SQL; `why_waiting` reports it. The
-first process that knows the source leads its cell, enrols its credentials and enqueues everything unfinished.
+are enrolled by the leader of the cell. A run of a source that no process knows waits in SQL; `why_waiting` reports it.
+The first process that knows the source leads its cell, enrols its credentials and enqueues everything unfinished.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tidegate.system import Context
 
 
 def cell_context(context: Context, source: str) -> Context:
-    """The same connections with the keys of the cell of `source`."""
+    """Return a context with the same connections and the keys of the cell of `source`."""
     return build_context(
         context.settings,
         context.valkey,
@@ -36,20 +36,23 @@ def cell_context(context: Context, source: str) -> Context:
 
 
 def source_of_pool(pool: str) -> str:
-    """The source whose credentials are in a pool: pools are called `SOURCE`, or `SOURCE:...`."""
+    """Return the source of a pool. Pools are named `SOURCE` or `SOURCE:...`."""
     return pool.partition(":")[0]
 
 
 def orchestrator_of(context: Context, source: str, *, on_moved: Moved = lambda _: None) -> Orchestrator:
-    """Retries and cancels runs of a source, also in a process that does not know the source; it begins none."""
+    """Return an orchestrator that retries and cancels runs of a source that this process need not know.
+
+    It cannot start runs.
+    """
     cell = cell_context(context, source)
     return Orchestrator(cell.database, cell.gate, {}, on_moved=on_moved)
 
 
 async def why_waiting(context: Context, runs: Sequence[Run]) -> dict[int, str]:
-    """Those of `runs` that wait because no process knows their source, by number, with the reason.
+    """Return those of `runs` that wait because no process knows their source, by id, with the reason.
 
-    Where the server cannot be asked, nothing is reported.
+    If Valkey is unavailable, the result is empty.
     """
     active = [run for run in runs if run.status in ACTIVE_RUNS]
     try:
@@ -100,7 +103,7 @@ class CellNotifier:
         self._changed.set()
 
     async def _wake(self) -> None:
-        # What is reported during an await is kept for the next turn, and what fails is done again.
+        # Sources that are added during an await are handled in the next turn; failed ones are added again.
         if self._must_check:
             self._must_check = False
             try:
@@ -132,9 +135,9 @@ class CellService:
         self._build = build
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Run until `stopping` is set, then stop all services of the cell in order; at once when it is cancelled.
+        """Run until `stopping` is set, then stop all services of the cell in order; at once if the task is cancelled.
 
-        Raises `CellCutOff` when a service did not finish, so that the process reports it.
+        Raises `CellCutOff` if a service did not finish, so that the process reports it.
         """
         process, ended = self._build(), asyncio.Event()
         running = asyncio.create_task(process.run(), name="cell")

@@ -1,4 +1,4 @@
-"""Which of several runs collects a resource that all of them reach, like a repository of a user and an organization.
+"""Claims on resources that several runs can reach, such as a repository of a user and of an organization.
 
 The transaction that adds the first job of a resource also claims the resource for its run. While that run is open and
 has unfinished jobs of the resource, the first jobs that other runs add *wait*, and so do failed jobs that other runs
@@ -6,8 +6,8 @@ retry: they are stored, counted and shown, and not offered to the gate. The tran
 resource releases one waiting run, which then asks with the cursors that the first run left. What did not change is
 free, and each page was paid for once.
 
-A claim without an unfinished job counts for nothing, so a crash leaves none behind. A run that is canceled or failed
-releases what waits for it; recovery looks for jobs that wait in vain.
+A claim without an unfinished job has no effect, so a crash leaves none behind. A canceled or failed run releases the
+jobs that wait for it; recovery finds jobs that wait for a run that will not release them.
 
 Every transaction takes its locks in one order, so none deadlocks: jobs by their ids, runs by their ids, then all claims
 at once, by their keys. A job that waits is changed only by a transaction that holds the claim on its resource. Claims
@@ -36,7 +36,7 @@ _NONE: Mapping[Key, int] = {}
 def claim_resources(
     tx: Transaction, added: Sequence[StoredJob], sources: Mapping[int, str], *, ended: Mapping[Key, int] = _NONE
 ) -> list[StoredJob]:
-    """Claim the resources of new jobs for their runs, and release what waited for resources of which jobs ended.
+    """Claim the resources of new jobs for their runs, and release jobs that waited for ended jobs.
 
     `sources` has the source of each run; the runs must be locked, or new. `ended` has the run of each job that ended.
     Returns the jobs to be enqueued: the new ones that do not wait for another run, and those that waited.
@@ -60,7 +60,7 @@ def claim_again(tx: Transaction, retried: Sequence[StoredJob], source: str) -> l
 
 
 def release(tx: Transaction, run_ids: Collection[int]) -> list[StoredJob]:
-    """Release jobs that wait for these runs and are waited for in vain; return them, to be offered to the gate.
+    """Release jobs that wait for these runs although the runs no longer collect the resource; return them, to enqueue.
 
     The transaction must hold no claim yet.
     """
@@ -81,15 +81,15 @@ def release_late(tx: Transaction, run_ids: Collection[int]) -> list[StoredJob]:
 
 
 def release_all(tx: Transaction) -> None:
-    """Release every job that waits in vain, whatever was interrupted."""
+    """Release every job that waits for a run that no longer collects the resource."""
     holders = select(_job.awaits_run).where(_job.awaits_run.is_not(None), _job.status == JobState.ENQUEUED).distinct()
     release(tx, [row.awaits_run for row in tx.execute(holders)])
 
 
 def affected_runs(tx: Transaction, job_ids: Collection[int]) -> list[int]:
-    """Return the runs of these jobs, and those that have the claims on their resources by now.
+    """Return the runs of these jobs, and the runs that now have the claims on their resources.
 
-    Where it is unknown what the end of a job enqueued, the unfinished jobs of all of them are enqueued again.
+    If it is unknown which jobs the end of a job enqueued, the unfinished jobs of all these runs are enqueued again.
     """
     ours = select(_run.id, _run.source, _job.resource_key, _job.owner).join_from(
         page_jobs, collection_runs, _run.id == _job.run_id
@@ -130,12 +130,12 @@ def _release(
     released: list[int] = []
     passed = dict[Key, int]()
     for (holder, key), rows in found.items():
-        if _is_at_work(tx, holder, key[1]):
+        if _is_collecting(tx, holder, key[1]):
             continue
         following = passed.get(key)
         if following is None:
             current = holders.get(key, holder)
-            following = current if current != holder and _is_at_work(tx, current, key[1]) else rows[0].run_id
+            following = current if current != holder and _is_collecting(tx, current, key[1]) else rows[0].run_id
             passed[key] = following
             tx.execute(update(resource_claims).where(*_is(key)).values(run_id=following))
         released += [row.id for row in rows if row.run_id == following]
@@ -184,7 +184,7 @@ def _wait_or_claim(
         key = (sources[job.run_id], job.spec.resource)
         if holders[key] == job.run_id:
             continue
-        if _is_at_work(tx, holders[key], job.spec.resource):
+        if _is_collecting(tx, holders[key], job.spec.resource):
             waiting.add(job.id)
             _wait_for(tx, [job.id], holders[key])
         else:
@@ -215,8 +215,8 @@ def _is(key: Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return _claim.source == key[0], _claim.resource_key == key[1]
 
 
-def _is_at_work(tx: Transaction, run_id: int, resource: str) -> bool:
-    """Whether a run is open and has a job of the resource that does not wait itself."""
+def _is_collecting(tx: Transaction, run_id: int, resource: str) -> bool:
+    """Whether a run is open and has an unfinished job of the resource that does not wait for another run."""
     unfinished = exists().where(
         _job.run_id == run_id,
         _job.resource_key == resource,

@@ -41,13 +41,13 @@ class CommitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     writers: Mapping[str, EffectWriter] = {}
     """Writers by source name."""
     records_claims: frozenset[str] = frozenset()
-    """Sources whose executions are recorded when they begin; all others are recorded when they end."""
+    """Sources of which executions are recorded when they begin; all others are recorded when they end."""
     max_attempts: int = CollectSettings().max_attempts
     """Maximum number of attempts of follow-up jobs."""
 
 
 class WriteGroup(msgspec.Struct, frozen=True):
-    """Results whose documents are written together."""
+    """Results with the documents that are written together."""
 
     finished: Sequence[JobResult]
     staged: Staged | None = None
@@ -81,7 +81,7 @@ class CommitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     offers: Sequence[StoredJob] = ()
     """Jobs to be enqueued in the gate."""
     overtaken: Sequence[JobResult] = ()
-    """Results whose jobs were claimed by another worker. If there are any, nothing was written: their documents are
+    """Results of jobs that another worker has claimed. If there are any, nothing was written: their documents are
     staged together with the others."""
 
 

@@ -396,7 +396,7 @@ def _resolve_kept(keepings: Sequence[_Keeping], *, is_kept: bool) -> None:
 
 
 class UnwrittenResults:
-    """Results whose end the database rejects, although it accepts others. Each is passed to `on_due` for its retry.
+    """Results that the database rejects, although it accepts others. Each is passed to `on_due` for its retry.
 
     The retries of a result end when it is written, or when its job was claimed by another worker.
     """

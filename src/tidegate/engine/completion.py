@@ -74,7 +74,7 @@ class Completion:
     async def complete(self, event: Event) -> None:
         """Run the finalizers and end the run. A run that was resumed meanwhile continues, and ends with another event.
 
-        A run whose planning failed is FAILED. The finalizers run for it as well.
+        A run with failed planning is FAILED. The finalizers run for it as well.
         """
         try:
             await self._complete(event)
@@ -112,7 +112,7 @@ def _alert(event: Event, error: str) -> None:
 
 
 def failed_completions(tx: Transaction, run_ids: Sequence[int]) -> dict[int, str]:
-    """Return those of some runs whose event is a dead letter, with its error; the first thousand of them."""
+    """Return the errors of completions that are dead letters, by run id; at most a thousand."""
     keys = {ended_key(run_id): run_id for run_id in sorted(set(run_ids))}
     return {keys[letter.key]: letter.last_error or "" for letter in _letters(tx, list(keys))} if keys else {}
 

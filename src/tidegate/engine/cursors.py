@@ -1,8 +1,8 @@
-"""Where the next run of a user goes on; written by the transaction that ends a listing.
+"""Cursors: where the next run of a user continues a resource. Written by the transaction that ends a listing.
 
-A list of which items could not be read, though their pages were read twice, keeps its former cursor once: the next run
-reads the same pages again, and finds the items if the fault has passed. If it finds gaps again the cursor moves, so an
-item that is never readable costs this once. After a run without gaps the list may keep its cursor once again.
+If items of a list could not be read in two attempts, the list keeps its former cursor once: the next run reads the same
+pages again and finds the items if the fault was transient. If it finds gaps again, the cursor moves, so an item that is
+never readable causes this once only. After a run without gaps, the list can keep its cursor once again.
 """
 
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ class CursorChange(msgspec.Struct, frozen=True, gc=False):
     spec: JobSpec
     cursor: Cursor
     has_gaps: bool = False
-    """Some of its items could not be read."""
+    """Whether some of its items could not be read."""
 
 
 def move_cursors(tx: Transaction, moves: Iterable[CursorChange]) -> None:
-    """Write cursors; of several for a resource the last counts."""
+    """Write cursors. Of several cursors for a resource, the last one is written."""
     last = {(move.source, move.user_id, move.spec.kind, move.spec.resource): move for move in moves}
-    # Sorted: two writers meet in one order.
+    # Sorted: all writers lock in the same order.
     rows = [_row(last[key]) for key in sorted(last) if not last[key].has_gaps or not _is_held(tx, last[key])]
     for part in parts(rows, lambda row: len(str(row[4] or ""))):
         _MOVE.run(tx, moved=part, now=tx.now)
@@ -69,7 +69,7 @@ def _row(move: CursorChange) -> tuple[str | int | None, ...]:
 
 
 def _kept(cursor: Cursor) -> str | None:
-    """An ETag only saves a call. One that does not fit is better forgotten than in the way."""
+    """The ETag, unless it is too long to be stored. It only saves calls, so it can be dropped."""
     return cursor.etag if cursor.etag is not None and len(cursor.etag) <= _LONGEST_ETAG else None
 
 

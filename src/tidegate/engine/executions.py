@@ -33,20 +33,20 @@ class ExecutionOutcome(StrEnum):
     """The result of an execution."""
 
     SUCCEEDED = "succeeded"
-    UNAVAILABLE = "unavailable"  # the upstream shows it to no credential
-    FAILED = "failed"  # the job is over
-    RETRIED = "retried"  # the job is tried again, and an attempt was spent
-    POSTPONED = "postponed"  # the job is tried again, and no attempt was spent
-    CANCELED = "canceled"  # with its run, while it was under way
+    UNAVAILABLE = "unavailable"  # withheld by the upstream
+    FAILED = "failed"  # the job failed permanently
+    RETRIED = "retried"  # the job will be retried; an attempt was counted
+    POSTPONED = "postponed"  # the job will be executed again; no attempt was counted
+    CANCELED = "canceled"  # with its run, while it was running
     LOST = "lost"  # its worker died
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a job, as its row has it."""
+    """The row of one execution of a job."""
 
     job_id: int
     fence: int
-    """The fencing token of the claim; they only grow."""
+    """The fencing token of the claim. Later claims of the job have larger ones."""
     credential: str
     """The credential that made the call, or was to make it."""
     started_at: datetime
@@ -57,7 +57,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     call: CallRecord | None = None
     """The request that was sent; None where none was, as when the answer to an earlier one was stored."""
     next_try_at: datetime | None = None
-    """When the job may be tried again; None where that is at once, or where the job is over."""
+    """When the job can be executed again; None if that is at once, or if the job has ended."""
 
 
 def end(tx: Transaction, results: Sequence[JobResult]) -> None:
@@ -73,7 +73,7 @@ def end(tx: Transaction, results: Sequence[JobResult]) -> None:
 
 
 def begin(tx: Transaction, claimed: Iterable[Claim], callers: Mapping[int, str], sources: Collection[str]) -> None:
-    """Record that the claimed jobs of `sources` are executed, and end what an earlier worker left open as lost."""
+    """Record the start of executions for jobs of `sources`, and end open executions of earlier workers as lost."""
     begun = [claim for claim in claimed if claim.source in sources]
     if not begun:
         return

@@ -110,7 +110,7 @@ class Recovery:
             await self._gate.remind(memory)
 
     async def offer_everything(self) -> int:
-        """Free permits whose message is gone, and enqueue the unfinished jobs of every run."""
+        """Free permits without a message, and enqueue the unfinished jobs of every run."""
         await self._database.transaction(_sweep)
         active = await self._database.read(runs.active)
         ours = [run for run in active if self._sources is None or run.source in self._sources]

@@ -1,7 +1,8 @@
-"""What an answer, or the lack of one, means for its job and for its permit: every way in which a claimed job can end.
+"""Builds the results of claimed jobs: the new state of the job, and how its permit is settled.
 
-Each function returns a `JobResult`. Failures of the call are retried with growing pauses and count as attempts; answers
-such as "not now" cost no attempt; defects of a source are treated like failures, since they may be transient.
+Each function returns a `JobResult` for one of the possible outcomes. Failures of the call are retried with growing
+pauses and count as attempts; answers such as "not now" do not count; defects of a source are treated like failures,
+because they can be transient.
 """
 
 from datetime import datetime, timedelta
@@ -56,7 +57,7 @@ def from_success(claim: Claim, admitted: Admitted, reading: Reading, answer: Ans
 def from_reading(
     claim: Claim, admitted: Admitted, reading: Reading, answer: Answer, now: datetime, *, pauses: Backoff = PAUSES
 ) -> JobResult:
-    """The upstream answered something else: `reading.verdict` says what."""
+    """The upstream answered, and `reading.verdict` tells the meaning of the answer."""
     settled = _settled(admitted, Outcome.ANSWERED, reading)
     if reading.verdict is Verdict.DONE:
         return _done(claim, reading, settled, answer, calls=1, credential=admitted.credential)
@@ -111,7 +112,7 @@ def from_failure(
 ) -> JobResult:
     """No complete answer came. Unless it is certain that the request was not sent, it counts as sent.
 
-    `said` is the reading of an interrupted answer. Only what it says of the credential counts.
+    `said` is the reading of an interrupted answer. Only what it reports about the credential is used.
     """
     said, was_sent = said or Reading(), failure.was_sent is not False
     outcome = Outcome.UNKNOWN if was_sent else Outcome.UNUSED
@@ -153,8 +154,8 @@ def from_lack(
 
 
 def from_poison(claim: Claim, admitted: Admitted) -> JobResult:
-    """The job was tried as often as allowed, and the last worker that had it died: it fails without another try."""
-    reason = f"a worker died with this job at its last try, of {claim.attempt - 1}"
+    """The worker died during the last attempt of the job: it fails without another attempt."""
+    reason = f"a worker died during the last of {claim.attempt - 1} attempts"
     unused = settlement(admitted, Outcome.UNUSED)
     return JobResult(
         claim=claim, state=JobState.FAILED, reason=reason, settlement=unused, credential=admitted.credential
@@ -271,7 +272,7 @@ def _undone(
     calls: int,
     credential: str | None = None,
 ) -> JobResult:
-    """The end of a job that did not bring what it asked for."""
+    """The result of a job if the answer does not contain the requested data."""
     reason = reading.reason
     common: dict[str, Any] = {
         "calls": calls,
@@ -304,7 +305,7 @@ def _retry(
     delay_ms: int | None = None,
     **fields: Any,
 ) -> JobResult:
-    """Tried again after a pause; FAILED after the last attempt."""
+    """Retry after a pause; FAILED after the last attempt."""
     fields = {"claim": claim, "settlement": settled, "reason": reason, "credential": settled.credential, **fields}
     if claim.attempt >= claim.max_attempts:
         return JobResult(state=JobState.FAILED, **fields)
@@ -313,13 +314,13 @@ def _retry(
 
 
 def _uncounted(claim: Claim, settled: Settlement, reason: str, again_at: datetime | None, **fields: Any) -> JobResult:
-    """Tried again, and no attempt is counted."""
+    """Execute the job again without counting an attempt."""
     fields = {"settlement": settled, "reason": reason, "credential": settled.credential, **fields}
     return JobResult(claim=claim, state=JobState.READY, not_before=again_at, is_attempt=False, **fields)
 
 
 def _with_answer(ending: JobResult) -> JobResult:
-    """A job that is tried again keeps its stored answer, and so makes no further call."""
+    """Keep the stored answer of a job that will be retried, so that it makes no further call."""
     if ending.state is not JobState.READY or ending.claim.parked is None:
         return ending
     return msgspec.structs.replace(ending, parked=ending.claim.parked)

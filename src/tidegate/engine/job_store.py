@@ -50,7 +50,7 @@ class StoredJob(msgspec.Struct, frozen=True, gc=False):
     spec: JobSpec
     not_before: datetime | None = None
     holder: str | None = None
-    """The credential whose ETag the last run left for this resource, where the job begins a list."""
+    """The credential of the ETag that the last run stored for this resource; only for first pages."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -441,7 +441,7 @@ def _claim(row: Sequence[Any], parked: ParkedAnswer | None, now: datetime) -> Cl
 
 
 def _write_parked(tx: Transaction, results: Sequence[JobResult]) -> None:
-    """Store answers whose documents could not be written; delete those that are no longer needed."""
+    """Store answers if their documents could not be written; delete those that are no longer needed."""
     for one in results:
         if one.parked is not None and one.parked is not one.claim.parked:
             parked_answer_store.park(tx, one.claim.job.id, one.parked)

@@ -60,5 +60,5 @@ check_moves(JOB_MOVES, JobState, initial=JobState.ENQUEUED)
 
 ACTIVE_RUNS = (RunState.PLANNING, RunState.RUNNING, RunState.FINALIZING)
 OPEN_RUNS = (RunState.PLANNING, RunState.RUNNING)
-"""States of runs whose jobs can still be executed."""
+"""States of runs in which jobs can be executed."""
 UNFINISHED_JOBS = (JobState.READY, JobState.ENQUEUED, JobState.RUNNING)

@@ -1,4 +1,4 @@
-"""Begins, cancels and retries runs. Every other part of the product that starts work does so through this class."""
+"""Starts, cancels and retries runs. Commands, HTTP routes, schedules and triggers all use this class."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -22,7 +22,7 @@ from tidegate.storage.sql import Database, Transaction
 
 
 class Trigger(StrEnum):
-    """The reason why a run began."""
+    """What started a run."""
 
     SIGNUP = "signup"
     SCHEDULED = "scheduled"
@@ -54,9 +54,9 @@ class Orchestrator:
         """Called with each pool that got jobs, to check that it has credentials."""
 
     async def begin(self, source: str, subject: Subject, *, pool: str, trigger: Trigger = Trigger.MANUAL) -> int:
-        """Begin a run and return its id; raise `RunActive` where the user has one that is not over.
+        """Start a run and return its id. Raises `RunActive` if the user has an active one.
 
-        Raises `SourceAddressConflict` where the data is to come from another address than this process collects from.
+        Raises `SourceAddressConflict` if the stored data comes from another address than that of this process.
         """
         require_name("pool", pool)
         require_name("user_id", subject.user_id)
@@ -79,14 +79,14 @@ class Orchestrator:
 
     async def _begin(self, beginning: runs.NewRun) -> tuple[int, list[StoredJob]]:
         if not beginning.specs:
-            raise InvalidArgument("subject", beginning.subject.login, "the source has nothing to do for it")
+            raise InvalidArgument("subject", beginning.subject.login, "the source has no jobs for it")
         async with self.enqueue_intent():
             run_id, jobs = await self._database.transaction(runs.begin, beginning)
             await self.offer(jobs)
         return run_id, jobs
 
     async def cancel(self, run_id: int) -> bool:
-        """End a run at once; results of its running calls are rejected. Returns False where it was over already."""
+        """Cancel a run at once; results of its running calls are rejected. Returns False if it had already ended."""
         async with self.enqueue_intent():
             canceled = await self._database.transaction(runs.cancel, run_id)
             if canceled is None:
@@ -101,7 +101,7 @@ class Orchestrator:
     async def retry(self, run_id: int) -> int:
         """Retry the failed jobs of a run, and its failed completion; return the number of jobs.
 
-        Raises `RunActive` where the user has another run by now, `RunCanceled` where this one was canceled.
+        Raises `RunActive` if the user has another active run, and `RunCanceled` if this one was canceled.
         """
         async with self.enqueue_intent():
             jobs = await self._database.transaction(_retry, run_id)
@@ -109,7 +109,7 @@ class Orchestrator:
         return len(jobs)
 
     async def retry_job(self, job_id: int) -> bool:
-        """Retry one failed job. Returns False where it has not failed; raises `NotFound`, and as `retry`."""
+        """Retry one failed job. Returns False if it has not failed. Raises `NotFound`, and the errors of `retry`."""
         async with self.enqueue_intent():
             jobs = await self._database.transaction(runs.retry_job, job_id)
             await self.offer(jobs)
@@ -123,7 +123,7 @@ class Orchestrator:
         return bool(jobs)
 
     async def show(self, run_id: int) -> Run:
-        """Return a run; raise `NotFound` where there is none."""
+        """Return a run. Raises `NotFound`."""
         return await self._database.read(runs.get, run_id)
 
     async def offer(self, jobs: Sequence[StoredJob]) -> None:
@@ -136,17 +136,17 @@ class Orchestrator:
     @asynccontextmanager
     async def enqueue_intent(self) -> AsyncGenerator[None]:
         """Record an enqueue intent around a commit and its `offer`. It stays unless both are known to have ended."""
-        promise = await self._gate.intents.record()
+        intent = await self._gate.intents.record()
         try:
             yield
         except (RunActive, RunCanceled, SourceAddressConflict, NotFound, ScheduleInactive):
-            await self._keep(promise)
+            await self._keep(intent)
             raise
-        await self._keep(promise)
+        await self._keep(intent)
 
-    async def _keep(self, promise: str) -> None:
+    async def _keep(self, intent: str) -> None:
         with suppress(Unavailable):  # the intent expires, and recovery finds nothing to do
-            await self._gate.intents.confirm(promise)
+            await self._gate.intents.confirm(intent)
 
 
 def _retry(tx: Transaction, run_id: int) -> list[StoredJob]:

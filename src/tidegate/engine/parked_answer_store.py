@@ -28,12 +28,12 @@ class ParkedAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 def park(tx: Transaction, job_id: int, parked: ParkedAnswer) -> None:
-    """Keep an answer for the next try of its job, in the place of any other."""
+    """Store an answer for the next attempt of its job; it replaces an earlier one."""
     park_all(tx, {job_id: parked})
 
 
 def park_all(tx: Transaction, answers: Mapping[int, ParkedAnswer]) -> None:
-    """Keep answers for the next try of their jobs, by job, each in the place of any other."""
+    """Store answers for the next attempts of their jobs, by job id; each replaces an earlier one."""
     forget(tx, list(answers))
     tx.insert_many(
         parked_answers, [{"job_id": job_id, **msgspec.structs.asdict(answers[job_id])} for job_id in sorted(answers)]
@@ -41,7 +41,7 @@ def park_all(tx: Transaction, answers: Mapping[int, ParkedAnswer]) -> None:
 
 
 def find(tx: Transaction, job_ids: Sequence[int]) -> dict[int, ParkedAnswer]:
-    """The answers of these jobs that still count; the others are forgotten."""
+    """Return the stored answers of these jobs; expired ones are deleted."""
     rows = tx.execute(select(parked_answers).where(_c.job_id.in_(job_ids))).all()
     oldest = tx.now - KEPT_FOR
     if too_old := [row.job_id for row in rows if row.parked_at < oldest]:
@@ -52,7 +52,7 @@ def find(tx: Transaction, job_ids: Sequence[int]) -> dict[int, ParkedAnswer]:
 
 
 def forget(tx: Transaction, job_ids: Sequence[int]) -> None:
-    """These are not needed any more."""
+    """Delete the stored answers of these jobs."""
     tx.execute(delete(parked_answers).where(_c.job_id.in_(sorted(job_ids))))
 
 
@@ -62,5 +62,5 @@ def sweep(tx: Transaction) -> None:
 
 
 def forget_run(tx: Transaction, run_id: int) -> None:
-    """None of a run's is needed any more."""
+    """Delete the stored answers of the jobs of a run."""
     tx.execute(delete(parked_answers).where(_c.job_id.in_(select(page_jobs.c.id).where(page_jobs.c.run_id == run_id))))

@@ -17,15 +17,15 @@ Check = Callable[[], object]
 
 
 async def check_before_migration(settings: Settings, systems: Sequence[System], further: Sequence[Check] = ()) -> None:
-    """Raise `InvalidSettings` that names everything that would keep a process from starting, or return.
+    """Raise `InvalidSettings` with all errors that would keep a process from starting.
 
-    `further` are checks beside those of the systems.
+    `further` contains checks in addition to those of the systems.
     """
     mistakes = [redact_text(mistake) async for mistake in _mistakes(settings, systems, further)]
     if len(mistakes) == 1:
         raise InvalidSettings(f"{mistakes[0]}. The database was not migrated")
     if mistakes:
-        raise InvalidSettings("\n  ".join([f"{len(mistakes)} mistakes; the database was not migrated:", *mistakes]))
+        raise InvalidSettings("\n  ".join([f"{len(mistakes)} errors; the database was not migrated:", *mistakes]))
 
 
 async def _mistakes(settings: Settings, systems: Sequence[System], further: Sequence[Check]) -> AsyncIterator[str]:

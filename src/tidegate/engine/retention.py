@@ -1,4 +1,4 @@
-"""How long runs, cursors and firings are kept."""
+"""Retention rules for runs, cursors and firings."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -21,10 +21,10 @@ _run, _job, _cursor, _note = collection_runs.c, page_jobs.c, collection_cursors.
 
 
 class RunRule:
-    """Deletes runs that ended long ago: first their jobs, which take executions and parked answers along.
+    """Deletes old ended runs: first their jobs with executions and parked answers, then the runs.
 
-    A run is locked while jobs of it are deleted, as by every transaction that ends or retries it. Its counters are its
-    own, so a run that is retried between two batches completes with the failed jobs that are left.
+    A run is locked while its jobs are deleted, as by every transaction that ends or retries it. A run that is retried
+    between two batches completes with the failed jobs that are left, because its counters are stored in its row.
     """
 
     name = "collection_runs"
@@ -36,7 +36,7 @@ class RunRule:
         self._database, self._keep = database, keep
 
     async def prune(self, most: int) -> int:
-        """Delete up to `most` jobs of some runs, and those runs that have none left; return how many rows."""
+        """Delete up to `most` jobs of old runs, and the runs without jobs; return the number of deleted rows."""
         before = self._database.clock.now() - self._keep
         found = await self._database.read(_ended_before, before)
         return await self._database.transaction(delete_ended, found, before, most) if found else 0
@@ -48,7 +48,7 @@ def _ended_before(tx: Transaction, before: datetime) -> list[int]:
 
 
 def delete_ended(tx: Transaction, found: list[int], before: datetime, most: int) -> int:
-    """Delete up to `most` jobs of those of these runs that ended before a moment, and the runs that have none left."""
+    """Delete up to `most` jobs of those of these runs that ended before `before`, and the runs without jobs."""
     is_over = (_run.id.in_(found), _run.status.in_(ENDED_RUNS), _run.completed_at < before)
     oldest = select(_job.id).join(collection_runs, _run.id == _job.run_id).where(*is_over).order_by(_job.id)
     locked = lock_jobs(tx, list(tx.execute(oldest.limit(most)).scalars()), ENDED_JOBS)
@@ -67,7 +67,7 @@ def delete_ended(tx: Transaction, found: list[int], before: datetime, most: int)
 
 
 def rules(database: Database, *, runs: timedelta, cursors: timedelta, firings: timedelta) -> list[RetentionRule]:
-    """Of everything that collection writes."""
+    """Return the rules for all tables of the collection that grow with time."""
     asked_for = (
         select(_job.id)
         .join(collection_runs, _run.id == _job.run_id)

@@ -1,4 +1,4 @@
-"""The default source, how often a job is tried, and how long it waits in between."""
+"""The default source, the attempts of a job, and the pauses between them."""
 
 from datetime import timedelta
 from typing import Annotated, Self
@@ -12,21 +12,21 @@ _Pause = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=7
 
 
 class CollectSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """The default source, how often a job is tried, and how long it waits in between."""
+    """The default source, the attempts of a job, and the pauses between them."""
 
     source: str = Field(default="github", pattern=r"^[a-z][a-z0-9_-]{0,39}$")
-    """The source that commands and requests mean when they name none. Its jobs reach the workers by
-    `aws.task_queue_url` when that is set."""
+    """The source of commands and requests that do not name one. Its jobs reach the workers through
+    `aws.task_queue_url` if that is set."""
     max_attempts: int = Field(default=5, ge=1, le=1000)
-    """How often a job is tried after failed calls and dead workers. A try that the upstream postponed is not counted.
-    It applies to runs that begin from now on."""
+    """Maximum number of attempts of a job. Failed calls and dead workers count; requests that the upstream postponed do
+    not. A change applies to new runs."""
     first_pause: _Pause = timedelta(seconds=2)
-    """How long a job waits at most after its first failure; after each further one it is twice as long."""
+    """Maximum pause after the first failure of a job; it doubles with each further failure."""
     longest_pause: _Pause = timedelta(minutes=10)
-    """The longest that a job ever waits after a failure."""
+    """Maximum pause after a failure of a job."""
     completion_attempts: int = Field(default=8, ge=1, le=1000)
-    """How often is tried what has to be computed at the end of a run, before it becomes a dead letter. The pauses grow
-    from a minute to an hour."""
+    """Maximum number of attempts of the computations at the end of a run, before they become a dead letter. The pauses
+    grow from a minute to an hour."""
 
     @model_validator(mode="after")
     def _grows(self) -> Self:
@@ -36,5 +36,5 @@ class CollectSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docs
 
     @property
     def pauses(self) -> Backoff:
-        """How long a job waits after each failure."""
+        """The pauses of a job after each failure."""
         return Backoff(first=self.first_pause, most=self.longest_pause)

@@ -22,7 +22,7 @@ FIRST_PAGE = "first"
 class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The description of a job: one upstream request.
 
-        JobSpec(kind="book_list", resource="shelf:history", params={"limit": 100}, bucket="search")
+        JobSpec(kind="book_list", resource="subject:history", params={"limit": 100}, bucket="search")
 
     A run has each combination of `kind`, `resource` and `page` once; a second job with the same combination is not
     added. Raises `InvalidArgument` if one of them is empty or too long (40, 200 and 200 characters).
@@ -37,7 +37,7 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     params: dict[str, Any] = {}
     """Further values that the source needs to build the request; stored as JSON."""
     bucket: str = "core"
-    """The bucket whose quota the request spends."""
+    """The bucket that the request spends."""
     cost: int = 1
     """Units of quota that the request spends."""
     priority: int = 5
@@ -228,7 +228,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     follow_ups: Sequence[JobSpec] = ()
     """Jobs to add to the run."""
     cursor: Cursor | None = None
-    """Where the next run continues. Given only by the last page of a listing, or by one whose verdict is GONE."""
+    """Where the next run continues. Given only by the last page of a listing, or with the verdict GONE."""
     allowance: Allowance | None = None
     """The remaining quota that the answer reports."""
     allowance_bucket: str | None = None

@@ -1,7 +1,7 @@
-"""Where the data of a source comes from: one place, for as long as there is data.
+"""The address from which the data of a source comes. It cannot change while there is data.
 
-Numbers, logins, ETags and cursors mean something at one address only. Were two of them collected into one database,
-each would overwrite the other's items, and call gone what the other has.
+Ids, logins, ETags and cursors are valid at one address only. If two addresses were collected into one database, each
+would overwrite the items of the other and mark the other's items as gone.
 """
 
 from collections.abc import Iterable
@@ -19,16 +19,16 @@ _LONGEST = 500
 
 
 class SourceAddressConflict(Conflict):
-    """The data that is there was collected from another address."""
+    """The stored data was collected from another address."""
 
     def __init__(self, source: str, present: str, wanted: str) -> None:
-        super().__init__(f"the {source} data in this database is from {present}, and {wanted} is another place")
+        super().__init__(f"the {source} data in this database is from {present}, not from {wanted}")
         self.source, self.present, self.wanted = source, present, wanted
 
     @property
     def public_message(self) -> str:
         """The message without the addresses, which may be internal."""
-        return f"the {self.source} data here was collected from another address"
+        return f"the {self.source} data in this database was collected from another address"
 
 
 @runtime_checkable
@@ -37,15 +37,15 @@ class AddressedSource(Protocol):
 
     @property
     def address(self) -> str:
-        """Where its data comes from."""
+        """The address from which its data comes."""
         ...
 
 
 def register_source_address(tx: Transaction, source: str, address: str, moved_from: str | None = None) -> bool:
     """Record that the data of `source` comes from `address`. Returns True if that is new.
 
-    Raises `SourceAddressConflict` if runs have collected from another address. `moved_from` permits one change: it
-    names the recorded address, and says that the same upstream has a new address now.
+    Raises `SourceAddressConflict` if runs have collected from another address. `moved_from` permits one change: it is
+    the recorded address of an upstream that now has a new address.
     """
     wanted = _normal(address)
     place = collection_places.c
@@ -63,7 +63,7 @@ def register_source_address(tx: Transaction, source: str, address: str, moved_fr
 
 
 def require_source_address(tx: Transaction, source: str, address: str) -> None:
-    """Raise `SourceAddressConflict` where the data of `source` is to come from another address by now.
+    """Raise `SourceAddressConflict` if another address is recorded for the data of `source`.
 
     The row stays locked for reading until the commit, so the address cannot change.
     """
@@ -74,7 +74,7 @@ def require_source_address(tx: Transaction, source: str, address: str) -> None:
 
 
 def matching_addresses(tx: Transaction, source: str, addresses: Iterable[str]) -> list[str]:
-    """Those of `addresses` at which the data of `source` is; all of them where no place is settled."""
+    """Return those of `addresses` that match the recorded address of `source`; all of them if none is recorded."""
     present = tx.execute(select(collection_places.c.address).where(collection_places.c.source == source)).scalar()
     return [address for address in addresses if present is None or _normal(address) == present]
 
@@ -84,7 +84,7 @@ def _row(source: str, address: str) -> dict[str, str]:
 
 
 def _normal(address: str) -> str:
-    """Hosts are the same in any case, and with or without a slash behind them."""
+    """Normalize an address: scheme and host in lower case, no trailing slash."""
     if len(address) > _LONGEST:
         raise InvalidArgument("address", address[:32] + "…", f"must have at most {_LONGEST} characters")
     parts = urlsplit(address)

@@ -1,4 +1,4 @@
-"""What a source brings along beside its requests and answers: credentials, options, words for people.
+"""Plug-ins of sources: credentials, options, commands and further parts beside requests and answers.
 
 A system names the plug-ins of its sources:
 
@@ -6,8 +6,8 @@ A system names the plug-ins of its sources:
         sources = {"github": "tidegate.systems.github.plugin:GithubPlugin"}
 
 A source of the setting `sources`, or of the entry point group `tidegate.sources`, has a plug-in too: `OwnSource`, which
-reads optional attributes of the source. `find_plugin` finds a plug-in by the name of its source and imports no other
-source. So all sources are opened, scheduled, shown and exported in the same way.
+reads optional attributes of the source. `find_plugin` returns a plug-in by the name of its source and imports no other
+source. All sources are opened, scheduled, shown and exported through their plug-ins.
 """
 
 from __future__ import annotations
@@ -43,60 +43,60 @@ class CallCredentials(Protocol):
     """The credentials of a source: stored ones, `Tokens` of a program, or identities."""
 
     async def pool_for(self, user_id: str) -> str:
-        """The pool for the runs of a user; raises `NoCredential`."""
+        """Return the pool for the runs of a user. Raises `NoCredential`."""
         ...
 
     async def secret_of(self, credential: str) -> str:
-        """What is sent for a credential; raises `NoCredential`."""
+        """Return the secret of a credential. Raises `NoCredential`."""
         ...
 
     async def enrol(self) -> None:
-        """Make the gate of the source agree with the credentials that there are."""
+        """Enrol the current credentials in the gate of the source, and remove others."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceParts:
-    """What the jobs of a source need beside `request` and `read`. Everything may be left out."""
+    """Optional parts of a source beside `request` and `read`."""
 
     credentials: CallCredentials | None = None
     """Used instead of stored credentials."""
     route: CallRoute | None = None
-    """How its calls are made, instead of by the HTTP client that all sources share."""
+    """How its calls are made. Default: the HTTP client that all sources share."""
     finalizers: Sequence[Finalizer] = ()
-    """Called when a run of the source has no job left."""
+    """Called when a run of the source has no unfinished jobs."""
     writer: EffectWriter | None = None
     """Writes `Reading.effects` in the transaction that ends the jobs."""
     records_claims: bool = False
     """Whether an execution of a job is recorded when it begins, and not only when it ends: then those of workers that
     died are recorded too, at the cost of another statement for each batch."""
     barred: Barred | None = None
-    """Which credentials must not make the call of a job."""
+    """Returns the credentials that must not make the call of a job."""
     services: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
     """Services of every process that knows the source."""
     duties: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
     """Services of the leader."""
     retention_rules: Sequence[RetentionRule] = ()
-    """What the leader deletes when it is too old."""
+    """Retention rules that the leader applies."""
     on_loss: Sequence[Callable[[], object]] = ()
-    """Called in the leader when something may have been lost: a process died, or a server was away."""
+    """Called in the leader after a process died or a server was unavailable."""
 
 
 class SourcePlugin:
-    """A source, and how it is opened. Subclasses set `name`, define `source`, and override what they need.
+    """The plug-in of a source. Subclasses set `name`, define `source`, and override further methods if necessary.
 
-    The class is imported by commands that only read texts, so its module imports nothing heavy at the top.
+    Commands that only need texts import the class too, so its module must not import large modules at the top.
     """
 
     name: ClassVar[str] | str
     columns: Mapping[str, Sequence[Column]] = {}
-    """Columns of an export, by kind of document."""
+    """Columns of exports and synced tables, by kind of document."""
     moved_from: str | None = None
-    """The address that the same upstream had before; see `register_source_address`."""
+    """The previous address of the same upstream; see `register_source_address`."""
     usual_audience: str = ""
-    """The address that credentials are for unless the settings say otherwise; lists show only others."""
+    """The default address of credentials; lists show the address only if it differs."""
     checks_tokens: bool = False
-    """Whether `authority` asks the upstream about tokens when they are stored."""
+    """Whether `authority` verifies tokens with the upstream when they are stored."""
     stores_credentials: bool = True
     """Whether `tidegate credentials` stores credentials for the source."""
 
@@ -105,34 +105,34 @@ class SourcePlugin:
 
     @cached_property
     def source(self) -> Source:
-        """The source itself, made by the settings."""
+        """The source, built from the settings."""
         raise NotImplementedError
 
     def subject(self, text: str, options: Mapping[str, Any] | None = None) -> Subject:
-        """The subject that a person means by `text`; raises `InvalidArgument`."""
+        """Parse a subject from user input. Raises `InvalidArgument`."""
         from tidegate.engine.source import Subject
 
         return Subject(user_id=text, login=text, options=options or {})
 
     def user(self, text: str) -> str:
-        """The id of the user that a person means by `text`: credentials can serve one user only."""
+        """Parse the id of a user from user input, for credentials that serve one user only."""
         return self.subject(text).user_id
 
     def owner(self, text: str) -> str:
-        """The owner of documents that a person means by `text`."""
+        """Parse the owner of documents from user input."""
         return self.subject(text).user_id
 
     def owner_of(self, subject: Subject) -> str | None:
-        """The owner of the documents and cursors of a subject; None where there may be several."""
+        """The owner of the documents and cursors of a subject; None if there can be several."""
         return subject.user_id
 
     def resource_of(self, subject: Subject) -> str | None:
-        """The only resource of its owner that a subject is about; None for all of them."""
+        """The resource of its owner to which a subject is limited; None for all resources."""
         del subject
         return None
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a run by what was typed. Raises `InvalidArgument` for an option that the source does not have."""
+        """Build the options of a run from user input. Raises `InvalidArgument` for an unknown option."""
         wanted = {name: value for name, value in given.items() if value not in (None, False, [])}
         for name, value in wanted.items():
             if name not in getattr(self.source, "options", ()):
@@ -140,16 +140,16 @@ class SourcePlugin:
         return wanted
 
     def at(self, api_url: str) -> Settings:
-        """The settings with another address of the upstream. Raises `InvalidArgument` where the source has one only."""
+        """Return the settings with another upstream address. Raises `InvalidArgument` if it cannot be changed."""
         raise InvalidArgument("api_url", api_url, f"the address of the source {self.name!r} cannot be set")
 
     def kinds_of(self, subject: Subject) -> frozenset[str] | None:
-        """The kinds of jobs that a run for `subject` has; None where all kinds are possible."""
+        """The kinds of jobs of a run for `subject`; None if all kinds are possible."""
         del subject
         return None
 
     def bucket_of(self, kind: str) -> str:
-        """The allowance that jobs of a kind spend."""
+        """The bucket that jobs of a kind spend."""
         del kind
         return "core"
 
@@ -168,25 +168,25 @@ class SourcePlugin:
 
     @property
     def is_default(self) -> bool:
-        """Whether commands mean this source when they name none."""
+        """Whether this is the source of commands that do not name one."""
         from tidegate.engine.settings import CollectSettings
 
         return self.settings.section(CollectSettings).source == self.name
 
     def is_missing_subject(self, kind: str, resource: str, reason: str) -> bool:
-        """Whether a failure means that the subject itself does not exist, so that a retry is useless."""
+        """Whether a failure means that the subject does not exist, so that a retry is useless."""
         del kind, resource, reason
         return False
 
     def authority(self, client: UpstreamCalls) -> Authority:
-        """Checks tokens at the upstream. By default tokens are stored unchecked."""
+        """Return the authority that verifies tokens. By default, tokens are stored without a check."""
         del client
         from tidegate.engine.credentials.token_authority import TokenAuthority
 
         return TokenAuthority(self.name)
 
     async def check(self, token: str | None) -> None:
-        """Raise a `TidegateError` where the source cannot be opened with these settings and the environment's `token`.
+        """Raise a `TidegateError` if the source cannot be opened with these settings and the environment's `token`.
 
         Called before the schema of the database is migrated, since a migration cannot be undone.
         """
@@ -195,18 +195,18 @@ class SourcePlugin:
 
     @asynccontextmanager
     async def open(self, cell: Context, client: UpstreamCalls, documents: Documents) -> AsyncGenerator[SourceParts]:
-        """The parts of the source in the processes that know it, for the length of a block."""
+        """Open the parts of the source in a process that knows it."""
         del cell, client, documents
         yield SourceParts()
 
     def holding(self, cell: Context, vault: Vault) -> EncryptedSecrets | None:
-        """Further secrets of the source, encrypted with the key of the installation; they change keys together."""
+        """Further secrets that are encrypted with the keys of the installation and included in key rotations."""
         del cell, vault
         return None
 
 
 class OwnSource(SourcePlugin):
-    """The plug-in of a source that a program, the setting `sources` or an installed distribution brings."""
+    """The plug-in of a source from a program, the setting `sources` or an installed distribution."""
 
     def __init__(self, settings: Settings, source: Source) -> None:
         super().__init__(settings)
@@ -219,7 +219,7 @@ class OwnSource(SourcePlugin):
         return self._source
 
     def subject(self, text: str, options: Mapping[str, Any] | None = None) -> Subject:
-        """What the source's own `subject` returns, else the text itself."""
+        """Parse a subject with `subject` of the source if it has one; else the text is the id."""
         import msgspec
 
         read: Any = getattr(self._source, "subject", None)
@@ -234,7 +234,7 @@ def source_names(settings: Settings) -> list[str]:
 
 
 def find_plugin(settings: Settings, name: str) -> SourcePlugin:
-    """The plug-in of the source `name`; raises `InvalidArgument` with the names of all known sources.
+    """Return the plug-in of the source `name`. Raises `InvalidArgument` with the names of all known sources.
 
     Imports as few systems as possible: the one with the name of the source first.
     """
@@ -246,20 +246,20 @@ def find_plugin(settings: Settings, name: str) -> SourcePlugin:
     own = own_plugins(settings)
     if name not in own:
         known = ", ".join(source_names(settings)) or "none"
-        reason = f"must be one of {known}. Sources of your own stand in TIDEGATE_SOURCES"
+        reason = f"must be one of {known}. List your own sources in TIDEGATE_SOURCES"
         raise InvalidArgument("source", name, reason)
     return own[name]
 
 
 def own_plugins(settings: Settings) -> dict[str, SourcePlugin]:
-    """Plug-ins of the setting `sources` and of the entry point group; raises `InvalidSettings`."""
+    """Return the plug-ins of the setting `sources` and of the entry point group. Raises `InvalidSettings`."""
     taken = [name for system in loadable_systems() for name in system.sources]
     return {name: OwnSource(settings, source) for name, source in load_sources(settings.sources, taken=taken).items()}
 
 
 @cache
 def kind_names() -> Mapping[str, str]:
-    """What people call kinds of jobs, of all installed systems; a kind that is not here is called by itself."""
+    """Display names of the kinds of jobs of all installed systems. Kinds without one are displayed as they are."""
     names: dict[str, str] = {}
     for system in loadable_systems():
         if system.kind_names:
@@ -268,7 +268,7 @@ def kind_names() -> Mapping[str, str]:
 
 
 def system_of(source: str) -> str | None:
-    """The system that brings a source; None for one of the setting `sources` or of the entry point group."""
+    """Return the system of a source; None for a source of the setting `sources` or of the entry point group."""
     return next((system.name for system in loadable_systems() if source in system.sources), None)
 
 

@@ -61,14 +61,14 @@ class Staging:
         self._outage = Outage("collect.documents")
 
     def add(self, finished: JobResult) -> None:
-        """Stage the documents of a result, with those of others that come meanwhile."""
+        """Stage the documents of a result, together with those of other waiting results."""
         self._waiting.append(finished)
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="stage documents")
 
     @property
     def waiting(self) -> int:
-        """How many results are not staged yet."""
+        """The number of results that are not staged yet."""
         return len(self._waiting)
 
     def go_on(self) -> None:

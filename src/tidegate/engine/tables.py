@@ -1,4 +1,4 @@
-"""What is known of runs, of their jobs, and of where the next run goes on."""
+"""Tables of runs, jobs, cursors, resource claims and allowance records."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
@@ -19,7 +19,7 @@ collection_runs = Table(
     Column("id", ascending_key(), primary_key=True),
     Column("source", exact_text(40), nullable=False),
     Column("user_id", exact_text(200), nullable=False),
-    # What people call the subject; `user_id` is what the source calls it.
+    # Display name of the subject; `user_id` is its id within the source.
     Column("login", exact_text(200), nullable=False),
     Column("pool", exact_text(100), nullable=False),
     Column("options", Json, nullable=False),
@@ -38,9 +38,9 @@ collection_runs = Table(
     Column("calls", Integer, nullable=False, server_default="0"),
     Column("unchanged_calls", Integer, nullable=False, server_default="0"),
     Column("documents", Integer, nullable=False, server_default="0"),
-    # Items of lists that could not be read, and were left out.
+    # List items that could not be read.
     Column("skipped_items", Integer, nullable=False, server_default="0"),
-    # Where the run is among those that are traced: what began it, as W3C writes it.
+    # W3C trace context of what started the run; NULL if it is not traced.
     Column("traceparent", exact_text(55)),
     Index(None, "status", "id"),
     Index(None, "user_id", "id"),
@@ -74,7 +74,7 @@ page_jobs = Table(
     Column("last_error", Text),
     # Owner of the documents and of the cursor; NULL: the subject of the run.
     Column("owner", exact_text(200)),
-    # The run that collects this resource at present; until it is done with it, the job is not offered to the gate.
+    # The run that is collecting this resource; until it has ended its jobs, this job is not enqueued.
     Column("awaits_run", BigInteger),
     UniqueConstraint("run_id", "job_type", "resource_key", "page_key"),
     # Few jobs ever wait: the migration leaves out all others, except on MySQL. To say so here would import a dialect.
@@ -93,7 +93,7 @@ job_executions = Table(
     Column("fence", Integer, primary_key=True, autoincrement=False),
     Column("credential", exact_text(100), nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
-    # NULL while it is under way, or since its worker died: the next claim ends it.
+    # NULL while it runs, or after its worker died, until the next claim.
     Column("ended_at", UtcDateTime),
     Column("outcome", exact_text(16)),
     Column("reason", Text),
@@ -122,7 +122,7 @@ collection_cursors = Table(
     Column("updated_at", UtcDateTime, nullable=False),
     **TABLE_OPTIONS,
 )
-"""Where the next run of a user goes on; moved by the transaction that ends a listing, never in its middle."""
+"""Where the next run of a user continues; changed only by the transaction that ends a listing."""
 
 resource_claims = Table(
     "resource_claims",
@@ -181,4 +181,4 @@ collection_places = Table(
     Column("address", exact_text(500), nullable=False),
     **TABLE_OPTIONS,
 )
-"""From which address the data of each source comes."""
+"""The address from which the data of each source comes."""

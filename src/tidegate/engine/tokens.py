@@ -1,4 +1,4 @@
-"""Secrets that a program brings along itself, kept in its memory alone."""
+"""Tokens that a program supplies; they are kept in its memory only."""
 
 from collections.abc import Mapping
 
@@ -11,39 +11,42 @@ log = get_logger(__name__)
 
 
 class Tokens:
-    """The credentials of one pool. Their names appear in logs and at the gate; their secrets nowhere.
+    """The credentials of one pool, by name. The names appear in logs and in the gate, the secrets do not.
 
-    What the upstream rations is a credential: secrets that share one allowance there must not be two of them here.
+        Tokens("bookshop", {"first": token, "second": other_token})
+
+    Each name stands for an allowance of its own: two secrets that share an allowance at the upstream must not be given
+    under two names, because the gate would spend that allowance twice. Raises `InvalidArgument` without any secret.
     """
 
     def __init__(self, pool: str, secrets: Mapping[str, str], *, limits: CredentialLimits | None = None) -> None:
         self.pool = require_name("pool", pool)
         if not secrets:
-            raise InvalidArgument("secrets", {}, "there must be at least one; of an open API, an empty text will do")
+            raise InvalidArgument("secrets", {}, "at least one is required; use an empty string for an open API")
         self._secrets = {require_name("credential", name): secret for name, secret in secrets.items()}
         self._limits = limits or CredentialLimits()
 
     async def enrol(self, gate: Gate) -> None:
-        """Let the pool use those that are not refused; always right, at any moment."""
+        """Enrol the tokens that were not rejected in the gate. Idempotent; correct at any time."""
         for name in self._secrets:
             await gate.enrol(name, pool=self.pool, limits=self._limits)
 
     async def secret_of(self, credential: str) -> str:
-        """The secret itself; raise `NoCredential` where there is none, or the upstream has refused it."""
+        """Return a secret. Raises `NoCredential` if it is unknown, or if the upstream has rejected it."""
         if credential not in self._secrets:
             raise NoCredential(f"this process has no valid secret for {credential!r}")
         return self._secrets[credential]
 
     def refuse(self, credential: str, reason: str) -> bool:
-        """The upstream does not take it: it is used no more. True if another one is left."""
+        """Stop using a token that the upstream rejected. Returns whether another one is left."""
         if self._secrets.pop(credential, None) is not None:
             log.error("collect.token_refused", credential_name=credential, pool=self.pool, reason=reason)
         return bool(self._secrets)
 
     async def pool_for(self, user_id: str) -> str:
-        """Return the one pool; raise `NoCredential` where the upstream has refused all of it."""
+        """Return the pool. Raises `NoCredential` if the upstream has rejected all tokens."""
         if not self._secrets:
-            raise NoCredential(f"there is no valid credential for {user_id!r}: all of {self.pool!r} were refused")
+            raise NoCredential(f"there is no valid credential for {user_id!r}: all of {self.pool!r} were rejected")
         return self.pool
 
     def __repr__(self) -> str:

@@ -38,13 +38,13 @@ def firing(schedule_id: int, key: str) -> "AbstractContextManager[Span | None]":
 
 
 def fired(span: "Span | None", firing: Firing) -> None:
-    """Say what became of it."""
+    """Record the outcome of a firing in its span."""
     if span is not None:
         _note_firing(span, firing.outcome, firing.run_id, firing.reason)
 
 
 def begin_firings(due: Mapping[int, str]) -> dict[int, "Span"]:
-    """A trace for each schedule that the clock fires, by its number; `due` has their keys."""
+    """Begin a trace for each due schedule, by schedule id; `due` has the firing keys."""
     tracer = traces.tracer()
     if tracer is None:
         return {}
@@ -52,7 +52,7 @@ def begin_firings(due: Mapping[int, str]) -> dict[int, "Span"]:
 
 
 def end_firing(span: "Span | None", outcome: FiringOutcome, run_id: int | None, reason: str | None) -> None:
-    """End one of those with its outcome; a span that is not ended is not sent."""
+    """End the span of a firing with its outcome. A span that is not ended is not exported."""
     if span is not None:
         _note_firing(span, outcome, run_id, reason)
         span.end()
@@ -69,7 +69,7 @@ def _note_firing(span: "Span", outcome: FiringOutcome, run_id: int | None, reaso
 
 
 def begin_job(claim: Claim, admitted: Admitted, read_ns: int) -> "Span | None":
-    """The span of a job that was read at a time and is claimed by now; None where this process traces nothing."""
+    """Begin the span of a claimed job that was read at `read_ns`; None if tracing is off in this process."""
     tracer = traces.tracer()
     if tracer is None:
         return None
@@ -95,7 +95,7 @@ def begin_job(claim: Claim, admitted: Admitted, read_ns: int) -> "Span | None":
 async def work_on(
     make: Callable[[Claim, Admitted], Awaitable[JobResult]], claim: Claim, admitted: Admitted, span: "Span"
 ) -> JobResult:
-    """Have a job worked on inside its span, which goes on with what came of it."""
+    """Execute a job inside its span. The result carries the span, which ends with the commit."""
     with span.current():
         finished = await make(claim, admitted)
     return msgspec.structs.replace(finished, span=span)
@@ -122,20 +122,20 @@ def _end_job(one: JobResult, span: "Span", outcome: ExecutionOutcome, began_ns: 
 
 @contextmanager
 def completion(run: Run, event: Event) -> Generator[None]:
-    """The end of a run, below the event that told of it, which lay in the outbox until now."""
+    """A span for the completion of a run, as a child of the outbox event that reported its end."""
     tracer = traces.tracer()
     if tracer is None or run.traceparent is None:
         yield
         return
     facts = {"tidegate.run": run.id, "tidegate.source": run.source, "tidegate.user": run.user_id}
     created = None if event.created_at is None else to_ms(event.created_at) * 1_000_000
-    told = tracer.begin(f"event {event.kind}", facts, parent=run.traceparent, kind="producer", began_ns=created)
-    told.end()
+    event_span = tracer.begin(f"event {event.kind}", facts, parent=run.traceparent, kind="producer", began_ns=created)
+    event_span.end()
     counted = {"tidegate.jobs": run.total_jobs, "tidegate.failed_jobs": run.failed_jobs, "tidegate.calls": run.calls}
-    with tracer.span("complete run", {**facts, **counted}, parent=told.traceparent, kind="consumer"):
+    with tracer.span("complete run", {**facts, **counted}, parent=event_span.traceparent, kind="consumer"):
         yield
 
 
 def finalizer(finalize: object) -> "AbstractContextManager[Span | None]":
-    """One of the things that are computed at the end of a run, named after its class."""
+    """A span for a finalizer of a run, named after its class."""
     return traces.span(getattr(finalize, "__qualname__", "finalizer").partition(".")[0].lower())

@@ -89,10 +89,10 @@ class Worker:
 
     async def _take_all(self) -> None:
         while True:
-            await self._patiently(self._take_some)
+            await self._retry_outages(self._take_some)
 
-    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a step until the server serves it; running calls continue meanwhile."""
+    async def _retry_outages(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a step until the server is available; running calls continue in the meantime."""
         await self._outage.retry(step)
 
     async def _take_some(self) -> None:
@@ -125,7 +125,7 @@ class Worker:
             self._room.set()
         self._open_lane()
         if unclaimed := [one for job_id, one in admitted.items() if job_id not in claims]:
-            await self._patiently(partial(self._give_back, unclaimed))
+            await self._retry_outages(partial(self._give_back, unclaimed))
 
     def _open_lane(self) -> None:
         if self._claimed and not self._is_opening and self._calling < self._at_once:
@@ -139,7 +139,7 @@ class Worker:
         try:
             while self._claimed:
                 claim, admitted, span = self._claimed.popleft()
-                self._open_lane()  # for the next one, in case this call has to be waited for
+                self._open_lane()  # for the next job, in case this call does not return at once
                 began = monotonic()
                 if span is None:
                     finished = await self._calls.make(claim, admitted)
@@ -151,7 +151,7 @@ class Worker:
         finally:
             if self._calling > 1:
                 self._most_in_hand = self._at_once
-            elif jobs > 1:  # no call had to be waited for: more jobs per read save round trips
+            elif jobs > 1:  # no call had to wait: more jobs per read save round trips
                 self._most_in_hand = max(self._at_once, _MOST_READ)
             self._calling -= 1
             self._room.set()

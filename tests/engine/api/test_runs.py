@@ -263,7 +263,7 @@ async def test_when_the_given_token_was_removed_nothing_is_begun(tmp_path: Path)
         several = await rich.client.post("/v1/runs", {"logins": rich.logins})
 
         assert (alone.status, alone.problem) == (409, "no-credential")
-        for word in ("GITHUB_TOKEN was removed", "a new start", "credentials add"):
+        for word in ("GITHUB_TOKEN was removed", "restart the process", "credentials add"):
             assert word in alone.json["detail"]
         assert [result["status"] for result in several.json["results"]] == [409, 409]
         assert (await rich.client.get("/v1/runs")).json["runs"] == []

@@ -29,13 +29,13 @@ async def main(url: str, valkey_url: str, moment: str) -> None:
         if moment == "before offer":
             offer = stop
         else:
-            plan = due_schedules._plan_anew  # pyright: ignore[reportPrivateUsage]
+            plan = due_schedules._set_next_time  # pyright: ignore[reportPrivateUsage]
 
             def plan_and_stop(*arguments: Any) -> None:
                 plan(*arguments)
                 stop()
 
-            due_schedules._plan_anew = plan_and_stop  # pyright: ignore[reportPrivateUsage]
+            due_schedules._set_next_time = plan_and_stop  # pyright: ignore[reportPrivateUsage]
         await DueSchedules(database, SOURCES, pool_for=pool_for, offer=offer, on_doubt=lambda: None).fire()
 
 

@@ -133,7 +133,7 @@ async def test_a_due_time_that_was_fired_from_elsewhere_begins_no_other_run(work
     assert [run.id for run in await works.runs()] == [early.run_id]
     later = await works.schedules.show(schedule.id)
     assert later.next_at == schedule.next_at + DAY
-    assert f"fired already: run {early.run_id}" in (later.last_error or "")
+    assert f"already fired: run {early.run_id}" in (later.last_error or "")
     clock.advance(DAY)
     await works.fire_all()
     assert len(await works.runs()) == 2

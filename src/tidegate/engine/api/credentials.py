@@ -66,7 +66,7 @@ class CredentialList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CredentialRoutes:
-    """Handlers of `/v1/credentials`."""
+    """The handlers of the routes under `/v1/credentials`."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection

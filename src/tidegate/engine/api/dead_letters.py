@@ -1,8 +1,8 @@
 """`/v1/dead-letters`: events and messages that failed permanently; they are kept until they are replayed or removed.
 
-There are two kinds. An *event* is an outbox row whose handler failed; it is stored in SQL. A *message* is a stream
-entry that exceeded its number of deliveries; it is stored in Valkey. One list contains both. The prefix of the id names
-the origin: `outbox-17`, `alarms-1700000000000-0`.
+There are two kinds. An *event* is an outbox row that its handler failed to process; it is stored in SQL. A *message* is
+a stream entry that exceeded its number of deliveries; it is stored in Valkey. One list contains both. The prefix of the
+id names the origin: `outbox-17`, `alarms-1700000000000-0`.
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ class ReplayedDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterRoutes:
-    """Handlers of `/v1/dead-letters`."""
+    """The handlers of the routes under `/v1/dead-letters`."""
 
     def __init__(self, collection: Collection) -> None:
         parts = collection.parts
@@ -111,7 +111,7 @@ class DeadLetterRoutes:
         ]
 
     async def list_dead_letters(self, query: DeadLetterFilter) -> DeadLetterList:
-        """List dead letters: events whose handlers failed, and messages that no worker could process."""
+        """List dead letters: events that failed in their handlers, and messages that no worker could process."""
         letters = await self._from(query.after, query.limit + 1, query.kind)
         shown, more = letters[: query.limit], letters[query.limit :]
         return DeadLetterList(letters=shown, next=_next(query, shown[-1].id) if more else None)

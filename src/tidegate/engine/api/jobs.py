@@ -51,7 +51,7 @@ class Executions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRoutes:
-    """Handlers of jobs."""
+    """The handlers of the routes of jobs."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection, self._database = collection, collection.parts.database

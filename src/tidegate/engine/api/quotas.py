@@ -78,7 +78,7 @@ class QuotaPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaRoutes:
-    """Handlers of `/v1/quotas`."""
+    """The handler of the route `/v1/quotas`."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection

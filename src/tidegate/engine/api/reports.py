@@ -59,7 +59,7 @@ class WaitingReportQuery(RequestInput, frozen=True, kw_only=True):
 
 
 class ReportRoutes:
-    """Handlers of `/v1/reports`."""
+    """The handlers of the routes under `/v1/reports`."""
 
     def __init__(self, collection: Collection) -> None:
         self._database, self._pools = collection.parts.database, collection

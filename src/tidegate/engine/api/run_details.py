@@ -49,8 +49,8 @@ class RunDetail(Run, frozen=True, kw_only=True):
     failures: list[Failure]
     """The first 100 failed jobs with their errors."""
     unavailable: list[Failure]
-    """The first 100 jobs whose item is withheld by the upstream, such as a blocked repository, with the reason. They
-    are not failures: the run counts them as succeeded."""
+    """The first 100 jobs for items that the upstream withholds, such as a blocked repository, with the reason. They are
+    not failures: the run counts them as succeeded."""
     waits: list[Wait] | None
     """Empty if the run can continue; null if the gate could not be asked."""
 

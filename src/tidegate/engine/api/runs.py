@@ -55,7 +55,7 @@ class NewRuns(Selected, frozen=True, kw_only=True):
     full: bool = False
     """Read everything again, so that all deletions are detected."""
     trigger: Literal["manual", "signup"] = "manual"
-    """What started the run: a manual request, or a user who signed up."""
+    """What started the run: a manual request, or the sign-up of a user."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,7 +110,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRoutes:
-    """Handlers of `/v1/runs`."""
+    """The handlers of the routes under `/v1/runs`."""
 
     def __init__(self, collection: Collection, details: RunDetailReader, feed: RunFeed) -> None:
         self._collection, self._details, self._feed = collection, details, feed
@@ -153,7 +153,7 @@ class RunRoutes:
     async def begin_runs(self, body: NewRuns) -> Response[Run] | Response[RunResults]:
         """Start a run for one subject, or a run for each of several subjects.
 
-        A subject has at most one active run, so a request whose answer was lost can be repeated: the run is started
+        A subject has at most one active run, so a request can be repeated if its answer was lost: the run is started
         now, or 409 names the active one. With `logins`, a failure for one subject does not affect the others.
         """
         if (body.login is None) == (body.logins is None):

@@ -80,7 +80,7 @@ class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRoutes:
-    """Handlers of `/v1/schedules`."""
+    """The handlers of the routes under `/v1/schedules`."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection

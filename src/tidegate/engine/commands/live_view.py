@@ -89,7 +89,7 @@ def headline(view: View) -> list[str]:
 
 
 def end_line(view: View) -> str:
-    """The estimated end."""
+    """The estimated end of all runs as text."""
     if view.ends_at is None or view.end is None:
         return "end not known yet"
     when = f"{clock(view.ends_at, view.at)}, in {span(view.end.seconds)}"

@@ -40,7 +40,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[KindProgress]
     failures: list[Failure]
     unavailable: list[Failure]
-    """Jobs whose item is withheld by the upstream, with the reason. They are not failures."""
+    """Jobs for items that the upstream withholds, with the reason. They are not failures."""
     retrying: list[Failure]
     """Jobs that will be retried, with the error of the last attempt."""
     without_statistics: str | None = None
@@ -202,7 +202,7 @@ async def _list(
 async def _workforce(
     settings: Settings, database: Database, shown: Sequence[Run]
 ) -> tuple[bool | None, dict[int, str]]:
-    """Whether processes execute the jobs of all active runs, and the runs whose source no process knows."""
+    """Whether processes execute the jobs of all active runs, and the runs of sources that no process knows."""
     active = [run for run in shown if run.status in ACTIVE_RUNS]
     if not active:
         return None, {}

@@ -47,7 +47,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Failure]
     """The first failed jobs with their errors."""
     unavailable_jobs: int
-    """Jobs whose item is withheld by the upstream, such as a blocked repository. They are not failures."""
+    """Jobs for items that the upstream withholds, such as a blocked repository. They are not failures."""
     unavailable: list[Failure]
     """The first withheld items with their reasons."""
     without_statistics: Mapping[int, str]

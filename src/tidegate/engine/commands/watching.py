@@ -38,7 +38,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     calls_per_s: float = 0.0
     end: Forecast | None = None
     failed_completions: Mapping[int, str] = {}
-    """Errors of runs whose statistics failed permanently, by run id."""
+    """The errors of permanently failed completions, by run id."""
     trouble: str | None = None
     """The error of an unavailable server; the view is then not up to date."""
 
@@ -88,7 +88,7 @@ class _Windows:
 
 
 class Watcher:
-    """Reads views of runs. Ended runs are not read again; jobs are counted only for runs whose counters changed."""
+    """Reads views of runs. Ended runs are not read again; jobs are counted only for runs with changed counters."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class SecretUncheckable(Unavailable):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """The account whose calls the upstream limits."""
+    """An account of the upstream, to which it applies its limits."""
 
     allowance: str
     """Name of its allowance. All secrets of the account share it; no other account has it."""
@@ -91,7 +91,7 @@ class Authority(Protocol):
         ...
 
     def account_of(self, installation: Installation) -> Account:
-        """The account whose allowance the tokens of an installation spend."""
+        """The account of an installation; its tokens spend the allowance of this account."""
         ...
 
     async def check(self, secret: str, *, identify: bool) -> SecretReport:

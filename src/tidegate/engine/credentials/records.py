@@ -46,7 +46,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     audience: str
     pool: str
     user_id: str | None
-    """The only user whose runs it serves; None if it serves all users."""
+    """The id of the only user that it serves; None if it serves all users."""
     state: CredentialState
     details: dict[str, Any]
     created_at: datetime
@@ -78,7 +78,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential to store, or one whose secret is to be replaced."""
+    """A credential to store, or the new secret of a stored one."""
 
     source: str
     name: str
@@ -219,7 +219,7 @@ def usable_of(tx: Transaction, allowance: str, audience: str) -> list[Stored]:
 
 
 def borrowed_of(tx: Transaction, allowance: str) -> list[Stored]:
-    """Valid rows of an allowance whose tokens processes hold in memory."""
+    """Valid rows of an allowance for tokens that processes hold in memory."""
     return _select(
         tx,
         credentials.c.allowance == allowance,

@@ -1,7 +1,7 @@
 """Encrypts secrets and binds them to their credential (AES-256-GCM).
 
-The name, kind and audience of a credential are authenticated data, so a secret that was copied to another row, or whose
-row was changed to send it elsewhere, cannot be decrypted.
+The name, kind and audience of a credential are authenticated data, so a secret cannot be
+decrypted if it was copied to another row, or if its row was changed to send it elsewhere.
 """
 
 import asyncio

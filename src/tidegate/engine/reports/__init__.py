@@ -1,1 +1,1 @@
-"""What operators and users ask about runs, jobs and credentials; every function only reads."""
+"""Reports on runs, jobs and credentials. All functions are read-only."""

@@ -24,18 +24,18 @@ from tidegate.storage.sql import Database, Transaction, outbox
 
 _RECENT = timedelta(minutes=15)
 _LOOKED_AT = 1000
-"""Runs among which those that ended lately are looked for: the newest, so that the look costs the same for ever."""
+"""How many of the newest runs are searched for recently ended ones, so that the cost does not grow with the history."""
 
 
 @dataclass(frozen=True)
 class RunFigures:
-    """Runs and their jobs, all told."""
+    """Totals of runs and their jobs."""
 
     active: int
     pending: int
     """Jobs of active runs that have not ended."""
     failed: int
-    """Jobs that failed, of runs that are active or ended lately."""
+    """Failed jobs of runs that are active or ended recently."""
     ended: int
 
     @property
@@ -48,11 +48,11 @@ class RunFigures:
 class _Source:
     look: Callable[[], Awaitable[None]]
     gauges: Sequence[metrics.Gauge]
-    """Those that it sets; their labels are our own."""
+    """The gauges that `look` sets, with labels of this deployment."""
 
 
 class EngineGauges:
-    """Sets the gauges before they are shown."""
+    """Computes the gauges before they are scraped."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class EngineGauges:
         self._refreshing = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Look at every source, unless that was done a moment ago. Never raises, and takes no longer than its deadline.
+        """Query every server, unless the figures are still fresh. Never raises; bounded by a deadline.
 
         Concurrent callers share one refresh.
         """
@@ -117,11 +117,11 @@ class EngineGauges:
 
     async def _look_at_streams(self) -> None:
         for stream in self._streams:
-            await stream.status()  # which sets its own
+            await stream.status()  # sets the gauges of the stream
 
     async def _look_at_gate(self) -> None:
         for gate in self._gates:
-            await gate.census()  # which sets its own
+            await gate.census()  # sets the gauges of the gate
         for timers in self._timers:
             metrics.DELAYED_QUEUE_SIZE.labels(timers.name).set((await timers.status()).count)
 

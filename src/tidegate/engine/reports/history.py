@@ -1,4 +1,4 @@
-"""What is known of users before a run begins: the run they have, the last one that ended, and what it left."""
+"""What is stored about users before a run starts: the active run, the last completed run, and its cursors."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,24 +17,24 @@ _USERS_AT_ONCE = 500
 
 
 class ReadResources(msgspec.Struct, frozen=True, kw_only=True):
-    """How many resources of one kind a user's runs have read to their end; the next run asks for each of them once."""
+    """Number of resources of one kind that the runs of a user have read completely. The next run requests each once."""
 
     kind: str
     resources: int
     credential: str | None
-    """The credential for which an unchanged resource is free; None where there is none."""
+    """The credential for which a request is free if the resource is unchanged; None if there is none."""
 
 
 class RunAverages(msgspec.Struct, frozen=True):
-    """What the runs of users took so far."""
+    """The average cost of a user's run."""
 
     users: int
     calls: float
-    """On average, of the run of each user that took the most."""
+    """Average over users of the calls of their largest run."""
 
 
 def active_runs(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[str, Run]:
-    """The runs of these users that are not over, by user."""
+    """Return the active runs of these users, by user."""
     run = collection_runs.c
     found: dict[str, Run] = {}
     for some in _portions(user_ids):
@@ -44,7 +44,7 @@ def active_runs(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[s
 
 
 def last_completed(tx: Transaction, source: str, user_ids: Sequence[str]) -> dict[str, Run]:
-    """The last run of each of these users that was completed, by user."""
+    """Return the last completed run of each of these users, by user."""
     run = collection_runs.c
     found: dict[str, Run] = {}
     for some in _portions(user_ids):
@@ -61,9 +61,9 @@ def last_completed(tx: Transaction, source: str, user_ids: Sequence[str]) -> dic
 def marks_of(
     tx: Transaction, source: str, user_ids: Sequence[str], resource: str | None = None
 ) -> dict[str, list[ReadResources]]:
-    """The cursors that earlier runs of these owners left, by owner; one that has none is not in it.
+    """Count the cursors that earlier runs of these owners stored, by owner. Owners without cursors are omitted.
 
-    With `resource`, only those of that resource, in whatever case its name is written.
+    With `resource`, only the cursors of that resource, compared without regard to case.
     """
     at = collection_cursors.c
     found: defaultdict[str, list[ReadResources]] = defaultdict(list)
@@ -80,7 +80,7 @@ def marks_of(
 
 
 def typical(tx: Transaction, source: str, most: int = 500) -> RunAverages:
-    """What users took, by the last `most` runs that were completed."""
+    """Compute the average from the last `most` completed runs."""
     require_positive("most", most)
     run = collection_runs.c
     recent = select(run.user_id, run.calls).where(run.status == RunState.COMPLETED, run.source == source)
@@ -91,7 +91,7 @@ def typical(tx: Transaction, source: str, most: int = 500) -> RunAverages:
 
 
 def _portions(user_ids: Sequence[str]) -> Iterator[list[str]]:
-    """A few hundred at a time: servers bound the parameters of a statement."""
+    """Split the ids into portions, because servers limit the parameters of a statement."""
     remaining = iter(sorted(set(user_ids)))
     while some := list(islice(remaining, _USERS_AT_ONCE)):
         yield some

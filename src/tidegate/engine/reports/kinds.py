@@ -1,7 +1,7 @@
-"""What operators ask of kinds of jobs: which fail most, how long they take, how often they are tried again.
+"""Reports by kind of job: failures, processing times and retries.
 
-They look at runs that are not over, or ended lately, the newest first, until they have seen so many jobs: the answer
-takes as long in the tenth year as in the first, and says what it was made from.
+Each report reads active and recently ended runs, newest first, up to a limit of jobs. Its duration therefore does not
+grow with the history. The result states which runs and jobs it is based on.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ _MOST_RUNS = 5_000
 
 
 class ReportBasis(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer was made from: the jobs of runs that are not over, or ended since then."""
+    """The jobs that a report is based on: those of runs that are active or ended since then."""
 
     since: datetime
     runs: int
     jobs: int
     is_whole: bool
-    """False where there were more: then these are the runs that are not over, and of the others the last that ended."""
+    """False if there were more jobs than the limit: then the active runs and the runs that ended last are included."""
 
 
 class KindFailures(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,68 +38,68 @@ class KindFailures(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     kind: str
     jobs: int
-    """Jobs that ended, other than by being canceled."""
+    """Jobs that ended and were not canceled."""
     failed: int
     share: float
-    """From 0 to 1."""
+    """Share of failed jobs, from 0 to 1."""
     runs: int
     """Runs in which they failed."""
     last_job: int
-    """The newest job that failed."""
+    """The newest failed job."""
     last_error: str
-    """And why."""
+    """The error of that job."""
 
 
 class FailingReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Kinds of jobs that failed, those that failed most first."""
+    """Failures by kind, most failures first."""
 
     looked_at: ReportBasis
     kinds: list[KindFailures]
 
 
 class KindTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long jobs of one kind took, from the claim that ended them to their end, in seconds."""
+    """Processing times of one kind in seconds, from the last claim of a job to its end."""
 
     source: str
     kind: str
     jobs: int
     p50_s: float
-    """The least time that half of them did not exceed."""
+    """Median."""
     p95_s: float
     max_s: float
 
 
 class TimesReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How long jobs took by kind, the slowest kind first."""
+    """Processing times by kind, slowest first."""
 
     looked_at: ReportBasis
     kinds: list[KindTimes]
 
 
 class KindRetries(msgspec.Struct, frozen=True, kw_only=True):
-    """How often jobs of one kind were tried."""
+    """Attempts of the jobs of one kind."""
 
     source: str
     kind: str
     jobs: int
-    """Jobs that were tried at all."""
+    """Jobs with at least one attempt."""
     retried: int
-    """Jobs that were tried more than once."""
+    """Jobs with more than one attempt."""
     retries: int
-    """Tries beyond the first, of all of them."""
+    """Attempts after the first one, of all jobs."""
     most: int
-    """Tries of the job that was tried most."""
+    """Maximum number of attempts of one job."""
 
 
 class RetriesReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How often jobs were tried by kind, those that were tried again most first."""
+    """Retries by kind, most retries first."""
 
     looked_at: ReportBasis
     kinds: list[KindRetries]
 
 
 def failing_kinds(tx: Transaction, since: datetime, limit: int = 20, most_jobs: int = MOST_JOBS) -> FailingReport:
-    """Find the kinds whose jobs failed most, how often, and why the last one did."""
+    """Find the kinds with the most failed jobs, with the number of failures and the last error of each."""
     require_positive("limit", limit)
     looked_at, rows = _look(tx, _FAILING, since, most_jobs)
     worst = sorted((row for row in rows if row[3]), key=lambda row: (-row[3], row[0], row[1]))[:limit]
@@ -121,7 +121,7 @@ def failing_kinds(tx: Transaction, since: datetime, limit: int = 20, most_jobs: 
 
 
 def processing_times(tx: Transaction, since: datetime, limit: int = 20, most_jobs: int = MOST_JOBS) -> TimesReport:
-    """Find how long jobs of each kind took."""
+    """Compute the processing times of jobs by kind."""
     require_positive("limit", limit)
     looked_at, rows = _look(tx, _TIMES, since, most_jobs)
     kinds = [
@@ -133,7 +133,7 @@ def processing_times(tx: Transaction, since: datetime, limit: int = 20, most_job
 
 
 def retry_counts(tx: Transaction, since: datetime, limit: int = 20, most_jobs: int = MOST_JOBS) -> RetriesReport:
-    """Find how often jobs of each kind were tried again."""
+    """Count the retries of jobs by kind."""
     require_positive("limit", limit)
     looked_at, rows = _look(tx, _RETRIES, since, most_jobs)
     kinds = [
@@ -145,7 +145,7 @@ def retry_counts(tx: Transaction, since: datetime, limit: int = 20, most_jobs: i
 
 
 def _look(tx: Transaction, question: Statement, since: datetime, most_jobs: int) -> tuple[ReportBasis, Sequence[Any]]:
-    """Ask about the jobs of runs that are not over, or ended since then."""
+    """Run a query on the jobs of runs that are active or ended since then."""
     require_positive("most_jobs", most_jobs)
     runs, jobs, is_whole = _runs(tx, since, most_jobs)
     rows = question.rows(tx, ids=runs, most=most_jobs) if runs else []
@@ -153,7 +153,7 @@ def _look(tx: Transaction, question: Statement, since: datetime, most_jobs: int)
 
 
 def _runs(tx: Transaction, since: datetime, most_jobs: int) -> tuple[list[int], int, bool]:
-    """Runs, how many of their jobs were begun and ended, and whether these are all."""
+    """Select runs; return their ids, the number of their ended jobs, and whether all runs are included."""
     run, chosen, jobs = collection_runs.c, list[int](), 0
     ended = (run.succeeded_jobs + run.failed_jobs).label("ended")
     active = select(run.id, ended).where(run.status.in_(ACTIVE_RUNS)).order_by(run.id.desc())
@@ -173,12 +173,12 @@ def _reasons(tx: Transaction, job_ids: Sequence[int]) -> dict[int, str]:
 
 
 def _s(seconds: Any) -> float:
-    """To the millisecond, which is what all servers can tell."""
+    """Round to milliseconds, the precision that all databases support."""
     return round(max(0.0, float(seconds)), 3)
 
 
 def _looked(columns: str, condition: str) -> str:
-    """The jobs to look at, no more than `:most` of them, as a table."""
+    """A subquery with at most `:most` jobs."""
     return f"""
 (SELECT r.source, j.job_type AS kind, {columns}
  FROM page_jobs j JOIN collection_runs r ON r.id = j.run_id

@@ -1,4 +1,4 @@
-"""What an operator wants to see of all runs together. Every question looks at what is active or new, and at no more."""
+"""Figures over all runs for the dashboard. Every query is limited to active and recent runs."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,47 +14,47 @@ from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Transaction
 
 _LOOKED_AT = 1000
-"""Runs among which failed jobs are looked for: the newest, so that the look costs the same for ever."""
+"""How many of the newest runs are searched for failed jobs, so that the cost does not grow with the history."""
 _AT_ONCE = 500
 _LATELY = timedelta(hours=24)
 _run, _job = collection_runs.c, page_jobs.c
 
 
 class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs by state: those that are active, and those that ended lately."""
+    """The number of active and recently ended runs by state."""
 
     planning: int = 0
     running: int = 0
     finalizing: int = 0
     completed: int = 0
-    """Within the last 24 hours."""
+    """Runs that were completed within the last 24 hours."""
     failed: int = 0
-    """Likewise."""
+    """Runs that failed within the last 24 hours."""
     canceled: int = 0
-    """Likewise."""
+    """Runs that were canceled within the last 24 hours."""
 
     @property
     def active(self) -> int:
-        """Those that are not over."""
+        """Runs that have not ended."""
         return self.planning + self.running + self.finalizing
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of active runs."""
+    """The number of jobs of active runs by state."""
 
     total: int = 0
     waiting: int = 0
-    """For a permit, or for a worker."""
+    """Jobs that wait for a permit or for a worker."""
     running: int = 0
     retrying: int = 0
-    """To be tried again, not before a moment."""
+    """Jobs that will be retried after a given time."""
     succeeded: int = 0
     failed: int = 0
     canceled: int = 0
 
     @property
     def pending(self) -> int:
-        """Those that have not ended."""
+        """Jobs that have not ended."""
         return self.waiting + self.running + self.retrying
 
 
@@ -73,15 +73,15 @@ class FailedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a run have ended."""
+    """The number of ended jobs of a run."""
 
     created_at: datetime
-    """When the run began."""
+    """When the run was started."""
     succeeded: int
     failed: int
 
 
-# Built once: the dashboard runs them every second, and building a statement takes longer than running it.
+# Built once, because the dashboard runs them often and building a statement takes longer than running it.
 _SUMMED = select(
     *(
         func.coalesce(func.sum(each), 0)
@@ -112,17 +112,17 @@ _FAILED = (
 
 
 def count_runs(tx: Transaction) -> RunCounts:
-    """How many runs there are in each state."""
+    """Count active and recently ended runs by state."""
     report = runs_by_state(tx, since=tx.now - _LATELY)
     return RunCounts(**{str(each.state): each.runs for each in report.states})
 
 
 def count_jobs(tx: Transaction) -> JobCounts:
-    """How many jobs of active runs there are in each state: from the counters of the runs, as far as they tell."""
+    """Count the jobs of active runs by state, from the counters of the runs as far as possible."""
     total, succeeded, failed, canceled = (int(each) for each in tx.execute(_SUMMED).one())
     counts: dict[str, int] = {row[0]: row[1] for row in tx.execute(_UNDER_WAY)}
     running, retrying = counts.get(JobState.RUNNING, 0), counts.get(JobState.READY, 0)
-    # What is left; never less than nothing, since the two questions may see two moments.
+    # Not negative: the two queries may see different points in time.
     waiting = max(0, total - succeeded - failed - canceled - running - retrying)
     return JobCounts(
         total=total,
@@ -136,20 +136,20 @@ def count_jobs(tx: Transaction) -> JobCounts:
 
 
 def newest_active(tx: Transaction, limit: int, *, source: str | None = None) -> list[Run]:
-    """The newest runs that are not over, of one source or of all."""
+    """Return the newest active runs, of one source or of all sources."""
     require_positive("limit", limit)
     wanted = _ACTIVE if source is None else _ACTIVE.where(_run.source == source)
     return [from_row(row) for row in tx.execute(wanted.limit(limit))]
 
 
 def busy_pools(tx: Transaction, limit: int) -> list[str]:
-    """The pools of runs with jobs that may still be done, by name."""
+    """Return the pools of open runs, ordered by name."""
     require_positive("limit", limit)
     return list(tx.execute(_POOLS.limit(limit)).scalars())
 
 
 def latest_failures(tx: Transaction, limit: int) -> list[FailedJob]:
-    """The jobs that failed last, of runs that are active or new; the latest first."""
+    """Return the jobs of active and recent runs that failed last, latest first."""
     require_positive("limit", limit)
     run_ids = set[int]()
     for those in (_LATELY_FAILED, _ACTIVE_FAILED):
@@ -162,7 +162,7 @@ def latest_failures(tx: Transaction, limit: int) -> list[FailedJob]:
 
 
 def ended_of(tx: Transaction, run_ids: Sequence[int]) -> dict[int, EndedJobs]:
-    """How many jobs of these runs have ended so far, by run; what there is not is left out."""
+    """Return the number of ended jobs of these runs, by run id. Unknown runs are omitted."""
     found: dict[int, EndedJobs] = {}
     for start in range(0, len(run_ids), _AT_ONCE):
         some = run_ids[start : start + _AT_ONCE]

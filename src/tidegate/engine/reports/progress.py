@@ -1,4 +1,4 @@
-"""What an operator wants to know of runs and their jobs; every query is one that an index serves."""
+"""The progress of runs and their jobs. Every query uses an index."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -17,30 +17,30 @@ from tidegate.storage.sql import Transaction
 
 
 class KindProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of one kind a run has, and in which states they are."""
+    """The jobs of one kind in a run, counted by state."""
 
     run_id: int
     kind: str
     total: int
     waiting: int
-    """Offered to the gate, or about to be."""
+    """Jobs that wait for a permit or for a worker."""
     running: int
     retrying: int
-    """To be tried again, not before a moment."""
+    """Jobs that will be retried after a given time."""
     succeeded: int
     unavailable: int
-    """Done: the upstream shows their resource to no credential. The run counts them as succeeded."""
+    """Jobs for resources that the upstream withholds. The run counts them as succeeded."""
     failed: int
     canceled: int
 
     @property
     def ended(self) -> int:
-        """Those that need no more work."""
+        """Jobs that have ended."""
         return self.succeeded + self.unavailable + self.failed + self.canceled
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as its row has it, without what only its source understands."""
+    """The row of a job without the parameters that only its source understands."""
 
     id: int
     run_id: int
@@ -58,7 +58,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed or is unavailable, and why."""
+    """A job that failed, will be retried or is unavailable, with the reason."""
 
     run_id: int
     job_id: int
@@ -76,7 +76,10 @@ def list_runs(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """Runs, the newest first: of one user or source, in some states, older than the run `before`; `limit` at most."""
+    """Return at most `limit` runs, newest first.
+
+    The filters are a subject (`login`), a source, a set of states, and runs older than the run `before`.
+    """
     require_positive("limit", limit)
     run = collection_runs.c
     those = [] if before is None else [run.id < before]
@@ -84,7 +87,7 @@ def list_runs(
         those.append(run.source == source)
     if login is not None:
         those.append(run.login == login)
-        if states:  # a user has few runs: coalesce keeps the server from going through all that are in these states
+        if states:  # a user has few runs: coalesce keeps the server from using the index on the state
             those.append(func.coalesce(run.status, "").in_(states))
     elif states:
         pages = [select(run.id).where(*those, run.status == state) for state in set(states)]
@@ -94,13 +97,13 @@ def list_runs(
 
 
 def runs_by_id(tx: Transaction, run_ids: Sequence[int]) -> list[Run]:
-    """These runs, in the order of their numbers; what there is not is left out."""
+    """Return these runs, ordered by id. Unknown ids are omitted."""
     wanted = select(collection_runs).where(collection_runs.c.id.in_(sorted(set(run_ids))))
     return [runs.from_row(row) for row in tx.execute(wanted.order_by(collection_runs.c.id))]
 
 
 def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
-    """The jobs of these runs, counted by run and kind, in that order; a run without jobs is not in it."""
+    """Count the jobs of these runs by run and kind, in that order. Runs without jobs are omitted."""
     job = page_jobs.c
     counted = (
         select(job.run_id, job.job_type, job.status, func.count())
@@ -116,12 +119,12 @@ def kinds_of(tx: Transaction, run_ids: Sequence[int]) -> list[KindProgress]:
 def jobs_of(
     tx: Transaction, run_id: int, *, states: Sequence[JobState] = (), after: int = 0, limit: int = 100
 ) -> list[JobView]:
-    """Jobs of a run in the order of their numbers, from the one behind `after` on; no more than `limit`."""
+    """Return at most `limit` jobs of a run with ids above `after`, ordered by id."""
     require_positive("limit", limit)
     require_not_negative("after", after)
     job = page_jobs.c
-    # By state also where all are wanted: of each the index has the numbers in order, and no server goes through jobs of
-    # other runs instead. Whole rows, which may be long, are read for one page only.
+    # Also for all states, one query per state: the index has the ids of each state in order, so no database scans jobs
+    # of other runs. Complete rows, which can be large, are read for one page only.
     numbers = select(job.id).where(job.run_id == run_id, job.id > after)
     pages = [numbers.where(job.status == state) for state in set(states or JobState)]
     rows = tx.execute(_VIEWED.where(job.id.in_(_first_of(tx, pages, limit, asc))).order_by(job.id))
@@ -129,24 +132,24 @@ def jobs_of(
 
 
 def failures_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
-    """The first failed jobs of these runs."""
+    """Return the first failed jobs of these runs."""
     return _reasons_of(tx, run_ids, JobState.FAILED, limit)
 
 
 def unavailable_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
-    """The first jobs of these runs whose resource the upstream shows to no credential."""
+    """Return the first jobs of these runs for resources that the upstream withholds."""
     return _reasons_of(tx, run_ids, JobState.UNAVAILABLE, limit)
 
 
 def retrying_of(tx: Transaction, run_ids: Sequence[int], limit: int = 100) -> list[Failure]:
-    """The first jobs of these runs that are tried again after a while, and what their last try came to."""
+    """Return the first jobs of these runs that will be retried, with the result of their last attempt."""
     return _reasons_of(tx, run_ids, JobState.READY, limit)
 
 
 def _first_of(
     tx: Transaction, pages: Sequence[Select[int]], limit: int, order: Callable[[ColumnElement[int]], ColumnElement[int]]
 ) -> list[int]:
-    """The first numbers of all pages together: an index has those of each in order, but not all of them."""
+    """Merge the first ids of several pages. An index returns the ids of each page in order, but not of all pages."""
     firsts = [page.order_by(order(page.selected_columns[0])).limit(limit).subquery() for page in pages]
     merged = union_all(*(select(first.c.id) for first in firsts)).subquery()
     return list(tx.execute(select(merged.c.id).order_by(order(merged.c.id)).limit(limit)).scalars())

@@ -18,31 +18,31 @@ from tidegate.storage.sql import Transaction
 
 _run, _job, _note = collection_runs.c, page_jobs.c, allowance_notes.c
 _EVERYTHING = 10**9
-"""A limit that is none: what is below one is read by its own index, and not by the one that groups it."""
+"""A limit without effect: a subquery with a limit is read with its own index, not with that of the grouping."""
 _WAITING = (JobState.ENQUEUED, JobState.READY)
 
 
 class RunsInState(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs are in one state."""
+    """The number of runs in one state."""
 
     state: RunState
     runs: int
     first: int
-    """The number of the oldest of them."""
+    """Id of the oldest run."""
     last: int
-    """And of the newest."""
+    """Id of the newest run."""
 
 
 class RunsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs by state, in the order of their lives."""
+    """Runs by state, in the order of the life cycle."""
 
     since: datetime | None
-    """Of the runs that are over, those that ended since then; null: all of them."""
+    """Ended runs are included if they ended since then; null: all of them."""
     states: list[RunsInState]
 
 
 class JobsInState(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a source are in one state."""
+    """The number of jobs of a source in one state."""
 
     source: str
     state: JobState
@@ -50,15 +50,15 @@ class JobsInState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of runs that are not over, by source and state."""
+    """The jobs of active runs by source and state."""
 
     runs: int
-    """How many runs that is."""
+    """The number of active runs."""
     states: list[JobsInState]
 
 
 class SlowJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that was claimed long ago, and has not ended."""
+    """A job that was claimed a long time ago and has not ended."""
 
     id: int
     run_id: int
@@ -71,47 +71,48 @@ class SlowJob(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     started_at: datetime
     seconds: float
-    """For how long it has been running."""
+    """Time since the claim, in seconds."""
 
 
 class SlowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that run too long, the longest first."""
+    """Jobs that have been running for longer than a threshold, longest first."""
 
     longer_than_s: float
     running: int
-    """Jobs that run, however long."""
+    """All running jobs."""
     too_long: int
+    """Running jobs above the threshold."""
     jobs: list[SlowJob]
-    """The first of those that run too long."""
+    """The first running jobs above the threshold."""
 
 
 class CredentialBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential that must rest, or has little left of its window, as it was written down."""
+    """A stored record of a credential that is blocked or has few calls left in its window."""
 
     credential: str
     bucket: str
     remaining: int | None
-    """Calls that were left when this was written; null where it is only told to rest."""
+    """Remaining calls at the time of the record; null if the credential is only blocked."""
     resets_at: datetime | None
     blocked_until: datetime | None
 
 
 class PoolQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that wait for the credentials of one pool, as the database knows it."""
+    """The jobs that wait for the credentials of one pool, as stored in the database."""
 
     pool: str
     runs: int
     waiting: int
-    """Jobs that are offered, and need a permit."""
+    """Jobs that are enqueued and need a permit."""
     retrying: int
-    """Jobs that are tried again, not before a moment."""
+    """Jobs that will be retried after a given time."""
     next_retry_at: datetime | None
     rests: list[CredentialBlock]
-    """What was noted of its credentials; the gate knows more."""
+    """Stored records of its credentials. The gate has more recent information."""
 
 
 def runs_by_state(tx: Transaction, since: datetime | None = None) -> RunsReport:
-    """Count the runs in each state; with `since`, those that are not over and those that ended since then."""
+    """Count runs by state; with `since`, active runs and runs that ended since then."""
     if since is None:
         found = _runs_in(tx, _ALL_RUNS)
     else:
@@ -123,7 +124,7 @@ def _counted(those: FromClause) -> Select[Any, int, Any, Any]:
     return select(those.c.status, func.count(), func.min(those.c.id), func.max(those.c.id)).group_by(those.c.status)
 
 
-# Made once: the dashboard asks every second, and making a statement takes longer than running it.
+# Built once, because the dashboard runs them often and building a statement takes longer than running it.
 _ALL_RUNS = _counted(collection_runs)
 _STATES = select(_run.id, _run.status).limit(_EVERYTHING)
 _ACTIVE_RUNS = _counted(_STATES.where(_run.status.in_(ACTIVE_RUNS)).subquery())
@@ -139,7 +140,7 @@ def _runs_in(tx: Transaction, counted: Select[Any, int, Any, Any], **given: date
 
 
 def jobs_by_state(tx: Transaction) -> JobsReport:
-    """Count the jobs of all runs that are not over, by source and state."""
+    """Count the jobs of active runs by source and state."""
     active = _run.status.in_(ACTIVE_RUNS)
     runs = tx.execute(select(func.count()).select_from(collection_runs).where(active)).scalar_one()
     counted = select(_run.source, _job.status, func.count()).join_from(collection_runs, page_jobs).where(active)
@@ -154,7 +155,7 @@ def jobs_by_state(tx: Transaction) -> JobsReport:
 
 
 def slow_jobs(tx: Transaction, longer_than: timedelta, limit: int = 20) -> SlowReport:
-    """Find jobs that have been running for longer than that, the longest first."""
+    """Find jobs that have been running for longer than `longer_than`, longest first."""
     require_not_negative("longer_than", longer_than.total_seconds())
     require_positive("limit", limit)
     running = (_run.status.in_(OPEN_RUNS), _job.status == JobState.RUNNING)
@@ -181,7 +182,7 @@ def slow_jobs(tx: Transaction, longer_than: timedelta, limit: int = 20) -> SlowR
 
 
 def queues(tx: Transaction, limit: int = 50) -> list[PoolQueue]:
-    """Count the jobs that wait in each pool, where most wait first."""
+    """Count the waiting jobs of each pool, the longest queue first."""
     require_positive("limit", limit)
     waiting, retrying = ((func.sum(case((_job.status == each, 1), else_=0))) for each in _WAITING)
     counted = (  # an index alone answers it
@@ -209,7 +210,7 @@ def queues(tx: Transaction, limit: int = 50) -> list[PoolQueue]:
 
 
 def _rests(tx: Transaction, pools: Sequence[str]) -> Mapping[str, list[CredentialBlock]]:
-    """What is noted of the credentials of these pools, and not yet past."""
+    """Stored records of the credentials of these pools that have not expired."""
     noted = select(allowance_notes).where(_note.pool.in_(pools)).order_by(_note.credential, _note.bucket)
     found: dict[str, list[CredentialBlock]] = {}
     for row in tx.execute(noted.where(or_(_note.blocked_until > tx.now, _note.resets_at > tx.now))):
@@ -218,7 +219,7 @@ def _rests(tx: Transaction, pools: Sequence[str]) -> Mapping[str, list[Credentia
 
 
 def _next_retries(tx: Transaction) -> dict[str, datetime]:
-    """When the next job of each pool is tried again."""
+    """When the next job of each pool will be retried."""
     first = (
         select(_run.pool, func.min(_job.not_before).label("at"))
         .join_from(collection_runs, page_jobs)

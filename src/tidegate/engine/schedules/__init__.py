@@ -1,1 +1,1 @@
-"""When runs begin without a request: by the clock, or by a trigger from outside."""
+"""Schedules and triggers: start runs at due times, or on request of another program."""

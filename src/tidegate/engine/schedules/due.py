@@ -1,9 +1,9 @@
-"""Begins the runs of schedules that are due; the leader's timekeeper calls, and sleeps until the next one.
+"""Starts the runs of due schedules. The timekeeper of the leader calls it and sleeps until the next due time.
 
-A run and the next due time of its schedule are one transaction, so a due time begins at most one run, even if a process
-dies or two believe to lead. The transaction also records the firing, with the due time as its key: if that time was
-fired before, no run begins. Missed times begin one run together. Many schedules that are due at once are processed in
-small transactions, so that other writers get their turn.
+The run and the next due time of a schedule are written in one transaction, so a due time starts at most one run, even
+if a process dies or two processes act as leader. The transaction also records the firing with the due time as its key;
+a due time that was fired before starts no run. Missed due times start one run together. Many due schedules are
+processed in several small transactions, so that other writers are not blocked for long.
 """
 
 import math
@@ -37,18 +37,18 @@ from tidegate.storage.sql.faults import DatabaseErrorKind, classify
 log = get_logger(__name__)
 
 _AT_ONCE = 50
-"""Schedules per transaction; few, so that commits of workers wait for a moment only."""
+"""Schedules per transaction; few, so that commits of workers do not wait long."""
 _c = collection_schedules.c
 _NONE: Mapping[int, str | None] = {}
 
 PoolFor = Callable[[str, str], Awaitable[str]]
-"""Which pool serves a user of a source at present: `await pool_for(source, user_id)`; raises `NoCredential`."""
+"""Returns the pool that serves a user of a source: `await pool_for(source, user_id)`; raises `NoCredential`."""
 Pools = Mapping[tuple[str, str], str | NoCredential]
-"""The pools of some users, by source and user, or why there is none."""
+"""The pools of users by source and user id, or the error if a user has none."""
 
 
 class FiredSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that was due."""
+    """A due schedule with the outcome of its firing."""
 
     schedule: Schedule
     outcome: FiringOutcome
@@ -57,7 +57,7 @@ class FiredSchedule(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
     def firing(self, key: str, at: datetime) -> Firing:
-        """As it is recorded."""
+        """The firing to record."""
         return Firing(
             schedule_id=self.schedule.id,
             firing_key=key,
@@ -69,10 +69,10 @@ class FiredSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DueSchedules:
-    """A source of the timekeeper.
+    """Fires due schedules for the timekeeper.
 
-    `pool_for` tells which pool serves a user of a source at present, and raises `NoCredential` where none does; `offer`
-    tells the gate of new jobs. Where we cannot know whether that was done, `on_doubt` has what is unfinished offered.
+    `pool_for` returns the pool that serves a user of a source, and raises `NoCredential` if there is none. `offer`
+    enqueues new jobs. If it is unknown whether that happened, `on_doubt` requests a recovery.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DueSchedules:
         self._pool_for, self._offer, self._on_doubt = pool_for, offer, on_doubt
 
     async def fire(self) -> int | None:
-        """Begin what is due, or a part of it; return in how many ms more is due, None if nothing is planned."""
+        """Fire due schedules, or a part of them. Returns the ms until the next due time, or None without one."""
         next_at = await self._database.read(_earliest, self._sources)
         if next_at is not None and next_at <= self._database.clock.now():
             await self._fire_some()
@@ -100,7 +100,7 @@ class DueSchedules:
 
     async def _fire_some(self) -> None:
         due = await self._database.read(_due, self._sources, _AT_ONCE)
-        pools = {who: await self._pool_of(*who) for who in {(each.source, each.user_id) for each in due}}
+        pools = {key: await self._pool_of(*key) for key in {(each.source, each.user_id) for each in due}}
         spans = tracing.begin_firings({each.id: due_key(each.next_at) for each in due if each.next_at is not None})
         traced = {schedule_id: span.traceparent for schedule_id, span in spans.items()}
         ids = [each.id for each in due]
@@ -108,7 +108,7 @@ class DueSchedules:
             fire = partial(fire_some, traced=traced)
             fired = await self._database.transaction(fire, self._sources, pools, ids, self._settings)
             for each in fired:
-                _tell(each, self._database.clock.now())
+                _log(each, self._database.clock.now())
                 tracing.end_firing(spans.get(each.schedule.id), each.outcome, each.run_id, each.reason)
             jobs = [job for each in fired for job in each.jobs]
             if jobs:
@@ -142,7 +142,7 @@ def fire_some(
     `traced` has the trace contexts of schedules, by id.
     """
     due = select(collection_schedules).where(_c.id.in_(ids), _c.next_at <= tx.now).order_by(_c.id)
-    # Locked: if two processes believe that they lead, the second one waits and finds the due times changed.
+    # Locked: if two processes act as leader, the second one waits and finds the due times changed.
     schedules = [to_schedule(row) for row in tx.execute(due.with_for_update()).all()]
     keys = {each.id: due_key(each.next_at) for each in schedules if each.next_at is not None}
     before = firings.find(tx, keys)
@@ -153,7 +153,7 @@ def fire_some(
         for each in schedules
     ]
     for each in fired:
-        _plan_anew(tx, each)
+        _set_next_time(tx, each)
     new = [each for each in fired if each.schedule.id not in before]
     firings.record(tx, [each.firing(keys[each.schedule.id], tx.now) for each in new])
     return fired
@@ -168,7 +168,7 @@ def begin_run(
     *,
     traceparent: str | None = None,
 ) -> FiredSchedule:
-    """Begin the run of a schedule, unless its user has an active one. Raises what the source or the run does."""
+    """Start the run of a schedule, unless its user has an active one. Passes on errors of the source and of the run."""
     try:
         source, subject = _source(sources, schedule), schedule.subject
         beginning = NewRun.of(source, subject, pool, Trigger.SCHEDULED, settings, traceparent=traceparent)
@@ -176,8 +176,8 @@ def begin_run(
             run_id, jobs = runs.begin(tx, beginning)
     except RunActive as active:
         return FiredSchedule(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=str(active))
-    except IntegrityError:  # not every server lets this transaction see the run that was in its way
-        reason = f"a run of {schedule.login} began in this very moment"
+    except IntegrityError:  # not every database shows this transaction the concurrent run
+        reason = f"a run of {schedule.login} was started at the same time"
         return FiredSchedule(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
     return FiredSchedule(schedule=schedule, outcome=FiringOutcome.BEGUN, run_id=run_id, jobs=jobs)
 
@@ -198,14 +198,14 @@ def _begin(
         return begin_run(tx, sources, schedule, pool, settings, traceparent=traceparent)
     except Exception as error:
         if classify(error).kind is not DatabaseErrorKind.OTHER:
-            raise  # the database's trouble, and not the schedule's
+            raise  # an error of the database, not of this schedule
         reason = f"{type(error).__name__}: {error}"[:2000]
         return FiredSchedule(schedule=schedule, outcome=FiringOutcome.FAILED, reason=reason)
 
 
 def _repeated(schedule: Schedule, before: Firing) -> FiredSchedule:
-    """This due time was fired before."""
-    reason = before.reason or f"this time was fired already: run {before.run_id}"
+    """The outcome for a due time that was fired before."""
+    reason = before.reason or f"this due time was already fired: run {before.run_id}"
     return FiredSchedule(schedule=schedule, outcome=FiringOutcome.SKIPPED, reason=reason)
 
 
@@ -215,13 +215,13 @@ def _source(sources: Mapping[str, Source], schedule: Schedule) -> Source:
     return sources[schedule.source]
 
 
-def _plan_anew(tx: Transaction, fired: FiredSchedule) -> None:
-    """From now on, and not from when it was due: times that were missed are not made up for one by one."""
+def _set_next_time(tx: Transaction, fired: FiredSchedule) -> None:
+    """Set the next due time after the current time, so that missed due times are not fired one by one."""
     schedule, reason = fired.schedule, fired.reason
     next_at = None
     try:
         next_at = next_time(schedule.cron, schedule.timezone, after=tx.now)
-    except InvalidArgument as error:  # a zone that this machine does not know: paused until an operator looks
+    except InvalidArgument as error:  # time zone unknown on this machine: paused until an operator resumes it
         reason = f"paused: {error}"
     values: dict[str, Any] = {"next_at": next_at, "last_due_at": schedule.next_at, "last_error": reason}
     if fired.run_id is not None:
@@ -230,7 +230,7 @@ def _plan_anew(tx: Transaction, fired: FiredSchedule) -> None:
 
 
 def _due(tx: Transaction, sources: Collection[str], limit: int) -> list[Schedule]:
-    """Those of some sources, the longest due first; the others are left to processes that know their source."""
+    """Due schedules of these sources, oldest due time first. Other processes fire those of other sources."""
     ours = _c.source.in_(sorted(sources))
     due = select(collection_schedules).where(_c.next_at <= tx.now, ours).order_by(_c.next_at, _c.id)
     return [to_schedule(row) for row in tx.execute(due.limit(limit))]
@@ -240,7 +240,7 @@ def _earliest(tx: Transaction, sources: Collection[str]) -> datetime | None:
     return tx.execute(select(func.min(_c.next_at)).where(_c.source.in_(sorted(sources)))).scalar_one()
 
 
-def _tell(fired: FiredSchedule, now: datetime) -> None:
+def _log(fired: FiredSchedule, now: datetime) -> None:
     schedule = fired.schedule
     SCHEDULES_FIRED.labels(fired.outcome).inc()
     late_ms = 0 if schedule.next_at is None else milliseconds(now - schedule.next_at)

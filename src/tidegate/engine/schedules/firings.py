@@ -1,4 +1,4 @@
-"""Firings of schedules: each has a key, and begins at most one run, however often it is requested.
+"""Firings of schedules: each has a key and starts at most one run, also if it is requested repeatedly.
 
 A firing locks the row of the schedule, checks whether the key has begun a run, and is written in the transaction
 that begins one. A key that began none, because its user had an active run, may be fired again. The clock's own firings
@@ -26,28 +26,28 @@ LONGEST_KEY = 200
 
 
 class FiringOutcome(StrEnum):
-    """What became of a firing."""
+    """The outcome of a firing."""
 
     BEGUN = "begun"
-    SKIPPED = "skipped"  # the user has an active run; another firing, or the same key again, may begin one later
-    FAILED = "failed"  # this schedule cannot begin a run; others are not concerned
+    SKIPPED = "skipped"  # the user has an active run; another firing, or the same key, can start one later
+    FAILED = "failed"  # this schedule cannot start a run; other schedules are not affected
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """A firing as its row has it."""
+    """The row of a firing."""
 
     schedule_id: int
     firing_key: str
     fired_at: datetime
     outcome: FiringOutcome
     run_id: int | None = None
-    """The run that it began."""
+    """The run that it started."""
     reason: str | None = None
-    """Why it began none."""
+    """Why it started no run."""
 
 
 class ScheduleInactive(Conflict):
-    """The schedule is paused. The firing is not recorded, and may be tried again."""
+    """The schedule is paused. The firing is not recorded and can be requested again."""
 
     def __init__(self, schedule_id: int) -> None:
         super().__init__(f"schedule {schedule_id} is paused; resume it first")
@@ -55,7 +55,7 @@ class ScheduleInactive(Conflict):
 
 
 def require_key(firing_key: str) -> str:
-    """`firing_key`, if it can be one."""
+    """Return a valid firing key. Raises `InvalidArgument` for others."""
     require_name("firing_key", firing_key)
     if len(firing_key) > LONGEST_KEY:
         raise InvalidArgument("firing_key", firing_key[:32] + "…", f"must have at most {LONGEST_KEY} characters")
@@ -63,12 +63,12 @@ def require_key(firing_key: str) -> str:
 
 
 def due_key(due_at: datetime) -> str:
-    """The key of what the clock fires: `2026-11-16T03:00:00Z`."""
+    """The firing key of a due time: `2026-11-16T03:00:00Z`."""
     return f"{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def find(tx: Transaction, keys: Mapping[int, str]) -> dict[int, Firing]:
-    """Of these schedules, each with a key, the firings that began a run. It stays so if their rows are locked."""
+    """Return the firings with these keys that started a run, by schedule. Lock the schedules to keep this valid."""
     found = _present(tx, keys, *_c)
     return {
         row.schedule_id: _firing(row)
@@ -78,24 +78,24 @@ def find(tx: Transaction, keys: Mapping[int, str]) -> dict[int, Firing]:
 
 
 def _present(tx: Transaction, keys: Mapping[int, str], *columns: Any) -> Sequence[Any]:
-    """Rows of these schedules that have one of these keys."""
+    """Conditions for the rows of these schedules with these keys."""
     those = (_c.schedule_id.in_(sorted(keys)), _c.firing_key.in_(sorted(set(keys.values()))))
     return tx.execute(select(*columns).where(*those)).all() if keys else []
 
 
 def begun(tx: Transaction, schedule_id: int, firing_key: str) -> Firing | None:
-    """One firing, if it has begun a run by now."""
+    """Return a firing if it has started a run."""
     return find(tx, {schedule_id: firing_key}).get(schedule_id)
 
 
 def of_schedule(tx: Transaction, schedule_id: int, limit: int = 100) -> list[Firing]:
-    """The last firings of a schedule, the latest first."""
+    """Return the last firings of a schedule, latest first."""
     those = select(schedule_firings).where(_c.schedule_id == schedule_id)
     return [_firing(row) for row in tx.execute(those.order_by(_c.fired_at.desc(), _c.firing_key).limit(limit))]
 
 
 def record(tx: Transaction, firings: Iterable[Firing]) -> None:
-    """Write them down, each in the place of an earlier one that has the same key. Their schedules must be locked."""
+    """Store firings; each replaces an earlier one with the same key. Their schedules must be locked."""
     rows = [msgspec.structs.asdict(firing) for firing in firings]
     keys = {row["schedule_id"]: row["firing_key"] for row in rows}
     for schedule_id, firing_key in _present(tx, keys, _c.schedule_id, _c.firing_key):

@@ -1,4 +1,4 @@
-"""Schedules of runs. A change of a schedule wakes the leader, which keeps the time."""
+"""Stores schedules. A change wakes the leader; its timekeeper fires them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _KEY = ("source", "user_id", "cron", "timezone")
 
 
 class ScheduleNotifier(Protocol):
-    """Wakes the process that keeps the time of schedules."""
+    """Wakes the leader, which fires due schedules."""
 
     async def notify(self) -> object:
-        """Raise `Unavailable` where it cannot be woken."""
+        """Wake the process. Raises `Unavailable` if that is not possible."""
         ...
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as its row has it."""
+    """The row of a schedule."""
 
     id: int
     source: str
@@ -45,14 +45,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     cron: str
     timezone: str
     next_at: datetime | None
-    """When it is due; None while it is paused."""
+    """The next due time; None while it is paused."""
     created_at: datetime
     last_due_at: datetime | None
-    """When it was last due."""
+    """The last due time."""
     last_run_id: int | None
-    """The last run that it began."""
+    """The last run that it started."""
     last_error: str | None
-    """Why its last due time began no run."""
+    """Why its last due time started no run."""
 
     @property
     def subject(self) -> Subject:
@@ -61,9 +61,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedules:
-    """The door to schedules. A change is committed before the leader is woken.
+    """Adds, lists, changes and fires schedules. A change is committed before the leader is woken.
 
-    `fire` is `Triggers.fire`, where runs may begin through this door.
+    `fire` is `Triggers.fire`; without it, schedules cannot be fired.
     """
 
     def __init__(
@@ -78,9 +78,10 @@ class Schedules:
     async def add(
         self, source: str, subjects: Sequence[Subject], *, cron: str, timezone: str = "UTC"
     ) -> list[Schedule]:
-        """Begin a run for each of `subjects` whenever `cron` says so, by the clocks of `timezone`.
+        """Add a schedule for each of `subjects` with the due times of `cron` in `timezone`.
 
-        The same again changes the options, and nothing else. Raises `InvalidArgument` for what could never run.
+        If a schedule with the same subject, cron expression and time zone exists, its options are replaced. Raises
+        `InvalidArgument` for a schedule that could never start a run.
         """
         cron, timezone = require_cron(cron), require_timezone(timezone)
         if source not in self._sources:
@@ -89,7 +90,7 @@ class Schedules:
             _require_short("user_id", subject.user_id)
             _require_short("login", subject.login)
             if not self._sources[source].first_jobs(subject):
-                raise InvalidArgument("subject", subject.login, "the source has nothing to do for it")
+                raise InvalidArgument("subject", subject.login, "the source has no jobs for it")
         next_at = next_time(cron, timezone, after=self._database.clock.now())
         common = {"source": source, "cron": cron, "timezone": timezone, "next_at": next_at}
         wanted = sorted({subject.user_id: subject for subject in subjects}.items())
@@ -103,26 +104,26 @@ class Schedules:
     async def list_schedules(
         self, login: str | None = None, *, source: str | None = None, after: int = 0, limit: int | None = None
     ) -> list[Schedule]:
-        """Those of one login and source, or all, by their numbers: `limit` of them, from `after` a number on."""
+        """Return at most `limit` schedules with ids above `after`, of one subject or source or of all."""
         require_not_negative("after", after)
         if limit is not None:
             require_positive("limit", limit)
         return await self._database.read(listed, login, after, limit, source)
 
     async def show(self, schedule_id: int) -> Schedule:
-        """One schedule; raise `NotFound` where there is none."""
+        """Return a schedule. Raises `NotFound`."""
         return await self._database.read(get, schedule_id)
 
     async def remove(self, schedule_id: int) -> Schedule:
-        """Forget a schedule, and return what it was; a run that it began goes on. Raises `NotFound`."""
+        """Delete a schedule and return it. A run that it started is not affected. Raises `NotFound`."""
         return await self._database.transaction(_remove, schedule_id)
 
     async def pause(self, schedule_id: int) -> Schedule:
-        """Let it begin nothing until it is resumed. Raises `NotFound`."""
+        """Pause a schedule: it starts no runs until it is resumed. Raises `NotFound`."""
         return await self._database.transaction(_plan, schedule_id, None)
 
     async def resume(self, schedule_id: int) -> Schedule:
-        """Go on with the next due time from now; what came due meanwhile is left out. Raises `NotFound`."""
+        """Resume at the next due time from now. Due times during the pause are skipped. Raises `NotFound`."""
         schedule = await self.show(schedule_id)
         if schedule.next_at is not None:
             return schedule
@@ -132,19 +133,18 @@ class Schedules:
         return resumed
 
     async def trigger(self, schedule_id: int, firing_key: str) -> Firing:
-        """Begin a run now. `firing_key` names this firing: the same key begins at most one run. A repeated
-        call returns the first result. Where the user has an active run, the firing is SKIPPED, and the key may be fired
-        again when that run has ended.
+        """Start a run now. A `firing_key` starts at most one run; a repeated call returns the first result.
 
-        Raises `NotFound`, `NoCredential`, and `ScheduleInactive` where it is paused: then the key may be tried again.
+        If the user has an active run, the firing is SKIPPED, and the key can be used again after that run has ended.
+        Raises `NotFound`, `NoCredential`, and `ScheduleInactive` if the schedule is paused; the key can be used again.
         """
         require_key(firing_key)
         if self._fire is None:
-            raise ContractBroken("no runs can begin through this door: it was opened for changing schedules alone")
+            raise ContractBroken("schedules cannot be fired here: they were opened only to be changed")
         return await self._fire(schedule_id, firing_key)
 
     async def _wake(self) -> None:
-        """Where the leader cannot be told, it finds the change when it next looks, in a quarter of an hour at most."""
+        """Wake the leader. If that fails, the leader finds the change within 15 minutes."""
         try:
             await self._wakeup.notify()
         except Unavailable as error:
@@ -154,14 +154,14 @@ class Schedules:
 def listed(
     tx: Transaction, login: str | None = None, after: int = 0, limit: int | None = None, source: str | None = None
 ) -> list[Schedule]:
-    """Those of one login and source, or all, in the order of their numbers."""
+    """Return schedules of one subject or source, or all, ordered by id."""
     found = select(collection_schedules).where(_c.id > after).order_by(_c.id).limit(limit)
     wanted = [_c[name] == value for name, value in (("login", login), ("source", source)) if value is not None]
     return [to_schedule(row) for row in tx.execute(found.where(*wanted))]
 
 
 def get(tx: Transaction, schedule_id: int) -> Schedule:
-    """One schedule; raise `NotFound` where there is none."""
+    """Return a schedule. Raises `NotFound`."""
     row = tx.execute(select(collection_schedules).where(_c.id == schedule_id)).one_or_none()
     if row is None:
         raise NotFound("schedule", schedule_id)
@@ -169,7 +169,7 @@ def get(tx: Transaction, schedule_id: int) -> Schedule:
 
 
 def to_schedule(row: Any) -> Schedule:
-    """A row of the table."""
+    """Convert a row of the table."""
     return Schedule(**row._mapping)
 
 

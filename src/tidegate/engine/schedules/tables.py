@@ -1,4 +1,4 @@
-"""What is known of schedules."""
+"""Tables of schedules and firings."""
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint
 
@@ -22,18 +22,18 @@ collection_schedules = Table(
     Column("options", Json, nullable=False),
     Column("cron", exact_text(100), nullable=False),
     Column("timezone", exact_text(64), nullable=False),
-    # NULL while it is paused. Moved by the transaction that begins the run, so that a due time begins one at most.
+    # NULL while it is paused. Changed by the transaction that starts the run, so that a due time starts at most one.
     Column("next_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Column("last_due_at", UtcDateTime),
     Column("last_run_id", BigInteger),
-    # Why the last due time began no run.
+    # Why the last due time started no run.
     Column("last_error", Text),
     UniqueConstraint("source", "user_id", "cron", "timezone"),
     Index(None, "next_at"),
     **NUMBERED_TABLE_OPTIONS,
 )
-"""When runs begin by the clock. A user may have several: every night what is new, every month everything."""
+"""Cron expressions that start runs. A subject can have several, such as nightly changes and a monthly full run."""
 
 schedule_firings = Table(
     "schedule_firings",
@@ -45,7 +45,7 @@ schedule_firings = Table(
         primary_key=True,
         autoincrement=False,
     ),
-    # The due time, or the key that the caller gave.
+    # The due time, or the key from the caller.
     Column("firing_key", exact_text(200), primary_key=True),
     Column("fired_at", UtcDateTime, nullable=False, index=True),
     Column("outcome", exact_text(16), nullable=False),
@@ -53,4 +53,4 @@ schedule_firings = Table(
     Column("reason", Text),
     **TABLE_OPTIONS,
 )
-"""Recorded firings, so that none is repeated; written by the transaction that begins the run."""
+"""Recorded firings, so that none is repeated; written by the transaction that starts the run."""

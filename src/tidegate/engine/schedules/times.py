@@ -1,4 +1,4 @@
-"""When a cron expression comes next, in its own time zone.
+"""The next due time of a cron expression in its time zone.
 
 An hour that a change of the clocks leaves out or repeats: an expression that names an hour is due once on such a day
 (one that was left out right after the change), one that says "every hour" or "every minute" goes on by the clock.
@@ -17,11 +17,11 @@ _FIELDS = "must be five fields: minute, hour, day of month, month, day of week, 
 
 
 def next_time(cron: str, timezone: str, *, after: datetime) -> datetime:
-    """The first due time later than `after`, in UTC. `InvalidArgument` where there is none, or no such thing."""
+    """Return the first due time after `after`, in UTC. Raises `InvalidArgument` if there is none or it is invalid."""
     times = _times(cron, after.astimezone(_zone(timezone)))
     try:
         for moment in times:
-            # In an hour that is told twice, the same time of day may have been due in its first round.
+            # In an hour that occurs twice, the same time of day may have been due the first time.
             if (due := moment.astimezone(UTC)) > after:
                 return due
     except OverflowError:
@@ -30,7 +30,7 @@ def next_time(cron: str, timezone: str, *, after: datetime) -> datetime:
 
 
 def require_cron(cron: str) -> str:
-    """`cron` with single spaces, if it is one."""
+    """Return a valid cron expression with single spaces. Raises `InvalidArgument` for others."""
     plain = " ".join(cron.split())
     if len(plain) > LONGEST_CRON:
         raise InvalidArgument("cron", plain[:32] + "…", f"must have at most {LONGEST_CRON} characters")
@@ -39,7 +39,7 @@ def require_cron(cron: str) -> str:
 
 
 def require_timezone(timezone: str) -> str:
-    """`timezone`, if this machine knows it."""
+    """Return a time zone that this machine knows. Raises `InvalidArgument` for others."""
     if not timezone or len(timezone) > LONGEST_TIMEZONE:
         raise InvalidArgument("timezone", timezone[:32], f"must have from 1 to {LONGEST_TIMEZONE} characters")
     _zone(timezone)
@@ -47,19 +47,19 @@ def require_timezone(timezone: str) -> str:
 
 
 def _times(cron: str, after: datetime) -> CronSim:
-    if len(cron.split()) != 5:  # its own sixth field would be seconds
+    if len(cron.split()) != 5:  # the library accepts a sixth field for seconds
         raise InvalidArgument("cron", cron, _FIELDS)
     try:
         return CronSim(cron, after)
     except CronSimError as error:
         raise InvalidArgument("cron", cron, f"{str(error).lower()}; {_FIELDS}") from None
-    except (AssertionError, TypeError, ValueError):  # it does not foresee every mistake
+    except (AssertionError, TypeError, ValueError):  # the library raises these for some invalid expressions
         raise InvalidArgument("cron", cron, _FIELDS) from None
 
 
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
-        return UTC  # known everywhere, also where no other zone is
+        return UTC  # available without a time zone database
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Fires a schedule on request: of a message, a command, or another program.
+"""Fires a schedule on request of a message, a command or another program.
 
 The caller names the firing by a key. The same key begins at most one run, however many callers, in how many processes,
 and how often: once it has, all others are told of that run. A key that was skipped, since the user had an active run,
@@ -31,7 +31,7 @@ _c = collection_schedules.c
 
 
 class Triggers:
-    """Begins the run in the transaction that records the firing, and offers its jobs as the orchestrator promises.
+    """Starts the run in the transaction that records the firing, and enqueues its jobs with an enqueue intent.
 
     `pool_for` tells which pool serves a user of a source at present, and raises `NoCredential` where none does.
     """
@@ -49,7 +49,7 @@ class Triggers:
         self._orchestrator, self._settings = orchestrator, settings or CollectSettings()
 
     async def fire(self, schedule_id: int, firing_key: str) -> Firing:
-        """Begin a run, or say what became of the firing that has this key already. See `Schedules.trigger`."""
+        """Start a run, or return the firing that already has this key. See `Schedules.trigger`."""
         require_key(firing_key)
         schedule = await self._database.read(get, schedule_id)
         if (begun := await self._database.read(firings.begun, schedule_id, firing_key)) is not None:
@@ -75,14 +75,14 @@ class FiringRequest(msgspec.Struct, frozen=True):
     schedule_id: int
     firing_key: str
     pool: str
-    """The pool that makes its calls."""
+    """The pool that makes the calls of the run."""
     traceparent: str | None = None
 
 
 def fire_one(
     tx: Transaction, sources: Mapping[str, Source], wanted: FiringRequest, settings: CollectSettings
 ) -> tuple[Firing, list[StoredJob]]:
-    """Begin the run of one firing, unless its key has begun one already; returns its jobs, to be offered.
+    """Start the run of a firing, unless its key has already started one; returns the jobs to enqueue.
 
     Raises `NotFound`, `ScheduleInactive`, and whatever keeps the source from beginning: then nothing is recorded.
     """

@@ -1,7 +1,7 @@
 """Sends dispatched jobs to workers through SQS.
 
 The gate alone assigns permits, and its stream alone holds jobs: SQS carries tickets, which name a job's message in the
-stream. `primitives.stream.passage` documents who owns a message on its way.
+stream. `primitives.stream.passage` documents the ownership of messages.
 
 The invariant: **a permit in use has one message in the stream; the message has one owner; and a live process is
 responsible for each owner.** A worker calls the upstream only for a message that it has taken over as its owner, so at

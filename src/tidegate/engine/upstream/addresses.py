@@ -1,4 +1,4 @@
-"""Which addresses may be connected to where a request was not named by the operator.
+"""Restricts requests to public addresses if the operator did not choose their URL.
 
 A URL that comes from a user, a page or a redirect may lead to a server that only this machine can reach: on loopback,
 in the private network, or the metadata service of a cloud. What a name resolves to can change between two lookups, and
@@ -23,11 +23,11 @@ _LOCAL_NAMES = ("localhost", ".localhost", ".local", ".internal")
 
 
 class PrivateAddress(OSError):
-    """An address that is not public, in the place of a connection to it."""
+    """Raised instead of a connection to an address that is not public."""
 
 
 class PrivateHosts:
-    """The hosts that may be reached although they are not public: names, addresses and networks.
+    """Hosts that may be called although their addresses are not public: names, addresses and networks.
 
         PrivateHosts(["127.0.0.1", "10.1.0.0/16", "shop.internal"])
 
@@ -70,9 +70,9 @@ class PrivateHosts:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> IPv4Address | IPv6Address | None:
-    """The address in a text, in every spelling that the system understands; None where it is a name.
+    """Parse an address in every form that the system accepts; None for a name.
 
-    An IPv6 address that stands for an IPv4 address is that address.
+    An IPv6 address that embeds an IPv4 address is converted to it.
     """
     text = text.strip("[]").partition("%")[0]
     try:
@@ -99,7 +99,7 @@ def _embedded(address: IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address belongs to a server on the internet, and not to this machine or the networks around it."""
+    """Whether an address is on the public internet, not on this machine or in a private network."""
     if address.is_multicast or address.is_unspecified or address.is_reserved or not address.is_global:
         return False
     return not (isinstance(address, IPv6Address) and address.is_site_local)
@@ -113,7 +113,7 @@ class AddressGuard:
         self.refused: str | None = None
 
     def require(self, address: str) -> None:
-        """Raise `PrivateAddress` where a connection to this address must not be used."""
+        """Raise `PrivateAddress` if a connection to this address must not be used."""
         if not self._private.permits(self._host, address):
             self.refused = address
             raise PrivateAddress("the address is not public")
@@ -124,7 +124,7 @@ _guard: ContextVar[AddressGuard | None] = ContextVar("tidegate_address_guard", d
 
 @contextmanager
 def guarded(guard: AddressGuard | None) -> Generator[None]:
-    """Have the sockets that are opened in this block checked."""
+    """Check the addresses of sockets that are opened in this context."""
     token = _guard.set(guard)
     try:
         yield
@@ -133,7 +133,7 @@ def guarded(guard: AddressGuard | None) -> Generator[None]:
 
 
 def open_socket(address_info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
-    """A socket for an address, as aiohttp asks for one before it connects."""
+    """Create a socket for an address after checking it; aiohttp calls this before it connects."""
     family, kind, protocol, _, address = address_info
     guard = _guard.get()
     if guard is not None:

@@ -1,4 +1,4 @@
-"""The client: a pool of connections, limits of time and size, one request for each call, counted as it leaves."""
+"""The HTTP client: connection pool, limits on time and size, and exactly one request per call, counted when sent."""
 
 import asyncio
 from types import TracebackType
@@ -19,7 +19,7 @@ from tidegate.engine.upstream.trip import FAILURES, CheckedRequest, Exchange
 
 _LONGEST_HEADER = 64 * 1024
 _MOST_LINES = 500
-"""Pairs of host and permit with a line of their own in the metrics; further ones share one, as each stays in memory."""
+"""Number of (host, permit) pairs with own labels in the metrics. Further pairs share one, because each uses memory."""
 _NO_PERMIT, _OTHER = "none", "other"
 
 
@@ -33,7 +33,7 @@ class UpstreamClient:
     def __init__(
         self, settings: UpstreamSettings | None = None, *, clock: Clock | None = None, name: str = "collection"
     ) -> None:
-        """`name` is what metrics call it: clients whose requests are under one limit have one name."""
+        """`name` is the label in metrics. Clients that share a limit have the same name."""
         self._settings, self._name, self._meter = settings or UpstreamSettings(), name, meter_of(name)
         self._clock, self._private = clock or SystemClock(), PrivateHosts(self._settings.private_hosts)
         self._session: aiohttp.ClientSession | None = None
@@ -76,7 +76,7 @@ class UpstreamClient:
         lines.count(outcome, monotonic_ms() - started_ms)
         if isinstance(outcome, Answer):
             return outcome
-        # Raised out here, so that it drags along none of aiohttp's errors, which know our headers.
+        # Raised here, so that its context contains no errors of aiohttp, which hold the request headers.
         raise outcome
 
     async def _travel(
@@ -145,7 +145,7 @@ class UpstreamClient:
 
 
 class _Lines:
-    """The lines of one host and permit in the metrics, kept because looking them up costs more than counting."""
+    """The metrics of one host and permit, cached because the lookup is slower than the increment."""
 
     def __init__(self, client: str, host: str, spends: str) -> None:
         self._host = host
@@ -172,12 +172,12 @@ def _session(settings: UpstreamSettings) -> aiohttp.ClientSession:
             socket_factory=open_socket,
         ),
         timeout=aiohttp.ClientTimeout(
-            total=None,  # ours also counts the body
+            total=None,  # `total_timeout` includes the body
             sock_connect=settings.connect_timeout.total_seconds(),
             sock_read=settings.read_timeout.total_seconds(),
         ),
         headers={"User-Agent": settings.user_agent, "Accept-Encoding": "gzip, deflate"},
-        cookie_jar=aiohttp.DummyCookieJar(),  # a call says all about itself
+        cookie_jar=aiohttp.DummyCookieJar(),  # requests are independent of each other
         request_class=CheckedRequest,
         auto_decompress=False,
         max_field_size=_LONGEST_HEADER,

@@ -1,7 +1,7 @@
-"""How many requests leave this process in a second: what an alert compares with the limit.
+"""Measures the peak rate of sent requests per second, which an alert compares with the limit.
 
-A counter that is read every 15 seconds does not show a burst of one second. So the burst is looked for here, among the
-requests that were really sent, whatever permits they had.
+A counter that is scraped every 15 seconds does not show a burst of one second. The peak is therefore computed here from
+all requests that were sent, independent of their permits.
 """
 
 from collections import deque

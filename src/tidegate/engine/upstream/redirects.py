@@ -1,6 +1,6 @@
-"""Redirects: where an answer leads, and the request that goes there.
+"""Redirects: the target of an answer, and the request to it.
 
-The client follows none. A redirect is an answer like any other, and the request that follows it is a call of its own,
+The client follows no redirects. A redirect is an answer like any other, and the request that follows it is a new call
 with a permit of its own.
 """
 
@@ -14,7 +14,7 @@ from tidegate.core.telemetry.redaction import is_secret_name
 from tidegate.engine.upstream.messages import Head, Request, shown
 
 MOST_REDIRECTS = 5
-"""Redirects of one call that are followed, unless the settings say otherwise."""
+"""Default for the maximum number of redirects of one call."""
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 _ANY_METHOD = frozenset({307, 308})
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -22,40 +22,42 @@ _LONGEST_URL = 2_000
 
 
 def is_redirect(head: Head) -> bool:
-    """Whether an answer leads elsewhere."""
+    """Whether an answer is a redirect."""
     return head.status in _STATUSES and "Location" in head.headers
 
 
 def target_of(head: Head) -> str:
-    """The whole address to which a redirect leads; raises `InvalidArgument` where it is no web address."""
+    """Return the absolute URL to which a redirect leads. Raises `InvalidArgument` if it is not an HTTP URL."""
     location = head.headers.get("Location", "")
     try:
-        # An address that is encoded already is taken as it is; others are encoded first.
+        # An encoded URL is used unchanged; others are encoded first.
         encoded = location.isascii() and location.isprintable()
         target = URL(head.url, encoded=True).join(URL(location, encoded=encoded)).with_fragment(None)
         if target.scheme not in ("http", "https") or not target.host or target.user is not None:
             raise ValueError
     except ValueError:
-        raise InvalidArgument("Location", shown(location), "is no web address") from None
+        raise InvalidArgument("Location", shown(location), "is not an HTTP URL") from None
     if len(str(target)) > _LONGEST_URL:
         raise InvalidArgument("Location", shown(location), f"must have at most {_LONGEST_URL} characters")
     return str(target)
 
 
 def may_follow(request: Request, head: Head, target: str) -> bool:
-    """Whether a redirect may be followed with the same method: one that writes only where the server says that the
-    method stays, and only to the same server, since its body may be secret."""
+    """Whether a redirect may be followed with the same method.
+
+    GET and HEAD always; other methods only with status 307 or 308 and to the same server, because the body may be
+    secret.
+    """
     if request.method in _SAFE_METHODS:
         return True
     return head.status in _ANY_METHOD and _is_same_server(request.url, target)
 
 
 def redirected(request: Request, redirects: Sequence[str]) -> Request:
-    """The same request at the last of these addresses, to which redirects led one after the other.
+    """Return the request with the last of these URLs, to which redirects led in this order.
 
-    Headers that are secret stay with the server for which they were meant. They are dropped for good where the way led
-    over another one, which could otherwise choose what is asked for with them. Another host than the one that was
-    asked must have a public address.
+    Secret headers are removed if one of the URLs is on another server, which could otherwise choose the request that
+    is sent with them. A host other than the original one must have a public address.
     """
     headers = request.headers
     if not all(_is_same_server(request.url, target) for target in redirects):

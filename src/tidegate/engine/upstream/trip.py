@@ -1,4 +1,4 @@
-"""One request on its way: whether it may leave, what is known so far, and what an error means at this point."""
+"""One request and its answer: the checks before it is sent, its progress, and the meaning of errors at each point."""
 
 import errno
 import os
@@ -33,9 +33,9 @@ FAILURES = (aiohttp.ClientError, OSError, BadEncoding, BodyCutShort, BodyTooLarg
 
 
 class CheckedRequest(ClientRequest):
-    """A request that asks for leave when it has its connection, right before its first byte is written.
+    """A request that is checked when it has its connection, right before its first byte is written.
 
-    A connection may take long to be made. A permit that was checked before would be used when it has ended.
+    Opening a connection can take long. A permit that was checked before could have expired by then.
     """
 
     sent = False
@@ -44,7 +44,7 @@ class CheckedRequest(ClientRequest):
     guard: AddressGuard | None = None
 
     async def send(self, conn: Connection) -> ClientResponse:
-        """Send it, or give the connection back unused for the next request."""
+        """Send the request, or return the connection unused for the next request."""
         try:
             if self.guard is not None:
                 # The connection may have been opened for another request.
@@ -63,7 +63,7 @@ class CheckedRequest(ClientRequest):
 
 
 def _why(error: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection, without the address, which aiohttp and asyncio put into their texts."""
+    """Why there is no connection. The texts of aiohttp and asyncio contain the address, which is omitted here."""
     cause = error.os_error
     if isinstance(cause, ssl.SSLError):
         return getattr(cause, "verify_message", None) or cause.reason or "the TLS handshake failed"
@@ -79,7 +79,7 @@ def _peer(conn: Connection) -> str:
 
 
 class _BrokeBeforeAnswer(aiohttp.ClientError):
-    """In the place of errors after which aiohttp would send the request once more, without a permit for it."""
+    """Replaces errors after which aiohttp would send the request again without a permit."""
 
 
 class Exchange:
@@ -104,7 +104,7 @@ class Exchange:
     async def send_once(
         self, sending: ClientRequest, send: Callable[[ClientRequest], Awaitable[ClientResponse]]
     ) -> ClientResponse:
-        """A middleware of aiohttp's: note what is sent, and see that it is sent no more than once."""
+        """Middleware of aiohttp: records the request and prevents aiohttp from sending it twice."""
         self._sending = sending
         if isinstance(sending, CheckedRequest):
             sending.on_send, sending.on_sent, sending.guard = self._on_send, self._on_sent, self.guard
@@ -116,12 +116,12 @@ class Exchange:
             raise _BrokeBeforeAnswer from None
 
     def explain(self, error: Exception) -> UpstreamFailed:
-        """What `error` means, given how far we had come."""
+        """Convert an error, depending on whether the request was sent and the answer had started."""
         if self.guard is not None and self.guard.refused is not None and self.head is None and not self._has_left:
             return self._failed(AddressRefused, _NOT_PUBLIC)
         match error:
             case aiohttp.InvalidURL():
-                return self._failed(AddressRefused, "the host is a number that is not written as an address")
+                return self._failed(AddressRefused, "the host is a number, not an address in the usual form")
             case aiohttp.ClientConnectorError():
                 return self._failed(ConnectFailed, f"no connection: {_why(error)}")
             case TimeoutError():
@@ -131,8 +131,8 @@ class Exchange:
             case BadEncoding():
                 return self._failed(Undecodable, str(error))
             case aiohttp.ClientResponseError() if self.head is None:
-                # Its text quotes what came, and it knows our headers: neither is shown.
-                return self._failed(Undecodable, "what came is not HTTP")
+                # Its text quotes the data, and it holds the request headers: neither is shown.
+                return self._failed(Undecodable, "the answer is not HTTP")
             case _ if self.head is None:
                 return self._failed(ConnectionBroken, "the connection ended before an answer came")
             case _:

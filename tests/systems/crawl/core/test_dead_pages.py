@@ -121,7 +121,7 @@ async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Sta
     (letter,) = (await local.raws.dead()).raws
     assert (letter.stage, letter.product_id, letter.shop_id) == ("detail", "p1", "s1")
     assert await local.raws.body(letter.id) == b'{"said":"deadly"}'
-    assert (letter.reason or "").startswith("a worker died with this job")
+    assert (letter.reason or "").startswith("a worker died during the last of")
 
     await local.database.transaction(runs.retry_job, job_id)
     await local.end(job_id, answered({"said": "hello"}))

@@ -81,5 +81,5 @@ async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the
     poisonous = await calls.make(msgspec.structs.replace(claim, fence=6, attempt=6), second)
     assert (poisonous.state, poisonous.reason) == (
         JobState.FAILED,
-        "a worker died with this job at its last try, of 5",
+        "a worker died during the last of 5 attempts",
     )
