@@ -298,7 +298,7 @@ async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
             "at least one subject",
             "subject is 'octo.cat': must be a login",
             "since is 'yesterday': must be a date or a time",
-            "lies in the future",
+            "is in the future",
             "include is 'stars': must be among essential, conversations, all, profile",
             "api_url is 'ftp://x'",
             "missing.txt cannot be read",
