@@ -1,16 +1,13 @@
 """Tables of snapshots, their history and status, the files of the archive, and the calls of prefetch."""
 
-from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, LargeBinary, SmallInteger, Table, Text
-from sqlalchemy.dialects.mysql import MEDIUMBLOB
+from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, SmallInteger, Table, Text
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
+from tidegate.storage.sql.columns import TABLE_OPTIONS, Blob, UtcDateTime, exact_text
 from tidegate.storage.sql.schema import metadata
 from tidegate.systems.snapshots.model import LONGEST_KEY, LONGEST_UPSTREAM_ID
 
 LONGEST_KIND = 40
 HASH_LENGTH = 16
-
-packed_body = LargeBinary().with_variant(MEDIUMBLOB(), "mysql", "mariadb")
 
 snapshots = Table(
     "snapshots",
@@ -18,7 +15,7 @@ snapshots = Table(
     Column("kind", exact_text(LONGEST_KIND), primary_key=True),
     Column("key", exact_text(LONGEST_KEY), primary_key=True),
     Column("upstream_id", exact_text(LONGEST_UPSTREAM_ID)),
-    Column("body", packed_body),
+    Column("body", Blob),
     Column("hash", exact_text(HASH_LENGTH)),
     Column("size", Integer, nullable=False),
     Column("version", BigInteger, nullable=False),
@@ -50,7 +47,7 @@ snapshot_history = Table(
     Column("changed_at", UtcDateTime, nullable=False),
     # The UTC day of `changed_at`: the archive moves whole days, ordered by key.
     Column("day", Date, nullable=False),
-    Column("body", packed_body, nullable=False),
+    Column("body", Blob, nullable=False),
     Column("hash", exact_text(HASH_LENGTH), nullable=False),
     Column("size", Integer, nullable=False),
     Index(None, "day", "kind", "key"),

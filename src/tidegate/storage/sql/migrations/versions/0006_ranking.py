@@ -1,12 +1,12 @@
-"""Boards, the events that count, and the scores they come to."""
+"""Rankings."""
 
 import sqlalchemy as sa
 
 from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.storage.sql.migrations import steps
 
-revision = "0013"
-down_revision = "0012"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
