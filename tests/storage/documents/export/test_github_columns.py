@@ -13,7 +13,7 @@ from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.systems.github import kinds
 from tidegate.systems.github.kinds import COLUMNS
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape, profiles
-from tidegate_simulators.github.extras import NAMES
+from tidegate_simulators.github.extras import DISCUSSIONS, NAMES
 from tidegate_simulators.github.items import Items
 
 SMALL = Sizes(issues=12, pulls=8, commits=9, issue_comments=11, review_comments=4, reviews=6)
@@ -91,6 +91,11 @@ def further_lists(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
             for number in repository.threads.numbers()
             for entry in items.timeline(repository, number)
         ],
+        "discussion": [
+            sim.extras.discussion(each, entry.number)
+            for each in sim.world.all_repositories()
+            for entry in sim.extras.of(each, DISCUSSIONS)
+        ],
         "organization": [profiles.organization(sim.world, organization)],
         "member": [profiles.simple_user(each) for each in people],
         "team": [profiles.team(organization, "Harbour", 0)],
@@ -101,7 +106,7 @@ def further_lists(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture
 async def world(local: Shelf) -> dict[str, list[dict[str, Any]]]:
     """A small GitHub in the store."""
-    shape = WorldShape(users=8, repositories=1, sizes=SMALL, events=20, quirks=False)
+    shape = WorldShape(users=8, repositories=1, sizes=SMALL, events=20, discussions=7, quirks=False)
     async with GithubSimulator(SimulatorConfig(world=shape)) as sim:
         found = found_in(sim)
     for kind, items in found.items():
