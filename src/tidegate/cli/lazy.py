@@ -21,7 +21,7 @@ class _Unloaded(TyperCommand):
         self._place = command.place
 
     def load(self) -> Any:
-        """Import the command."""
+        """Import the module of the command."""
         found = load_place(self._place)
         if isinstance(found, typer.Typer):
             found.rich_markup_mode = PLAIN

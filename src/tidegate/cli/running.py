@@ -40,7 +40,7 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
 
 
 def mute_log() -> None:
-    """Disable the log."""
+    """Disable the log until the process ends."""
     from tidegate.core.telemetry.logs import configure
 
     configure(stream=StringIO())

@@ -54,7 +54,7 @@ class _Stopping:
 
     def _ask(self) -> None:
         if self.was_asked:
-            mute_log()  # a user who cancels at once does not need a message for each cancelled task
+            mute_log()  # after a second Ctrl-C, messages about each cancelled task are not useful
         self._say(_AT_ONCE if self.was_asked else _STOPPING)
         self.was_asked = True
         self._process.stop()

@@ -45,7 +45,7 @@ class DeadOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadReader:
-    """Counts."""
+    """Counts the dead letters of all kinds."""
 
     def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
         self._parts, self._streams = collection.parts, collection.streams

@@ -75,7 +75,7 @@ class Files:
         ]
 
     async def show_page(self) -> HttpResponse:
-        """Show the dashboard."""
+        """Send the page of the dashboard."""
         headers = {"cache-control": "no-cache", "content-security-policy": _POLICY}
         return Response(self._page, headers={**headers, "content-type": _KINDS[".html"]})
 

@@ -13,7 +13,7 @@ _MOST_MOVED = 5_000
 
 
 class JobRates(NamedTuple):
-    """Jobs per second."""
+    """Rates in jobs per second."""
 
     done: float
     failed: float
@@ -32,7 +32,7 @@ class JobRateMeter:
         self._moved.update(self._known if moved is None else moved)
 
     def take_changed(self) -> list[int]:
-        """Return the runs whose counters must be read now."""
+        """Return the runs with counters that must be read now."""
         taken = sorted(self._moved)[-_MOST_MOVED:]
         self._moved.difference_update(taken)
         return taken

@@ -25,7 +25,7 @@ from tidegate.systems.snapshots.service import Snapshots
 
 _MOST_ACTIVE = 20
 _MOST_POOLS = 20
-"""Maximum number of pools whose waiting jobs are read, since each pool needs a request to the server."""
+"""Maximum number of pools with waiting jobs to read, since each pool needs a request to the server."""
 
 
 class ServerView(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ class ProcessList(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_workers(self) -> bool:
-        """Whether a process consumes jobs. True if jobs are delivered by another queue, whose consumers are unknown."""
+        """Whether a process consumes jobs. True if another queue delivers jobs, because its consumers are unknown."""
         alive, names = (
             {member.owner for member in self.members},
             [each.name for status in self.jobs for each in status.consumers],

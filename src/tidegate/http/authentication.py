@@ -3,7 +3,7 @@
 A browser sends requests on behalf of any page that it shows. These rules keep pages of other sites out, also if no key
 is set:
 
-- *DNS rebinding*: a page whose name is made to resolve to 127.0.0.1 sends that name as `Host`, which is refused;
+- *DNS rebinding*: a page that makes its own name resolve to 127.0.0.1 sends that name as `Host`, which is refused;
 - *cross-site requests with a body*: a page can send forms and plain text to any site, but not JSON without a preflight
   request. Other content types than JSON are refused;
 - *cross-site requests without a body*: browsers add the `Origin` of the page; a foreign origin is refused;

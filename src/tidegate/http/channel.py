@@ -30,7 +30,7 @@ class ChannelState(msgspec.Struct, frozen=True):
     def of(
         cls, number: int, body: bytes, kind: str, *, is_last: bool = False, ident: str | None = None
     ) -> "ChannelState":
-        """A snapshot whose event has the type `kind`; `ident` is the id of the event, by default the number."""
+        """A snapshot with an event of the type `kind`; `ident` is the id of the event, by default the number."""
         told = number if ident is None else ident
         return cls(number, is_last, body, f"id: {told}\nevent: {kind}\ndata: ".encode() + body + b"\n\n")
 

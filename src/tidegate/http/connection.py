@@ -15,7 +15,7 @@ from tidegate.http.asgi import Scope, is_for_head
 CONNECTION = "tidegate.connection"
 _MOST_UNSENT = 16 * 1024
 _SILENT_MS = 60_000
-"""The kernel closes a connection whose client has acknowledged nothing for this long."""
+"""The kernel closes a connection if the client has acknowledged nothing for this long."""
 
 
 class Connection(Protocol):

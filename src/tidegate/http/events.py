@@ -28,7 +28,7 @@ _NOTHING_NEW = b": nothing new\n\n"
 
 
 class EventResponse(Response[bytes]):
-    """An answer whose body is sent in chunks until the last event or until the client disconnects."""
+    """An answer with a body that is sent in chunks until the last event or until the client disconnects."""
 
     def __init__(self) -> None:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}

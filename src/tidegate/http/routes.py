@@ -1,4 +1,4 @@
-"""Routes: a method, a path and a function whose signature is the contract.
+"""Routes: a method, a path and a function; its signature is the contract.
 
     async def list_runs(self, query: RunFilter) -> RunPage: ...
     route("GET", "/v1/runs", runs.list_runs, "runs")

@@ -124,7 +124,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "schedule.failed": "A due schedule could not begin its run; the error has the reason, other schedules go on.",
         "schedule.fired": "A schedule was due; its run has begun.",
         "schedule.skipped": "A schedule was due while its user had an active run; it fires at its next time.",
-        "schedule.triggered": "A schedule was triggered by a caller, who received the outcome.",
+        "schedule.triggered": "A schedule was triggered by a caller, which received the outcome.",
         "server.away": "A server cannot be reached; work that needs it is retried with growing pauses.",
         "server.back": "A server that was unavailable or refused requests serves all parts of this process again.",
         "server.refused": "Alert: a server refuses requests; work that needs it waits until the remedy is applied.",

@@ -331,7 +331,7 @@ CAMPAIGN_DEAD_LETTERS = Gauge("campaign_dead_letters", "Entries that became dead
 
 # engine/completion
 STATS_RETRY_QUEUE_SIZE = Gauge(
-    "stats_retry_queue_size", "Runs whose statistics failed and will be retried.", registry=REGISTRY
+    "stats_retry_queue_size", "Runs with failed statistics, which will be retried.", registry=REGISTRY
 )
 
 # crawl

@@ -1,4 +1,4 @@
-"""Many ask for the same work at once; one of them does it, and its version tells old results from new ones."""
+"""Merges concurrent requests for the same work; versions distinguish new results from old ones."""
 
 from typing import TYPE_CHECKING
 

@@ -1,13 +1,12 @@
-"""Whether a request that has its permit may still leave: asked right before its first byte is written.
+"""Checks right before a request is sent whether its permit is still valid.
 
-Between a permit and its request lie a stream, a claim in SQL and a connection. Meanwhile the upstream may have refused
-another request of the same credential, or this process may have been suspended. So a request leaves only with a
-*clearance*: the gate's word, not older than `FRESH_MS`, that its credential need not rest, and that
-its permit is not too old.
-Refusals that this process receives itself count at once.
+Between a permit and its request are a stream, a claim in SQL and a connection. Meanwhile the upstream may have refused
+another request of the same credential, or this process may have been suspended. So a request needs a *clearance*: a
+confirmation by the gate, not older than `FRESH_MS`, that its credential is not blocked and that its permit is not too
+old. Refusals that this process receives itself take effect at once.
 
-What a crash leaves behind: a clearance is known to this process only, and dies with it. The refusal is in the gate
-before its answer is committed; where the gate could not be reached, the settlement brings it.
+After a crash: clearances exist in this process only. A refusal is recorded in the gate before its answer is committed;
+if the gate was unavailable, the settlement records it.
 """
 
 import asyncio
@@ -21,8 +20,8 @@ from tidegate.primitives.gate.gate import Gate, Report
 from tidegate.primitives.gate.jobs import Admitted, Settlement
 
 FRESH_MS = 100.0
-"""For how long the gate's word counts. Long enough for the requests of one batch to leave after one question, short
-enough that a process which was held up asks again."""
+"""How long a clearance is valid: long enough to send the requests of one batch, short enough that a process that was
+suspended asks again."""
 _MOST_ASKED, _UNDER_WAY = 500, 16
 
 
@@ -37,58 +36,58 @@ class GatePermit:
     admitted: Admitted
     clearances: "Clearances"
     until_ms: float
-    """When the gate's word ends, on the monotonic clock of this process."""
+    """When the clearance ends, on the monotonic clock of this process."""
     _is_used: bool = field(default=False, init=False)
 
     @property
     def spends(self) -> str:
-        """The credential that the request spends."""
+        """The credential of the request."""
         return self.admitted.credential
 
     def use(self) -> None:
-        """Spend it; raises `PermitWithdrawn` where the credential rests, `GrantVoid` where the gate has to be asked."""
+        """Use the permit. Raises `PermitWithdrawn` if the credential is blocked, `GrantVoid` without a clearance."""
         if self._is_used:
             raise ContractBroken(f"the permit {self.admitted.permit} was used already; each request needs its own")
         self.clearances.require_no_rest(self.admitted)
         if self.clearances.now_ms() > self.until_ms:
-            raise GrantVoid("the gate has to be asked again whether this permit holds")
+            raise GrantVoid("the clearance of this permit has expired")
         self._is_used = True
 
     def sent(self) -> None:
-        """Nothing to note: the gate counts the permit as spent, however late its request left."""
+        """Called after sending; does nothing, because the gate counts the permit as spent in any case."""
 
     async def confirm(self) -> None:
-        """See that it could be used now; raises `PermitWithdrawn` where it may not be used any more."""
+        """Get a clearance for the permit. Raises `PermitWithdrawn` if it is no longer valid."""
         self.clearances.require_no_rest(self.admitted)
         if self.clearances.now_ms() > self.until_ms:
             self.until_ms = await self.clearances.ask(self.admitted)
 
 
 class Clearances:
-    """What this process knows of the permits in its hand."""
+    """The clearances of the permits that this process has."""
 
     def __init__(self, gate: Gate, stopwatch: Callable[[], float] = monotonic_ms) -> None:
         self._gate, self.now_ms = gate, stopwatch
         self._rests: dict[str, float] = {}
-        """Until when a credential, or a bucket of its, rests; on the monotonic clock."""
+        """When the block of a credential, or of one of its buckets, ends; on the monotonic clock."""
         self._cleared: dict[str, float] = {}
-        """Until when the gate's word counts for a message."""
+        """When the clearance of a message ends."""
         self._asked = Batcher(self._ask_together, most=_MOST_ASKED, under_way=_UNDER_WAY)
 
     async def clear(self, admitted: Sequence[Admitted]) -> None:
-        """Ask for all of a batch at once, so that its requests need not ask one by one."""
+        """Get the clearances of a batch with one request to the gate."""
         for one, until_ms in zip(admitted, await self._confirmed(admitted), strict=True):
             if until_ms is not None:
                 self._cleared[one.message] = until_ms
 
     def permit(self, admitted: Admitted) -> GatePermit:
-        """The permit of one of them."""
+        """The permit of a dispatched job."""
         return GatePermit(admitted, self, self._cleared.pop(admitted.message, 0.0))
 
     async def report(self, said: Settlement) -> Report | None:
-        """The upstream wants a rest: no request of this process leaves before it is over, and the gate knows of it.
+        """Record a block by the upstream: this process sends no request before its end, and the gate is informed.
 
-        Returns what the gate made of it; None where it could not be reached: then the settlement has to tell it.
+        Returns the gate's report; None if the gate is unavailable, so that the settlement has to report the block.
         """
         name = f"{said.credential}|{said.said_of}" if said.rests_bucket else said.credential
         self._note_rest(name, said.blocked_ms or 0)
@@ -100,17 +99,17 @@ class Clearances:
         return told
 
     def require_no_rest(self, admitted: Admitted) -> None:
-        """Raise `PermitWithdrawn` where the credential rests, as far as this process knows."""
+        """Raise `PermitWithdrawn` if the credential is blocked, as far as this process knows."""
         if not self._rests:
             return
         now_ms = self.now_ms()
         for name in (admitted.credential, f"{admitted.credential}|{admitted.bucket}"):
             rests_ms = self._rests.get(name, 0.0) - now_ms
             if rests_ms > 0:
-                raise PermitWithdrawn(f"not sent: the credential rests for {rests_ms:.0f} ms more")
+                raise PermitWithdrawn(f"not sent: the credential is blocked for another {rests_ms:.0f} ms")
 
     async def ask(self, admitted: Admitted) -> float:
-        """Until when this one may be used, on the monotonic clock. Concurrent callers share one request."""
+        """When the clearance of this job ends, on the monotonic clock. Concurrent callers share one request."""
         answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._asked.add((admitted, answer))
         return await answer
@@ -127,12 +126,12 @@ class Clearances:
             if answer.done():
                 continue
             if until_ms is None:
-                answer.set_exception(PermitWithdrawn("not sent: the credential rests, or its permit was too old"))
+                answer.set_exception(PermitWithdrawn("not sent: the credential is blocked, or the permit was too old"))
             else:
                 answer.set_result(until_ms)
 
     async def _confirmed(self, admitted: Sequence[Admitted]) -> list[float | None]:
-        """Until when each may be used. From before the question: however long the answer takes, it ends in time."""
+        """When each clearance ends. Counted from before the request, so that a slow answer does not extend it."""
         until_ms = self.now_ms() + FRESH_MS
         found: list[float | None] = []
         for one, rests_ms in zip(admitted, await self._gate.confirm(admitted), strict=True):

@@ -1,7 +1,7 @@
 """Enqueue intents: recorded before jobs are committed, confirmed after they were enqueued in the gate.
 
-An intent that expires unconfirmed triggers a recovery: its process may have died between the two steps. The death of a
-member process is noticed in any case. But commands and processes that have not joined yet begin runs, too.
+An intent that expires unconfirmed triggers a recovery, because its process may have died between the two steps. The
+death of a member process is detected anyway, but commands and processes that have not joined yet also start runs.
 """
 
 from datetime import timedelta
@@ -13,7 +13,7 @@ from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 FIRST_LOOK = timedelta(seconds=10)
 _MOST_LOOKS = 6
-"""The pause doubles with each, so the last is five minutes after the promise: no commit takes that long."""
+"""The pause doubles each time, so the last check is five minutes after the intent: no commit takes that long."""
 
 
 @lua_script("record_intent.lua")
@@ -53,7 +53,7 @@ class EnqueueIntents:
         await self._valkey.pipeline([("ZREM", self._promises, promise), ("HDEL", self._looks, promise)])
 
     async def expired(self) -> tuple[int, int | None]:
-        """Return the number of expired intents, and in how many ms to ask again; None where there are no others."""
+        """Return the number of expired intents, and the ms until the next one expires; None if there are no others."""
         due, next_in_ms = await _broken(
             self._valkey,
             promises=self._promises,

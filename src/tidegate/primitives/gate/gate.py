@@ -43,11 +43,11 @@ _MOST_PER_CALL = 500
 
 @dataclass(frozen=True)
 class Settled:
-    """What one `settle` did."""
+    """The result of `Gate.settle`."""
 
     settled: int
     stale: int
-    """Results that came too late: another worker holds the message, or it was settled before."""
+    """Number of ignored results: another worker has the message, or it was settled before."""
     entered: int
     dispatched: int
 
@@ -57,26 +57,26 @@ _LEARNED = ("concurrency", "per_minute", "begins_in_ms", "every_ms", "ends_in_ms
 
 @dataclass(frozen=True)
 class Report:
-    """What one `report` did."""
+    """The result of `Gate.report`."""
 
     rests_ms: int
-    """For how long the credential rests, or its bucket."""
+    """How long the credential or its bucket is blocked."""
     learned: LearnedLimits | None
-    """What the credential may do from now on, to be remembered elsewhere."""
+    """The new limits of the credential, to be stored in SQL."""
 
 
 @dataclass(frozen=True)
 class ShardStatus:
-    """One shard at a glance."""
+    """Numbers of jobs and blocked credentials of one shard."""
 
     waiting: int
     """Jobs that wait for a permit."""
     planned: int
-    """Jobs that are delayed, and gates that will open."""
+    """Delayed jobs, and times at which a bucket can dispatch again."""
     blocked: int
-    """Credentials, or buckets of theirs, that may make no call at present."""
+    """Blocked credentials, and blocked buckets of credentials."""
     longest_ms: int
-    """In how many ms the last of them may call again; 0 where there is none."""
+    """Ms until the end of the longest of these blocks; 0 without one."""
 
 
 class Gate:
@@ -104,7 +104,7 @@ class Gate:
     async def enrol(self, credential: str, *, pool: str, limits: CredentialLimits | None = None) -> None:
         """Add a credential to `pool`, or change its limits. A credential belongs to one pool only.
 
-        One that was retired is good again; what is known of its allowances stays known.
+        A retired credential becomes active again; the known state of its allowances is kept.
         """
         require_name("credential", credential)
         require_name("pool", pool)
@@ -128,7 +128,7 @@ class Gate:
         match reply:
             case [b"enrolled", int() as dispatched]:
                 self._permits.inc(dispatched)
-            case [b"elsewhere", bytes(), 1]:  # it was retired there, so it may begin anew here
+            case [b"elsewhere", bytes(), 1]:  # retired in that pool, so it can be enrolled in this one
                 await self.dismiss(credential)
                 await self.enrol(credential, pool=pool, limits=limits)
             case [b"elsewhere", bytes() as other, 0]:
@@ -137,17 +137,17 @@ class Gate:
                 raise AssertionError(f"enrol.lua replied {reply!r}")
 
     async def dismiss(self, credential: str) -> None:
-        """Use this credential no more; jobs that wanted it wait for another of its pool."""
+        """Retire a credential; jobs that prefer it wait for another credential of its pool."""
         require_name("credential", credential)
         while await scripts.dismiss(self._valkey, credential=credential, now_ms=self._clock.pinned_ms, **self._keys):
             pass
 
     async def pace(self, pool: str, bucket: str, *, gap_ms: int, one_at_a_time: bool = False, rest_ms: int = 0) -> None:
-        """Say how fast a bucket of a pool may be called, by all its credentials together.
+        """Set how fast a bucket of a pool may be called, by all its credentials together.
 
-        With a gap, or where it is asked for, one call is out at a time, and the next permit is given `gap_ms` after
-        that one ended. A bucket without memory counts from now. With `rest_ms` no call is made for at least so long.
-        Where few of the pool's credentials are left that need not rest, the gap grows by itself.
+        With a gap, or with `one_at_a_time`, one call is in flight at a time, and the next permit is given `gap_ms`
+        after its end. A new bucket counts from now. With `rest_ms`, no call is made for at least that time. If only
+        few credentials of the pool are not blocked, the gap grows automatically.
         """
         require_name("pool", pool)
         require_name("bucket", bucket)
@@ -166,7 +166,7 @@ class Gate:
         self._permits.inc(dispatched)
 
     async def enqueue(self, jobs: Sequence[Job]) -> int:
-        """Let jobs wait for their permits; return how many were new. A job that is inside already is left alone."""
+        """Enqueue jobs; returns how many were new. A job that is in the gate already stays unchanged."""
         entered = 0
         for some in _batches(jobs):
             new, dispatched = await scripts.enqueue(
@@ -177,8 +177,8 @@ class Gate:
         return entered
 
     async def settle(self, results: Sequence[Settlement], *, follow_ups: Sequence[Job] = ()) -> Settled:
-        """End permits: acknowledge their messages, book what the upstream said, offer what follows, open the gates."""
-        # What does not fit into one call is enqueued first: after the last acknowledgement recovery would not find it.
+        """End permits: acknowledge messages, record reported allowances, enqueue follow-up jobs, and dispatch."""
+        # Jobs that do not fit into one call come first: after the last acknowledgement, recovery would miss them.
         totals = [0, 0, await self.enqueue(follow_ups[_MOST_PER_CALL:]), 0]
         offers = follow_ups[:_MOST_PER_CALL]
         for some in list(_batches(results)) or [results]:
@@ -196,8 +196,9 @@ class Gate:
         return settled
 
     async def report(self, refused: Settlement) -> Report:
-        """Book at once that the upstream refused a call, before its result is committed: until then every other process
-        would go on. The settlement that follows must say `is_reported`.
+        """Record a refusal before its result is committed, so that other processes stop at once.
+
+        The settlement that follows must have `is_reported`.
         """
         rests_ms, *learned = await scripts.report_refusal(
             self._valkey, results=[refused], now_ms=self._clock.pinned_ms, **self._keys
@@ -205,10 +206,10 @@ class Gate:
         return Report(rests_ms, None if learned == [-1] else LearnedLimits(**dict(zip(_LEARNED, learned, strict=True))))
 
     async def confirm(self, admitted: Sequence[Admitted]) -> list[int | None]:
-        """Ask whether the requests of these permits may be sent now: None where they may, else for how many ms the
-        credential rests there at the least, 0 where it is another reason.
+        """Check whether the requests of these permits may be sent now.
 
-        A permit that is too old is exchanged for a new one, where there is one.
+        Returns None for each that may; otherwise the minimum ms for which the credential is blocked, 0 for another
+        reason. A permit that is too old is exchanged for a new one, if one is available.
         """
         replies: list[list[int]] = []
         for some in _batches(admitted):
@@ -219,14 +220,14 @@ class Gate:
         return [None if reply == [1] else reply[1] for reply in replies]
 
     async def open(self, pool: str) -> int:
-        """Look at a pool again, as every step does by itself; return how many jobs were dispatched."""
+        """Dispatch jobs of a pool, as every other step does too; returns the number of dispatched jobs."""
         require_name("pool", pool)
         dispatched = await scripts.dispatch(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys)
         self._permits.inc(dispatched)
         return dispatched
 
     async def forget(self, jobs: Sequence[str]) -> int:
-        """Take jobs back that still wait; return how many did. Those that are out are left to their workers."""
+        """Remove waiting jobs; returns how many were waiting. Dispatched jobs are left to their workers."""
         forgotten = 0
         for some in _batches(jobs):
             gone, _ = await scripts.remove_jobs(self._valkey, names=some, now_ms=self._clock.pinned_ms, **self._keys)
@@ -234,7 +235,7 @@ class Gate:
         return forgotten
 
     async def fire(self) -> int | None:
-        """Do everything that is due; return in how many ms the next thing is, None if nothing is planned."""
+        """Process everything that is due; returns the ms until the next due time, None if nothing is planned."""
         while True:
             _, dispatched, due_in_ms = await scripts.fire_due(
                 self._valkey, most=_MOST_PER_CALL // 2, now_ms=self._clock.pinned_ms, **self._keys
@@ -244,17 +245,17 @@ class Gate:
                 return due_in_ms if due_in_ms > 0 else None
 
     async def status(self, pool: str) -> PoolStatus:
-        """The pool's credentials, their allowances, and what waits."""
+        """The credentials of a pool, their allowances, and the waiting jobs."""
         require_name("pool", pool)
         return read_status(await scripts.status(self._valkey, pool=pool, now_ms=self._clock.pinned_ms, **self._keys))
 
     async def lengths(self) -> tuple[int, int]:
-        """How many jobs wait for a permit, and how much is planned for later: what costs next to nothing."""
+        """Numbers of waiting jobs and of planned entries; a cheap call."""
         waiting = await self._valkey.execute("ZCARD", self._keys["waiting"])
         return waiting, await self._valkey.execute("ZCARD", self._keys["due"])
 
     async def census(self) -> ShardStatus:
-        """The whole shard in a few figures, which become its metrics; counted in pages, not to hold the server."""
+        """The status of the shard for metrics; counted in pages, so that the server is not blocked."""
         waiting, delayed = await self.lengths()
         blocked, longest_ms, cursor = 0, 0, "0"
         while True:
@@ -271,13 +272,13 @@ class Gate:
         return ShardStatus(waiting, delayed, blocked, longest_ms)
 
     async def needs_rebuild(self) -> bool:
-        """Whether the server knows nothing of us, at first or because it lost its data."""
+        """Whether the server has no data of this gate: it is new, or the server lost its data."""
         return not await self._valkey.execute("EXISTS", epoch_key(self._unit))
 
     async def remind(self, memory: PoolRecord) -> None:
-        """Tell what the gate may have forgotten of a pool, before its credentials are enrolled anew.
+        """Restore the record of a pool after a loss of data, before its credentials are enrolled again.
 
-        It makes the gate more careful, or changes nothing.
+        It can only reduce what the gate allows.
         """
         require_name("pool", memory.pool)
         require_not_negative("started", memory.started)
@@ -295,9 +296,9 @@ class Gate:
             log.warning("gate.reminded", gate=self._unit.name, pool=memory.pool, calls_missing=missing)
 
     async def rebuild(self, unfinished: AsyncIterable[Sequence[Job]]) -> int:
-        """Make the gate agree with SQL: free permits without a message, then offer everything that is unfinished.
+        """Synchronize the gate with SQL: free permits without a message, then enqueue all unfinished jobs.
 
-        Always correct, at any moment: what is inside is left as it is. Return how many jobs had been missing.
+        It can be called at any time; jobs in the gate stay unchanged. Returns the number of missing jobs.
         """
         freed = await self._free_lost_permits()
         missing = 0

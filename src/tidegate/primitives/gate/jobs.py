@@ -12,7 +12,7 @@ from tidegate.core.errors import InvalidArgument
 LOWEST_PRIORITY = 9
 _LARGEST_COST = 10**9
 _LARGEST_PAYLOAD = 64 * 1024
-"""In characters. What is larger belongs into SQL, and its id into the job."""
+"""Maximum length in characters. Larger data belongs into SQL, with its id in the job."""
 LONGEST_MS = 31 * 24 * 3600 * 1000
 _LARGEST_SAID = 10**15
 
@@ -21,19 +21,19 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One call that waits for a permit."""
 
     job: str
-    """Its name; the same name is never inside twice."""
+    """The unique name of the job."""
     pool: str
     run: str
     """The run of the job: the runs of a pool take turns."""
     bucket: str = "core"
     priority: int = 5
-    """0 goes before 9, whatever the turn."""
+    """0 is the most urgent, 9 the least; it takes precedence over turns."""
     cost: int = 1
     affinity: str = ""
-    """The credential it had before, if it wants that one again."""
+    """The preferred credential, usually that of an earlier call."""
     barred: tuple[str, ...] = ()
-    """The credentials that must not take it. Where that would be all of the pool, it is none: a job never waits for a
-    credential that does not exist, so the caller must check again."""
+    """Credentials that must not execute the job. If that includes all of the pool, it is ignored, since the job would
+    wait forever; so the caller must check again."""
     payload: str = ""
     delay_ms: int = 0
 
@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A job with its permit, as a worker finds it in the stream."""
+    """A dispatched job with its permit, as it is in the stream."""
 
     message: str
     job: str
@@ -65,12 +65,12 @@ class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     bucket: str
     cost: int
     turned: int
-    """Which of the credential's windows the permit was taken from, by our own count."""
+    """The number of the credential's window that the permit belongs to, counted by the gate."""
     payload: str
     deliveries: int
     """1 for the first worker that gets it; more after it was taken over."""
     by: int = 0
-    """When the request must have left, in ms of the server's clock; 0 where it is unknown."""
+    """When the request must be sent at the latest, in ms of the server's clock; 0 if unknown."""
 
     @classmethod
     def from_fields(cls, message: str, fields: Mapping[bytes, bytes], deliveries: int) -> Self:
@@ -91,7 +91,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Outcome(StrEnum):
-    """What became of a permit."""
+    """The outcome of a permit."""
 
     ANSWERED = "answered"  # the upstream answered; without an allowance, the call counts as spent
     UNKNOWN = "unknown"  # it is unknown whether the upstream counted it, so it counts
@@ -99,14 +99,14 @@ class Outcome(StrEnum):
 
 
 class Allowance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What an answer's headers said."""
+    """The allowance in the headers of an answer."""
 
     limit: int
     remaining: int
     window: int
-    """The upstream's name for the window: its end, in whole seconds of the upstream's clock."""
+    """Identifies the window: its end, in whole seconds of the upstream's clock."""
     resets_in_ms: int
-    """How far that end was from the moment of the answer, by the upstream's own clock."""
+    """Ms from the answer to the end of the window, by the upstream's clock."""
 
     def __post_init__(self) -> None:
         for name in ("limit", "remaining", "window"):
@@ -127,21 +127,21 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     deliveries: int
     outcome: Outcome
     said_of: str
-    """The bucket that the headers are about."""
+    """The bucket of the headers."""
     limit: int | None = None
     remaining: int | None = None
     window: int | None = None
     resets_in_ms: int | None = None
     blocked_ms: int | None = None
     is_guess: bool = False
-    """The upstream did not say how long to rest, so `blocked_ms` is a minimum."""
+    """The upstream did not specify the duration of the block, so `blocked_ms` is a minimum."""
     rests_bucket: bool = False
-    """`blocked_ms` is about this bucket of the credential's, and leaves its others alone."""
+    """`blocked_ms` applies to this bucket of the credential only."""
     pause_ms: int | None = None
-    """How long the bucket rests, for all credentials."""
+    """How long the bucket is paused for all credentials."""
     retired: bool = False
     is_reported: bool = False
-    """The rest was booked when the answer came; see `Gate.report`."""
+    """The block was recorded when the answer arrived; see `Gate.report`."""
 
 
 def settlement(
@@ -158,15 +158,15 @@ def settlement(
 ) -> Settlement:
     """Return the end of a permit: its outcome, the limits in the headers, and a block or end of the credential.
 
-    `bucket` is the one the answer named, where that differs from the one the job assumed. Where the upstream did not
-    say how long to rest, `blocked_ms` is a guess: each such rest that soon follows another is twice as long. With
-    `rests_bucket` the credential rests in that bucket only. `pause_ms` is the pause of the bucket for all credentials.
+    `bucket` is that of the answer, if it differs from that of the job. If the upstream did not specify the duration of
+    a block, `blocked_ms` is a guess: each such block that soon follows another is twice as long. With `rests_bucket`,
+    the credential is blocked in that bucket only. `pause_ms` is the pause of the bucket for all credentials.
     """
     for name, ms in (("blocked_ms", blocked_ms), ("pause_ms", pause_ms)):
         if ms is not None:
             require_whole(name, ms, least=1, most=LONGEST_MS)
     if allowance is not None and outcome is not Outcome.ANSWERED:
-        raise InvalidArgument("allowance", allowance, f"there are no headers where the outcome is {outcome}")
+        raise InvalidArgument("allowance", allowance, f"must be omitted with the outcome {outcome}")
     return Settlement(
         message=admitted.message,
         job=admitted.job,

@@ -1,4 +1,4 @@
-"""The keys of one shard of the gate: a fixed handful, whatever the number of users."""
+"""The keys of one shard of the gate; their number is fixed."""
 
 from typing import TypedDict
 
@@ -20,7 +20,7 @@ class GateKeys(TypedDict):
 
 
 def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
-    """The gate's own keys, with the stream it lets jobs into and the wakeup it rings, all of one unit."""
+    """The keys of the gate, with its job stream and the wake-up of its timekeeper, all of one unit."""
     return GateKeys(
         waiting=unit.key("gate:waiting"),
         turns=unit.key("gate:turns"),
@@ -35,10 +35,10 @@ def gate_keys(unit: Unit, *, stream: Key, wake: Key) -> GateKeys:
 
 
 def epoch_key(unit: Unit) -> Key:
-    """Gone when the server lost its data: then everything unfinished must be offered again."""
+    """A key that is missing after the server lost its data: then all unfinished jobs must be enqueued again."""
     return unit.key("gate:epoch")
 
 
 def promise_keys(unit: Unit) -> tuple[Key, Key]:
-    """Where promises to offer wait to be kept, and how often each was looked after."""
+    """The keys of enqueue intents: their expiry, and the number of checks of each."""
     return unit.key("gate:promises"), unit.key("gate:looks")

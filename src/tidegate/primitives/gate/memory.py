@@ -1,46 +1,46 @@
-"""What is remembered elsewhere of a pool: a gate that lost its data need not find it out by breaking a rule."""
+"""Records of a pool that are stored in SQL and restore a gate that lost its data."""
 
 import msgspec
 
 
 class LearnedLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What refusals taught of a credential: how much it may do, and how that recovers."""
+    """Limits of a credential that were learned from refusals, and their recovery."""
 
     concurrency: int
-    """Calls at once, when it begins to recover."""
+    """Maximum concurrent calls at the start of the recovery."""
     per_minute: int
-    """Calls in a minute, when it begins to recover."""
+    """Maximum calls per minute at the start of the recovery."""
     begins_in_ms: int
-    """When it begins to recover; less than 0 where it has begun."""
+    """Ms until the recovery starts; negative after it has started."""
     every_ms: int
-    """The length of a step: after each it may do a little more."""
+    """Ms between two steps of the recovery."""
     ends_in_ms: int
-    """When it has recovered."""
+    """Ms until the recovery is complete."""
 
 
 class CredentialRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the upstream last said of a credential: that little is left of a window, or that it must rest."""
+    """The last report of the upstream about a credential: a low allowance of a window, or a block."""
 
     credential: str
     bucket: str
     blocked_ms: int = 0
-    """For how much longer it must rest."""
+    """Remaining ms of the block."""
     rests_bucket: bool = False
-    """That rest is about `bucket` only."""
+    """The block applies to `bucket` only."""
     limit: int | None = None
     remaining: int | None = None
     window: int | None = None
-    """As in `Allowance`; where it is None, nothing is known of the window."""
+    """As in `Allowance`; None if the window is unknown."""
     resets_in_ms: int | None = None
     learned: LearnedLimits | None = None
 
 
 class PoolRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of one pool."""
+    """The stored state of one pool."""
 
     pool: str
     started: int
-    """Calls that were begun in the last minute."""
+    """Calls that were started in the last minute."""
     running: int
-    """Calls that may be under way."""
+    """Calls that may be in progress."""
     notes: list[CredentialRecord]

@@ -28,7 +28,7 @@ class Limit(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
     window: Span
     """Length of the window."""
     priorities: frozenset[Priority] = Field(default=ALL, min_length=1)
-    """Priorities whose calls are counted and limited."""
+    """Priorities of the calls that are counted and limited."""
 
 
 class Rate(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
@@ -41,7 +41,7 @@ class Rate(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True
     burst: int = Field(ge=1, le=10**9)
     """Units that accumulate while there are no calls."""
     priorities: frozenset[Priority] = Field(default=ALL, min_length=1)
-    """Priorities whose calls are counted and limited."""
+    """Priorities of the calls that are counted and limited."""
 
 
 def _default_limits() -> tuple[Limit, ...]:

@@ -206,7 +206,7 @@ class _Batch:
         self._live[one.key] = others
 
     def _free_others(self) -> None:
-        """Release answers outside this batch that wait for an answer whose outcome is final now."""
+        """Release answers outside this batch that wait for an answer with an outcome that is final now."""
         ours = {one.id for one in self._batch}
         pending = {raw.id for live in self._live.values() for raw in live if raw.state is RawState.PENDING}
         over = {one.key for one in self._batch if one.id not in pending}

@@ -11,7 +11,7 @@ from tidegate.systems.crawl.stages import PageKind, Stage
 class NewRaw(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An answer to store: a part of a product, a search page, or a dead letter.
 
-    A part of a product whose content is known already is not stored.
+    A part of a product with known content is not stored.
     """
 
     site: str

@@ -2,9 +2,8 @@
 
 It can be repeated for the same run after a failure or a crash.
 
-A product is gone when no crawl lists it any more. Only a run whose searches all succeeded, ended before the last page
-that they may read, and skipped no product can tell; a run with half a listing knows nothing about the other half. A
-product that is listed again is not gone any more.
+A product is gone when no crawl lists it any more. This is decided only by a complete run: all its searches succeeded,
+ended before the page limit, and skipped no product. A product that is listed again is no longer gone.
 """
 
 from collections import defaultdict

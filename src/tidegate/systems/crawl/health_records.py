@@ -105,7 +105,7 @@ def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | 
 
 
 def _unwell(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | None]]) -> list[_Key]:
-    """The keys whose health an answered call improves."""
+    """The keys with a health that an answered call improves."""
     names, places = {key[0] for key in met}, {key[1] for key in met}
     query = select(_c.identity, _c.host, _c.score, _c.updated_at)
     rows = tx.execute(query.where(_c.identity.in_(sorted(names)), _c.host.in_(sorted(places)), _c.score < HEALTHY))

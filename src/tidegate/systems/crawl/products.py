@@ -79,7 +79,7 @@ class Products:
         return ProductPage(products=products, next_after=products[-1].place if len(products) == limit else None)
 
     async def count(self, *, host: str | None = None, is_gone: bool | None = None) -> int:
-        """Count products."""
+        """Count products, filtered by host and whether they are gone."""
         return await self._database.read(_count, _those(host, is_gone))
 
     async def forget_crawl(self, crawl: str) -> int:

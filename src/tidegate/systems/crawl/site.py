@@ -84,7 +84,7 @@ class Site(Protocol):
         ...
 
     def read_listing(self, body: bytes) -> ResultPage:
-        """Parse a search page; `ResultPage.of` skips products whose ids cannot be read.
+        """Parse a search page; `ResultPage.of` skips products with invalid ids.
 
         Raises `Unreadable` if the page is incomplete or not a listing, and `Challenged`.
         """

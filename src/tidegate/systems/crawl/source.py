@@ -74,7 +74,7 @@ class CrawlSource:
         )
 
     def read(self, task: Task, answer: Answer) -> Reading:
-        """Interpret an answer."""
+        """Interpret the answer to a job."""
         if (refused := refusals.refusal(answer, self._settings)) is not None:
             return refused
         status, target = answer.status, Target.of(task.spec)

@@ -1,4 +1,4 @@
-"""Jobs whose answer is already known: a free call replaces their own call.
+"""Jobs with an answer that is already known: a free call replaces their own call.
 
 GitHub Enterprise may have no limits, and then answers the free call with 404, which is treated like a success.
 """

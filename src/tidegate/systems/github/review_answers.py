@@ -73,7 +73,7 @@ class ReviewedRepository(msgspec.Struct, rename="camel"):
 
 
 class ReviewsFound(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed answer."""
+    """The reviews in a parsed answer."""
 
     pulls: list[Pull]
     page_info: PageInfo | None

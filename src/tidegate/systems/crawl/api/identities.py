@@ -58,7 +58,7 @@ class IdentityRoutes:
         return Identities(identities=list(await self._identities.list()))
 
     async def show_identity(self, name: IdentityName) -> Identity:
-        """Show one identity."""
+        """Show one identity with its health."""
         return await self._identities.get(name)
 
     async def put_identity(self, name: IdentityName, body: IdentityHeaders) -> Identity:

@@ -30,10 +30,10 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: RunState
     tasks: int
     succeeded: int
-    """Completed tasks, including those whose page is withheld."""
+    """Completed tasks, including those with a withheld page."""
     failed: int
     withheld: int
-    """Tasks whose page the site does not show, or robots.txt forbids."""
+    """Tasks for pages that the site does not show, or robots.txt forbids."""
     searches_read: int
     """Number of search pages that were read."""
     calls: int

@@ -10,7 +10,7 @@ const encoded = encodeURIComponent;
 export const KINDS = {
   events: {
     label: "Events",
-    meaning: "Outbox events whose handlers failed. They cannot be discarded, because a run would stay unfinished.",
+    meaning: "Outbox events with failed handlers. They cannot be discarded, because a run would stay unfinished.",
     list: () => "/v1/dead-letters?kind=event&limit=25",
     rows: ({ letters }) => letters.map(letter),
     place: (_, id) => `/v1/dead-letters/${encoded(id)}`,
