@@ -51,7 +51,7 @@ async def test_commands_say_what_is_missing_and_what_to_do(tmp_path: Path):
     assert "tidegate collect LOGIN" in nothing.out
     assert "matches --login and --kind" in narrowed.out
     assert onto_a_file.code == 1
-    assert "It is no folder. Name another folder with --output" in onto_a_file.err
+    assert "It is not a folder. Give another folder with --output" in onto_a_file.err
     assert unowned.code == 1
     assert "--owner NAME" in unowned.err
     assert "None" not in unowned.err
@@ -64,7 +64,7 @@ async def test_commands_say_what_is_missing_and_what_to_do(tmp_path: Path):
 def test_a_folder_that_cannot_be_written_comes_with_advice(number: int):
     told = str(ExportFailed(Path("/mnt/there"), OSError(number, "no")))
 
-    assert "folder" in told.partition("by half. ")[2]
+    assert "folder" in told.partition("partial file was left. ")[2]
 
 
 async def test_a_list_of_runs_counts_what_was_done_well_and_tells_where_nobody_works(tmp_path: Path):

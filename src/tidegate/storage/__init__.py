@@ -1,1 +1,1 @@
-"""Where data is kept: Valkey or Redis, SQL databases, and document stores."""
+"""Storage: Valkey or Redis, SQL databases, and document stores."""

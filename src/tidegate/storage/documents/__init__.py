@@ -1,6 +1,6 @@
-"""Where collected items go: SQL (default) or MongoDB, behind one interface and one conformance suite.
+"""Stores of collected documents: SQL (default) or MongoDB, with one interface and one conformance suite.
 
-`tidegate.storage.documents.mongo` is imported where it is opened; it needs the extra `mongo`.
+`tidegate.storage.documents.mongo` is imported when it is opened; it needs the extra `mongo`.
 """
 
 from typing import TYPE_CHECKING

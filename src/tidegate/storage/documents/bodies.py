@@ -1,4 +1,4 @@
-"""Bodies in MongoDB: as documents that can be searched, or, where BSON cannot hold them, as the JSON they are."""
+"""Bodies in MongoDB: as searchable documents, or as JSON text if BSON cannot represent them."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,9 +7,9 @@ import bson
 import msgspec
 
 _LARGEST = 12 * 1024 * 1024
-"""In bytes of BSON; MongoDB takes 16 MiB for a document, with everything else in it."""
+"""In bytes of BSON; the limit of MongoDB is 16 MiB for the whole document."""
 _MAY_GROW = 1024 * 1024
-"""Below so many characters of JSON, no body can grow to `_LARGEST`."""
+"""JSON with fewer characters cannot exceed `_LARGEST` in BSON."""
 _DEEPEST = 80
 _LARGEST_INTEGER = 2**63 - 1
 
@@ -18,7 +18,7 @@ def to_bson(text: str) -> dict[str, Any]:
     """The field for a body, `body` or `body_json`; the other one is None."""
     try:
         body = msgspec.json.decode(text)
-    except (ValueError, RecursionError):  # bytes of the upstream that were not decoded before
+    except (ValueError, RecursionError):  # raw bytes of the upstream, decoded here for the first time
         return {"body": None, "body_json": text}
     fits = _fits(body, _DEEPEST) and (len(text) < _MAY_GROW or len(bson.encode(body)) <= _LARGEST)
     return {"body": body, "body_json": None} if fits else {"body": None, "body_json": text}
@@ -32,7 +32,7 @@ def from_bson(found: Mapping[str, Any]) -> str:
 
 
 def _fits(value: object, depth: int) -> bool:
-    """Keys that MongoDB would take for operators or paths, numbers and depths that BSON does not have."""
+    """Whether BSON can represent a value: no keys that look like operators or paths, no too large numbers or depths."""
     if isinstance(value, int):
         return -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER
     if depth == 0:

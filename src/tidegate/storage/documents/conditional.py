@@ -95,7 +95,7 @@ def _update(tx: Transaction, source: str, document: Document, old: LockedDocumen
 
 
 def _insert(tx: Transaction, source: str, wanted: Sequence[tuple[ConditionalWrite, WriteAction]]) -> int:
-    """Insert those that are absent; return how many were."""
+    """Insert the absent documents; returns their number."""
     actions = {each.document.key: action for each, action in wanted}
     return sum(
         tx.execute(

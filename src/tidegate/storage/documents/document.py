@@ -1,4 +1,4 @@
-"""An item as the source gives it, and as the store gives it back."""
+"""Documents: items of an upstream to be written, and stored ones."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from tidegate.core.arguments import require_at_most, require_name, require_not_n
 from tidegate.core.errors import InvalidArgument
 
 LARGEST_BODY = 4 * 1024 * 1024
-"""In bytes of JSON. Every server takes a statement, or a document, of that size as it comes installed."""
+"""In bytes of JSON. All servers accept statements or documents of that size in their default configuration."""
 
 LONGEST_SOURCE = 40
 LONGEST_KIND = 64
@@ -40,9 +40,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     sweep: int
     hash: str
-    """Of everything above but kind, id and sweep: whether a write would change anything."""
+    """Hash of all fields above except kind, id and sweep, to detect changes."""
     fingerprint: int
-    """Of kind, id and hash: their sum tells sets of documents apart. A store doubles it when the document is gone."""
+    """Number from kind, id and hash; the sum identifies a set of documents. Doubled when the document is gone."""
 
     @classmethod
     def of(
@@ -88,7 +88,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is found under."""
+        """Kind and id, which identify the document."""
         return self.kind, self.id
 
     def __repr__(self) -> str:
@@ -96,26 +96,26 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredDocument(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A document as the store has it."""
+    """A document in the store."""
 
     kind: str
     id: str
     owner: str
     resource: str
     version: str | None
-    """A number comes back as its digits, filled up with zeros so that it sorts."""
+    """A number is returned as digits with leading zeros, so that it sorts."""
     text: str
     created_at: datetime
     changed_at: datetime
     """When it last changed, became missing, or came back."""
     gone_at: datetime | None
-    """Since when the upstream no longer has it."""
+    """The time since which the upstream lacks it; None if it exists."""
     fingerprint: int
     """Of what the document is now: see `ChangeDigest`."""
 
     @property
     def body(self) -> dict[str, Any]:
-        """What was given, decoded anew each time."""
+        """The decoded body; decoded again at each call."""
         return msgspec.json.decode(self.text)
 
     def body_as(self, kind: type[Any]) -> Any:
@@ -124,12 +124,12 @@ class StoredDocument(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def require_source(source: str) -> str:
-    """`source`, if documents can be stored under it."""
+    """Return a valid name of a source; raises `InvalidArgument` otherwise."""
     return _require_text("source", require_name("source", source), LONGEST_SOURCE)
 
 
 def require_kind(kind: str) -> str:
-    """`kind`, if documents can be of it."""
+    """Return a valid kind of documents; raises `InvalidArgument` otherwise."""
     return _require_text("kind", require_name("kind", kind), LONGEST_KIND)
 
 
@@ -146,7 +146,7 @@ def _encoded(body: Mapping[str, Any] | msgspec.Raw) -> tuple[bytes, str]:
 
 
 def _sortable(version: int | str | None) -> str | None:
-    """As a text that sorts as the versions do."""
+    """A version as text with the same order."""
     if version is None:
         return None
     if isinstance(version, int):
@@ -161,7 +161,7 @@ def _require_text(name: str, value: str, longest: int) -> str:
         raise InvalidArgument(name, value, "must not be empty")
     if len(value) > longest:
         raise InvalidArgument(name, value[:32] + "…", f"must have at most {longest} characters")
-    # Some servers take "a" and "a " for the same.
+    # Some servers treat "a" and "a " as equal.
     if not value.isprintable() or value[0] == " " or value[-1] == " ":
         raise InvalidArgument(name, value, "must be printable and not begin or end with a space")
     return value

@@ -40,7 +40,7 @@ _MOST_ROUNDS = 50
 _ANSWER_WITHIN_MS = 30_000
 _FIND_WITHIN_MS = 5_000
 _NO_FINGERPRINT = 1
-"""Of a document that was stored before documents had fingerprints."""
+"""Fingerprint of documents that were stored by versions without fingerprints."""
 _DECIDING = {"hash": 1, "version": 1, "sweep": 1, "owner": 1, "gone_ms": 1, "rev": 1}
 
 _INDEXES = (
@@ -54,7 +54,7 @@ _Fields = dict[str, Any]
 
 
 class DocumentsUnavailable(Unavailable):
-    """The document store did not answer, or could not do it now."""
+    """The document store did not answer, or refused temporarily."""
 
 
 class MongoDocuments:
@@ -64,13 +64,13 @@ class MongoDocuments:
         self._client, self.name, self._clock = client, name, clock
         self._collection: AsyncCollection[_Fields] = client.get_default_database("tidegate").get_collection(
             "documents",
-            # The transaction that follows relies on it.
+            # The transaction that follows relies on durable writes.
             write_concern=WriteConcern("majority"),
         )
 
     @classmethod
     async def open(cls, url: str, *, clock: Clock | None = None) -> Self:
-        """Connect, and see to the indexes. The database is the one in the address, else `tidegate`."""
+        """Connect and create the indexes. The database is that of the URL, by default `tidegate`."""
         name = _shown(url)
         client = _connect(url, name)
         store = cls(client, name, clock or SystemClock())
@@ -85,7 +85,7 @@ class MongoDocuments:
 
     @classmethod
     async def ping(cls, url: str) -> str:
-        """See that the server answers and lets us in, and write nothing. Returns its address."""
+        """Check the connection and the login, without writing. Returns the address of the server."""
         name = _shown(url)
         client = _connect(url, name)
         try:
@@ -204,7 +204,7 @@ class MongoDocumentStore:
         changed_at: Collection[datetime] | None = None,
         batch: int = 500,
     ) -> AsyncIterator[StoredDocument]:
-        """See `DocumentStore.iterate`. Pages instead of a cursor, which the server forgets while we work."""
+        """See `DocumentStore.iterate`. Uses pages, because the server closes cursors that are idle for long."""
         require_positive("batch", batch)
         those = _those(self.source, require_kind(kind), owner, with_gone=with_gone)
         if changed_at is not None:
@@ -231,7 +231,7 @@ class MongoDocumentStore:
         raise self._contended()
 
     async def _write_conditionally(self, writes: Sequence[ConditionalWrite]) -> tuple[int, int]:
-        """How many documents changed, and how many are gone. One that changed since it was read is decided on again."""
+        """Numbers of changed and of gone documents. A document that changed since it was read is decided again."""
         for _ in range(_MOST_ROUNDS):
             counts = {WriteAction.WRITE: 0, WriteAction.REMOVE: 0}
             present = await self._present([each.document for each in writes], fields=None)
@@ -264,7 +264,7 @@ class MongoDocumentStore:
         return UpdateOne({"_id": key, "rev": old["rev"]}, change)
 
     def _contended(self) -> DocumentsUnavailable:
-        message = f"{self.name}: others write the same documents, {_MOST_ROUNDS} times in a row"
+        message = f"{self.name}: concurrent writes of the same documents, {_MOST_ROUNDS} times in a row"
         return DocumentsUnavailable(message, server=self.name)
 
     async def _present(
@@ -277,7 +277,7 @@ class MongoDocumentStore:
     def _planned(
         self, given: Sequence[Document], present: Mapping[str, _Fields]
     ) -> tuple[list[UpdateOne], list[UpdateOne]]:
-        """What replaces something or is new, and what only notes that a document was seen."""
+        """The writes that replace or insert documents, and those that only record that a document was seen."""
         now_ms = to_ms(self._clock.now())
         writes: list[UpdateOne] = []
         notes: list[UpdateOne] = []
@@ -303,7 +303,7 @@ class MongoDocumentStore:
         return writes, notes
 
     async def _bulk(self, operations: Sequence[UpdateOne]) -> int:
-        """How many of them met what they expected."""
+        """Number of operations that found the expected document."""
         if not operations:
             return 0
         try:
@@ -329,13 +329,13 @@ class MongoDocumentStore:
 
 @contextmanager
 def _errors_told(name: str) -> Generator[None]:
-    """In our words, and without pymongo's error, which quotes what was written."""
+    """Convert errors of pymongo, and omit their texts, which contain the written data."""
     refused = unavailable = None
     try:
         yield
     except OperationFailure as error:
         if error.code in _REFUSALS:
-            refused = "the user may not do this, or the password is wrong"
+            refused = "the user has no permission, or the password is wrong"
         else:
             unavailable = f"{type(error).__name__} {error.code}"
     except PyMongoError as error:
@@ -355,8 +355,8 @@ def _connect(url: str, name: str) -> "AsyncMongoClient[_Fields]":
             socketTimeoutMS=_ANSWER_WITHIN_MS,
         )
     except (InvalidURI, ConfigurationError, ValueError):
-        # Its text may quote the password.
-        raise InvalidArgument("url", name, "is not an address of a MongoDB") from None
+        # Its text may contain the password.
+        raise InvalidArgument("url", name, "is not an address of a MongoDB server") from None
 
 
 class _AlreadyWritten:

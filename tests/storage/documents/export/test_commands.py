@@ -154,7 +154,7 @@ def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
     ("arguments", "reason"),
     [
         (["--format", "parquet"], "cannot be written to a stream"),
-        (["--format", "csv"], "have different columns: name one kind, or take jsonl"),
+        (["--format", "csv"], "have different columns: give one kind, or use jsonl"),
         (["--format", "jsonl", "--json"], "--json cannot be combined with --output -"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Documents as files for others to read: Parquet, CSV or JSON Lines, with a manifest."""
+"""Exports documents to files: Parquet, CSV or JSON Lines, with a manifest."""
 
 from typing import TYPE_CHECKING
 

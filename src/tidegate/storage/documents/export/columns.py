@@ -1,7 +1,7 @@
-"""What a column is, and how its value is found in a document.
+"""Columns of exports: their types, and the extraction of their values from documents.
 
-A source says which columns its kinds of documents have; nothing here knows any upstream. A value that is not what its
-column promises is left empty and counted: the column stays one type, and the body has it all the same.
+A source declares the columns of its kinds of documents. A value of another type than its column is left empty and
+counted, so that a column has one type; the body has the value anyway.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _LONGEST_LINK_NUMBER = 18
 
 
 class Type(StrEnum):
-    """What the values of a column are."""
+    """The type of a column's values."""
 
     TEXT = "text"
     WHOLE = "whole number"
@@ -33,12 +33,12 @@ class Type(StrEnum):
 
 
 class Misfit:
-    """In the place of a value that is not what its column promises."""
+    """Placeholder for a value of the wrong type."""
 
 
 MISFIT: Final = Misfit()
 EACH: Final = "*"
-"""In a path: every element of the list that is there."""
+"""Path element that selects all elements of a list."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ def time(name: str, *path: str) -> Column:
 
 
 def texts(name: str, *path: str) -> Column:
-    """Several texts: a list of them, or, with `EACH` in the path, a field of every element."""
+    """A column of lists of texts: a list, or with `EACH` in the path a field of each element."""
     return Column(name, Type.TEXTS, path or (name,), _as_texts)
 
 
@@ -84,7 +84,7 @@ def present(name: str, *path: str) -> Column:
 
 
 def number_in_link(name: str, *path: str) -> Column:
-    """The number that a link ends with: `…/issues/42` is 42."""
+    """A column of numbers at the end of links: 42 for `…/issues/42`."""
     return Column(name, Type.WHOLE, path or (name,), _as_number_in_link)
 
 
@@ -97,7 +97,7 @@ OWN = (
     Column("changed_at", Type.TIME),
     Column("gone_at", Type.TIME),
 )
-"""What every document has: when we first wrote it, when it last changed, since when the upstream lacks it."""
+"""The columns of all documents: ids, owner, and the times of creation, last change and disappearance."""
 BODY = Column("body", Type.JSON)
 """The whole document as JSON."""
 
@@ -113,12 +113,12 @@ class TableShape:
         for name in {name for name in names if names.count(name) > 1}:
             raise InvalidArgument("columns", name, "there are two of that name; some are every document's own")
         self.misfits: dict[str, int] = {}
-        """How many values of a column were left empty, because they were something else."""
+        """Number of values per column that were left empty because of a wrong type."""
         self.unreadable = 0
         """Documents with a body that no JSON parser accepts."""
 
     def row(self, document: StoredDocument) -> list[Value]:
-        """One document, a value for each column."""
+        """A document as a row, with one value per column."""
         row: list[Value] = [
             document.id,
             document.owner,
@@ -154,7 +154,7 @@ class TableShape:
 
 
 def _walk(value: object, path: Sequence[str]) -> object:
-    """What stands at `path`; None where something on the way is missing or null."""
+    """The value at `path`; None if an element of the path is missing or null."""
     for index, step in enumerate(path):
         if value is None:
             return None

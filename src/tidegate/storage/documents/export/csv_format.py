@@ -1,7 +1,7 @@
-"""CSV as RFC 4180 has it: UTF-8, CRLF, a head line, and every text in quotes, so that lines in it stay what they are.
+"""CSV according to RFC 4180: UTF-8, CRLF and a header line.
 
-A text is always quoted and nothing else is: `""` is an empty text, and an empty field is no value. What a text begins
-with is not changed, also if a spreadsheet would take it for a formula: what was collected comes back as it was.
+Texts are always quoted, other values never: `""` is an empty text, and an empty field is a missing value. Texts are not
+changed, even if a spreadsheet would interpret them as a formula.
 """
 
 from collections.abc import Sequence

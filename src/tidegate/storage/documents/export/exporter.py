@@ -1,4 +1,4 @@
-"""Documents as files: one for each kind, read in batches and written as they come, so that memory stays flat."""
+"""Exports documents to one file per kind, in batches, so that memory use does not grow."""
 
 import errno
 import hashlib
@@ -22,37 +22,37 @@ from tidegate.storage.documents.export.manifest import ColumnEntry, FileEntry, M
 from tidegate.storage.documents.store import DocumentStore
 
 _AT_ONCE = 500
-_ELSEWHERE = "Name another folder with --output"
+_ELSEWHERE = "Give another folder with --output"
 _ADVICE = {
-    errno.EEXIST: f"It is no folder. {_ELSEWHERE}",
-    errno.ENOTDIR: f"A part of the path is no folder. {_ELSEWHERE}",
+    errno.EEXIST: f"It is not a folder. {_ELSEWHERE}",
+    errno.ENOTDIR: f"A part of the path is not a folder. {_ELSEWHERE}",
     errno.EACCES: f"This user may not write there. {_ELSEWHERE}",
     errno.EPERM: f"This user may not write there. {_ELSEWHERE}",
     errno.EROFS: f"The file system is read-only. {_ELSEWHERE}",
-    errno.ENOSPC: "Make room, name a folder on a larger disk, or leave something out (--kind, --no-body)",
-    errno.EDQUOT: f"This user's share of the disk is used up. {_ELSEWHERE}",
+    errno.ENOSPC: "Free disk space, give a folder on a larger disk, or export less (--kind, --no-body)",
+    errno.EDQUOT: f"The disk quota of this user is used up. {_ELSEWHERE}",
 }
 
 
 class ExportFailed(TidegateError):
-    """The files could not be written; none of them is there by half."""
+    """The files could not be written; no partial file is left."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
         told, advice = error.strerror or str(error), _ADVICE.get(error.errno or 0, "Repeat the export when it can be")
-        super().__init__(f"{folder}: {told}; no file is there by half. {advice}")
+        super().__init__(f"{folder}: {told}; no partial file was left. {advice}")
         self.folder = folder
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to export, and how."""
+    """The kinds, owners and format of an export."""
 
     format: Format
     kinds: Mapping[str, Sequence[Column]]
-    """The kinds of documents, a file for each, and their columns besides those that every document has."""
+    """The kinds of documents, with one file each, and their columns in addition to those of all documents."""
     owners: Sequence[str] | None = None
     """Owners of the documents; None means all owners."""
     with_gone: bool = False
-    """Also those that the upstream no longer has."""
+    """Include documents that the upstream no longer has."""
     with_body: bool = True
 
     def __post_init__(self) -> None:
@@ -62,12 +62,12 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportProgress(msgspec.Struct, frozen=True):
-    """How far the file of a kind is."""
+    """Progress of the file of a kind."""
 
     kind: str
     written: int
     total: int
-    """As counted before; while documents are being collected, more may come."""
+    """Number of documents before the export; it may grow during a collection."""
 
 
 def _ignore_progress(_progress: ExportProgress) -> None:
@@ -83,11 +83,11 @@ async def export(
     clock: Clock | None = None,
     on_progress: Callable[[ExportProgress], None] = _ignore_progress,
 ) -> Manifest:
-    """Write what is requested into `folder`, and return what its manifest says.
+    """Export to `folder`, and return the manifest.
 
-    The order is that of owners, then of ids, so the same documents make the same files. Files get their names when all
-    are whole; an older export in the folder is replaced, or stays as it was. Raises `ExportRefused` where the folder
-    has other things in it (unless `force`), and `ExportFailed` where it cannot be written.
+    Documents are ordered by owner and id, so equal documents give equal files. Files get their final names when all are
+    complete; then they replace an older export. Raises `ExportRefused` if the folder contains other files (unless
+    `force`), and `ExportFailed` if it cannot be written.
     """
     clock = clock or SystemClock()
     try:
@@ -106,17 +106,17 @@ async def export_stream(
     *,
     on_progress: Callable[[ExportProgress], None] = _ignore_progress,
 ) -> int:
-    """Write what is requested to an open stream, one kind after the other; returns the number of documents.
+    """Export to an open stream, one kind after the other; returns the number of documents.
 
-    There is no manifest, and what was written before an error stays written. Raises `InvalidArgument` for Parquet, and
-    for CSV with several kinds, since a stream of CSV has one head line.
+    There is no manifest, and output before an error is not removed. Raises `InvalidArgument` for Parquet, and for CSV
+    with several kinds, because CSV has one header line.
     """
     if request.format is Format.PARQUET:
         raise InvalidArgument(
-            "format", str(request.format), "cannot be written to a stream: take jsonl or csv, or a folder"
+            "format", str(request.format), "cannot be written to a stream: use jsonl or csv, or a folder"
         )
     if request.format is Format.CSV and len(request.kinds) > 1:
-        raise InvalidArgument("kinds", ", ".join(request.kinds), "have different columns: name one kind, or take jsonl")
+        raise InvalidArgument("kinds", ", ".join(request.kinds), "have different columns: give one kind, or use jsonl")
     written = 0
     for kind in request.kinds:
         shape = shape_of(request.format, request.kinds[kind], with_body=request.with_body)
@@ -157,7 +157,7 @@ async def _write_kind(
     kind: str,
     on_progress: Callable[[ExportProgress], None],
 ) -> int:
-    """Write the documents of a kind; returns how many they are."""
+    """Write the documents of a kind; returns their number."""
     owners, written = _owners(request), 0
     try:
         total = sum([await store.count(kind, owner, with_gone=request.with_gone) for owner in owners])

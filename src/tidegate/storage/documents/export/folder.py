@@ -1,7 +1,7 @@
-"""The folder of an export: files come under their final names when all of them are whole, and the manifest last.
+"""The folder of an export: files get their final names when all are complete; the manifest is written last.
 
-A file is written under a name that begins with a dot and ends with `.tidegate-partial`; whatever of that name a crash
-leaves behind, the next export removes. Nothing else in the folder is touched but what a manifest of ours names.
+A file is written under a name that starts with a dot and ends with `.tidegate-partial`; the next export removes such
+files after a crash. Other files in the folder are changed only if a manifest of an export lists them.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class ExportRefused(TidegateError):
 
 
 class ExportFolder:
-    """One export's hold on its folder, for the length of a block; whatever is unfinished at its end is removed."""
+    """Locks the folder of an export for the length of a block; unfinished files are removed at its end."""
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path, self._force = path, force
@@ -61,15 +61,15 @@ class ExportFolder:
             os.close(self._lock)
 
     def partial(self, name: str) -> Path:
-        """Where to write the file that is to be called `name`."""
+        """The temporary path of the file `name`."""
         if not _PLAIN_NAME.fullmatch(name):
             raise ExportRefused(self._path, f"{name!r} cannot be the name of a file: letters, digits, _, . and - can")
         return self._path / f".{name}{_PARTIAL}"
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Put all files in their places, take away those of an older export that are in this one no more.
+        """Give all files their final names, and remove files of an older export that are not replaced.
 
-        A crash in between leaves a manifest that says so, and the next export puts it right.
+        A crash in between leaves an incomplete manifest, and the next export repairs the folder.
         """
         names = [each.file for each in manifest.files]
         self._write_manifest(
@@ -88,12 +88,12 @@ class ExportFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ExportRefused(self._path, "another export is writing to it; wait, or name another folder") from None
+            raise ExportRefused(self._path, "another export is writing to it; wait, or give another folder") from None
         present = [entry.name for entry in self._path.iterdir() if not _is_leftover(entry.name)]
         claim = self._claim() if manifests.NAME in present else None
         if present and claim is None and not self._force:
             raise ExportRefused(
-                self._path, "it is not empty, and no export of ours; name another folder, or write into it with --force"
+                self._path, "it is not empty and not an export; give another folder, or write into it with --force"
             )
         if claim is not None:
             self._placed = {name for name in claim.placed if _PLAIN_NAME.fullmatch(name)}
@@ -111,7 +111,7 @@ class ExportFolder:
             os.fsync(file.fileno())
         partial.replace(self._path / manifests.NAME)
         if self._lock is not None:
-            os.fsync(self._lock)  # the names themselves
+            os.fsync(self._lock)  # makes the names durable
 
     def _remove_leftovers(self) -> None:
         for entry in list(self._path.iterdir()):

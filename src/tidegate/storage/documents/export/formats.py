@@ -1,4 +1,4 @@
-"""The formats that documents can be written in; each writes rows one after the other and holds few of them."""
+"""The export formats; each writes rows in sequence and keeps few of them in memory."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ from tidegate.storage.documents.export.jsonl_format import JsonlWriter
 
 
 class Format(StrEnum):
-    """How a file is written; the value is also how its name ends."""
+    """The format of a file; the value is also the suffix of its name."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -21,31 +21,31 @@ class Format(StrEnum):
 
 
 def installed_formats() -> tuple[Format, ...]:
-    """The formats that this installation can write, the best one first."""
+    """The available formats, the recommended one first."""
     has_pyarrow = find_spec("pyarrow") is not None
     return tuple(each for each in Format if each is not Format.PARQUET or has_pyarrow)
 
 
 class FileWriter(Protocol):
-    """One file being written."""
+    """Writes one file."""
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
-        """Add documents to it."""
+        """Add documents to the file."""
         ...
 
     def finish(self) -> None:
-        """Write what is left. The file stays open."""
+        """Write buffered data. The file stays open."""
         ...
 
     def abandon(self) -> None:
-        """Drop what is left. After `finish` it does nothing."""
+        """Discard buffered data. After `finish` it does nothing."""
         ...
 
 
 def require_format(format: Format, *, with_body: bool) -> None:  # noqa: A002 - the word of the command line
-    """Refuse what cannot be written here, before anything is."""
+    """Raise `InvalidArgument` if the format is not available, before anything is written."""
     if format is Format.JSONL and not with_body:
-        raise InvalidArgument("format", str(format), "a line of it is the body; leave the body out of csv or parquet")
+        raise InvalidArgument("format", str(format), "a line is a body; to omit bodies, use csv or parquet")
     if format is Format.PARQUET:
         try:
             import pyarrow as _  # noqa: F401
@@ -62,7 +62,7 @@ def shape_of(format: Format, fields: Sequence[Column], *, with_body: bool) -> Ta
 
 
 def open_writer(format: Format, file: BinaryIO, shape: TableShape) -> FileWriter:  # noqa: A002
-    """A writer to a file that is open, and that the caller closes."""
+    """A writer for an open file, which the caller closes."""
     match format:
         case Format.CSV:
             return CsvWriter(file, shape)

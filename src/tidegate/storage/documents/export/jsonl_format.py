@@ -1,4 +1,4 @@
-"""JSON Lines: one whole document on each line, its body as it was collected."""
+"""JSON Lines: one document per line, with its body unchanged."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from tidegate.storage.documents.export.columns import TableShape
 
 
 class DocumentLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: a document."""
+    """A document in a line of the file."""
 
     kind: str
     id: str
@@ -66,7 +66,7 @@ class JsonlWriter:
 
 
 def _body(text: str) -> tuple[msgspec.Raw, str | msgspec.UnsetType]:
-    """On one line: what breaks a line in JSON stands between its words, and never in a text."""
+    """The body on one line: line breaks in JSON occur only between tokens, never in texts."""
     try:
         _checker.decode(text)
     except (ValueError, RecursionError):

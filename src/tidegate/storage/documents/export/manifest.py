@@ -1,4 +1,4 @@
-"""What an export says of itself: what is in it, and how to see that it is whole."""
+"""The manifest of an export: its contents, and checksums to verify them."""
 
 from datetime import datetime
 
@@ -27,13 +27,13 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     columns: list[ColumnEntry]
     misfits: dict[str, int]
-    """How many values of a column were left empty, because they were not what the column promises."""
+    """Number of values per column that were left empty because of a wrong type."""
     unreadable: int
     """Documents with a body that is not JSON, so that their columns are empty."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole export. `complete` is false while its files are put in place, and after a crash in that moment."""
+    """The whole export. `complete` is false while its files get their final names, and after a crash meanwhile."""
 
     tidegate_export: int = VERSION
     complete: bool
@@ -51,23 +51,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     files: list[FileEntry]
     placed: list[str]
-    """Every file in the folder that belongs to this export, or to one that it replaces."""
+    """All files in the folder that belong to this export, or to one that it replaces."""
 
 
 class OwnedFiles(msgspec.Struct, frozen=True):
-    """What has to be read of an older manifest, of whatever version: which files are ours to replace."""
+    """The fields of a manifest of any version that an export needs: the files that it may replace."""
 
     tidegate_export: int
     placed: list[str] = []
 
 
 def encode(manifest: Manifest) -> bytes:
-    """As it stands in its file, for people too."""
+    """Encode a manifest as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 def read_claim(text: bytes) -> OwnedFiles | None:
-    """None where it is no manifest of ours."""
+    """Read a manifest of any version; None if the text is not a manifest."""
     try:
         return msgspec.json.decode(text, type=OwnedFiles)
     except UNDECODABLE:

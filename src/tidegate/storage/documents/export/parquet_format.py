@@ -12,7 +12,7 @@ from tidegate.storage.documents.export.columns import BODY, TableShape, Type, Va
 
 _MOST_ROWS = 20_000
 _MOST_CHARACTERS = 8 * 1024 * 1024
-"""What is held before it is written as one group of rows, and so what a reader has to hold too."""
+"""Size of a row group, which writers and readers keep in memory."""
 
 _TYPES: dict[Type, Any] = {
     Type.TEXT: pa.string(),
@@ -56,7 +56,7 @@ class ParquetWriter:
     def abandon(self) -> None:
         """See `FileWriter.abandon`."""
         self._rows.clear()
-        with suppress(OSError, ValueError):  # what it still holds may not fit either
+        with suppress(OSError, ValueError):  # writing the buffered data may fail too
             self._writer.close()
 
     def _write_group(self) -> None:
@@ -67,5 +67,5 @@ class ParquetWriter:
 
 
 def _repeating(shape: TableShape) -> list[str]:
-    """Ids and bodies are all different: a dictionary of them would be as large as they are."""
+    """Columns with repeated values. Ids and bodies are distinct, so a dictionary would save nothing."""
     return [column.name for column in shape.columns if column.name not in ("id", BODY.name)]
