@@ -27,7 +27,7 @@ def installed_formats() -> tuple[Format, ...]:
 
 
 class FileWriter(Protocol):
-    """Writes one file."""
+    """Writes the documents of one file."""
 
     def write(self, documents: Sequence[StoredDocument]) -> None:
         """Add documents to the file."""
