@@ -167,7 +167,7 @@ async def open_site(
         opening = open_github(Settings(**ours, auto_migrate=True), needs_credential=False)
         collection = await stack.enter_async_context(opening)
         for name in github.world.operators():
-            await collection.book.add_token(github.token_of(name), owner=name, name=name, check=False)
+            await collection.credential_manager.add_token(github.token_of(name), owner=name, name=name, check=False)
         await audit.install(collection.parts.database)
         fleet = await stack.enter_async_context(Fleet(nursery))
         yield Site(github, collection, fleet, Order(settings=theirs))

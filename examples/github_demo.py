@@ -106,7 +106,7 @@ async def collected(simulator: GithubSimulator, folder: Path) -> AsyncGenerator[
     """Collect every user into `folder` as `tidegate collect` does. Exits where something was not collected."""
     async with open_github(settings_for(folder, simulator), needs_credential=False) as collection:
         for owner in simulator.world.operators():
-            await collection.book.add_token(simulator.token_of(owner), owner=owner, name=owner)
+            await collection.credential_manager.add_token(simulator.token_of(owner), owner=owner, name=owner)
         subjects = [Subject(user_id=login, login=login) for login in simulator.world.logins()]
         with open_screen(console, LOG, quiet=False) as screen:
             outcome = await collect_all(collection, subjects, screen)

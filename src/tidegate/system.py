@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tidegate.http.access import Access
     from tidegate.http.channel import ListenerLimit
-    from tidegate.http.raw import RawHandler
+    from tidegate.http.raw_handlers import RawHandler
     from tidegate.http.settings import HttpSettings
     from tidegate.primitives.gate import Gate
     from tidegate.primitives.membership import Membership
@@ -147,7 +147,7 @@ class Api:
     close: Callable[[], None] = _nothing_to_close
     """Ends waits and event streams of these routes; called when the server stops."""
     raw: Mapping[str, RawHandler] = field(default_factory=dict[str, "RawHandler"])
-    """ASGI handlers of frequent requests, by prefix of addresses; see `tidegate.http.raw`."""
+    """ASGI handlers of frequent requests, by prefix of addresses; see `tidegate.http.raw_handlers`."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why there is nothing under a prefix of addresses, for instance because no kind is configured."""
 

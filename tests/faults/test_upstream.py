@@ -94,7 +94,7 @@ async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_tak
         await assert_all_is_well(it, run_ids)
         assert it.github.report().by_status["401"] <= 1
         assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}
-        states = {one.name: one.state for one in await it.collection.book.list()}
+        states = {one.name: one.state for one in await it.collection.credential_manager.list()}
         assert states[refused] is CredentialState.INVALID or it.github.report().by_status["401"] == 0
 
 

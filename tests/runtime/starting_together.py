@@ -28,9 +28,9 @@ async def main(login: str) -> None:
         await released("opened")
         process = collection.process()
         running = asyncio.create_task(process.run())
-        known = await collection.book.list()
+        known = await collection.credential_manager.list()
         try:
-            has_token = await collection.book.secret_of(known[0].allowance) == os.environ["GITHUB_TOKEN"]
+            has_token = await collection.credential_manager.secret_of(known[0].allowance) == os.environ["GITHUB_TOKEN"]
         except TidegateError:
             has_token = False
         subject = Subject(user_id=login, login=login)

@@ -31,7 +31,7 @@ from tidegate.engine.schedules.firings import Firing
 from tidegate.engine.schedules.store import Schedules
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
-from tidegate.engine.source_cell import SourceCell, build_book, open_cell
+from tidegate.engine.source_cell import SourceCell, build_credential_manager, open_cell
 from tidegate.engine.source_plugin import (
     OwnSource,
     SourceParts,
@@ -173,9 +173,9 @@ class Collection:
         """Return the stored credentials of a source, or of all sources, without secrets."""
         return [stored.credential for stored in await self.parts.database.read(everything, source)]
 
-    def book(self, source: str | None = None) -> CredentialManager:
+    def credential_manager(self, source: str | None = None) -> CredentialManager:
         """The stored credentials of a source, by default of the default one; raises `InvalidArgument`."""
-        return self.cell(source).book
+        return self.cell(source).credential_manager
 
     @property
     def schedules(self) -> Schedules:
@@ -313,14 +313,14 @@ async def open_credentials(settings: Settings, source: str) -> AsyncGenerator[Cr
     async with open_context(settings) as context, UpstreamClient(settings.section(UpstreamSettings)) as client:
         change_feed, cell = RunChangeFeed(context.valkey, context.unit), cell_context(context, source)
         unserved = UnservedRuns(cell, source, on_moved=change_feed.moved)
-        book = build_book(cell, plugin, client, on_unserved=unserved.check)
+        manager = build_credential_manager(cell, plugin, client, on_unserved=unserved.check)
         for name in source_names(settings):
             other = find_plugin(settings, name)
-            book.holdings.append(partial(other.holding, cell_context(context, name), book.vault))
+            manager.holdings.append(partial(other.holding, cell_context(context, name), manager.vault))
         try:
-            yield book
+            yield manager
         finally:
-            await book.close()
+            await manager.close()
             await change_feed.close()
 
 

@@ -71,7 +71,7 @@ class SourceCell:
         return self.plugin.source
 
     @property
-    def book(self) -> CredentialManager:
+    def credential_manager(self) -> CredentialManager:
         """The stored credentials. Raises `InvalidArgument` if the source uses others."""
         if self.stored is None:
             raise InvalidArgument("source", self.plugin.name, "has no stored credentials")
@@ -182,17 +182,17 @@ async def open_cell(
         await _register_address(cell, plugin)  # before a credential is stored for the wrong address
         unserved = UnservedRuns(cell, name, on_moved=change_feed.moved)
         extra = await stack.enter_async_context(plugin.open(cell, client, documents))
-        book, given = None, None
+        manager, given = None, None
         if extra.credentials is None:
-            book = build_book(cell, plugin, client, on_unserved=unserved.check)
-            stack.push_async_callback(book.close)
+            manager = build_credential_manager(cell, plugin, client, on_unserved=unserved.check)
+            stack.push_async_callback(manager.close)
             if token:
-                given = EnvironmentToken(book, token, on_used=lambda: collector.duty.notify())  # noqa: PLW0108 - made below
-        credentials: CallCredentials = extra.credentials or book  # pyright: ignore[reportAssignmentType] - one of both
+                given = EnvironmentToken(manager, token, on_used=lambda: collector.duty.notify())  # noqa: PLW0108 - made below
+        credentials: CallCredentials = extra.credentials or manager  # pyright: ignore[reportAssignmentType] - one of both
 
         async def enrol() -> None:
             await credentials.enrol()
-            if book is not None and (given is None or not given.is_awaited):
+            if manager is not None and (given is None or not given.is_awaited):
                 await unserved.check_all()
 
         async def pool_for(_source: str, user_id: str) -> str:
@@ -206,7 +206,7 @@ async def open_cell(
             secrets=credentials,
             enrol_credentials=enrol,
             finalizers=extra.finalizers,
-            after_offer=None if book is None else unserved.check,
+            after_offer=None if manager is None else unserved.check,
             routes={} if extra.route is None else {name: extra.route},
             writers={} if extra.writer is None else {name: extra.writer},
             records_claims={name} if extra.records_claims else (),
@@ -227,7 +227,7 @@ async def open_cell(
             collector=collector,
             change_feed=change_feed,
             credentials=credentials,
-            stored=book,
+            stored=manager,
             token=given,
             schedules=Schedules(cell.database, sources, cell.timers.wakeup, triggers.fire),
             due_schedules=DueSchedules(
@@ -241,7 +241,7 @@ async def open_cell(
         )
 
 
-def build_book(
+def build_credential_manager(
     cell: Context, plugin: SourcePlugin, client: UpstreamClient, *, on_unserved: Callable[[str], Awaitable[None]]
 ) -> CredentialManager:
     """Build the stored credentials of a source, which are enrolled in the gate of its cell.

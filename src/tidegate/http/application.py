@@ -23,9 +23,9 @@ from tidegate.http.asgi import IS_HEAD, Application, HttpRequest, Receive, Scope
 from tidegate.http.authentication import Authenticator, pattern_of
 from tidegate.http.callers import Role, authorise
 from tidegate.http.documentation import Documentation
-from tidegate.http.front import VISIT, RequestGuard, path_within
 from tidegate.http.problems import ProblemType, RequestFailed, problem_response
-from tidegate.http.raw import RawHandler
+from tidegate.http.raw_handlers import RawHandler
+from tidegate.http.request_guard import VISIT, RequestGuard, path_within
 from tidegate.http.routes import RouteDeclaration, declaration_of
 from tidegate.http.settings import HttpSettings
 

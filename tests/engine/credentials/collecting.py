@@ -19,12 +19,12 @@ async def main(settings: Settings, login: str) -> None:
     async with open_github(settings, token=os.environ.get("GITHUB_TOKEN")) as collection:
         process = collection.process()
         running = asyncio.create_task(process.run())
-        pool = await collection.book.pool_for(login)
+        pool = await collection.credential_manager.pool_for(login)
         run_id = await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
         while (run := await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS:
             await look_again()
-        print(run, await collection.parts.gate.status(pool), await collection.book.list())
-        print(collection.book, vars(collection.book.wallet))
+        print(run, await collection.parts.gate.status(pool), await collection.credential_manager.list())
+        print(collection.credential_manager, vars(collection.credential_manager.secrets))
         print(metrics.exposition().decode())
         process.stop()
         await running

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from sqlalchemy import text
 
 from tidegate.connections import build_context
-from tidegate.engine.source_cell import build_book
+from tidegate.engine.source_cell import build_credential_manager
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.gate import CredentialStatus
 from tidegate.settings import Settings
@@ -38,7 +38,7 @@ class Office:
         self.unserved: list[str] = []
         """Pools that nobody was left in."""
         plugin = GithubPlugin(settings)
-        self.book = build_book(parts, plugin, client, on_unserved=self._note_unserved)
+        self.book = build_credential_manager(parts, plugin, client, on_unserved=self._note_unserved)
         self.book.holdings.append(lambda: CrawlPlugin(settings).identities(parts, self.book.vault))
 
     def again(self, **changes: object) -> "Office":

@@ -78,7 +78,7 @@ async def at_work(settings: Settings, token: str | None = None) -> AsyncGenerato
 
 
 async def begin(collection: SourceCell, login: str) -> int:
-    pool = await collection.book.pool_for(login)
+    pool = await collection.credential_manager.pool_for(login)
     return await collection.orchestrator.begin("github", Subject(user_id=login, login=login), pool=pool)
 
 
@@ -121,7 +121,7 @@ async def assert_everything_is_there(collection: SourceCell, sim: GithubSimulato
 
 
 async def states(collection: SourceCell) -> dict[str, CredentialState]:
-    return {one.name: one.state for one in await collection.book.list()}
+    return {one.name: one.state for one in await collection.credential_manager.list()}
 
 
 async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(settings: MakeSettings):
@@ -129,7 +129,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
         async with at_work(settings(sim)) as collection:
             for operator in two:
-                await collection.book.add_token(sim.token_of(operator))
+                await collection.credential_manager.add_token(sim.token_of(operator))
             run_id = await begin(collection, login)
             first = await the_busy_one(sim, two)
             (second,) = set(two) - {first}
@@ -140,7 +140,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
             assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
             await assert_everything_is_there(collection, sim, login)
             assert await states(collection) == {first: CredentialState.INVALID, second: CredentialState.VALID}
-            refused = await collection.book.get(first)
+            refused = await collection.credential_manager.get(first)
             assert refused.invalid_reason == "401: Bad credentials"
             report = sim.report()
             assert 1 <= report.by_status["401"] <= 4, "those that were under way, and no other"
@@ -152,7 +152,7 @@ async def test_the_only_token_is_revoked_and_the_run_fails_with_the_reason_and_c
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim)) as collection:
-            book = collection.book
+            book = collection.credential_manager
             await book.add_token(sim.token_of(operator))
             run_id = await begin(collection, login)
             await until_called(sim, f"{operator}#0", 6)
@@ -208,7 +208,7 @@ async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettin
         sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
         login = sim.world.logins()[0]
         async with at_work(settings(sim)) as collection:
-            await collection.book.add_installation(
+            await collection.credential_manager.add_installation(
                 private, app_id=APP, installation_id=INSTALLATION, owner="Platform team"
             )
             run = await until_over(collection, await begin(collection, login))
@@ -226,8 +226,8 @@ async def test_two_tokens_of_one_account_spend_one_allowance(settings: MakeSetti
     async with simulator(latency_ms=2, quota=20, window_s=1.5) as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim)) as collection:
-            await collection.book.add_token(sim.token_of(operator, 0), name="one")
-            await collection.book.add_token(sim.token_of(operator, 1), name="two")
+            await collection.credential_manager.add_token(sim.token_of(operator, 0), name="one")
+            await collection.credential_manager.add_token(sim.token_of(operator, 1), name="two")
             run = await until_over(collection, await begin(collection, login))
 
             assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
@@ -243,7 +243,7 @@ async def test_a_credential_that_another_process_removes_is_used_no_more(setting
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
         async with at_work(settings(sim)) as collection:
             for operator in two:
-                await collection.book.add_token(sim.token_of(operator))
+                await collection.credential_manager.add_token(sim.token_of(operator))
             run_id = await begin(collection, login)
             first = await the_busy_one(sim, two)
             async with open_credentials(settings(sim), "github") as elsewhere:
@@ -261,7 +261,7 @@ async def test_a_credential_that_another_process_adds_is_used_at_once(settings: 
     async with simulator(latency_ms=5, quota=12, window_s=60) as sim:
         login, (first, second, third) = sim.world.logins()[0], sim.world.operators()
         async with at_work(settings(sim)) as collection:
-            await collection.book.add_token(sim.token_of(first))
+            await collection.credential_manager.add_token(sim.token_of(first))
             run_id = await begin(collection, login)
             await until_called(sim, f"{first}#0", 11)
             async with open_credentials(settings(sim), "github") as elsewhere:
@@ -282,8 +282,8 @@ async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(se
         login, bystander = sim.world.logins()
         first, second, *_ = sim.world.operators()
         async with at_work(settings(sim)) as collection:
-            await collection.book.add_token(sim.token_of(first), user_id=login)
-            await collection.book.add_token(sim.token_of(second))
+            await collection.credential_manager.add_token(sim.token_of(first), user_id=login)
+            await collection.credential_manager.add_token(sim.token_of(second))
             run_id, other = await begin(collection, login), await begin(collection, bystander)
             await until_called(sim, f"{first}#0", 4)
 
@@ -294,7 +294,7 @@ async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(se
             assert run.status is RunState.FAILED
             assert f"no valid credential for pool {pool_of('github', login)!r}" in (run.last_error or "")
             assert (await until_over(collection, other)).status is RunState.COMPLETED
-            assert await collection.book.pool_for(login) == POOL, "the next run takes everybody's"
+            assert await collection.credential_manager.pool_for(login) == POOL, "the next run takes everybody's"
             assert (await until_over(collection, await begin(collection, login))).status is RunState.COMPLETED
 
 
@@ -355,13 +355,13 @@ async def test_who_is_refused_for_his_address_has_taken_nobodys_token_away(setti
         ours, theirs = one.token_of(one.world.operators()[0]), other.token_of(other.world.operators()[1])
         async with open_github(settings(one), token=ours) as collection:
             run_id = await begin(collection, one.world.logins()[0])
-            before = await collection.book.list(), await collection.parts.gate.status(POOL)
+            before = await collection.credential_manager.list(), await collection.parts.gate.status(POOL)
 
             with pytest.raises(InvalidSettings, match="was collected from"):
                 async with open_github(settings(other), token=theirs):
                     raise AssertionError("opened")
 
-            after = await collection.book.list(), await collection.parts.gate.status(POOL)
+            after = await collection.credential_manager.list(), await collection.parts.gate.status(POOL)
             assert after[0] == before[0]
             assert [each.name for each in after[1].credentials] == [each.name for each in before[1].credentials]
             assert other.report().calls == 0
@@ -372,7 +372,7 @@ async def test_who_works_for_another_address_does_not_serve_the_runs_and_does_no
     async with simulator() as one, simulator() as other:
         operator, stranger = one.world.operators()[0], other.world.operators()[1]
         async with open_github(settings(one), needs_credential=False) as collection:
-            await collection.book.add_token(one.token_of(operator))
+            await collection.credential_manager.add_token(one.token_of(operator))
             run_id = await begin(collection, one.world.logins()[0])
             async with open_credentials(settings(other), "github") as elsewhere:
                 await elsewhere.add_token(other.token_of(stranger), name="strange")
@@ -406,7 +406,7 @@ async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_v
     async with simulator(latency_ms=1) as sim:
         token, login, rest = sim.token_of(sim.world.operators()[0]), sim.world.logins()[0], timedelta(seconds=2)
         async with open_github(settings(sim), token=token) as collection:
-            (known,) = await collection.book.list()
+            (known,) = await collection.credential_manager.list()
             await collection.parts.database.transaction(must_rest, known.allowance, rest)
             rested_at = collection.parts.database.clock.now() + rest * 0.95
         await embedded.execute("FLUSHALL")
@@ -429,4 +429,4 @@ async def test_without_a_credential_nothing_is_opened_and_both_ways_are_told(set
                 raise AssertionError("opened")
         async with open_github(settings(sim), needs_credential=False) as collection:
             with pytest.raises(NoCredential):
-                await collection.book.pool_for("ada")
+                await collection.credential_manager.pool_for("ada")

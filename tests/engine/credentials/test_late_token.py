@@ -35,7 +35,7 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
         assert "no connection" in late.reason
         assert token not in late.reason
         used, stopping = asyncio.Event(), asyncio.Event()
-        again = EnvironmentToken(collection.book, token, on_used=used.set, pauses=SOON)
+        again = EnvironmentToken(collection.credential_manager, token, on_used=used.set, pauses=SOON)
         running = asyncio.create_task(again.run(stopping))
         async with sim, patience():
             await used.wait()
@@ -43,7 +43,7 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
         await running
 
         assert not again.is_awaited
-        assert [each.name for each in await collection.book.list()] == [VARIABLE]
+        assert [each.name for each in await collection.credential_manager.list()] == [VARIABLE]
 
     with pytest.raises(UpstreamFailed):  # whoever collects at once has to know at once
         async with open_github(settings.model_copy(update={"data_dir": tmp_path / "other"}), token=token):

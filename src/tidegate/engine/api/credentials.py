@@ -72,8 +72,8 @@ class CredentialRoutes:
         self._collection = collection
 
     @property
-    def _book(self) -> CredentialManager:
-        return self._collection.book()
+    def _manager(self) -> CredentialManager:
+        return self._collection.credential_manager()
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """The routes of credentials."""
@@ -98,7 +98,7 @@ class CredentialRoutes:
 
     async def list_credentials(self) -> CredentialList:
         """List credentials with owner, account, served users and validity. Secrets are not included."""
-        return CredentialList(credentials=list(await self._book.list()))
+        return CredentialList(credentials=list(await self._manager.list()))
 
     async def add_credential(self, body: CredentialRequest) -> Response[Credential]:
         """Store a token or the key of a GitHub App. It is encrypted and used from now on.
@@ -112,21 +112,21 @@ class CredentialRoutes:
 
     async def show_credential(self, name: Name) -> Credential:
         """Show one credential. The secret is not included."""
-        return await self._book.get(name)
+        return await self._manager.get(name)
 
     async def remove_credential(self, name: Name) -> Credential:
         """Delete a credential. New requests no longer use it; requests in progress are not interrupted."""
-        return await self._book.remove(name)
+        return await self._manager.remove(name)
 
     async def test_credential(self, name: Name) -> CredentialCheck:
         """Check a credential with GitHub, report the remaining quota and store the result.
 
         409 if the credential was stored without a check and its account already has credentials that serve other runs.
         """
-        return await self._book.test(name)
+        return await self._manager.test(name)
 
     async def _add_token(self, token: str, body: CredentialRequest) -> Credential:
-        return await self._book.add_token(
+        return await self._manager.add_token(
             token, owner=body.owner, user_id=self._user_id(body), name=body.name, check=body.check
         )
 
@@ -134,7 +134,7 @@ class CredentialRoutes:
         app, owner = body.app, body.owner
         if app is None or owner is None:
             raise RequestFailed(ProblemType.INVALID, "owner: required for an app", field="owner")
-        return await self._book.add_installation(
+        return await self._manager.add_installation(
             app.private_key,
             app_id=app.app_id,
             installation_id=app.installation_id,

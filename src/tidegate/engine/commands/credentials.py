@@ -161,15 +161,17 @@ def rotate_key(*, as_json: bool = _JSON) -> None:
 async def _add(plugin: SourcePlugin, given: _AddOptions, secret: str) -> Credential:
     from tidegate.engine.collection import open_credentials
 
-    async with open_credentials(plugin.settings, plugin.name) as book:
+    async with open_credentials(plugin.settings, plugin.name) as manager:
         if given.app_id is None or given.installation_id is None:
             owner = given.owner if given.check else given.owner or plugin.name
-            return await book.add_token(secret, owner=owner, user_id=given.user_id, name=given.name, check=given.check)
+            return await manager.add_token(
+                secret, owner=owner, user_id=given.user_id, name=given.name, check=given.check
+            )
         if given.owner is None:
             raise InvalidArgument(
                 "owner", "", "is required for an app: --owner NAME, the person or team responsible for it"
             )
-        return await book.add_installation(
+        return await manager.add_installation(
             secret,
             app_id=given.app_id,
             installation_id=given.installation_id,
@@ -191,37 +193,37 @@ async def _list(settings: Settings, source: str | None) -> Sequence[Credential]:
 async def _remove(plugin: SourcePlugin, name: str) -> Credential:
     from tidegate.engine.collection import open_credentials
 
-    async with open_credentials(plugin.settings, plugin.name) as book:
-        return await book.remove(name)
+    async with open_credentials(plugin.settings, plugin.name) as manager:
+        return await manager.remove(name)
 
 
 async def _test(plugin: SourcePlugin, names: Sequence[str]) -> list[CredentialCheck]:
     from tidegate.engine.collection import open_credentials
     from tidegate.engine.credentials import CredentialKind
 
-    async with open_credentials(plugin.settings, plugin.name) as book:
-        stored = [one for one in await book.list() if one.kind is not CredentialKind.ENVIRONMENT]
+    async with open_credentials(plugin.settings, plugin.name) as manager:
+        stored = [one for one in await manager.list() if one.kind is not CredentialKind.ENVIRONMENT]
         if names:
-            return [await book.test(name) for name in dict.fromkeys(names)]
-        return [await _test_one(book, one.name) for one in stored if one.audience == book.audience]
+            return [await manager.test(name) for name in dict.fromkeys(names)]
+        return [await _test_one(manager, one.name) for one in stored if one.audience == manager.audience]
 
 
-async def _test_one(book: CredentialManager, name: str) -> CredentialCheck:
+async def _test_one(manager: CredentialManager, name: str) -> CredentialCheck:
     """Test one of several credentials; an error becomes its result, so that the others are tested too."""
     from tidegate.engine.credentials import CredentialCheck
 
     try:
-        return await book.test(name)
+        return await manager.test(name)
     except TidegateError as error:
-        account = (await book.get(name)).account
+        account = (await manager.get(name)).account
         return CredentialCheck(name=name, is_valid=None, reason=redact_text(str(error)), account=account)
 
 
 async def _rotate(settings: Settings) -> Rotation:
     from tidegate.engine.collection import open_credentials
 
-    async with open_credentials(settings, plugin_for(settings, None).name) as book:
-        return await book.rotate_key()
+    async with open_credentials(settings, plugin_for(settings, None).name) as manager:
+        return await manager.rotate_key()
 
 
 def _refuse_secret(name: str | None) -> None:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
         SecretReport,
         SecretUncheckable,
     )
-    from tidegate.engine.credentials.book import CredentialManager
     from tidegate.engine.credentials.checks import CredentialCheck
     from tidegate.engine.credentials.keys import KeySource
+    from tidegate.engine.credentials.manager import CredentialManager
     from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
     from tidegate.engine.credentials.records import (
         AllowanceElsewhere,
@@ -57,7 +57,7 @@ __getattr__ = lazy_exports(
         "tidegate.engine.credentials.authority": (
             "Account Authority Installation IssuedToken SecretRefused SecretReport SecretUncheckable"
         ),
-        "tidegate.engine.credentials.book": "CredentialManager",
+        "tidegate.engine.credentials.manager": "CredentialManager",
         "tidegate.engine.credentials.checks": "CredentialCheck",
         "tidegate.engine.credentials.keys": "KeySource",
         "tidegate.engine.credentials.pools": "how_to_get_one pool_of token_variable",

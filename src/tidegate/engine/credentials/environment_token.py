@@ -13,7 +13,7 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import InvalidSettings, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
-from tidegate.engine.credentials.book import CredentialManager
+from tidegate.engine.credentials.manager import CredentialManager
 from tidegate.engine.credentials.pools import token_variable
 from tidegate.engine.upstream import UpstreamFailed
 from tidegate.runtime.waiting import occurs
@@ -26,16 +26,16 @@ _PAUSES = Backoff(first=timedelta(seconds=2), most=timedelta(minutes=2), jitter=
 
 
 class EnvironmentToken:
-    """The token of the environment for the source of a credential book; a service that uses it as soon as possible.
+    """The token of the environment for the source of a credential manager; a service that uses it as soon as possible.
 
     `on_used` is called when runs that wait for it can go on, or have to fail since it was refused.
     """
 
     def __init__(
-        self, book: CredentialManager, token: str, *, on_used: Callable[[], object], pauses: Backoff = _PAUSES
+        self, manager: CredentialManager, token: str, *, on_used: Callable[[], object], pauses: Backoff = _PAUSES
     ) -> None:
-        self.variable = token_variable(book.source)
-        self._book, self._token, self._on_used, self._pauses = book, token, on_used, pauses
+        self.variable = token_variable(manager.source)
+        self._manager, self._token, self._on_used, self._pauses = manager, token, on_used, pauses
         self.reason = "it was not tried yet"
         """Why it is not used yet, for people."""
         self.is_awaited = True
@@ -46,7 +46,7 @@ class EnvironmentToken:
         if not self.is_awaited:
             return
         try:
-            await self._book.borrow(self._token)
+            await self._manager.borrow(self._token)
         except _AWAY as error:
             self.reason = redact_text(str(error))
             raise

@@ -12,10 +12,10 @@ from tidegate.core.telemetry import metrics
 from tidegate.engine.upstream.addresses import PrivateHosts, guarded, open_socket
 from tidegate.engine.upstream.decoding import Body, BodyTooLarge
 from tidegate.engine.upstream.errors import UpstreamFailed
+from tidegate.engine.upstream.exchange import FAILURES, CheckedRequest, Exchange
 from tidegate.engine.upstream.messages import Answer, Head, Permit, Request
 from tidegate.engine.upstream.meter import meter_of
 from tidegate.engine.upstream.settings import UpstreamSettings
-from tidegate.engine.upstream.trip import FAILURES, CheckedRequest, Exchange
 
 _LONGEST_HEADER = 64 * 1024
 _MOST_LINES = 500

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
     from tidegate.primitives.gate.gate import Gate, Report, Settled, ShardStatus
     from tidegate.primitives.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
-    from tidegate.primitives.gate.memory import CredentialRecord, LearnedLimits, PoolRecord
+    from tidegate.primitives.gate.pool_records import CredentialRecord, LearnedLimits, PoolRecord
     from tidegate.primitives.gate.settings import CredentialLimits
     from tidegate.primitives.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
 
@@ -44,7 +44,7 @@ __getattr__ = lazy_exports(
         "tidegate.primitives.gate.clearance": "Clearances GatePermit PermitWithdrawn",
         "tidegate.primitives.gate.gate": "ShardStatus Gate Report Settled",
         "tidegate.primitives.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
-        "tidegate.primitives.gate.memory": "LearnedLimits PoolRecord CredentialRecord",
+        "tidegate.primitives.gate.pool_records": "LearnedLimits PoolRecord CredentialRecord",
         "tidegate.primitives.gate.enqueue_intents": "EnqueueIntents",
         "tidegate.primitives.gate.settings": "CredentialLimits",
         "tidegate.primitives.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",

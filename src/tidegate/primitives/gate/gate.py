@@ -28,7 +28,7 @@ from tidegate.primitives.gate import scripts
 from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
 from tidegate.primitives.gate.jobs import LONGEST_MS, Admitted, Job, Settlement
 from tidegate.primitives.gate.keys import epoch_key, gate_keys
-from tidegate.primitives.gate.memory import LearnedLimits, PoolRecord
+from tidegate.primitives.gate.pool_records import LearnedLimits, PoolRecord
 from tidegate.primitives.gate.settings import CredentialLimits
 from tidegate.primitives.gate.status import PoolStatus, read_status
 from tidegate.storage.valkey import Key, Unit, Valkey

@@ -5,7 +5,7 @@ from typing import Unpack
 
 from tidegate.primitives.gate.jobs import Job, Settlement
 from tidegate.primitives.gate.keys import GateKeys
-from tidegate.primitives.gate.memory import CredentialRecord
+from tidegate.primitives.gate.pool_records import CredentialRecord
 from tidegate.storage.valkey import Valkey, lua_script
 
 

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from tidegate.primitives.stream.dead_letters import DeadLetters
     from tidegate.primitives.stream.keys import StreamKeys
     from tidegate.primitives.stream.message import ConsumerStatus, DeadLetter, DeadLetterPage, Message, StreamStatus
-    from tidegate.primitives.stream.passage import MessageSource, TicketedStream, UnusedTickets
     from tidegate.primitives.stream.settings import StreamSettings
     from tidegate.primitives.stream.stream import Stream, owner_of
+    from tidegate.primitives.stream.ticketed_stream import MessageSource, TicketedStream, UnusedTickets
 
 __all__ = [
     "Consumer",
@@ -37,7 +37,7 @@ __getattr__ = lazy_exports(
         "tidegate.primitives.stream.dead_letters": "DeadLetters",
         "tidegate.primitives.stream.keys": "StreamKeys",
         "tidegate.primitives.stream.message": "ConsumerStatus DeadLetter DeadLetterPage Message StreamStatus",
-        "tidegate.primitives.stream.passage": "MessageSource UnusedTickets TicketedStream",
+        "tidegate.primitives.stream.ticketed_stream": "MessageSource UnusedTickets TicketedStream",
         "tidegate.primitives.stream.settings": "StreamSettings",
         "tidegate.primitives.stream.stream": "Stream owner_of",
     },

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.source import JobSpec
-from tidegate.systems.crawl.host_book import POOL
+from tidegate.systems.crawl.host_registry import POOL
 from tidegate.systems.crawl.identities import IdentityRegistry
 
 

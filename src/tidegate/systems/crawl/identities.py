@@ -21,7 +21,7 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import health_records
 from tidegate.systems.crawl import identity_records as records
 from tidegate.systems.crawl.health_records import HostHealth
-from tidegate.systems.crawl.host_book import POOL, HostRegistry
+from tidegate.systems.crawl.host_registry import POOL, HostRegistry
 from tidegate.systems.crawl.identity_records import StoredIdentity, credential_of, name_of
 from tidegate.systems.crawl.settings import CrawlSettings
 

@@ -23,7 +23,7 @@ from tidegate.engine.calls import NotCalled, UpstreamCalls
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
 from tidegate.engine.upstream.messages import shown
-from tidegate.systems.crawl.host_book import HostRegistry
+from tidegate.systems.crawl.host_registry import HostRegistry
 from tidegate.systems.crawl.hosts import Host, host_of
 from tidegate.systems.crawl.robots import PATH, RobotsAnswer, RobotsState
 

@@ -26,7 +26,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate.system import Context
 from tidegate.systems.crawl import health_records
 from tidegate.systems.crawl.eligibility import Eligibility
-from tidegate.systems.crawl.host_book import POOL
+from tidegate.systems.crawl.host_registry import POOL
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.identities import IdentityRegistry
 from tidegate.systems.crawl.politeness import PoliteCaller, PoliteRequest

@@ -16,7 +16,7 @@ from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.systems.crawl import hosts
-from tidegate.systems.crawl.host_book import HostRegistry
+from tidegate.systems.crawl.host_registry import HostRegistry
 from tidegate.systems.crawl.hosts import host_of
 from tidegate.systems.crawl.politeness import PoliteCaller
 from tidegate_simulators.marketplace import RobotsGroup, RobotsSettings

@@ -1,4 +1,4 @@
-"""Raw handler of campaign entries; see `tidegate.http.raw`.
+"""Raw handler of campaign entries; see `tidegate.http.raw_handlers`.
 
 Concurrent entries are sent to the server together. A request that leads to a problem is passed to the application.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.core.errors import TidegateError
 from tidegate.core.telemetry import metrics
-from tidegate.http.raw import (
+from tidegate.http.raw_handlers import (
     Admission,
     AdmittedRequest,
     Application,

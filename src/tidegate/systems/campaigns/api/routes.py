@@ -2,7 +2,7 @@
 
 from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
-from tidegate.http.raw import Admission, Application
+from tidegate.http.raw_handlers import Admission, Application
 from tidegate.system import Api, HttpContext
 from tidegate.systems.campaigns.api.campaigns import CampaignRoutes
 from tidegate.systems.campaigns.api.dead_letters import DeadEntryRoutes

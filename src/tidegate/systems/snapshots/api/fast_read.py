@@ -1,4 +1,4 @@
-"""Raw handler of snapshot reads; see `tidegate.http.raw`.
+"""Raw handler of snapshot reads; see `tidegate.http.raw_handlers`.
 
 A snapshot in the memory of this process is returned at once. Otherwise, and if the caller waits for a refresh, the
 request joins the others for the same subject; see `request_coalescing`. A request with a body, or with a query other
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidegate.core.telemetry import metrics
 from tidegate.http.connection import connection_of
-from tidegate.http.raw import Admission, AdmittedRequest, Application, Receive, Responder, Scope, Send
+from tidegate.http.raw_handlers import Admission, AdmittedRequest, Application, Receive, Responder, Scope, Send
 from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer, ReadFailed
 from tidegate.systems.snapshots.cache import CacheKey
 from tidegate.systems.snapshots.reads import SnapshotAnswer, SnapshotReader

@@ -14,8 +14,8 @@ from tidegate.engine.credentials.authority import Authority, SecretRefused, Secr
 from tidegate.engine.credentials.checks import details_of, require_token
 from tidegate.engine.credentials.pools import pool_of, token_variable
 from tidegate.engine.credentials.records import CredentialKind, NewCredential
+from tidegate.engine.credentials.secret_cache import EnvironmentCredential
 from tidegate.engine.credentials.vault import Vault
-from tidegate.engine.credentials.wallet import EnvironmentCredential
 from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)

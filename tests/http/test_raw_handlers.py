@@ -6,7 +6,7 @@ from typing import Any
 from tidegate.http.access import Access
 from tidegate.http.authentication import Authenticator
 from tidegate.http.callers import Role
-from tidegate.http.raw import Admission
+from tidegate.http.raw_handlers import Admission
 from tidegate.http.settings import HttpSettings
 
 

@@ -19,7 +19,6 @@ from tidegate.engine.credentials.authority import (
     SecretReport,
     SecretUncheckable,
 )
-from tidegate.engine.credentials.borrowing import borrow
 from tidegate.engine.credentials.checks import (
     CredentialCheck,
     details_of,
@@ -27,11 +26,12 @@ from tidegate.engine.credentials.checks import (
     require_text,
     require_token,
 )
+from tidegate.engine.credentials.environment_credential import borrow
 from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
 from tidegate.engine.credentials.records import Credential, CredentialKind, CredentialState, NewCredential, Stored
 from tidegate.engine.credentials.rotation import EncryptedSecrets, Rotation, rotate_key
+from tidegate.engine.credentials.secret_cache import SecretCache, installation_of
 from tidegate.engine.credentials.vault import Label, Vault
-from tidegate.engine.credentials.wallet import SecretCache, installation_of
 from tidegate.primitives.gate import CredentialLimits, Gate
 from tidegate.storage.sql import Database
 
@@ -65,7 +65,7 @@ class CredentialManager:
         self.source, self.pool = source, pool_of(source)
         self.vault = self._vault = vault
         self._authority, self._before_enrolment = authority, before_enrolment
-        self.wallet = SecretCache(database, vault, authority)
+        self.secrets = SecretCache(database, vault, authority)
         self.holdings: list[Callable[[], EncryptedSecrets | None]] = []
         """Factories for other secrets that are encrypted with the same keys; called when the keys are rotated."""
 
@@ -145,7 +145,7 @@ class CredentialManager:
         """Delete a credential. New calls no longer use it; calls in progress are not interrupted."""
         credential, is_left = await self._database.transaction(records.remove, self.source, name)
         log.info("credentials.removed", credential_name=name)
-        self.wallet.forget(credential.allowance)
+        self.secrets.forget(credential.allowance)
         if not is_left:
             await self._withdraw(credential)
         return credential
@@ -160,7 +160,7 @@ class CredentialManager:
         try:
             checked = await self._check(stored)
         except SecretRefused as refused:
-            await self.wallet.condemn(stored, refused.reason)
+            await self.secrets.condemn(stored, refused.reason)
             if not await self._database.read(records.usable_of, stored.credential.allowance, self._authority.audience):
                 await self._withdraw(stored.credential)
             account = stored.credential.account
@@ -179,7 +179,7 @@ class CredentialManager:
     async def secret_of(self, credential: str) -> str:
         """Return the secret for a credential of the gate. Raises `NoCredential` if no valid secret is left."""
         try:
-            return await self.wallet.secret_of(credential)
+            return await self.secrets.secret_of(credential)
         except NoCredential:
             await self._report_if_unserved(credential)
             raise
@@ -190,7 +190,7 @@ class CredentialManager:
         If it returns False, the gate must retire the credential. If its pool has no valid credential left,
         `on_unserved` is called.
         """
-        if await self.wallet.rejected(credential, secret, reason):
+        if await self.secrets.rejected(credential, secret, reason):
             return True
         await self._report_if_unserved(credential)
         return False
@@ -205,7 +205,7 @@ class CredentialManager:
         if own is not None:
             return own
         if not await self.serves(self.pool):
-            removed = "" if self.wallet.borrowed is None else self._removed
+            removed = "" if self.secrets.borrowed is None else self._removed
             raise NoCredential(f"there is no valid credential for {user_id!r}{removed}: {how_to_get_one(self.source)}")
         return self.pool
 
@@ -222,7 +222,7 @@ class CredentialManager:
         borrowed = await borrow(
             token, self._database, self._vault, self._authority, source=self.source, dismiss=self._dismiss
         )
-        self.wallet.borrowed = borrowed
+        self.secrets.borrowed = borrowed
         if borrowed is not None:
             await self.enrol_one(borrowed.stored.credential.allowance, self.pool)
 
@@ -235,7 +235,7 @@ class CredentialManager:
         usable = await self._database.read(records.usable, self.source, audience)
         for key_id, name in {one.sealed.key_id: one.credential.name for one in usable if one.sealed}.items():
             await self._vault.require_key(name, key_id)
-        if self.wallet.borrowed is not None or usable:
+        if self.secrets.borrowed is not None or usable:
             return
         present = await self.list()
         refused = [each.name for each in present if each.state is CredentialState.INVALID and each.audience == audience]
@@ -272,7 +272,7 @@ class CredentialManager:
 
     async def close(self) -> None:
         """Forget all secrets and end renewals."""
-        await self.wallet.close()
+        await self.secrets.close()
 
     async def _enrol_in_gate(self, allowance: str, pool: str) -> None:
         try:
@@ -327,7 +327,7 @@ class CredentialManager:
         )
         credential = await self._database.transaction(records.put, new)
         log.info("credentials.added", credential_name=name, kind=str(kind), pool=new.pool)
-        self.wallet.forget(credential.allowance)
+        self.secrets.forget(credential.allowance)
         await self.enrol_one(credential.allowance, credential.pool)
         return credential
 
@@ -340,7 +340,7 @@ class CredentialManager:
         return account.login if is_free else account.allowance
 
     async def _check(self, stored: Stored) -> SecretReport:
-        credential, borrowed = stored.credential, self.wallet.borrowed
+        credential, borrowed = stored.credential, self.secrets.borrowed
         if stored.sealed is None:
             if borrowed is None or borrowed.stored.fingerprint != stored.fingerprint:
                 raise InvalidArgument(
@@ -368,7 +368,7 @@ class CredentialManager:
             await self._database.transaction(records.move, stored, account)
             await self._dismiss(allowance)
             allowance = account.allowance
-        self.wallet.forget(credential.allowance)
+        self.secrets.forget(credential.allowance)
         await self.enrol_one(allowance, credential.pool)
 
     async def _require_rested(self, credential: Credential) -> None:

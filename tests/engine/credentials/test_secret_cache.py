@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.credentials.office import APP, INSTALLATION, Office, app_key
 from tidegate.core.errors import InvalidSettings, NoCredential, Unavailable
-from tidegate.engine.credentials import CredentialState, records, wallet
-from tidegate.engine.credentials.wallet import SecretElsewhere
+from tidegate.engine.credentials import CredentialState, records, secret_cache
+from tidegate.engine.credentials.secret_cache import SecretElsewhere
 
 REASON = "401: Bad credentials"
 
@@ -89,7 +89,7 @@ async def test_a_replaced_secret_is_noticed_after_a_minute_at_the_latest(
     small_office: Office, monkeypatch: pytest.MonkeyPatch
 ):
     office, now = small_office, 1000.0
-    monkeypatch.setattr(wallet, "monotonic", lambda: now)
+    monkeypatch.setattr(secret_cache, "monotonic", lambda: now)
     added = await office.book.add_token(office.token())
     worker = office.again().book
     await worker.secret_of(added.allowance)
@@ -103,12 +103,12 @@ async def test_a_replaced_secret_is_noticed_after_a_minute_at_the_latest(
 
 async def test_only_so_many_secrets_are_kept(small_office: Office, monkeypatch: pytest.MonkeyPatch):
     office = small_office
-    monkeypatch.setattr(wallet, "_MOST_KEPT", 2)
+    monkeypatch.setattr(secret_cache, "_MOST_KEPT", 2)
     for of in range(3):
         added = await office.book.add_token(office.token(of))
         await office.book.secret_of(added.allowance)
 
-    assert len(office.book.wallet._held) == 2  # pyright: ignore[reportPrivateUsage]
+    assert len(office.book.secrets._held) == 2  # pyright: ignore[reportPrivateUsage]
     for one in await office.book.list():
         assert await office.book.secret_of(one.allowance)
 
@@ -192,7 +192,7 @@ async def test_a_given_token_is_asked_whose_it_is_only_once(small_office: Office
     await again.borrow(small_office.token())
 
     assert small_office.sim.report().calls == calls
-    assert again.wallet.borrowed is not None
+    assert again.secrets.borrowed is not None
 
 
 async def test_a_stored_credential_takes_the_place_of_a_given_token(small_office: Office):
@@ -204,7 +204,7 @@ async def test_a_stored_credential_takes_the_place_of_a_given_token(small_office
     await later.borrow(office.token(0))
     await later.enrol()
 
-    assert later.wallet.borrowed is None
+    assert later.secrets.borrowed is None
     assert await office.good_members() == [stored.allowance]
 
 
