@@ -203,3 +203,17 @@ def test_its_jobs_spend_points_whichever_list_comes_first():
     [alone] = repository_jobs(HELLO, frozenset({kinds.REPO_DISCUSSIONS}), RunOptions(), owner="octocat")
     assert (alone.bucket, alone.successors) == ("graphql", [])
     assert kinds.REPO_DISCUSSIONS not in ALL, "a run in which nothing changed costs nothing"
+
+
+@pytest.mark.parametrize("cursor", [None, "x"])
+def test_a_page_without_a_way_to_the_next_one_does_not_end_the_list(cursor: str | None):
+    """Otherwise everything behind it would be marked as gone, or the same page would be requested for ever."""
+    first = of_list()
+    second = follow_up(first, *SOURCE.read(first, page(item(1, OLD), after="x")).follow_ups)
+    info = {"hasNextPage": True, "endCursor": cursor}
+    stuck = answer(200, {"data": {"node": {"items": {"nodes": [item(2, OLD)], "pageInfo": info}}}})
+
+    reading = SOURCE.read(second, stuck)
+
+    assert (ids(reading), len(reading.skipped)) == (["2"], 1)
+    assert (list(reading.follow_ups), list(reading.completed), reading.cursor) == ([], [], None)

@@ -85,10 +85,10 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     node = read_node(answer, missing=Verdict.UNAVAILABLE)
     if isinstance(node, Reading):
         return node
-    state, page = _begun(task), msgspec.json.decode(node, type=_Repository).items
+    current, page = _begun(task), msgspec.json.decode(node, type=_Repository).items
     found = read_items(page.nodes, _Node, lambda item, raw: _document(task, item, raw))
-    began = state.began or upstream_time((answer.date or answer.received_at) - _MARGIN)
-    state = msgspec.structs.replace(state, began=began, after=page.page_info.end_cursor, number=state.number + 1)
+    began = current.began or upstream_time((answer.date or answer.received_at) - _MARGIN)
+    state = msgspec.structs.replace(current, began=began, after=page.page_info.end_cursor, number=current.number + 1)
     documents = [
         document
         for item, document in zip(found.read, found.documents, strict=True)
@@ -96,7 +96,10 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     ]
     # A page of which no item could be read says nothing about the rest.
     is_known = state.floor is not None and bool(found.read) and found.read[-1].updated_at < state.floor
-    if page.page_info.has_next_page and state.after is not None and not is_known:
+    if page.page_info.has_next_page and not is_known:
+        if page.page_info.end_cursor in (None, current.after):
+            stuck = "the page has a successor, and no cursor that leads to it"
+            return Reading(documents=documents, skipped=[*found.skipped, stuck])
         return Reading(documents=documents, skipped=found.skipped, follow_ups=[_job(task, state)])
     reaches = state.since if state.known is None else state.reaches
     return Reading(
