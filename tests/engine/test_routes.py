@@ -109,6 +109,25 @@ async def test_a_caller_who_was_told_to_rest_says_so(clock: ManualClock):
     assert (settled.blocked_ms, settled.is_guess, settled.rests_bucket) == (3000, True, True)
 
 
+async def test_the_secret_of_a_call_is_neither_in_its_record_nor_in_its_reason(clock: ManualClock):
+    class Keyed(ShelfSource):
+        """An upstream that takes the key in the URL, by a name that says nothing of it, and quotes it."""
+
+        def request(self, task: Task, secret: str) -> Request:
+            return Request(url=f"http://shelves.test{PATH}?appid={secret}", purpose="shelves")
+
+        def read(self, task: Task, answer: Answer) -> Reading:
+            del task
+            return Reading(verdict=Verdict.RETRY, reason=f"refused {answer.url}")
+
+    calls = Calls({"shelves": Keyed()}, CallRoute(ShelfUpstream({}), Secrets("hunter2-")), clock)
+    one = await calls.make(claim_of(), ADMITTED)
+
+    assert one.call is not None
+    assert one.call.url == f"http://shelves.test{PATH}?appid=***"
+    assert one.reason == f"refused http://shelves.test{PATH}?appid=***"
+
+
 def test_a_call_that_was_not_made_brought_nothing():
     with pytest.raises(InvalidArgument, match="has no result"):
         NotCalled(Verdict.DONE, "done")

@@ -16,6 +16,7 @@ from tidegate.core.arguments import require_not_negative
 from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.core.telemetry.redaction import redact_known
 from tidegate.engine.job_results import (
     from_defect,
     from_failure,
@@ -170,10 +171,10 @@ class Calls:
             secret = await route.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
-        recorder = CallRecorder(called(route.caller.fetch), self._clock)
+        recorder = CallRecorder(called(route.caller.fetch), self._clock, secret)
         finished = await self._call(claim, admitted, route, secret, partial(_send, recorder.fetch, permit))
-        if recorder.call is not None:
-            finished = msgspec.structs.replace(finished, call=recorder.call)
+        reason = redact_known(finished.reason, secret)  # an error may quote the URL, and an answer the request
+        finished = msgspec.structs.replace(finished, call=recorder.call, reason=reason)
         said = finished.settlement
         if self._clearances is None or (said.blocked_ms is None and said.pause_ms is None):
             return finished

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.telemetry.redaction import is_secret_name, redact, redact_text
+from tidegate.core.telemetry.redaction import is_secret_name, redact, redact_known, redact_text, redact_url
 
 TOKEN = "gh" + "p_16C7e42F292c6912E7710c838347Ae178B4a"
 """Put together, so that scanners of the repository do not take it for a real one."""
@@ -152,3 +152,22 @@ def test_redacting_twice_is_redacting_once(value: object):
     once = redact(value)
 
     assert redact(once) == once
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["key", "sig", "X-Amz-Signature", "x-goog-signature", "auth", "jwt", "api-key", "api%5Fkey", "sessionKey", "sid"],
+)
+def test_a_parameter_of_a_url_is_hidden_by_its_name(name: str):
+    assert redact_url(f"https://h/p?page=2&{name}=hunter2#x") == f"https://h/p?page=2&{name}=***#x"
+
+
+@pytest.mark.parametrize("query", ["page=2&keyword=a", "sort=key&per_page=100", "monkey=1", "signed=yes", "a=b;c=d"])
+def test_other_parameters_of_a_url_stay_readable(query: str):
+    assert redact_url(f"https://h/key=1?{query}") == f"https://h/key=1?{query}"
+
+
+def test_a_known_secret_is_hidden_wherever_it_stands():
+    assert redact_known("https://h/a+b/c1?appid=a%2Bb%2Fc1&x=1", "a+b/c1") == "https://h/***?appid=***&x=1"
+    assert redact_known("https://h/page?x=1", "page") == "https://h/page?x=1"
+    assert redact_known("text", "") == "text"

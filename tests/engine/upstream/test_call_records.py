@@ -43,6 +43,20 @@ async def test_an_answer_is_recorded_without_secrets():
     assert NOW + timedelta(seconds=1.4) < call.sent_at < NOW + timedelta(seconds=1.6)
 
 
+async def test_the_secret_of_a_request_is_not_recorded_whatever_its_parameter_is_called():
+    async def fetch(request: Request, _permit: Permit | None) -> Answer:
+        raise Truncated(request, "cut off", was_sent=True, head=head(X_Request_Id="to-hunter2+hunter2"))
+
+    recorder = CallRecorder(fetch, ManualClock(NOW), "hunter2+hunter2")
+    url = "https://api.example/hunter2+hunter2/items?appid=hunter2%2Bhunter2&sig=abc"
+    with pytest.raises(Truncated):
+        await recorder.fetch(Request(url=url, purpose="items"), None)
+
+    call = recorder.call
+    assert call is not None
+    assert (call.url, call.request_id) == ("https://api.example/***/items?appid=***&sig=***", "to-***")
+
+
 @pytest.mark.parametrize("began", [head(X_GitHub_Request_Id="C0:1"), None])
 async def test_of_a_request_with_unknown_outcome_is_recorded_what_is_known(began: Head | None):
     clock = ManualClock(NOW)

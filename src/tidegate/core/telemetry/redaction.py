@@ -8,8 +8,10 @@ GitHub token, a private key), whatever its name. In doubt, a value is hidden.
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, cast
+from urllib.parse import quote, quote_plus, unquote_plus
 
 HIDDEN = "***"
 
@@ -62,6 +64,10 @@ _HARMLESS_ENDINGS = frozenset(
         "type",
     }
 )
+_SECRET_PARAMETERS = frozenset({"auth", "hmac", "jwt", "key", "session", "sid", "sig", "signature"})
+"""Last words of the names of query parameters that are secret in URLs: API keys and signatures of signed URLs."""
+_PARAMETER = re.compile(r"([?&;])([^=&;#\s]+)=([^&;#\s]+)")
+_SHORTEST_SECRET = 6
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _TELLTALE = r"password|passwd|passphrase|secret|token|credential|api_?key|private_?key|access_?key"
@@ -115,6 +121,26 @@ def redact_text(text: str) -> str:
     return text
 
 
+def redact_url(url: str) -> str:
+    """Return the URL with `***` in place of secrets, also of query parameters with the name of a secret.
+
+    `key=`, `sig=` and `X-Amz-Signature=` are secrets in a URL, but not in other texts.
+    """
+    return redact_text(_PARAMETER.sub(_redact_parameter, url) if "?" in url else url)
+
+
+def redact_known(text: str, secret: str) -> str:
+    """Return the text with `***` in place of this secret, as it is or percent-encoded.
+
+    A text of less than 6 characters is no secret: it occurs in other words.
+    """
+    if len(secret) < _SHORTEST_SECRET:
+        return text
+    for form in (secret, quote(secret, safe=""), quote_plus(secret), quote(secret)):
+        text = text.replace(form, HIDDEN)
+    return text
+
+
 def fit_to_keep(text: str, *, most: int) -> str:
     """Return the first `most` characters of a text, without secrets and without characters that databases refuse."""
     return redact_text(text.encode(errors="backslashreplace").decode().replace("\0", ""))[:most]
@@ -128,6 +154,18 @@ def is_secret_name(name: str) -> bool:
     if _SECRET_WORDS.intersection(words) or {"key", "material"} <= set(words):
         return True
     return any(word in ("key", "keys") and before in _SECRET_KEY_WORDS for before, word in pairwise(words))
+
+
+def _redact_parameter(parameter: re.Match[str]) -> str:
+    before, name, _ = parameter.groups()
+    return f"{before}{name}={HIDDEN}" if _is_secret_parameter(name) else parameter[0]
+
+
+@lru_cache(maxsize=1024)
+def _is_secret_parameter(name: str) -> bool:
+    name = unquote_plus(name)
+    words = _WORDS.findall(name)
+    return is_secret_name(name) or bool(words and words[-1].lower() in _SECRET_PARAMETERS)
 
 
 def _redact(value: object, name: str, depth: int) -> Any:

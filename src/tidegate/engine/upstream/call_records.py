@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidegate.core.clock import Clock
-from tidegate.core.telemetry.redaction import fit_to_keep
+from tidegate.core.telemetry.redaction import fit_to_keep, redact_known
 from tidegate.engine.upstream.errors import UpstreamFailed
 from tidegate.engine.upstream.messages import Answer, Head, Permit, Request, shown
 from tidegate.engine.upstream.tracing import Fetch
@@ -37,11 +37,12 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class CallRecorder:
     """Sends requests with `fetch`, and keeps the record of the last one as `call`.
 
-    A request that certainly did not leave has none: without a connection, or with a permit that was withdrawn.
+    A request that certainly did not leave has none: without a connection, or with a permit that was withdrawn. The
+    secret of the request is removed from its URL, whatever the name of its parameter.
     """
 
-    def __init__(self, fetch: Fetch, clock: Clock) -> None:
-        self._fetch, self._clock = fetch, clock
+    def __init__(self, fetch: Fetch, clock: Clock, secret: str = "") -> None:
+        self._fetch, self._clock, self._secret = fetch, clock, secret
         self.call: CallRecord | None = None
 
     async def fetch(self, request: Request, permit: Permit | None) -> Answer:
@@ -52,12 +53,26 @@ class CallRecorder:
         except UpstreamFailed as failure:
             if failure.was_sent is not False:
                 duration = self._clock.now() - began
-                self.call = _record(request, began, duration / timedelta(milliseconds=1), failure.head)
+                self.call = self._record(request, began, duration / timedelta(milliseconds=1), failure.head)
             raise
         # Not from `began`: a caller may have fetched something else first, such as the robots.txt of a host.
         sent_at = self._clock.now() - timedelta(milliseconds=answer.elapsed_ms)
-        self.call = _record(request, sent_at, answer.elapsed_ms, answer, len(answer.body))
+        self.call = self._record(request, sent_at, answer.elapsed_ms, answer, len(answer.body))
         return answer
+
+    def _record(
+        self, request: Request, sent_at: datetime, duration_ms: float, head: Head | None, size: int | None = None
+    ) -> CallRecord:
+        request_id = None if head is None else request_id_of(head)
+        return CallRecord(
+            sent_at=sent_at,
+            duration_ms=round(duration_ms),
+            method=request.method,
+            url=shown(redact_known(request.url, self._secret)),
+            status=None if head is None else head.status,
+            response_bytes=size,
+            request_id=None if request_id is None else redact_known(request_id, self._secret),
+        )
 
 
 def request_id_of(head: Head) -> str | None:
@@ -66,17 +81,3 @@ def request_id_of(head: Head) -> str | None:
         if value := head.headers.get(name):
             return fit_to_keep(value, most=LONGEST_REQUEST_ID)
     return None
-
-
-def _record(
-    request: Request, sent_at: datetime, duration_ms: float, head: Head | None, size: int | None = None
-) -> CallRecord:
-    return CallRecord(
-        sent_at=sent_at,
-        duration_ms=round(duration_ms),
-        method=request.method,
-        url=shown(request.url),
-        status=None if head is None else head.status,
-        response_bytes=size,
-        request_id=None if head is None else request_id_of(head),
-    )

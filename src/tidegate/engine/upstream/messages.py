@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from tidegate.core.arguments import require_name
 from tidegate.core.errors import InvalidArgument
-from tidegate.core.telemetry.redaction import HIDDEN, is_secret_name, redact_text
+from tidegate.core.telemetry.redaction import HIDDEN, is_secret_name, redact_text, redact_url
 
 Headers = CIMultiDictProxy[str]
 """Header lines by name, in any spelling: `headers["etag"]`, `headers.get("Link")`, `headers.getall("vary")`."""
@@ -143,7 +143,7 @@ _Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, list[Any], flo
 
 def shown(url: str) -> str:
     """A URL for messages: secrets are redacted and long URLs are shortened."""
-    text = redact_text(url)
+    text = redact_url(url)
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
