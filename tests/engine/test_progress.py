@@ -32,6 +32,11 @@ async def test_runs_are_listed_the_newest_first_and_can_be_narrowed_down(library
     assert await runs_in(library, states=twice, limit=3) == [zoe, eve, ada]
     assert await runs_in(library, login="eve", states=(RunState.PLANNING,)) == []
     assert await runs_in(library, login="eve", states=(RunState.PLANNING, RunState.CANCELED), before=zoe) == [eve]
+    assert await runs_in(library, source="shelves") == [zoe, eve, ada]
+    assert await runs_in(library, source="shelves", before=zoe, limit=1) == [eve]
+    assert await runs_in(library, source="shelves", states=(RunState.CANCELED,)) == [eve]
+    assert await runs_in(library, source="shelves", login="eve", states=(RunState.CANCELED,)) == [eve]
+    assert await runs_in(library, source="attic") == await runs_in(library, source="attic", login="eve") == []
     assert await runs_in(library, login="nobody") == []
     with pytest.raises(InvalidArgument, match="limit"):
         await runs_in(library, limit=0)

@@ -75,6 +75,34 @@ async def test_a_scan_is_noticed_under_every_name(tmp_path: Path):
             assert _scanned(connection, sql, ()) == [], sql
 
 
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        ("source=github&state=failed", "source=? AND status=?"),
+        ("source=github&state=failed&state=completed&before=3", "source=? AND status=?"),
+        ("source=github", "source=? AND status=?"),
+        ("login=mona&source=github", "login=?"),
+        ("login=mona&source=github&state=failed&before=3", "login=?"),
+        ("login=mona&state=failed", "login=?"),
+    ],
+)
+async def test_filters_of_runs_together_read_no_run_that_one_of_them_excludes(tmp_path: Path, filters: str, index: str):
+    """Otherwise the failed runs of one source would be searched for among those of all sources."""
+    async with unattended(tmp_path) as server:
+        ran = await _ran(server, f"/v1/runs?{filters}")
+        with closing(sqlite3.connect(tmp_path / "tidegate.db")) as connection:
+            steps = [
+                row[3]
+                for sql, given in ran.items()
+                if "collection_runs" in sql
+                for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", given)
+            ]
+
+    searches = [step for step in steps if "collection_runs" in step and "rowid=?" not in step]
+    assert searches
+    assert [step for step in searches if f"({index}" not in step] == []
+
+
 def _addresses(document: Mapping[str, Any]) -> Iterator[str]:
     """Every address that can be asked, as it is, and with each of its parameters."""
     for path, methods in document["paths"].items():

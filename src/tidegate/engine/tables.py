@@ -45,7 +45,7 @@ collection_runs = Table(
     Index(None, "status", "id"),
     Index(None, "user_id", "id"),
     Index(None, "login", "id"),
-    Index(None, "source", "id"),
+    Index(None, "source", "status", "id"),
     Index(None, "completed_at", "status"),
     **NUMBERED_TABLE_OPTIONS,
 )

@@ -83,14 +83,18 @@ def list_runs(
     require_positive("limit", limit)
     run = collection_runs.c
     those = [] if before is None else [run.id < before]
-    if source is not None:
-        those.append(run.source == source)
     if login is not None:
         those.append(run.login == login)
-        if states:  # a user has few runs: coalesce keeps the server from using the index on the state
+        # A user has few runs: coalesce keeps the server from using the indexes on the source and on the state.
+        if source is not None:
+            those.append(func.coalesce(run.source, "") == source)
+        if states:
             those.append(func.coalesce(run.status, "").in_(states))
-    elif states:
-        pages = [select(run.id).where(*those, run.status == state) for state in set(states)]
+    elif states or source is not None:
+        if source is not None:
+            those.append(run.source == source)
+        # Also for all states, one query per state: the indexes have the ids of each state in order.
+        pages = [select(run.id).where(*those, run.status == state) for state in set(states or RunState)]
         those = [run.id.in_(_first_of(tx, pages, limit, desc))]
     wanted = select(collection_runs).where(*those).order_by(run.id.desc()).limit(limit)
     return [runs.from_row(row) for row in tx.execute(wanted)]

@@ -91,7 +91,7 @@ def upgrade() -> None:
     )
     steps.create_index("collection_runs", ["completed_at", "status"])
     steps.create_index("collection_runs", ["login", "id"])
-    steps.create_index("collection_runs", ["source", "id"])
+    steps.create_index("collection_runs", ["source", "status", "id"])
     steps.create_index("collection_runs", ["status", "id"])
     steps.create_index("collection_runs", ["user_id", "id"])
     steps.create_table(
