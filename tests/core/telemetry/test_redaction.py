@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.telemetry.redaction import is_secret_name, redact, redact_known, redact_text, redact_url
+from tidegate.core.telemetry.redaction import fit_to_keep, is_secret_name, redact, redact_known, redact_text, redact_url
 
 TOKEN = "gh" + "p_16C7e42F292c6912E7710c838347Ae178B4a"
 """Put together, so that scanners of the repository do not take it for a real one."""
@@ -171,3 +171,12 @@ def test_a_known_secret_is_hidden_wherever_it_stands():
     assert redact_known("https://h/a+b/c1?appid=a%2Bb%2Fc1&x=1", "a+b/c1") == "https://h/***?appid=***&x=1"
     assert redact_known("https://h/page?x=1", "page") == "https://h/page?x=1"
     assert redact_known("text", "") == "text"
+
+
+def test_a_text_that_is_kept_gives_no_orders_to_a_terminal():
+    assert fit_to_keep("a\x1b[2J\x9b2J\x07\x00\tb\r\nc é", most=100) == "a\\x1b[2J\\x9b2J\\x07\tb\r\nc é"
+
+
+@pytest.mark.parametrize("before", ["\x1b", "\udcff"])
+def test_a_secret_behind_an_escaped_character_is_not_kept(before: str):
+    assert fit_to_keep(f"x{before}{TOKEN}", most=100).endswith("ghp_***")

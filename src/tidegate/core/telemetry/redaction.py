@@ -68,6 +68,7 @@ _SECRET_PARAMETERS = frozenset({"auth", "hmac", "jwt", "key", "session", "sid", 
 """Last words of the names of query parameters that are secret in URLs: API keys and signatures of signed URLs."""
 _PARAMETER = re.compile(r"([?&;])([^=&;#\s]+)=([^&;#\s]+)")
 _SHORTEST_SECRET = 6
+_CONTROL = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _TELLTALE = r"password|passwd|passphrase|secret|token|credential|api_?key|private_?key|access_?key"
@@ -142,8 +143,13 @@ def redact_known(text: str, secret: str) -> str:
 
 
 def fit_to_keep(text: str, *, most: int) -> str:
-    """Return the first `most` characters of a text, without secrets and without characters that databases refuse."""
-    return redact_text(text.encode(errors="backslashreplace").decode().replace("\0", ""))[:most]
+    """Return the first `most` characters of a text, without secrets and without characters that databases refuse.
+
+    Control characters other than tabs and ends of lines are written as escapes: upstreams choose parts of such texts,
+    and a terminal that shows them would execute them.
+    """
+    text = redact_text(text.replace("\0", ""))  # first: the letters of an escape would hide it
+    return _CONTROL.sub(_escaped, text.encode(errors="backslashreplace").decode())[:most]
 
 
 def is_secret_name(name: str) -> bool:
@@ -154,6 +160,10 @@ def is_secret_name(name: str) -> bool:
     if _SECRET_WORDS.intersection(words) or {"key", "material"} <= set(words):
         return True
     return any(word in ("key", "keys") and before in _SECRET_KEY_WORDS for before, word in pairwise(words))
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return f"\\x{ord(character[0]):02x}"
 
 
 def _redact_parameter(parameter: re.Match[str]) -> str:
