@@ -15,7 +15,7 @@ from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Listing
 from tidegate.systems.github import details, items, kinds
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
-from tidegate.systems.github.states import RepositoryScope, passed_to
+from tidegate.systems.github.states import RepositoryScope, repository_transferred
 
 _EMPTY = "empty"
 """Stored instead of a head if the repository had no commit."""
@@ -66,7 +66,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     state, kind = CommitState.of(task), kinds.DOCUMENTS[task.spec.kind]
     page = items.commits(task, kind, answer, state.repository.id)
     if (owner := items.new_owner(page.read, state.repository.full_name)) is not None:
-        return passed_to(owner)
+        return repository_transferred(owner)
     if state.number == 1:
         state = _begun(task, state, answer, page)
     before, state = state, _followed(state, page.read)

@@ -15,7 +15,7 @@ from tidegate.storage.documents import Document
 from tidegate.systems.github import items, kinds
 from tidegate.systems.github.graphql_answers import PageInfo, read_node
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
-from tidegate.systems.github.states import RepositoryScope, upstream_time
+from tidegate.systems.github.states import RepositoryScope, format_upstream_time
 
 _MARGIN = timedelta(minutes=1)
 """Items that changed so shortly before a run began may be missing in its first page."""
@@ -87,7 +87,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
         return node
     current, page = _begun(task), msgspec.json.decode(node, type=_Repository).items
     found = read_items(page.nodes, _Node, lambda item, raw: _document(task, item, raw))
-    began = current.began or upstream_time((answer.date or answer.received_at) - _MARGIN)
+    began = current.began or format_upstream_time((answer.date or answer.received_at) - _MARGIN)
     state = msgspec.structs.replace(current, began=began, after=page.page_info.end_cursor, number=current.number + 1)
     documents = [
         document

@@ -66,7 +66,7 @@ def ask(task: Task) -> GithubCall:
 
 
 def read(task: Task, answer: Answer, following: str | None) -> Reading:
-    """Read a page of details."""
+    """Read a page of details of one item; `following` is the address of the next page."""
     state, declared = DetailState.of(task), kinds.REGISTRY[task.spec.kind]
     if declared.is_single:
         body = msgspec.json.decode(answer.body, type=dict[str, Any])

@@ -12,7 +12,7 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import items, kinds
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
-from tidegate.systems.github.states import RunOptions, another_account
+from tidegate.systems.github.states import RunOptions, account_replaced
 
 LATEST = timedelta(hours=6)
 
@@ -47,7 +47,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     state, found = _begun(task, answer), page.read
     actor = next((each.actor.id for each in found if each.actor and each.actor.id is not None), None)
     if actor is not None and state.actor not in (None, actor):
-        return another_account(state.login, str(state.actor), actor)
+        return account_replaced(state.login, str(state.actor), actor)
     state = msgspec.structs.replace(state, actor=actor or state.actor)
     is_known = bool(found) and state.known is not None and found[-1].created_at < state.known
     if following is not None and not page.is_empty and not is_known:

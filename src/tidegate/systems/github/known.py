@@ -14,8 +14,8 @@ from tidegate.systems.github.states import WithheldRepository
 
 def stands_in(task: Task) -> bool:
     """Whether the free call replaces the job's own call."""
-    if WithheldRepository.left_for(task) is not None:
-        return WithheldRepository.believed(task) is not None
+    if WithheldRepository.stored_for(task) is not None:
+        return WithheldRepository.valid_refusal(task) is not None
     match task.spec.kind:
         case kinds.REPO_COMMITS:
             return commits.is_known_empty(task)
@@ -40,9 +40,9 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
 
 def unchanged(task: Task, _answer: Answer) -> Reading:
     """Complete the job: nothing is new, another job requests what is new, or the list is still withheld."""
-    if (refusal := WithheldRepository.believed(task)) is not None:
+    if (refusal := WithheldRepository.valid_refusal(task)) is not None:
         return Reading(verdict=Verdict.UNAVAILABLE, reason=refusal.reason)
-    return reviews.looked_up(task) if task.spec.kind == kinds.REPO_REVIEWS else Reading()
+    return reviews.check_result(task) if task.spec.kind == kinds.REPO_REVIEWS else Reading()
 
 
 def refused(task: Task, answer: Answer) -> Reading | None:

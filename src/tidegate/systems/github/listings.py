@@ -5,7 +5,8 @@ changed. If so, pages are read down to the time up to which the last run knows t
 
 An item that changes while pages are read moves to the front, to a page that was read already. So a list of several
 pages is read again from the beginning. One such pass is a *lap*; it is free if nothing changed. Only after a lap of one
-page, or a lap without changes, is the list complete, and stored items that it lacks are gone.
+page, or a lap without changes, is reading over. If a lap reached the end of the list, stored items that it lacks are
+gone. A list that still changes in the last lap (`MOST_LAPS`) is continued by the next run, and nothing of it is gone.
 
 A deletion while pages are read moves the following items up, and can hide an item if pages are numbered: the first item
 of the next page moves to the page that was just read. The list of issues has stable cursors, and pull requests cannot
@@ -24,14 +25,14 @@ from tidegate.storage.documents import Listing
 from tidegate.systems.github import details, items, kinds, reviews
 from tidegate.systems.github.items import Item
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
-from tidegate.systems.github.states import RepositoryScope, passed_to
+from tidegate.systems.github.states import RepositoryScope, repository_transferred
 
 MOST_LAPS = 6
 _TOO_MANY = "pagination"
 
 
 class ListState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True):
-    """Progress of reading a list."""
+    """Progress of reading a list within one run; it is passed from job to job. Between runs only the `Cursor` stays."""
 
     path: str | None = None
     """Path of this page; None: the first one."""
@@ -75,7 +76,7 @@ class Lists:
         self._has_reviews = kinds.REPO_REVIEWS in include
 
     def ask(self, task: Task) -> GithubCall:
-        """Build the call for a page; the first call of a run or lap is conditional."""
+        """Build the call for a page. The first one of a run or lap is conditional: 304 if nothing changed."""
         state = ListState.of(task)
         if state.path is not None:
             return GithubCall(path=state.path)
@@ -88,7 +89,7 @@ class Lists:
         """Read a page with items."""
         page = items.numbered(task, kinds.DOCUMENTS[task.spec.kind], answer)
         if (owner := items.new_owner(page.read, ListState.of(task).repository.full_name)) is not None:
-            return passed_to(owner)
+            return repository_transferred(owner)
         state = _begun(task, answer, page.read)
         reading = self._read(task, state, page, following)
         changed = [
@@ -117,7 +118,7 @@ class Lists:
         if state.lap > 1:
             return self._end(task, state)
         cursor = task.cursor or Cursor()
-        return Reading(follow_ups=self._reviews(task, state, cursor.etag, cursor.timestamp, begin=reviews.look))
+        return Reading(follow_ups=self._reviews(task, state, cursor.etag, cursor.timestamp, begin=reviews.check_job))
 
     def refused(self, task: Task, answer: Answer) -> Reading | None:
         """Treat disabled issues as an empty list, and read a list that is too long from its other end."""
@@ -129,6 +130,7 @@ class Lists:
         return None
 
     def _end_of_lap(self, task: Task, state: ListState) -> Reading:
+        """End the reading after a lap of one page or the last lap; otherwise begin another lap."""
         if state.number == 1:
             return self._end(task, state)
         if state.lap == MOST_LAPS:  # the list keeps changing: the next run continues, and nothing is marked as gone
@@ -139,6 +141,7 @@ class Lists:
         return Reading(follow_ups=[_job(task, again)])
 
     def _end(self, task: Task, state: ListState) -> Reading:
+        """Return the cursor for the next run, and the completed listing if a lap reached the end of the list."""
         timestamp = state.newest or state.known
         whole = [Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)] if state.is_covered else []
         reach = None if state.is_covered else state.reach

@@ -112,7 +112,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
         return Reading(documents=page.documents, skipped=skipped, cursor=_cursor(task, state))
     changed, digests = _changed(task, state, declared, page.read)
     mark = PageMark(answer.headers.get("ETag") or "", following, digests)
-    reading = _go_on(task, _counted(task, state, declared, page.read), mark)
+    reading = _go_on(task, _note_numbers(task, state, declared, page.read), mark)
     jobs = details.jobs_of(task, state.repository, state.details, changed)
     return msgspec.structs.replace(
         reading, documents=page.documents, skipped=skipped, follow_ups=[*jobs, *reading.follow_ups]
@@ -219,8 +219,8 @@ def _changed(
     return [item for item, digest in zip(found, digests, strict=True) if digest not in old], "".join(digests)
 
 
-def _counted(task: Task, state: PagedListState, declared: Kind, found: Sequence[dict[str, Any]]) -> PagedListState:
-    """Update the newest number and the unsettled numbers."""
+def _note_numbers(task: Task, state: PagedListState, declared: Kind, found: Sequence[dict[str, Any]]) -> PagedListState:
+    """Update the newest number and the numbers of unsettled items; only for lists in the order of creation."""
     if declared.order is not ListOrder.NEWEST:
         return state
     numbers = [number for item in found if isinstance(number := item.get("id"), int)]

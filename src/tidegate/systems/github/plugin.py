@@ -74,7 +74,7 @@ class GithubPlugin(SourcePlugin):
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parse options: kinds and repositories to collect, how far back, and whether to collect everything again."""
-        from tidegate.systems.github.states import as_upstream
+        from tidegate.systems.github.states import parse_since
 
         options = {name: value for name, value in given.items() if value not in (None, False, [])}
         options |= {name: given[name] for name in ("archived", "forks") if given.get(name) is not None}
@@ -82,8 +82,8 @@ class GithubPlugin(SourcePlugin):
             named = [name.strip() for several in include for name in several.split(",") if name.strip()]
             options["include"] = sorted(require_kinds(named))
         if (since := options.get("since")) is not None:
-            options["since"] = as_upstream(since)
-            if datetime.fromisoformat(as_upstream(since)) > datetime.now(UTC):
+            options["since"] = parse_since(since)
+            if datetime.fromisoformat(parse_since(since)) > datetime.now(UTC):
                 raise InvalidArgument("since", since, "is in the future, so nothing would be collected")
         return options
 
@@ -96,7 +96,7 @@ class GithubPlugin(SourcePlugin):
 
     def kinds_of(self, subject: Subject) -> frozenset[str]:
         """The kinds in the options of a run, otherwise those of the settings."""
-        return self.source.included(subject)
+        return self.source.kinds_to_collect(subject)
 
     def bucket_of(self, kind: str) -> str:
         """The bucket of the jobs of a kind."""

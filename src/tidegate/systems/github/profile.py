@@ -12,7 +12,7 @@ from tidegate.systems.github import kinds
 from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.items import document
 from tidegate.systems.github.requests import GithubCall
-from tidegate.systems.github.states import RunOptions, another_account
+from tidegate.systems.github.states import RunOptions, account_replaced
 
 _BY_NUMBER = "by number"
 _LONGEST_SHOWN = 40
@@ -56,7 +56,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
         told = f"asked for the profile of {state.login}, and got that of {found.login[:_LONGEST_SHOWN]}"
         return Reading(verdict=Verdict.RETRY, reason=told)
     if not is_same and not state.full:
-        return another_account(state.login, former or "", found.id)
+        return account_replaced(state.login, former or "", found.id)
     kind = kinds.ORGANIZATION if state.is_organization else kinds.USER
     profile = document(task, kind, str(found.id), msgspec.Raw(answer.body), version=found.updated_at)
     cursor = Cursor(cursor=str(found.id), etag=answer.headers.get("ETag"), credential=task.credential)

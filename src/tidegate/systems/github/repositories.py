@@ -26,9 +26,9 @@ from tidegate.systems.github.states import (
     RunOptions,
     Selection,
     ShownRepository,
-    another_account,
+    account_replaced,
+    format_upstream_time,
     repository_jobs,
-    upstream_time,
 )
 
 INSIDE = tuple(kind.document for kind in kinds.REGISTRY.values() if kind.is_in_repository and kind.document is not None)
@@ -131,7 +131,7 @@ class Repositories:
             return Reading(documents=listed.documents, skipped=skipped, follow_ups=[*jobs, *onwards])
         owner = next((each.owner.id for each in listed.read if each.owner and each.owner.id is not None), None)
         if owner is not None and state.owner not in (None, owner):
-            return another_account(state.login, str(state.owner), owner)
+            return account_replaced(state.login, str(state.owner), owner)
         state = msgspec.structs.replace(state, owner=owner or state.owner, has_gaps=state.has_gaps or bool(skipped))
         repositories = tuple(each.repository for each in listed.read)
         page = ReadPage(answer.headers.get("ETag"), task.credential, following, repositories)
@@ -154,7 +154,7 @@ class Repositories:
         self, task: Task, state: RepositoriesState, found: Sequence[ListedRepository], answer: Answer
     ) -> list[JobSpec]:
         include = self._include if state.include is None else frozenset(state.include)
-        at = upstream_time(answer.date or answer.received_at)
+        at = format_upstream_time(answer.date or answer.received_at)
         selected = [one for one in found if state.selection.includes(one)]
         owners = {one.full_name: task.user_id if state.login else one.owner for one in selected}
         return [

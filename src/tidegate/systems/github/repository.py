@@ -16,8 +16,8 @@ from tidegate.systems.github.states import (
     ListedRepository,
     RunOptions,
     ShownRepository,
+    format_upstream_time,
     repository_jobs,
-    upstream_time,
 )
 
 
@@ -86,6 +86,6 @@ def _kept(task: Task) -> ListedRepository | None:
 
 
 def _with_jobs(state: RepositoryState, found: ListedRepository, answer: Answer) -> Reading:
-    at = upstream_time(answer.date or answer.received_at)
+    at = format_upstream_time(answer.date or answer.received_at)
     jobs = repository_jobs(found, frozenset(state.include), state, owner=found.owner, listed_at=at)
     return Reading(follow_ups=jobs)

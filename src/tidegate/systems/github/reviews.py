@@ -1,8 +1,11 @@
 """Reviews of pull requests, by GraphQL: a hundred pull requests with up to fifty reviews each cost one point.
 
-They are requested after the list of pull requests. Its ETag and newest change identify their state, because a review
-changes its pull request. A complete collection reads pull requests in the order of creation, which is stable; an
-incremental one reads from the last changed pull request down to the time up to which the last run knows them.
+Reviews are requested after the list of pull requests was read. The ETag of that list identifies the state of the
+reviews, because a review changes its pull request: if the reviews of that ETag were read before, no query is sent.
+Further reviews of a pull request with more than fifty are requested before the next pull requests.
+
+A complete collection reads pull requests in the order of creation, which is stable; an incremental one reads from the
+last changed pull request down to the time up to which the last run knows them.
 """
 
 from collections.abc import Sequence
@@ -74,7 +77,7 @@ class ReviewState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=True
 
 
 def first_job(task: Task, state: RepositoryScope, etag: str | None, newest: str) -> JobSpec:
-    """The job that follows a list of pull requests."""
+    """The job that follows a changed list of pull requests, and requests their reviews."""
     carried = ReviewState(repository=state.repository, full=state.full, since=state.since, etag=etag, newest=newest)
     return JobSpec(
         kind=kinds.REPO_REVIEWS,
@@ -85,14 +88,17 @@ def first_job(task: Task, state: RepositoryScope, etag: str | None, newest: str)
     )
 
 
-def look(task: Task, state: RepositoryScope, etag: str | None, newest: str) -> JobSpec:
-    """The job that follows an unchanged list of pull requests: most likely the reviews are known."""
+def check_job(task: Task, state: RepositoryScope, etag: str | None, newest: str) -> JobSpec:
+    """The job that follows an unchanged list of pull requests. It only checks whether the reviews are known.
+
+    Most likely they are, so it does not wait for the allowance of queries.
+    """
     spec = first_job(task, state, etag, newest)
     return msgspec.structs.replace(spec, params={**spec.params, "is_look": True}, bucket="core")
 
 
-def looked_up(task: Task) -> Reading:
-    """The result of `look`: nothing if the reviews are known, otherwise the job that requests them."""
+def check_result(task: Task) -> Reading:
+    """The result of the job of `check_job`: nothing if the reviews are known, otherwise the job that requests them."""
     if is_known(task):
         return Reading()
     return Reading(follow_ups=[_job(task, msgspec.structs.replace(_begun(task), is_look=False))])
@@ -110,7 +116,7 @@ def is_known(task: Task) -> bool:
 
 
 def ask(task: Task) -> GithubCall:
-    """Build the query for a page."""
+    """Build the query for the next pull requests, or for further reviews of one pull request."""
     state = _begun(task)
     if state.pending:
         pull, after = state.pending[0]

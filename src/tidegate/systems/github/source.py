@@ -27,7 +27,7 @@ from tidegate.systems.github.repositories import Repositories, RepositoriesState
 from tidegate.systems.github.repository import RepositoryState
 from tidegate.systems.github.requests import require_api_url, to_request
 from tidegate.systems.github.settings import API_URL
-from tidegate.systems.github.states import RunOptions, Selection, State, WithheldRepository, included
+from tidegate.systems.github.states import RunOptions, Selection, State, WithheldRepository, kinds_to_collect
 from tidegate.systems.github.statuses import AnswerReader, interpret
 from tidegate.systems.github.subjects import GithubSubject, SubjectKind, require_subject
 
@@ -61,14 +61,14 @@ class GithubSource:
             ListOrder.DETAILS: details,
         }
 
-    def included(self, subject: Subject) -> frozenset[str]:
+    def kinds_to_collect(self, subject: Subject) -> frozenset[str]:
         """The kinds of jobs of a run for `subject`."""
-        return included(subject.options, self._include)
+        return kinds_to_collect(subject.options, self._include)
 
     def first_jobs(self, subject: Subject) -> Sequence[JobSpec]:
         """The first jobs of a run: the subject itself, its repositories, and the events of a user."""
         wanted, options = require_subject(subject.login), subject.options
-        scope, include = RunOptions.from_options(options), tuple(sorted(self.included(subject)))
+        scope, include = RunOptions.from_options(options), tuple(sorted(self.kinds_to_collect(subject)))
         asked: dict[str, Any] = {"full": scope.full, "since": scope.since}
         selection = Selection.from_options(options)
         match wanted.kind:
@@ -148,5 +148,5 @@ def _planning_job(resource: str, state: State, *, owner: str | None = "", bucket
 
 def _as_readable(task: Task) -> Task:
     """The job without the record that its list was withheld: it continues from the last cursor of the list."""
-    withheld = WithheldRepository.left_for(task)
+    withheld = WithheldRepository.stored_for(task)
     return task if withheld is None else msgspec.structs.replace(task, cursor=withheld.before)

@@ -1,4 +1,8 @@
-"""State in the parameters of jobs, and cursors of repositories that GitHub withholds."""
+"""What the jobs of GitHub carry in their parameters: options of the run, selected repositories, the repository.
+
+Also the cursor that remembers that GitHub lists a repository but refuses its contents (`WithheldRepository`), so that
+the repository is not requested in every run.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -51,7 +55,7 @@ class RunOptions(State, frozen=True, kw_only=True, omit_defaults=True):
         full, since = options.get("full", False), options.get("since")
         if not isinstance(full, bool):
             raise InvalidArgument("full", full, "must be true or false")
-        return RunOptions(full=full, since=None if since is None else as_upstream(since))
+        return RunOptions(full=full, since=None if since is None else parse_since(since))
 
 
 class Selection(State, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,8 +103,8 @@ def _matches(full_name: str, pattern: str) -> bool:
     return fnmatchcase(name.lower(), pattern.lower())
 
 
-def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[str]:
-    """The kinds to collect, from the option `include`, a list of names; otherwise the default."""
+def kinds_to_collect(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[str]:
+    """Return the kinds of documents to collect: those that the option `include` lists, otherwise the default."""
     include = options.get("include")
     if include is None:
         return default
@@ -110,13 +114,16 @@ def included(options: Mapping[str, Any], default: frozenset[str]) -> frozenset[s
     return kinds.require_kinds([str(name) for name in named])
 
 
-def as_upstream(since: object) -> str:
-    """A date or a time in the format of the upstream; without a zone, it is UTC."""
+def parse_since(since: object) -> str:
+    """Parse the option `since`, a date or a time, and return it in the format of the upstream.
+
+    A time without a zone is UTC. Raises `InvalidArgument` for anything else.
+    """
     try:
         moment = datetime.fromisoformat(str(since))
     except ValueError:
         raise InvalidArgument("since", since, "must be a date or a time, like 2026-01-31") from None
-    return upstream_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
+    return format_upstream_time(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
 
 
 class ListedRepository(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -200,10 +207,11 @@ class RepositoryScope(RunOptions, frozen=True, kw_only=True, omit_defaults=True)
     """When the list of repositories was read, by the upstream's clock."""
 
 
-def another_account(login: str, former: str, present: int) -> Reading:
-    """The reading of an answer about another account with the login of the account that was collected before.
+def account_replaced(login: str, former: str, present: int) -> Reading:
+    """Return the reading for a login that belongs to another account now; it ends the job and stores nothing.
 
     A released login can be registered by another account. Documents of both would be mixed up under one user.
+    `former` and `present` are the numbers of the accounts.
     """
     reason = (
         f"{login} is a different account now: its number is {present}, was {former}. Nothing of it was stored; "
@@ -212,8 +220,8 @@ def another_account(login: str, former: str, present: int) -> Reading:
     return Reading(verdict=Verdict.GONE, reason=reason)
 
 
-def passed_to(owner: str) -> Reading:
-    """The reading of a list when its repository was transferred during the run."""
+def repository_transferred(owner: str) -> Reading:
+    """Return the reading that ends a list of a repository that got a new `owner` during the run."""
     return Reading(
         verdict=Verdict.GONE, reason=f"the repository was transferred to {owner}, and is collected with that user"
     )
@@ -292,8 +300,8 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         if task.spec.kind not in kinds.OF_REPOSITORIES or task.spec.page != FIRST_PAGE:
             return None
         left, now = (
-            WithheldRepository.left_for(task) or WithheldRepository(refusals={}, before=task.cursor),
-            upstream_time(at),
+            WithheldRepository.stored_for(task) or WithheldRepository(refusals={}, before=task.cursor),
+            format_upstream_time(at),
         )
         others = {pool: each for pool, each in left.refusals.items() if pool != task.pool}
         former = left.refusals.get(task.pool)
@@ -305,7 +313,7 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode())
 
     @staticmethod
-    def left_for(task: Task) -> "WithheldRepository | None":
+    def stored_for(task: Task) -> "WithheldRepository | None":
         """The record of earlier runs, if this list was withheld from any of them."""
         left = "" if task.cursor is None else task.cursor.cursor or ""
         if not left.startswith(_WITHHELD):
@@ -313,9 +321,9 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return msgspec.json.decode(left.removeprefix(_WITHHELD), type=WithheldRepository)
 
     @staticmethod
-    def believed(task: Task) -> Refusal | None:
-        """The refusal that is still valid without a call. None after a push, and in a full run."""
-        left, state = WithheldRepository.left_for(task), RepositoryScope.of(task)
+    def valid_refusal(task: Task) -> Refusal | None:
+        """The refusal of this pool if it is recent enough to need no call; None after a push and in a full run."""
+        left, state = WithheldRepository.stored_for(task), RepositoryScope.of(task)
         refusal = None if left is None else left.refusals.get(task.pool)
         if refusal is None or state.full or state.listed_at is None or state.repository.pushed_at != refusal.pushed_at:
             return None
@@ -325,6 +333,6 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return refusal if age < min(max(lasted, _BELIEVED), _LONGEST_BELIEVED) else None
 
 
-def upstream_time(moment: datetime) -> str:
-    """A time in the format of the upstream."""
+def format_upstream_time(moment: datetime) -> str:
+    """Format a time as the upstream does, in UTC: `2026-01-31T12:00:00Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
