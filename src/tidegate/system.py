@@ -57,7 +57,7 @@ __all__ = [
     "Api",
     "Command",
     "Context",
-    "DeadLetterCount",
+    "DeadLetterCounter",
     "Gauges",
     "HttpContext",
     "OpenSystem",
@@ -169,8 +169,8 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class DeadLetterCount:
-    """How many dead letters a system has, for the dashboard."""
+class DeadLetterCounter:
+    """Counts one kind of dead letters of a system, for the dashboard."""
 
     kind: str
     """Name in the API and in the dashboard's addresses (`#/dead/campaigns`)."""
@@ -234,7 +234,7 @@ class OpenSystem:
         """Live topics of the dashboard; called once, in a process that serves."""
         return ()
 
-    def dead_letters(self) -> Sequence[DeadLetterCount]:
+    def dead_letters(self) -> Sequence[DeadLetterCounter]:
         """Dead letters that the dashboard counts."""
         return ()
 

@@ -1,4 +1,4 @@
-"""Counts the dead letters of all kinds."""
+"""The dashboard's overview of dead letters: how many there are of each kind, in total and by part."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ import msgspec
 from tidegate.engine.collection import Collection
 from tidegate.runtime.partial_reads import DATABASE, VALKEY, PartialReads, UnreadPart
 from tidegate.storage.sql import outbox
-from tidegate.system import DeadLetterCount, OpenSystem
+from tidegate.system import DeadLetterCounter, OpenSystem
 
 _MOST_NAMED = 20
 
 
-class DeadPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of one stream or campaign."""
+class DeadPartCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of dead letters of one stream or campaign."""
 
     name: str
     """Name of the stream or campaign."""
@@ -23,14 +23,14 @@ class DeadPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of one kind."""
+    """Number of dead letters of one kind."""
 
     kind: str
     label: str
     """Display name of the kind."""
     count: int | None
     """Null if it cannot be read now."""
-    parts: list[DeadPart]
+    parts: list[DeadPartCount]
     """The count per stream or per campaign; at most the twenty campaigns with the most dead letters."""
     link: str
     """The dashboard page that lists them."""
@@ -49,7 +49,7 @@ class DeadReader:
 
     def __init__(self, collection: Collection, systems: Sequence[OpenSystem]) -> None:
         self._parts, self._streams = collection.parts, collection.streams
-        self._of_systems = [each for system in systems for each in system.dead_letters()]
+        self._counters = [each for system in systems for each in system.dead_letters()]
 
     async def read(self) -> DeadOverview:
         """Count the dead letters of all kinds."""
@@ -59,30 +59,35 @@ class DeadReader:
 
     async def counts(self, reads: PartialReads) -> list[DeadCount]:
         """Like `read`, as a part of other reads; a failed count is reported as `dead/` and the kind."""
-        asked = [self._events(reads), self._messages(reads)]
-        asked += [self._of_system(reads, each) for each in self._of_systems]
+        asked = [self._count_events(reads), self._count_messages(reads)]
+        asked += [self._count_system(reads, each) for each in self._counters]
         return list(await asyncio.gather(*asked))
 
-    async def _events(self, reads: PartialReads) -> DeadCount:
+    async def _count_events(self, reads: PartialReads) -> DeadCount:
+        """Count the dead events of the outbox."""
         depth = await reads.read(DATABASE, self._parts.database.read(outbox.depth), "dead/events")
-        return _count("events", None if depth is None else depth.dead)
+        return _dead_count("events", None if depth is None else depth.dead)
 
-    async def _messages(self, reads: PartialReads) -> DeadCount:
+    async def _count_messages(self, reads: PartialReads) -> DeadCount:
+        """Count the dead messages of all job streams of this process, in total and by stream."""
         asked = asyncio.gather(*(stream.dead_letters.count() for stream in self._streams))
         found = await reads.read(VALKEY, asked, "dead/messages")
         if found is None:
-            return _count("messages", None)
+            return _dead_count("messages", None)
         named = zip(self._streams, found, strict=True)
-        return _count("messages", sum(found), [DeadPart(name=each.name, count=n) for each, n in named if n])
+        return _dead_count("messages", sum(found), [DeadPartCount(name=each.name, count=n) for each, n in named if n])
 
-    async def _of_system(self, reads: PartialReads, counted: DeadLetterCount) -> DeadCount:
-        found = await reads.read(counted.server, counted.count(), f"dead/{counted.kind}")
+    async def _count_system(self, reads: PartialReads, counter: DeadLetterCounter) -> DeadCount:
+        """Count the dead letters of one system, in total and by part; None if its server does not answer."""
+        found = await reads.read(counter.server, counter.count(), f"dead/{counter.kind}")
         if found is None:
-            return _count(counted.kind, None, label=counted.label)
+            return _dead_count(counter.kind, None, label=counter.label)
         most = sorted(found.items(), key=lambda each: (-each[1], each[0]))[:_MOST_NAMED]
-        parts = [DeadPart(name=name, count=n) for name, n in most if name]
-        return _count(counted.kind, sum(found.values()), parts, label=counted.label)
+        parts = [DeadPartCount(name=name, count=n) for name, n in most if name]
+        return _dead_count(counter.kind, sum(found.values()), parts, label=counter.label)
 
 
-def _count(kind: str, count: int | None, parts: Sequence[DeadPart] = (), *, label: str | None = None) -> DeadCount:
+def _dead_count(
+    kind: str, count: int | None, parts: Sequence[DeadPartCount] = (), *, label: str | None = None
+) -> DeadCount:
     return DeadCount(kind=kind, label=label or kind, count=count, parts=list(parts), link=f"#/dead/{kind}")

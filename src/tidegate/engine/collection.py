@@ -1,4 +1,6 @@
-"""The collection of one process: its open sources and their shared resources.
+"""The open sources of one process, and the resources that they share (`Collection`).
+
+The resources are the context (database, Valkey), the HTTP client, the document store and the feed of run changes.
 
 A process of the application opens the sources of all systems and those of the setting `sources`
 (`tidegate.engine.system`). A command opens only the source that it needs: `open_source`.
@@ -33,7 +35,7 @@ from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Source, Subject
 from tidegate.engine.source_cell import SourceCell, build_credential_manager, open_cell
 from tidegate.engine.source_plugin import (
-    OwnSource,
+    OwnSourcePlugin,
     SourceParts,
     SourcePlugin,
     find_plugin,
@@ -242,7 +244,7 @@ class _Wakeups:
 
 
 @asynccontextmanager
-async def open_collection_on(context: Context) -> AsyncGenerator[Collection]:
+async def open_empty_collection(context: Context) -> AsyncGenerator[Collection]:
     """Open a collection on an open context. It has no sources yet."""
     settings = context.settings
     async with AsyncExitStack() as stack:
@@ -269,7 +271,7 @@ async def open_source(
     check = partial(check_before_migration, settings, systems, [partial(plugin.check, token)])
     async with (
         open_context(settings, before_migration=check) as context,
-        open_collection_on(context) as collection,
+        open_empty_collection(context) as collection,
         collection.open_source(plugin, token=token, needs_credential=needs_credential),
     ):
         yield collection
@@ -292,7 +294,11 @@ async def open_sources(
             [run] = await collection.collect("bookshop", [Subject(user_id="corner", login="corner")])
     """
     by_source = _tokens_of(sources, tokens)
-    async with open_context(settings) as context, open_collection_on(context) as collection, AsyncExitStack() as stack:
+    async with (
+        open_context(settings) as context,
+        open_empty_collection(context) as collection,
+        AsyncExitStack() as stack,
+    ):
         for source in sources:
             plugin = _SourceWithTokens(
                 settings, source, by_source[source.name], finalizers, collection.change_feed.moved
@@ -337,7 +343,7 @@ async def open_schedules(settings: Settings, source: str | None = None) -> Async
         yield Schedules(context.database, known, wakeups)
 
 
-class _SourceWithTokens(OwnSource):
+class _SourceWithTokens(OwnSourcePlugin):
     """A source of a program that supplies its own tokens."""
 
     stores_credentials = False
@@ -397,8 +403,8 @@ def _tokens_of(sources: Sequence[Source], tokens: Tokens | Mapping[str, Tokens])
 
 __all__ = [
     "Collection",
-    "open_collection_on",
     "open_credentials",
+    "open_empty_collection",
     "open_schedules",
     "open_source",
     "open_sources",

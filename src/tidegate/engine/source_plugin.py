@@ -1,13 +1,14 @@
-"""Plug-ins of sources: credentials, options, commands and further parts beside requests and answers.
+"""Plug-ins of sources. A plug-in supplies what the application needs of a source besides its requests and answers.
 
-A system names the plug-ins of its sources:
+The source itself builds requests and reads answers (`tidegate.engine.source`). The plug-in has credentials, options,
+commands and further parts. A system names the plug-ins of its sources:
 
     class GithubSystem(System):
         sources = {"github": "tidegate.systems.github.plugin:GithubPlugin"}
 
-A source of the setting `sources`, or of the entry point group `tidegate.sources`, has a plug-in too: `OwnSource`, which
-reads optional attributes of the source. `find_plugin` returns a plug-in by the name of its source and imports no other
-source. All sources are opened, scheduled, shown and exported through their plug-ins.
+A source that no system declares, but the setting `sources` or the entry point group `tidegate.sources`, has the plug-in
+`OwnSourcePlugin`, which reads optional attributes of the source. `find_plugin` returns a plug-in by the name of its
+source and imports no other source. All sources are opened, scheduled, shown and exported through their plug-ins.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ class SourcePlugin:
         return None
 
 
-class OwnSource(SourcePlugin):
+class OwnSourcePlugin(SourcePlugin):
     """The plug-in of a source from a program, the setting `sources` or an installed distribution."""
 
     def __init__(self, settings: Settings, source: Source) -> None:
@@ -254,7 +255,9 @@ def find_plugin(settings: Settings, name: str) -> SourcePlugin:
 def own_plugins(settings: Settings) -> dict[str, SourcePlugin]:
     """Return the plug-ins of the setting `sources` and of the entry point group. Raises `InvalidSettings`."""
     taken = [name for system in loadable_systems() for name in system.sources]
-    return {name: OwnSource(settings, source) for name, source in load_sources(settings.sources, taken=taken).items()}
+    return {
+        name: OwnSourcePlugin(settings, source) for name, source in load_sources(settings.sources, taken=taken).items()
+    }
 
 
 @cache
@@ -280,7 +283,7 @@ def _enabled(settings: Settings) -> list[System]:
 
 __all__ = [
     "CallCredentials",
-    "OwnSource",
+    "OwnSourcePlugin",
     "SourceParts",
     "SourcePlugin",
     "find_plugin",

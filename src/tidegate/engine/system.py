@@ -53,13 +53,13 @@ class CollectionSystem(System):
     @asynccontextmanager
     async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
         """Open the collection without sources. Systems open their own sources (`OpenSource`)."""
-        from tidegate.engine.collection import open_collection_on
+        from tidegate.engine.collection import open_empty_collection
         from tidegate.engine.sqs import AwsSettings, open_aws
         from tidegate.primitives.stream import TicketedStream
 
         triggers_only = context.section(AwsSettings).model_copy(update={"task_queue_url": None})
         async with (
-            open_collection_on(context) as collection,
+            open_empty_collection(context) as collection,
             open_aws(triggers_only, TicketedStream(context.valkey, context.jobs), context.owner) as aws,
         ):
             context.share(collection)

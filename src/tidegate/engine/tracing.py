@@ -122,7 +122,10 @@ def _end_job(one: JobResult, span: "Span", outcome: ExecutionOutcome, began_ns: 
 
 @contextmanager
 def completion(run: Run, event: Event) -> Generator[None]:
-    """A span for the completion of a run, as a child of the outbox event that reported its end."""
+    """Record the outbox event that reported the end of a run as a span, and run the block in a child span of it.
+
+    Both belong to the trace of the run. Does nothing if the run is not traced.
+    """
     tracer = traces.tracer()
     if tracer is None or run.traceparent is None:
         yield

@@ -46,8 +46,8 @@ class ClientAddresses:
         `peer` is the address that connected to this process, `forwarded` the value of `X-Forwarded-For`.
         """
         if self._proxies and forwarded:
-            return _counted(self._behind_proxies(peer, forwarded))
-        return _counted(peer or "")
+            return _limited_unit(self._behind_proxies(peer, forwarded))
+        return _limited_unit(peer or "")
 
     def of_scope(self, scope: Scope) -> str:
         """The client's address of an ASGI request."""
@@ -94,8 +94,8 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 @lru_cache(maxsize=4096)
-def _counted(text: str) -> str:
-    """The unit that limits count: the address, or the network of an IPv6 address."""
+def _limited_unit(text: str) -> str:
+    """The unit to which limits of requests apply: the IPv4 address, or the network of an IPv6 address."""
     found = _parsed(text)
     if found is None:
         return _UNKNOWN

@@ -99,7 +99,7 @@ def _sign(key: ApiKey, purpose: bytes, said: bytes) -> bytes:
 def _parts(token: str) -> tuple[bytes, bytes]:
     body, _, signature = token.partition(".")
     try:
-        return (b"", b"") if len(token) > _LONGEST else (_bytes(body), _bytes(signature))
+        return (b"", b"") if len(token) > _LONGEST else (_decode_canonical(body), _decode_canonical(signature))
     except (ValueError, binascii.Error):
         return b"", b""
 
@@ -115,8 +115,8 @@ def _text(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-def _bytes(text: str) -> bytes:
-    """Decode base64, and refuse texts that are not the canonical encoding."""
+def _decode_canonical(text: str) -> bytes:
+    """Decode base64. Raises `ValueError` for a text that is not the canonical encoding of its bytes."""
     value = base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
     if _text(value) != text:
         raise ValueError

@@ -12,7 +12,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine import runs
 from tidegate.engine.runs import NewRun
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
-from tidegate.engine.source_plugin import OwnSource
+from tidegate.engine.source_plugin import OwnSourcePlugin
 from tidegate.engine.upstream import Answer, Request
 
 
@@ -46,7 +46,7 @@ async def test_runs_and_schedules_of_a_source_are_found_by_its_own_form_of_subje
     async with AsyncExitStack() as stack:
         deployment = await stack.enter_async_context(served(tmp_path, works=False, has_token=False))
         client, collection = deployment.client, deployment.collection
-        await stack.enter_async_context(collection.open_source(OwnSource(collection.parts.settings, source)))
+        await stack.enter_async_context(collection.open_source(OwnSourcePlugin(collection.parts.settings, source)))
         new = NewRun("weather", subject, "weather", "manual", list(source.first_jobs(subject)))
         run_id = (await collection.parts.database.transaction(runs.begin, new))[0]
         scheduled = await client.post("/v1/schedules", {"login": written, "source": "weather", "cron": "0 3 * * *"})

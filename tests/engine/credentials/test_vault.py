@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.engine.credentials.keys import EncryptionKey, KeySource
-from tidegate.engine.credentials.vault import CannotOpen, KeyMissing, Label, Sealed, Vault
+from tidegate.engine.credentials.vault import CannotDecrypt, KeyFileMissing, Label, Sealed, Vault
 
 LABEL = Label("octocat", "token", "https://api.github.com")
 SECRET = "ghp_0123456789abcdef"
@@ -64,7 +64,7 @@ async def test_the_same_secret_is_never_sealed_the_same():
 async def test_a_secret_that_was_moved_elsewhere_does_not_open(other: Label):
     sealed = await vault(KEY).seal(LABEL, SECRET)
 
-    with pytest.raises(CannotOpen, match="changed, or damaged"):
+    with pytest.raises(CannotDecrypt, match="changed, or damaged"):
         await vault(KEY).open(other, sealed)
 
 
@@ -76,21 +76,21 @@ async def test_whatever_byte_is_changed_it_does_not_open(data: st.DataObject):
     at = data.draw(st.integers(0, len(raw) - 1))
     raw[at] ^= data.draw(st.integers(1, 255))
 
-    with pytest.raises(CannotOpen) as told:
+    with pytest.raises(CannotDecrypt) as told:
         await vault(KEY).open(LABEL, Sealed(base64.b64encode(bytes(raw)).decode(), sealed.key_id))
     assert SECRET not in str(told.value)
 
 
 @pytest.mark.parametrize("text", ["", "AQ==", "no base64!", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"])
 async def test_what_is_no_sealed_secret_does_not_open(text: str):
-    with pytest.raises(CannotOpen):
+    with pytest.raises(CannotDecrypt):
         await vault(KEY).open(LABEL, Sealed(text, KEY.id))
 
 
 async def test_another_key_is_told_by_its_number_and_gives_no_garbage():
     sealed, other = await vault(KEY).seal(LABEL, SECRET), EncryptionKey.new()
 
-    with pytest.raises(CannotOpen, match=f"with the key {KEY.id}, and TIDEGATE_CREDENTIALS_KEY holds {other.id}"):
+    with pytest.raises(CannotDecrypt, match=f"with the key {KEY.id}, and TIDEGATE_CREDENTIALS_KEY holds {other.id}"):
         await vault(other).open(LABEL, sealed)
 
 
@@ -113,7 +113,7 @@ async def test_a_key_that_others_rotated_is_read_again(tmp_path: Path):
 
 
 async def test_a_key_file_that_was_lost_is_noticed_and_not_replaced(tmp_path: Path):
-    with pytest.raises(KeyMissing, match=r"credentials\.key is missing, and stored credentials need it"):
+    with pytest.raises(KeyFileMissing, match=r"credentials\.key is missing, and stored credentials need it"):
         await Vault(KeySource(tmp_path), is_in_use=yes).seal(LABEL, SECRET)
 
     assert not (tmp_path / "credentials.key").exists()

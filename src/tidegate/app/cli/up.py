@@ -151,6 +151,7 @@ def _allow_files(watchers: int) -> None:
 
 
 async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *, as_json: bool) -> StopReport:
+    """Open the application and run the services of `role` until a signal arrives; no HTTP without `binding`."""
     from tidegate.app import open_application
     from tidegate.runtime.gc_tuning import tune_gc
 

@@ -1,4 +1,4 @@
-"""Log lines of client libraries: at most one per message and minute.
+"""Log lines of client libraries: at most one per message template and minute.
 
 A library that logs each failed attempt writes hundreds of lines per second while its server is away. Its errors reach
 our own log through the exceptions that it raises; the lines of the library only add details.
@@ -9,11 +9,11 @@ from time import monotonic
 
 _QUIET_S = 60.0
 _MOST_MESSAGES = 200
-"""Bound of the messages that are remembered."""
+"""Maximum number of templates that are remembered."""
 
 
 class _OncePerMinute(logging.Handler):
-    """Pass a record to the root logger unless the same message was passed within the last minute."""
+    """Pass a record to the root logger unless one with the same template was passed within the last minute."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -153,7 +153,11 @@ def fit_to_keep(text: str, *, most: int) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field of this name is secret: `access_token` is, `token_id` and `tokens_blocked` are not."""
+    """Whether a field of this name is secret.
+
+    It is if it has a word like `password` or `token`, or a pair like `api_key`, unless its last word shows that it is
+    only about a secret: `access_token` and `tokens` are secret, `token_id` and `tokens_blocked` are not.
+    """
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[-1] in _HARMLESS_ENDINGS:
         return False

@@ -106,7 +106,10 @@ class Tracer:
         kind: Kind = "internal",
         began_ns: int | None = None,
     ) -> Span:
-        """Begin a span, which the caller must end."""
+        """Begin a span, which the caller must end. It does not become the current span.
+
+        `parent` is a traceparent header; without one, the current span is the parent if there is one.
+        """
         context = None if parent is None else _propagator.extract({_HEADER: parent})
         begun = self.inner.start_span(name, context, _KINDS[kind], _all_redacted(facts), start_time=began_ns)
         return Span(self, begun)

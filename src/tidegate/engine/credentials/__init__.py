@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         NameTaken,
     )
     from tidegate.engine.credentials.rotation import Rotation
-    from tidegate.engine.credentials.vault import CannotOpen
+    from tidegate.engine.credentials.vault import CannotDecrypt
 
 __all__ = [
     "Account",
     "AllowanceElsewhere",
     "Authority",
-    "CannotOpen",
+    "CannotDecrypt",
     "Credential",
     "CredentialCheck",
     "CredentialKind",
@@ -63,6 +63,6 @@ __getattr__ = lazy_exports(
         "tidegate.engine.credentials.pools": "how_to_get_one pool_of token_variable",
         "tidegate.engine.credentials.records": "AllowanceElsewhere Credential CredentialKind NameTaken CredentialState",
         "tidegate.engine.credentials.rotation": "Rotation",
-        "tidegate.engine.credentials.vault": "CannotOpen",
+        "tidegate.engine.credentials.vault": "CannotDecrypt",
     },
 )

@@ -229,7 +229,7 @@ class CredentialManager:
     async def require_any(self) -> None:
         """Raise `InvalidSettings` with instructions if this process has no credential for any call.
 
-        Raises `CannotOpen` if the key of a stored secret is missing.
+        Raises `CannotDecrypt` if the key of a stored secret is missing.
         """
         audience = self._authority.audience
         usable = await self._database.read(records.usable, self.source, audience)

@@ -25,7 +25,7 @@ class EncryptedSecrets(Protocol):
     """Secrets that another component stores, encrypted with the same keys."""
 
     async def key_ids(self) -> set[str]:
-        """The keys that its secrets need; raises `CannotOpen` if one of them is missing."""
+        """The keys that its secrets need; raises `CannotDecrypt` if one of them is missing."""
         ...
 
     async def reseal(self, key_id: str) -> int:

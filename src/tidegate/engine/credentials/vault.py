@@ -22,7 +22,7 @@ _FORM = b"\x01"
 _NONCE = 12
 
 
-class CannotOpen(TidegateError):
+class CannotDecrypt(TidegateError):
     """A stored secret cannot be decrypted: its key is missing, or the row was changed."""
 
     def __init__(self, name: str, reason: str) -> None:
@@ -30,7 +30,7 @@ class CannotOpen(TidegateError):
         self.name, self.reason = name, reason
 
 
-class KeyMissing(TidegateError):
+class KeyFileMissing(TidegateError):
     """The key file is missing although stored secrets need it."""
 
     def __init__(self, place: str) -> None:
@@ -75,7 +75,7 @@ class Vault:
         return Sealed(base64.b64encode(_FORM + nonce + hidden).decode(), key.id)
 
     async def open(self, label: Label, sealed: Sealed) -> str:
-        """Decrypt a secret; raises `CannotOpen` if that is not possible."""
+        """Decrypt a secret; raises `CannotDecrypt` if that is not possible."""
         key = await self.require_key(label.name, sealed.key_id)
         try:
             raw = base64.b64decode(sealed.text, validate=True)
@@ -84,7 +84,7 @@ class Vault:
                 raise ValueError("an unknown form")
             return AESGCM(key.derive("secrets")).decrypt(nonce, hidden, label.bound).decode()
         except (InvalidTag, ValueError):
-            raise CannotOpen(label.name, "it was changed, or damaged. Add it again") from None
+            raise CannotDecrypt(label.name, "it was changed, or damaged. Add it again") from None
 
     async def fingerprint(self, secret: str) -> str:
         """A keyed hash of a secret: equal for equal secrets, and useless without the key."""
@@ -103,7 +103,7 @@ class Vault:
         return self._keys[0].id
 
     async def require_key(self, name: str, wanted: str) -> EncryptionKey:
-        """The key that the secret of `name` needs; raises `CannotOpen` if it is missing."""
+        """The key that the secret of `name` needs; raises `CannotDecrypt` if it is missing."""
         for is_first in (True, False):
             found = next((key for key in self._keys if key.id == wanted), None)
             if found is not None:
@@ -111,7 +111,7 @@ class Vault:
             if is_first:
                 self._keys = await asyncio.to_thread(self.source.read) or ()
         there = ", ".join(key.id for key in self._keys) or "no key"
-        raise CannotOpen(
+        raise CannotDecrypt(
             name,
             f"it was encrypted with the key {wanted}, and {self.source.place} holds {there}. "
             "Bring that key back, or add the credential again",
@@ -123,5 +123,5 @@ class Vault:
         if present is None and await self._is_in_use():
             present = await asyncio.to_thread(self.source.read)  # another process may have created and used it
             if present is None:
-                raise KeyMissing(self.source.place)
+                raise KeyFileMissing(self.source.place)
         return present or await asyncio.to_thread(self.source.make)

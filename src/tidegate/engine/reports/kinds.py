@@ -101,9 +101,9 @@ class RetriesReport(msgspec.Struct, frozen=True, kw_only=True):
 def failing_kinds(tx: Transaction, since: datetime, limit: int = 20, most_jobs: int = MOST_JOBS) -> FailingReport:
     """Find the kinds with the most failed jobs, with the number of failures and the last error of each."""
     require_positive("limit", limit)
-    looked_at, rows = _look(tx, _FAILING, since, most_jobs)
+    looked_at, rows = _run_query(tx, _FAILING, since, most_jobs)
     worst = sorted((row for row in rows if row[3]), key=lambda row: (-row[3], row[0], row[1]))[:limit]
-    reasons = _reasons(tx, [row[5] for row in worst])
+    reasons = _last_errors(tx, [row[5] for row in worst])
     kinds = [
         KindFailures(
             source=source,
@@ -123,7 +123,7 @@ def failing_kinds(tx: Transaction, since: datetime, limit: int = 20, most_jobs: 
 def processing_times(tx: Transaction, since: datetime, limit: int = 20, most_jobs: int = MOST_JOBS) -> TimesReport:
     """Compute the processing times of jobs by kind."""
     require_positive("limit", limit)
-    looked_at, rows = _look(tx, _TIMES, since, most_jobs)
+    looked_at, rows = _run_query(tx, _TIMES, since, most_jobs)
     kinds = [
         KindTimes(source=row[0], kind=row[1], jobs=row[2], p50_s=_s(row[3]), p95_s=_s(row[4]), max_s=_s(row[5]))
         for row in rows
@@ -135,7 +135,7 @@ def processing_times(tx: Transaction, since: datetime, limit: int = 20, most_job
 def retry_counts(tx: Transaction, since: datetime, limit: int = 20, most_jobs: int = MOST_JOBS) -> RetriesReport:
     """Count the retries of jobs by kind."""
     require_positive("limit", limit)
-    looked_at, rows = _look(tx, _RETRIES, since, most_jobs)
+    looked_at, rows = _run_query(tx, _RETRIES, since, most_jobs)
     kinds = [
         KindRetries(source=row[0], kind=row[1], jobs=row[2], retried=int(row[3]), retries=int(row[4]), most=row[5])
         for row in rows
@@ -144,16 +144,19 @@ def retry_counts(tx: Transaction, since: datetime, limit: int = 20, most_jobs: i
     return RetriesReport(looked_at=looked_at, kinds=kinds[:limit])
 
 
-def _look(tx: Transaction, question: Statement, since: datetime, most_jobs: int) -> tuple[ReportBasis, Sequence[Any]]:
+def _run_query(tx: Transaction, query: Statement, since: datetime, most_jobs: int) -> tuple[ReportBasis, Sequence[Any]]:
     """Run a query on the jobs of runs that are active or ended since then."""
     require_positive("most_jobs", most_jobs)
-    runs, jobs, is_whole = _runs(tx, since, most_jobs)
-    rows = question.rows(tx, ids=runs, most=most_jobs) if runs else []
+    runs, jobs, is_whole = _select_runs(tx, since, most_jobs)
+    rows = query.rows(tx, ids=runs, most=most_jobs) if runs else []
     return ReportBasis(since=since, runs=len(runs), jobs=min(jobs, most_jobs), is_whole=is_whole), rows
 
 
-def _runs(tx: Transaction, since: datetime, most_jobs: int) -> tuple[list[int], int, bool]:
-    """Select runs; return their ids, the number of their ended jobs, and whether all runs are included."""
+def _select_runs(tx: Transaction, since: datetime, most_jobs: int) -> tuple[list[int], int, bool]:
+    """Select active runs, then those that ended since `since`, newest first, until they have `most_jobs` ended jobs.
+
+    Returns their ids, the number of their ended jobs, and whether this limit and `_MOST_RUNS` left nothing out.
+    """
     run, chosen, jobs = collection_runs.c, list[int](), 0
     ended = (run.succeeded_jobs + run.failed_jobs).label("ended")
     active = select(run.id, ended).where(run.status.in_(ACTIVE_RUNS)).order_by(run.id.desc())
@@ -167,7 +170,7 @@ def _runs(tx: Transaction, since: datetime, most_jobs: int) -> tuple[list[int], 
     return chosen, jobs, jobs <= most_jobs and len(chosen) < _MOST_RUNS
 
 
-def _reasons(tx: Transaction, job_ids: Sequence[int]) -> dict[int, str]:
+def _last_errors(tx: Transaction, job_ids: Sequence[int]) -> dict[int, str]:
     rows = tx.execute(select(page_jobs.c.id, page_jobs.c.last_error).where(page_jobs.c.id.in_(job_ids)))
     return {row[0]: row[1] or "" for row in rows}
 
@@ -177,7 +180,7 @@ def _s(seconds: Any) -> float:
     return round(max(0.0, float(seconds)), 3)
 
 
-def _looked(columns: str, condition: str) -> str:
+def _jobs_subquery(columns: str, condition: str) -> str:
     """A subquery with at most `:most` jobs."""
     return f"""
 (SELECT r.source, j.job_type AS kind, {columns}
@@ -194,7 +197,7 @@ SELECT source, kind, COUNT(*) AS jobs,
        SUM(CASE WHEN status = 'failed' THEN 1 ELSE 0 END) AS failed,
        COUNT(DISTINCT CASE WHEN status = 'failed' THEN run_id END) AS runs,
        MAX(CASE WHEN status = 'failed' THEN id END) AS last_job
-FROM {_looked("j.status, j.run_id, j.id", _ENDED)}
+FROM {_jobs_subquery("j.status, j.run_id, j.id", _ENDED)}
 GROUP BY source, kind""",  # noqa: S608
     returns=("source", "kind", "jobs", "failed", "runs", "last_job"),
 )
@@ -204,14 +207,16 @@ SELECT source, kind, COUNT(*) AS jobs,
        SUM(CASE WHEN tries > 1 THEN 1 ELSE 0 END) AS retried,
        SUM(tries - 1) AS retries,
        MAX(tries) AS most_tries
-FROM {_looked("j.attempt_count AS tries", _BEGUN)}
+FROM {_jobs_subquery("j.attempt_count AS tries", _BEGUN)}
 GROUP BY source, kind""",  # noqa: S608
     returns=("source", "kind", "jobs", "retried", "retries", "most_tries"),
 )
 
 
 def _times(seconds: str) -> str:
-    looked = _looked(f"{seconds} AS seconds", f"{_ENDED} AND j.started_at IS NOT NULL AND j.completed_at IS NOT NULL")
+    looked = _jobs_subquery(
+        f"{seconds} AS seconds", f"{_ENDED} AND j.started_at IS NOT NULL AND j.completed_at IS NOT NULL"
+    )
     return f"""
 SELECT source, kind, COUNT(*) AS jobs,
        MIN(CASE WHEN place >= 0.5 THEN seconds END) AS p50,

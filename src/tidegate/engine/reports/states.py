@@ -120,15 +120,17 @@ def runs_by_state(tx: Transaction, since: datetime | None = None) -> RunsReport:
     return RunsReport(since=since, states=[found[state] for state in RunState if state in found])
 
 
-def _counted(those: FromClause) -> Select[Any, int, Any, Any]:
+def _count_by_status(those: FromClause) -> Select[Any, int, Any, Any]:
     return select(those.c.status, func.count(), func.min(those.c.id), func.max(those.c.id)).group_by(those.c.status)
 
 
 # Built once, because the dashboard runs them often and building a statement takes longer than running it.
-_ALL_RUNS = _counted(collection_runs)
+_ALL_RUNS = _count_by_status(collection_runs)
 _STATES = select(_run.id, _run.status).limit(_EVERYTHING)
-_ACTIVE_RUNS = _counted(_STATES.where(_run.status.in_(ACTIVE_RUNS)).subquery())
-_ENDED_RUNS = _counted(_STATES.where(_run.completed_at >= bindparam("since", type_=_run.completed_at.type)).subquery())
+_ACTIVE_RUNS = _count_by_status(_STATES.where(_run.status.in_(ACTIVE_RUNS)).subquery())
+_ENDED_RUNS = _count_by_status(
+    _STATES.where(_run.completed_at >= bindparam("since", type_=_run.completed_at.type)).subquery()
+)
 
 
 def _runs_in(tx: Transaction, counted: Select[Any, int, Any, Any], **given: datetime) -> dict[RunState, RunsInState]:

@@ -63,25 +63,25 @@ class TriggerInbox:
             trigger = read_trigger(message)
         except InvalidArgument as error:
             log.warning("sqs.trigger_malformed", message=message.id, error=str(error))
-            return _counted("malformed")
+            return _count_trigger("malformed")
         try:
             await self._outage.retry(partial(self._fire, trigger.schedule_id, trigger.firing_key))
         except ContractBroken:
             return self._count_failure(message, trigger)
         except TidegateError as error:
             log.warning("sqs.trigger_refused", **_facts(message, trigger), error=str(error))
-            return _counted("refused")
+            return _count_trigger("refused")
         except Exception:
             return self._count_failure(message, trigger)
-        return _counted("fired")
+        return _count_trigger("fired")
 
     def _count_failure(self, message: Received, trigger: ScheduleTrigger) -> bool:
         """Count a trigger that failed by a defect; True once its attempts are used up."""
         if message.receives >= self._attempts:
             log.exception("sqs.trigger_given_up", **_facts(message, trigger))
-            return _counted("given_up")
+            return _count_trigger("given_up")
         log.exception("sqs.trigger_failed", **_facts(message, trigger))
-        _counted("failed")
+        _count_trigger("failed")
         return False
 
     @asynccontextmanager
@@ -109,6 +109,7 @@ def _facts(message: Received, trigger: ScheduleTrigger) -> dict[str, object]:
     }
 
 
-def _counted(outcome: str) -> bool:
+def _count_trigger(outcome: str) -> bool:
+    """Count a trigger by its outcome. Returns True, for callers that report the message as finished."""
     metrics.SQS_TRIGGERS.labels(outcome).inc()
     return True

@@ -50,7 +50,7 @@ class QueueIntake:
         while True:
             left_s = max(0.0, deadline - loop.time())
             received = await self._receive(count, min(left_s, LONGEST_WAIT_S))
-            if messages := await self._take(received):
+            if messages := await self._take_messages(received):
                 return messages
             if left_s == 0:
                 return []
@@ -84,17 +84,22 @@ class QueueIntake:
                 raise found
         return first
 
-    async def _take(self, received: Sequence[Received]) -> list[Message]:
-        ids = {message.id: self._read(message) for message in received}
+    async def _take_messages(self, tickets: Sequence[Received]) -> list[Message]:
+        """Take the messages that these tickets name, and delete the tickets in the background, also void ones.
+
+        Returns the messages that this worker owns now.
+        """
+        ids = {message.id: self._read_ticket(message) for message in tickets}
         wanted = {ticket for ticket in ids.values() if ticket is not None} - self._held
         taken = await self._passage.take(self._owner, sorted(wanted))
         self._held.update(message.id for message in taken)
         metrics.SQS_TICKETS.labels("taken").inc(len(taken))
-        metrics.SQS_TICKETS.labels("void").inc(len(received) - len(taken))
-        self._delete([message.receipt for message in received])
+        metrics.SQS_TICKETS.labels("void").inc(len(tickets) - len(taken))
+        self._delete([message.receipt for message in tickets])
         return taken
 
-    def _read(self, message: Received) -> str | None:
+    def _read_ticket(self, message: Received) -> str | None:
+        """Return the id of the message that a ticket names; None for a malformed ticket, which is logged."""
         try:
             return read_ticket(message.body, stream=self._stream)
         except InvalidArgument as error:

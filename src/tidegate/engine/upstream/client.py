@@ -118,12 +118,13 @@ class UpstreamClient:
                 url=str(response.url),
                 received_at=self._clock.now(),
             )
-            return await self._body(response)
+            return await self._read_body(response)
         except BaseException:
             response.close()
             raise
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        """Read and decompress a body. Raises `BodyTooLarge` if it exceeds the setting `largest_body`."""
         most = self._settings.largest_body
         if response.method == "HEAD" or response.status in (204, 304):
             return b""

@@ -131,8 +131,8 @@ class Coalescer:
         higher. `token`: id of this request. A repetition with the same token gets the same answer.
         """
         token = new_id() if token is None else require_name("token", token)
-        question = self._question(subject, priority, known_version, token)
-        return _counted(_outcome(await _request(self._valkey, **question), token))
+        arguments = self._script_arguments(subject, priority, known_version, token)
+        return _count_outcome(_outcome(await _request(self._valkey, **arguments), token))
 
     async def request_many(self, wanted: Sequence[tuple[str, Priority, int]]) -> list[Outcome]:
         """Like `request` for many (subject, priority, known version), in one round trip.
@@ -140,29 +140,31 @@ class Coalescer:
         Raises `InvalidArgument` before anything is sent if one is invalid. If the server is unavailable, locks may have
         been taken without the knowledge of this process; they expire.
         """
-        questions = [self._question(*each, token=new_id()) for each in wanted]
-        replies = await run_together(self._valkey, [_request.bind(**each) for each in questions])
-        return [_counted(_outcome(reply, each["token"])) for reply, each in zip(replies, questions, strict=True)]
+        requests = [self._script_arguments(*each, token=new_id()) for each in wanted]
+        replies = await run_together(self._valkey, [_request.bind(**each) for each in requests])
+        return [_count_outcome(_outcome(reply, each["token"])) for reply, each in zip(replies, requests, strict=True)]
 
     async def publish_many(self, stream: Key, drafts: Sequence[Draft]) -> list[Outcome]:
         """Like `request_many`, and add the messages of granted requests to `stream`, which is in the same unit.
 
         One round trip. No confirmation is needed: a lock is only taken together with its message.
         """
-        asked = [(self._question(each.subject, each.priority, each.known_version, new_id()), each) for each in drafts]
+        asked = [
+            (self._script_arguments(each.subject, each.priority, each.known_version, new_id()), each) for each in drafts
+        ]
         calls = [
             _publish.bind(
                 mark=self._unit.key("mark"),
                 stream=stream,
-                works=[question["work"] for question, _ in some],
-                asked=[(_packed(question), list(draft.fields), draft.text) for question, draft in some],
+                works=[arguments["work"] for arguments, _ in some],
+                asked=[(_packed(arguments), list(draft.fields), draft.text) for arguments, draft in some],
                 keep_ms=milliseconds(self._settings.keep_version),
                 now_ms=self._clock.pinned_ms,
             )
             for some in (asked[n : n + _PUBLISHED_AT_ONCE] for n in range(0, len(asked), _PUBLISHED_AT_ONCE))
         ]
         replies = [reply for page in await run_together(self._valkey, calls) for reply in page]
-        return [_counted(_outcome(reply, each["token"])) for reply, (each, _) in zip(replies, asked, strict=True)]
+        return [_count_outcome(_outcome(reply, each["token"])) for reply, (each, _) in zip(replies, asked, strict=True)]
 
     async def confirm(self, subject: str, version: int) -> bool:
         """Record that the work of this version was published, which makes older versions obsolete.
@@ -224,7 +226,8 @@ class Coalescer:
         calls = [script.bind(work=self._keys(subject).work, version=version) for subject, version in works]
         return await run_together(self._valkey, calls)
 
-    def _question(self, subject: str, priority: Priority, known_version: int, token: str) -> dict[str, Any]:
+    def _script_arguments(self, subject: str, priority: Priority, known_version: int, token: str) -> dict[str, Any]:
+        """The arguments of the request scripts for one subject. Raises `InvalidArgument` if one of them is invalid."""
         require_not_negative("known_version", known_version)
         require_at_most("known_version", known_version, _HIGHEST_VERSION)
         urgent, keys = _is_urgent(priority), self._keys(subject)
@@ -243,8 +246,8 @@ class Coalescer:
         return CoalescerKeys(self._unit, subject)
 
 
-def _packed(question: dict[str, Any]) -> list[Any]:
-    return [question[name] for name in ("token", "urgent", "lasts_ms", "known_version")]
+def _packed(arguments: dict[str, Any]) -> list[Any]:
+    return [arguments[name] for name in ("token", "urgent", "lasts_ms", "known_version")]
 
 
 def _is_urgent(priority: Priority) -> bool:
@@ -265,7 +268,8 @@ def _outcome(reply: list[Any], token: str) -> Outcome:
             raise AssertionError(f"request.lua replied {reply!r}")
 
 
-def _counted(outcome: Outcome) -> Outcome:
+def _count_outcome(outcome: Outcome) -> Outcome:
+    """Count an outcome in the metrics, and return it."""
     if isinstance(outcome, AlreadyProcessing):
         DEDUP_COALESCE_HIT.inc()
     elif isinstance(outcome, Upgraded):

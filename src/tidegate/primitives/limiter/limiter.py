@@ -86,13 +86,13 @@ class Limiter:
         Raises `ValkeyUnavailable` if the server cannot be asked: no permit, no call.
         """
         priority = _known(priority)
-        return await self._queue(key).acquire(priority, self._affordable(priority, units))
+        return await self._queue_of(key).acquire(priority, self._affordable(priority, units))
 
     async def take(self, most: int, key: str = "", *, priority: Priority = Priority.HIGH) -> Batch:
         """Take the permits that are available now, at most `most`, without waiting."""
         require_positive("most", most)
         require_at_most("most", most, _MOST_AT_ONCE)
-        queue = self._queue(key)
+        queue = self._queue_of(key)
         [answer] = await queue.ledger.take([Demand(_known(priority), [1] * _whole("most", most))])
         one = (priority, 1, answer.ends_at_ms, answer.granted_at_ms, self._stopwatch)
         grants = tuple(Grant(*one, on_late=queue.count_again) for _ in range(answer.granted))
@@ -105,14 +105,15 @@ class Limiter:
         """
         require_positive("span", span.total_seconds())
         require_at_most("span", span.total_seconds(), _LONGEST_PAUSE.total_seconds())
-        paused_for = await self._queue(key).ledger.pause(span)
+        paused_for = await self._queue_of(key).ledger.pause(span)
         log.warning("limiter.paused", limiter=self._unit.name, paused_ms=milliseconds(paused_for))
 
     async def status(self, key: str = "") -> LimiterStatus:
         """Usage of every rule, units that callers wait for, and the rest of a pause."""
-        return await self._queue(key).ledger.status()
+        return await self._queue_of(key).ledger.status()
 
-    def _queue(self, key: str) -> PermitQueue:
+    def _queue_of(self, key: str) -> PermitQueue:
+        """Return the queue of a key, created on first use. Too many idle queues are forgotten."""
         if isinstance(key, Priority):
             raise InvalidArgument("key", key, "is a priority; pass it by name: priority=...")
         if len(key) > _LONGEST_KEY:

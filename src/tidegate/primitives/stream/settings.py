@@ -1,4 +1,4 @@
-"""How a stream treats its messages."""
+"""Settings of a stream: consumer group, delivery limit, idle limit and polling."""
 
 from datetime import timedelta
 from typing import Annotated

@@ -222,7 +222,7 @@ class MongoDocumentStore:
         changed = 0
         for _ in range(_MOST_ROUNDS):
             present = await self._present(given)
-            writes, notes = self._planned(given, present)
+            writes, notes = self._plan_updates(given, present)
             written = await self._bulk(writes)
             noted = await self._bulk(notes)
             changed += written
@@ -274,10 +274,10 @@ class MongoDocumentStore:
         found = await self._collection.find({"_id": {"$in": ids}}, fields).to_list()
         return {each["_id"]: each for each in found}
 
-    def _planned(
+    def _plan_updates(
         self, given: Sequence[Document], present: Mapping[str, _Fields]
     ) -> tuple[list[UpdateOne], list[UpdateOne]]:
-        """The writes that replace or insert documents, and those that only record that a document was seen."""
+        """Return updates that insert or replace documents, and updates that only record in which run one was seen."""
         now_ms = to_ms(self._clock.now())
         writes: list[UpdateOne] = []
         notes: list[UpdateOne] = []

@@ -1,4 +1,4 @@
-"""Which store it is, by the settings."""
+"""Opens the document store that the settings name: the SQL database, or MongoDB."""
 
 from importlib.util import find_spec
 
@@ -10,7 +10,10 @@ from tidegate.storage.sql import Database
 
 
 async def check_documents(settings: DocumentSettings) -> str:
-    """See that the store answers, where it is not the database; nothing is written. Returns its address."""
+    """Check that MongoDB answers if documents are stored there; writes nothing.
+
+    Returns the address of the server without its password, or an empty text if documents are stored in the database.
+    """
     if settings.url is None:
         return ""
     _require_driver()
@@ -20,9 +23,9 @@ async def check_documents(settings: DocumentSettings) -> str:
 
 
 async def open_documents(settings: DocumentSettings, database: Database) -> Documents:
-    """The store that the settings name; close it in the end.
+    """Open the document store that the settings name. The caller closes it.
 
-    Raises `InvalidSettings` when its driver is not installed, and what the store raises when it cannot be used.
+    Raises `InvalidSettings` if the driver of MongoDB is not installed, and the errors of MongoDB if it cannot be used.
     """
     if settings.url is None:
         return SqlDocuments(database)

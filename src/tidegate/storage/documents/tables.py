@@ -1,4 +1,4 @@
-"""The table of the SQL store."""
+"""The table `documents` of the SQL document store: one row per collected item."""
 
 from sqlalchemy import BigInteger, Column, Index, String, Table
 
@@ -8,7 +8,7 @@ from tidegate.storage.sql.schema import metadata
 
 
 def sorted_text(length: int) -> String:
-    """Text that sorts by its characters' numbers, as it does elsewhere, and not as in a dictionary."""
+    """A text column that every database sorts by code points, and not by the rules of a language."""
     return exact_text(length).with_variant(String(length, collation="C"), "postgresql")
 
 
@@ -36,4 +36,4 @@ documents = Table(
     Index(None, "source", "kind", "changed_at", "id", "fingerprint"),
     **TABLE_OPTIONS,
 )
-"""Collected items. Rows are never removed; those that the upstream no longer has say since when."""
+"""Collected items. Rows are never removed; `gone_at` is set when the upstream no longer has the item."""

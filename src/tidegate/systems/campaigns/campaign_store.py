@@ -175,7 +175,7 @@ def entries(tx: Transaction, ident: str, after: tuple[int, str] | None, limit: i
 
 
 def points_of(tx: Transaction, user: str) -> int:
-    """Return the points of a user."""
+    """Return the points on the account of a user, which all campaigns share; 0 if the user has none."""
     found = tx.execute(select(point_accounts.c.points).where(point_accounts.c.user_id == user)).scalar_one_or_none()
     return found or 0
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tidegate.system import Command, Context, DeadLetterCount, OpenSystem, System, Topic
+from tidegate.system import Command, Context, DeadLetterCounter, OpenSystem, System, Topic
 
 if TYPE_CHECKING:
     from tidegate.runtime.recoverer import RecoverableWork
@@ -123,12 +123,12 @@ class OpenCampaigns(OpenSystem):
 
         return [Topic("campaigns", read)]
 
-    def dead_letters(self) -> Sequence[DeadLetterCount]:
+    def dead_letters(self) -> Sequence[DeadLetterCounter]:
         """Return the count of entries that could not be decided, per campaign."""
         from tidegate.systems.campaigns.metrics import CampaignDeadLetterCounts
 
         counts = CampaignDeadLetterCounts(self._context.valkey, self._context.database)
-        return [DeadLetterCount("campaigns", "campaigns", counts.read, server="the database or Valkey")]
+        return [DeadLetterCounter("campaigns", "campaigns", counts.read, server="the database or Valkey")]
 
     def gauges(self) -> Sequence[Gauges]:
         """Return the gauges of active campaigns, undecided entries and dead letters."""

@@ -117,7 +117,7 @@ class _Batch:
         touched = [(product.last, product) for product in self._products.values()]
         write_products(self._tx, [product.row(one) for one, product in touched if one is not None])
         write_outcomes(self._tx, self._outcomes)
-        self._free_others()
+        self._release_waiting_answers()
         return self._tally
 
     def _decide(self, one: PreparedRaw) -> None:
@@ -205,7 +205,7 @@ class _Batch:
             others.append(StoredAnswerState(one.id, one.run_id, one.stage, one.hash, state, waits=False, reason=reason))
         self._live[one.key] = others
 
-    def _free_others(self) -> None:
+    def _release_waiting_answers(self) -> None:
         """Release answers outside this batch that wait for an answer with an outcome that is final now."""
         ours = {one.id for one in self._batch}
         pending = {raw.id for live in self._live.values() for raw in live if raw.state is RawState.PENDING}

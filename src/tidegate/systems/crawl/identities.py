@@ -174,7 +174,7 @@ class IdentityRegistry:
                 await self._gate.dismiss(credential)
 
     async def key_ids(self) -> set[str]:
-        """The keys that stored identities need; raises `CannotOpen` if one of them is missing."""
+        """The keys that stored identities need; raises `CannotDecrypt` if one of them is missing."""
         stored = await self._database.read(records.everything)
         for one in stored:
             await self._open(one)

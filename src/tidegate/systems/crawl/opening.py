@@ -11,7 +11,7 @@ from tidegate.engine.system import OpenSource
 from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.settings import Settings
-from tidegate.system import Api, DeadLetterCount, Gauges, HttpContext, Topic
+from tidegate.system import Api, DeadLetterCounter, Gauges, HttpContext, Topic
 from tidegate.systems.crawl import SOURCE
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.crawl.gauges import CrawlGauges
@@ -51,9 +51,9 @@ class OpenCrawl(OpenSource):
         """The topic of the crawl overview, for event streams of HTTP clients."""
         return [Topic("crawl", self._overview.read, heeds_runs=True)]
 
-    def dead_letters(self) -> Sequence[DeadLetterCount]:
+    def dead_letters(self) -> Sequence[DeadLetterCounter]:
         """Counts of stored answers that could not be applied."""
-        return [DeadLetterCount("crawl", "the crawl", self._count_dead)]
+        return [DeadLetterCounter("crawl", "the crawl", self._count_dead)]
 
     def gauges(self) -> Sequence[Gauges]:
         """Gauges of pending answers and dead letters."""

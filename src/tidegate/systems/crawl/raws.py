@@ -92,7 +92,10 @@ class Raws:
         after: int | None = None,
         limit: int = 100,
     ) -> RawPage:
-        """One page of answers, filtered by state, run, host, product and `stages`, after `after`."""
+        """One page of stored answers without bodies, ordered by id, with ids greater than `after`.
+
+        They are filtered by state, run, host, product and kinds of pages (`stages`); None: no filter.
+        """
         require_whole("limit", limit, least=1, most=MOST_AT_ONCE)
         wanted = {"state": state, "run_id": run_id, "host": host, "product_id": product_id}
         those = [_c[name] == value for name, value in wanted.items() if value is not None]

@@ -28,7 +28,14 @@ from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Challenged, ResultPage, Sites, Unreadable, explain
 from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage, stage_of
-from tidegate.systems.crawl.targets import CrawlOptions, Target, first_searches, found_on, name_in, redirected
+from tidegate.systems.crawl.targets import (
+    CrawlOptions,
+    Target,
+    first_searches,
+    jobs_of_search_page,
+    name_in,
+    redirected,
+)
 
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _WITHHELD_STATUSES = frozenset({404, 410, 451})
@@ -123,14 +130,14 @@ class CrawlSource:
 
     def _search(self, task: Task, target: Target, answer: Answer) -> Reading:
         listing = self._sites.get(target.site).read_listing(answer.body)
-        reading = _found(task, target, listing, _cursor(answer, msgspec.json.encode(listing).decode()))
+        reading = _found(task, target, listing, _cursor_of(answer, msgspec.json.encode(listing).decode()))
         return msgspec.structs.replace(reading, effects=[_page_of_search(task, target, answer), *reading.effects])
 
     def _part(self, task: Task, target: Target, answer: Answer, stage: Stage) -> Reading:
         content = self._sites.get(target.site).extract(stage, target.product, answer.body)
         content_hash = bodies.digest(bodies.as_text(content).encode())
         raw = _raw(target, task.spec.bucket, stage, content_hash, answer.body)
-        return Reading(effects=[raw], cursor=_cursor(answer, content_hash))
+        return Reading(effects=[raw], cursor=_cursor_of(answer, content_hash))
 
 
 def _unread(task: Task, target: Target, answer: Answer, stage: Stage | None, error: str) -> Reading:
@@ -164,7 +171,7 @@ def _found(
     effects = [ListedProducts(host=host, products=listing.products)] if listing.products else []
     return Reading(
         effects=effects,
-        follow_ups=found_on(target, host, listing),
+        follow_ups=jobs_of_search_page(target, host, listing),
         skipped=listing.skipped,
         cursor=cursor,
         unchanged=unchanged,
@@ -201,15 +208,19 @@ def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes
     )
 
 
-def _cursor(answer: Answer, what: str) -> Cursor | None:
-    """The validator for the next request, with the content that it stands for; valid for all identities."""
+def _cursor_of(answer: Answer, content: str) -> Cursor | None:
+    """Build the cursor that makes the next request conditional, with any identity.
+
+    It has the ETag or the date of the answer, and the `content` that these validate. None if the answer has neither,
+    or if they are too long to be stored.
+    """
     etag, changed = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
-    if len(what) > _LONGEST_KEPT:  # too long for some databases: the next request is unconditional
+    if len(content) > _LONGEST_KEPT:  # too long for some databases: the next request is unconditional
         return None
     if etag is not None and len(etag) <= _LONGEST_ETAG:
-        return Cursor(cursor=what, etag=etag)
+        return Cursor(cursor=content, etag=etag)
     if changed is not None and len(changed) <= _LONGEST_DATE:
-        return Cursor(cursor=what, timestamp=changed)
+        return Cursor(cursor=content, timestamp=changed)
     return None
 
 

@@ -123,8 +123,8 @@ def first_searches(options: CrawlOptions) -> list[JobSpec]:
     ]
 
 
-def found_on(target: Target, host: str, listing: ResultPage) -> list[JobSpec]:
-    """The jobs that a search page leads to: every stage of each product, product by product, and the next page."""
+def jobs_of_search_page(target: Target, host: str, listing: ResultPage) -> list[JobSpec]:
+    """The jobs that a search page leads to: one per product and stage, then one for the next search page, if any."""
     jobs = [spec for found in listing.products for spec in _stages(target, host, found)]
     following = listing.next_page
     if following is not None and target.page < following <= target.pages:

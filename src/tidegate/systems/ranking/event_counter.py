@@ -51,9 +51,9 @@ class EventCounter:
         self._orders: list[_PendingCount] = []
         self._turn = asyncio.Lock()
 
-    async def count(self, count: CountedEvent) -> None:
-        """Return when the event is counted, now or before, and its scores are visible."""
-        order = _PendingCount(count)
+    async def count(self, event: CountedEvent) -> None:
+        """Count an event unless it was counted before. Returns when its scores are visible."""
+        order = _PendingCount(event)
         self._orders.append(order)
         async with self._turn:
             while not order.is_done:

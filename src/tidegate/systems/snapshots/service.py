@@ -25,7 +25,7 @@ from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.system import Api, Context, DeadLetterCount, Gauges, HttpContext, OpenSystem
+from tidegate.system import Api, Context, DeadLetterCounter, Gauges, HttpContext, OpenSystem
 from tidegate.system import Topic as DashboardTopic
 from tidegate.systems.snapshots.archive.opening import is_possible, nightly_archive
 from tidegate.systems.snapshots.cache import LocalCache, RefreshFeed, SnapshotCache
@@ -188,7 +188,7 @@ class OpenSnapshots(OpenSystem):
 
         return [DashboardTopic("snapshots", read)]
 
-    def dead_letters(self) -> Sequence[DeadLetterCount]:
+    def dead_letters(self) -> Sequence[DeadLetterCounter]:
         """Number of refreshes that failed permanently."""
         if self.snapshots is None:
             return ()
@@ -197,7 +197,7 @@ class OpenSnapshots(OpenSystem):
         async def count() -> Mapping[str, int]:
             return {"": await transport.dead_count()}
 
-        return [DeadLetterCount("snapshots", "snapshots", count, server="the transport of snapshots")]
+        return [DeadLetterCounter("snapshots", "snapshots", count, server="the transport of snapshots")]
 
     def gauges(self) -> Sequence[Gauges]:
         """Gauges of lags, dead letters and rates."""

@@ -213,7 +213,7 @@ class RefreshStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(tx: Transaction, subject: SnapshotSubject) -> RefreshStatus | None:
-    """Return the status of a subject; None: its last refresh succeeded."""
+    """Return the status of the refreshes of a subject; None: the last one succeeded, or there was none."""
     row = tx.execute(_STATUS, {"of_kind": subject.kind, "of_key": subject.key}).one_or_none()
     return None if row is None else _status_of(row)
 

@@ -1,7 +1,7 @@
 """Spans of refreshes. An event carries its trace context as its correlation id.
 
 request refresh          in the process that requests it, as child of the caller's span or as a new trace
-  refresh character      in the process that handles the event
+  refresh {kind}         in the process that handles the event
     call, write
 """
 

@@ -143,9 +143,11 @@ class RoomInUse(Conflict):
     """The room cannot be deleted now: it is open, or visitors are inside."""
 
 
-def require_room(name: str) -> str:
-    """Return the name of a room if it is valid, else raise `InvalidArgument`. It is used unescaped in addresses and
-    cookie names."""
+def require_room_name(name: str) -> str:
+    """Return the name of a room if it has a valid form, else raise `InvalidArgument`; the room need not exist.
+
+    The name is used unescaped in addresses and cookie names.
+    """
     require_at_most("len(room)", len(name), LONGEST_ROOM)
     if not _NAME.fullmatch(name):
         raise InvalidArgument(

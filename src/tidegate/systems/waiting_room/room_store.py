@@ -18,7 +18,7 @@ from tidegate.systems.waiting_room.model import (
     RoomInUse,
     RoomPlan,
     RoomState,
-    require_room,
+    require_room_name,
 )
 from tidegate.systems.waiting_room.tables import waiting_rooms
 
@@ -32,7 +32,7 @@ NUMBERS_AT_ONCE = 2**20
 
 def create(tx: Transaction, name: str, plan: RoomPlan) -> Room:
     """Create a closed room. Raises `RoomExists`."""
-    require_room(name)
+    require_room_name(name)
     row = {
         "name": name,
         "line": new_id(),

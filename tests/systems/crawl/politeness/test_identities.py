@@ -20,7 +20,7 @@ from tidegate import __version__
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
 from tidegate.engine.credentials.rotation import rotate_key
-from tidegate.engine.credentials.vault import CannotOpen, KeyMissing
+from tidegate.engine.credentials.vault import CannotDecrypt, KeyFileMissing
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.health import IdentityHealth
 from tidegate.systems.crawl.host_tables import crawl_identity_health
@@ -142,7 +142,7 @@ async def test_headers_that_were_moved_to_another_name_do_not_open(visit: Visit)
         )
 
     await visit.database.transaction(swap)
-    with pytest.raises(CannotOpen, match="'other'"):
+    with pytest.raises(CannotDecrypt, match="'other'"):
         await visit.again().book.secret_of("crawl:other")
 
 
@@ -151,7 +151,7 @@ async def test_a_lost_key_is_noticed_where_only_identities_need_it(visit: Visit,
     await visit.book.add("spy", SPY)
     assert await visit.database.read(has_identities)
     (tmp_path / "credentials.key").unlink()
-    with pytest.raises(KeyMissing):
+    with pytest.raises(KeyFileMissing):
         await visit.again().book.add("other", SPY)
 
 

@@ -1,4 +1,8 @@
-"""What a destination of `tidegate sync` does, and how its address is read."""
+"""The interface of a destination of `tidegate sync`, and the functions that parse its address and open it.
+
+A destination is a DuckDB file, a PostgreSQL database, or a folder with Parquet or JSON Lines files. It has one table
+per kind of document.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -92,9 +96,9 @@ class Destination(Protocol):
 
 
 def parse_destination(text: str) -> DestinationAddress:
-    """The destination that a person means by `text`.
+    """Parse the address of a destination, as given to `tidegate sync`.
 
-    Raises `InvalidArgument` for an unknown one, and `InvalidSettings` where its library is not installed.
+    Raises `InvalidArgument` if it is invalid, and `InvalidSettings` if a library that it needs is not installed.
     """
     scheme, separator, rest = text.partition(":")
     if scheme in ("postgresql", "postgres"):

@@ -1,4 +1,8 @@
-"""Routes of `/v1/crawl/products` and `/v1/crawl/raws`: products, and the stored answers they are assembled from."""
+"""Routes of `/v1/crawl/products`, `/v1/crawl/raws` and `/v1/crawl/dead/replay`.
+
+They show products and the stored answers that products are assembled from, and replay the answers that could not be
+applied (dead letters).
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal

@@ -115,7 +115,7 @@ def _entries(tx: Transaction, day: date, kind: str, most_entries: int, most_byte
     of_part = (_c.day == day, _c.kind == kind)
     sizes = tx.execute(select(_c.size).where(*of_part).order_by(_c.key, _c.version).limit(most_entries)).scalars()
     columns = select(_c.key, _c.version, _c.changed_at, _c.hash, _c.body).where(*of_part)
-    rows = tx.execute(columns.order_by(_c.key, _c.version).limit(_how_many(list(sizes), most_bytes)))
+    rows = tx.execute(columns.order_by(_c.key, _c.version).limit(_count_fitting(list(sizes), most_bytes)))
     return list(map(to_entry, rows))
 
 
@@ -139,8 +139,8 @@ def forget(tx: Transaction, part: ArchivePart, name: str, size: int) -> None:
         tx.execute(delete(snapshot_history).where(*of_keys, tuple_(_c.key, _c.version).in_(some)))
 
 
-def _how_many(sizes: Sequence[int], most_bytes: int) -> int:
-    """Return how many entries fit into `most_bytes`; at least one."""
+def _count_fitting(sizes: Sequence[int], most_bytes: int) -> int:
+    """Return how many of the first entries fit into `most_bytes` together; at least one if there are any."""
     total = 0
     for count, size in enumerate(sizes):
         total += size

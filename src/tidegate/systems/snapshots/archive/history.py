@@ -81,7 +81,7 @@ class SnapshotHistory:
 
     async def _archived(self, name: str, size: int, key: str) -> list[HistoryEntry]:
         from tidegate.systems.snapshots.archive import parquet  # needs the extra `archive`
-        from tidegate.systems.snapshots.archive.object_storage import FileCold, FileGone
+        from tidegate.systems.snapshots.archive.object_storage import FileGone, FileNeedsRestore
 
         self._storage = self._storage or self._open_storage()
         try:
@@ -89,7 +89,7 @@ class SnapshotHistory:
         except FileGone:  # deleted by its lifecycle or by hand
             log.warning("archive.file_gone", file=name)
             return []
-        except FileCold:
+        except FileNeedsRestore:
             log.warning("archive.file_cold", file=name)
             return []
 

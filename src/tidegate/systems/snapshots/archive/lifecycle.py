@@ -194,9 +194,10 @@ class _Client:
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         await self._context.__aexit__(kind, error, trace)
         if error is not None:
-            self._convert(error)
+            self._raise_converted(error)
 
-    def _convert(self, error: BaseException) -> None:
+    def _raise_converted(self, error: BaseException) -> None:
+        """Raise `StorageUnavailable` or `ServerRefused` for an error of the S3 client; return for any other error."""
         import aiohttp
         from botocore import exceptions
 

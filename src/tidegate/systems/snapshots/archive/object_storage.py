@@ -28,12 +28,12 @@ class FileGone(StorageUnavailable):
     """The file does not exist."""
 
 
-class FileCold(StorageUnavailable):
+class FileNeedsRestore(StorageUnavailable):
     """The file is in a cold storage class, and must be restored before it can be read."""
 
 
 def folder_of(url: str) -> Path:
-    """Return the folder of a `file:` URL."""
+    """Return the path of a `file:` URL."""
     return Path(unquote(urlsplit(url).path))
 
 
@@ -62,7 +62,7 @@ class ObjectStorage:
                 make_durable(self._folder / name, self._folder)
 
     async def get(self, name: str) -> bytes:
-        """Return the content of a file; raises `FileGone` or `FileCold`."""
+        """Return the content of a file; raises `FileGone` or `FileNeedsRestore`."""
         with self._converted_errors(f"read {name}"):
             try:
                 answer = await obstore.get_async(self._store, name)
@@ -101,7 +101,7 @@ class ObjectStorage:
             raise FileGone(f"{self.url}: could not {what}: {_first_line(error)}") from None
         except (PermissionDeniedError, UnauthenticatedError) as error:
             if "InvalidObjectState" in str(error):
-                raise FileCold(f"{self.url}: could not {what}: the file is in a cold storage class") from None
+                raise FileNeedsRestore(f"{self.url}: could not {what}: the file is in a cold storage class") from None
             raise ServerRefused(self.url, f"it refused to {what}: {_first_line(error)}", remedy=_REMEDY) from None
         except (BaseError, OSError, ValueError) as error:
             message = f"{self.url}: could not {what}: {_first_line(error)}"

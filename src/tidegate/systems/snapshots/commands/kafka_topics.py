@@ -67,7 +67,7 @@ def _set_back(settings: Settings, name: str | None, to: list[str], *, as_json: b
     topic = next((each for each in GROUPS if each == name), None)
     if topic is None:
         raise typer.BadParameter(f"--set-back needs one of {', '.join(GROUPS)}")
-    places, waiting = run(_read_again(settings, topic, _since(to)))
+    places, waiting = run(_read_again(settings, topic, _parse_place(to)))
     if as_json:
         typer.echo(msgspec.json.encode({"topic": topic, "group": GROUPS[topic], "places": places, "waiting": waiting}))
         return
@@ -91,13 +91,13 @@ async def _read_again(
         await kafka.close()
 
 
-def _since(to: list[str]) -> datetime | dict[int, int]:
-    """Parse a time, or offsets by partition."""
+def _parse_place(given: list[str]) -> datetime | dict[int, int]:
+    """Parse the values of `--to`: one time, or offsets such as `3:1200`, which are returned by partition."""
     try:
-        if len(to) == 1 and "T" in to[0]:
-            moment = datetime.fromisoformat(to[0])
+        if len(given) == 1 and "T" in given[0]:
+            moment = datetime.fromisoformat(given[0])
             return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        pairs = [each.split(":") for each in to]
+        pairs = [each.split(":") for each in given]
         places = {int(partition): int(offset) for partition, offset in pairs}
     except ValueError:
         places = {}

@@ -58,10 +58,11 @@ def _lines(status: PrefetchStatus, now: datetime) -> list[str]:
     if status.policy == "learned":
         price = "not known yet" if status.price is None else f"{status.price:.4g} days of freshness"
         lines.append(f"price     {price}")
-    return lines if status.census is None else [*lines, *_counted(status.census)]
+    return lines if status.census is None else [*lines, *_census_lines(status.census)]
 
 
-def _counted(census: SubjectCounts) -> list[str]:
+def _census_lines(census: SubjectCounts) -> list[str]:
+    """Return the numbers of subjects by tier and by change rate as lines of text."""
     tiers = ", ".join(f"{number(count)} {tier}" for tier, count in census.tiers.items())
     rates = [f"  {name:<14}{number(count):>12}" for name, count in census.change_rates.items()]
     return [f"tiers     {tiers}", "changes a day", *rates]

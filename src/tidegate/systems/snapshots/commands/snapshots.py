@@ -52,13 +52,13 @@ def get(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JSON) 
 
     If it is too old, a refresh is queued for the workers. Exit 1 if there is no snapshot.
     """
-    from tidegate.systems.snapshots.commands.text import answer_line, refresh_lines
+    from tidegate.systems.snapshots.commands.text import refresh_lines, snapshot_line
 
     answer, situation = run(_get(load_settings(), subject, wait))
     if as_json:
         typer.echo(answer.encode())
     else:
-        typer.echo(answer_line(subject, answer))
+        typer.echo(snapshot_line(subject, answer))
         for line in refresh_lines(answer, situation.status, has_workers=situation.has_workers):
             typer.echo(f"  {line}")
     if answer.body is None:
@@ -71,12 +71,12 @@ def refresh(subject: str = _SUBJECT, *, wait: float = _WAIT, as_json: bool = _JS
 
     Exit 1 if the refresh failed, or is not done in time.
     """
-    from tidegate.systems.snapshots.commands.text import NO_WORKER, answer_line, outcome_name, status_line
+    from tidegate.systems.snapshots.commands.text import NO_WORKER, outcome_name, snapshot_line, status_line
 
     settings = load_settings()
     outcome, answer, situation = run_traced("snapshots refresh", settings, _refresh(settings, subject, wait))
     if answer is not None:
-        typer.echo(answer.encode() if as_json else answer_line(subject, answer))
+        typer.echo(answer.encode() if as_json else snapshot_line(subject, answer))
         return
     if as_json:
         typer.echo(msgspec.json.encode({"outcome": outcome_name(outcome), "version": outcome.version}))
@@ -142,7 +142,7 @@ async def _refresh(
 
 
 async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
-    from tidegate.systems.snapshots.commands.text import answer_line
+    from tidegate.systems.snapshots.commands.text import snapshot_line
 
     subject = parse_subject(settings, text)
     async with opened(settings) as snapshots:
@@ -152,5 +152,5 @@ async def _watch(settings: Settings, text: str, *, as_json: bool) -> None:
                 answer = await snapshots.reader.read(subject.kind, subject.key)
                 if answer.is_news_after(shown):
                     shown = answer
-                    typer.echo(answer.encode() if as_json else answer_line(text, answer))
+                    typer.echo(answer.encode() if as_json else snapshot_line(text, answer))
                 await changes.news(_READ_EVERY_S)

@@ -1,4 +1,4 @@
-"""What the commands print of snapshots, refreshes and dead letters."""
+"""Formats snapshots, refreshes and dead letters as text for the commands."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,8 +15,8 @@ from tidegate.systems.snapshots.store import RefreshStatus
 NO_WORKER = "no worker is running: start `tidegate up`"
 
 
-def answer_line(subject: str, answer: SnapshotAnswer) -> str:
-    """Return freshness and age of a snapshot on one line."""
+def snapshot_line(subject: str, answer: SnapshotAnswer) -> str:
+    """Return freshness, size and age of a snapshot on one line."""
     now, kept = datetime.now(UTC), answer.kept
     facts = [f"{number(kept.body_size)} bytes" if kept.body_size else _why_none(answer)]
     facts += [f"{word} {_moment(ms, now)}" for word, ms in (("changed", kept.updated_ms),) if ms and kept.body_size]

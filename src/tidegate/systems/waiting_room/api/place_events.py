@@ -1,4 +1,4 @@
-"""Server-sent events of places in line: each visitor receives every change of their place.
+"""Server-sent events of places in line: each visitor receives the state of their place after it changes.
 
 Each event has the whole state, so no event has to be repeated: a client that reconnects receives the current state, and
 a slow client receives the latest one. The stream ends with the event `inside` or `nowhere`. A stream needs no task for

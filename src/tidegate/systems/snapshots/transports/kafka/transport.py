@@ -1,4 +1,4 @@
-"""Kafka as a transport: for installations that need more than one machine, or replay.
+"""Kafka as the transport of refresh events, for installations that need more than one machine, or replay.
 
 Connections are opened on first use, so a process starts and serves reads while Kafka is unavailable.
 """
@@ -45,7 +45,10 @@ async def group_lag(
 
 
 async def reset_group(settings: KafkaSettings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set the offsets of a group. Raises `ServerRefused` while it has members, which would not notice it."""
+    """Commit `offsets` for a group, so that it reads on from there.
+
+    Raises `ServerRefused` while the group has members, since they would not notice it.
+    """
     consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **client_options(settings))
     try:
         async with translated_errors(settings, f"to reset {group}"):

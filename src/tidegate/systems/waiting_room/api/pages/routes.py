@@ -51,7 +51,7 @@ from tidegate.systems.waiting_room.api.pages.puzzles import LONGEST_SOLUTION, ch
 from tidegate.systems.waiting_room.api.pages.rendering import PageRenderer
 from tidegate.systems.waiting_room.api.pages.texts import Language, language_of
 from tidegate.systems.waiting_room.api.places import AdmissionRates, find_pass
-from tidegate.systems.waiting_room.model import require_room
+from tidegate.systems.waiting_room.model import require_room_name
 from tidegate.systems.waiting_room.passes import PassExpired
 from tidegate.systems.waiting_room.passes import VisitorPass as Pass
 
@@ -112,7 +112,7 @@ class PageRoutes:
         language, found = language_of(query.lang, request.headers.get("accept-language", "")), None
         try:
             async with asyncio.timeout(_WITHIN_S):
-                found = await self._waiting_rooms.room(require_room(room))
+                found = await self._waiting_rooms.room(require_room_name(room))
                 if query.shown is not None:
                     return _take_pass(found, query.shown, request)
                 view = await self._read_view(found, find_pass(request, room), may_join=not is_for_head(request.scope))
@@ -128,7 +128,7 @@ class PageRoutes:
         language = language_of(query.lang, request.headers.get("accept-language", ""))
         try:
             async with asyncio.timeout(_WITHIN_S):
-                found = await self._waiting_rooms.room(require_room(room))
+                found = await self._waiting_rooms.room(require_room_name(room))
                 if body.do == "join":
                     return await self._join(found, token, body.proof, request)
                 return await self._leave(found, token, request)
