@@ -150,6 +150,7 @@ def _count(tx: Transaction, *conditions: ColumnElement[bool]) -> dict[str, int]:
 
 
 def _note(row: Any, now: datetime) -> CredentialRecord:
+    """Convert a row to a record. The limit and the remaining units are left out if their window has ended."""
     blocked_ms = 0 if row.blocked_until is None else max(0, milliseconds(row.blocked_until - now))
     note = CredentialRecord(
         credential=row.credential,

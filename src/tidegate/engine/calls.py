@@ -194,6 +194,7 @@ class Calls:
         return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
 
     async def _call(self, claim: Claim, admitted: Admitted, route: CallRoute, secret: str, send: Send) -> JobResult:
+        """Make the call of a claimed job; convert its answer, refusal, failure or defect to a `JobResult`."""
         task, calls = _task(claim, admitted.credential), 0
         try:
             source = self._sources[claim.source]

@@ -103,6 +103,7 @@ class CellNotifier:
         self._changed.set()
 
     async def _wake(self) -> None:
+        """Wake the leaders of all sources with pending events. During an outage, the rest is kept for the next call."""
         # Sources that are added during an await are handled in the next turn; failed ones are added again.
         if self._must_check:
             self._must_check = False

@@ -230,6 +230,10 @@ def _settled(admitted: Admitted, outcome: Outcome, said: Reading, *, retires: bo
 def _done(
     claim: Claim, reading: Reading, settled: Settlement, answer: Answer, *, calls: int, credential: str
 ) -> JobResult:
+    """Build the result of a job that succeeded.
+
+    If it skipped unreadable items, its follow-up jobs are marked too, so that no item is taken for deleted.
+    """
     spec, skipped = claim.job.spec, len(reading.skipped)
     documents, completed, follow_ups = reading.documents, reading.completed, reading.follow_ups
     has_gaps = skipped > 0 or spec.has_gaps

@@ -111,6 +111,7 @@ class Worker:
         return self._most_in_hand - len(self._claimed) - self._calling
 
     async def _claim(self, admitted: dict[int, Admitted]) -> None:
+        """Claim jobs in SQL, queue the claimed ones for the lanes, and give back the permits of the others."""
         self._claiming += 1
         read_ns = time_ns()
         try:
@@ -133,6 +134,10 @@ class Worker:
             self._start(self._lane(), "lane")
 
     async def _lane(self) -> None:
+        """Execute claimed jobs one after the other until none is left.
+
+        Before each call, another lane is opened for the next job, in case the call does not return at once.
+        """
         self._is_opening = False
         self._calling += 1
         jobs = 0

@@ -152,6 +152,7 @@ def _from_headers(route: RouteDeclaration) -> Iterable[dict[str, Any]]:
 
 
 def _good(route: RouteDeclaration, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the successful responses of a route, by status."""
     answer = route.contract.answer
     ours: Any = {"type": "object"} if answer is None else schemas[answer]
     run = {"$ref": REFERENCE.format(name="RunDetail")}

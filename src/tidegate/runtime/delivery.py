@@ -154,6 +154,8 @@ class EventDeliverer:
         return self._failed(row, event, failures) if failures else self._delivered(row)
 
     async def _call(self, handler: Handler, event: Event) -> "_Failure | None":
+        """Call one handler, during outages repeatedly; returns the failure, or None if it succeeded."""
+
         async def handle() -> None:
             async with asyncio.timeout(self._timeout.total_seconds()):
                 await handler.handle(event)
@@ -177,6 +179,11 @@ class EventDeliverer:
         return Delivered(row)
 
     def _failed(self, row: StoredEvent, event: Event, failures: "Sequence[_Failure]") -> Outcome:
+        """Postpone an event after failures of its handlers, or move it to the dead letters.
+
+        It is postponed without counting an attempt if all failures are outages. Otherwise it is retried, or becomes a
+        dead letter once its attempts are used up or a failure is final.
+        """
         if all(failure.is_outage for failure in failures):
             return Postponed(row, self._clock.now() + OUTAGE_PAUSES.most, failures[0].text, counts=False)
         tries, error = row.attempts + 1, "; ".join(f"{failure.handler.name}: {failure.text}" for failure in failures)

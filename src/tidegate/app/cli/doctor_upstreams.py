@@ -79,6 +79,10 @@ async def upstreams(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def _known(settings: Settings) -> _Known:
+    """Read stored credentials and crawled addresses, and check that secrets can be decrypted.
+
+    Returns nothing known if the database cannot be read or is not migrated.
+    """
     from tidegate.engine.credentials import records
     from tidegate.engine.credentials.opening import open_vault
     from tidegate.engine.schedules.store import listed

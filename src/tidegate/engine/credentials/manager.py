@@ -310,6 +310,7 @@ class CredentialManager:
         name: str | None,
         installation: Installation | None = None,
     ) -> Credential:
+        """Encrypt a secret, store it as a credential, and add the credential to the gate."""
         name = require_text("name", name or await self._name_for(kind, account), _LONGEST_NAME)
         audience = self._authority.audience
         new = NewCredential(

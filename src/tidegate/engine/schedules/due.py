@@ -191,6 +191,7 @@ def _begin(
     *,
     traceparent: str | None,
 ) -> FiredSchedule:
+    """Begin the run of a due schedule. An error of the schedule becomes a failed firing; database errors are raised."""
     pool = pools[schedule.source, schedule.user_id]
     if isinstance(pool, NoCredential):
         return FiredSchedule(schedule=schedule, outcome=FiringOutcome.FAILED, reason=str(pool))

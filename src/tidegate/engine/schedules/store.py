@@ -174,6 +174,7 @@ def to_schedule(row: Any) -> Schedule:
 
 
 def _write(tx: Transaction, common: Mapping[str, Any], subjects: Sequence[Subject]) -> list[Schedule]:
+    """Insert or update one schedule per subject, and return them."""
     rows = [
         {
             **common,

@@ -82,6 +82,7 @@ class UpstreamClient:
     async def _travel(
         self, session: aiohttp.ClientSession, trip: Exchange, started_ms: float
     ) -> Answer | UpstreamFailed | GrantVoid:
+        """Exchange one request within the total timeout. Errors are returned, so that the caller raises them."""
         try:
             async with asyncio.timeout(self._settings.total_timeout.total_seconds()):
                 with guarded(trip.guard):

@@ -69,6 +69,7 @@ class Body:
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
     def _inflate(self, data: bytes) -> None:
+        """Decompress a chunk. Raises `BodyTooLarge` and `BadEncoding`."""
         while data:
             if self._inflater is None or self._inflater.eof:
                 self._inflater = self._next_member(data)

@@ -1,4 +1,4 @@
-"""How upstreams are called."""
+"""Settings of calls to upstreams: connections, timeouts, sizes and redirects."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ _NONE = timedelta(0)
 
 
 class UpstreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How upstreams are called."""
+    """Settings of calls to upstreams: connections, timeouts, sizes and redirects."""
 
     connections: int = Field(default=400, ge=1)
     """Connections open at once to all hosts together; further requests wait for a free one."""

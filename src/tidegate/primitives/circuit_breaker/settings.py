@@ -1,4 +1,4 @@
-"""When a breaker opens, and how it closes again."""
+"""Settings of a circuit breaker: when it opens, and how it closes again."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 
 class CircuitBreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """When a breaker opens, and how it closes again."""
+    """Settings of a circuit breaker: when it opens, and how it closes again."""
 
     window: int = Field(default=10, ge=1)
     """Number of last calls that are evaluated; the breaker stays closed until there were that many."""

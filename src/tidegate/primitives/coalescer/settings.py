@@ -1,4 +1,4 @@
-"""How long work is locked, and its version remembered."""
+"""Settings of a coalescer: how long work is locked, and its version remembered."""
 
 from datetime import timedelta
 from typing import Annotated, Self
@@ -10,7 +10,7 @@ Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31)
 
 
 class CoalescerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """How long work is locked, and its version remembered."""
+    """Settings of a coalescer: how long work is locked, and its version remembered."""
 
     high_lock: Span = timedelta(seconds=30)
     """How long HIGH work is locked; afterwards it may be requested again."""

@@ -1,4 +1,4 @@
-"""What a credential may do unless it says otherwise."""
+"""Default limits of a credential, for what the headers of the upstream do not state."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""How a pool stands, for the operator and for the plan."""
+"""The status of a pool: its credentials, and what each of them may still call."""
 
 from operator import itemgetter
 

@@ -1,4 +1,4 @@
-"""Which processes are alive, and which one is the leader."""
+"""Membership of processes: leases show which of them are alive, and an election decides which one is the leader."""
 
 from typing import TYPE_CHECKING
 

@@ -57,6 +57,7 @@ def apply_conditionally(tx: Transaction, source: str, writes: Sequence[Condition
 
 
 def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[tuple[str, str], LockedDocument]:
+    """Lock the stored documents with the keys of `given`, and return them by kind and id."""
     columns = (
         *(_c.kind, _c.id, _c.owner, _c.resource, _c.version, type_coerce(_c.body, Text).label("text")),
         *(_c.created_at, _c.changed_at, _c.gone_at, _c.fingerprint, _c.sweep),

@@ -1,4 +1,4 @@
-"""What an error of a driver means, and what may be done about it.
+"""Classifies the errors of database drivers by their meaning and by what the engine does about them.
 
 | kind     | meaning                                              | what the engine does                               |
 | -------- | ---------------------------------------------------- | -------------------------------------------------- |

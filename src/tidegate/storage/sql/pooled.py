@@ -68,6 +68,11 @@ class PooledBackend:
 
     @asynccontextmanager
     async def _connection(self, attempt: Attempt[Any]) -> AsyncGenerator[AsyncConnection]:
+        """Take a connection from the pool for the block.
+
+        Raises `DatabaseConnectionLost` if the server cannot be reached. A connection that the server refuses to serve
+        is not used again.
+        """
         try:
             connection = await self._engine.connect()
         except PoolTimeout:

@@ -1,4 +1,4 @@
-"""What a database server says about itself, and whether we can work with it."""
+"""Reads product, version and capabilities of a database server, and checks that it is supported."""
 
 from dataclasses import dataclass
 from typing import Any

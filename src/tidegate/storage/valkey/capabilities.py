@@ -1,4 +1,4 @@
-"""What kind of server this is, and whether it can serve us."""
+"""Reads product, version and capabilities of a Valkey or Redis server, and checks that it is supported."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

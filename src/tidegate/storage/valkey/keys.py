@@ -1,4 +1,4 @@
-"""How keys are named: `prefix:{unit}:part`.
+"""Builds the names of keys: `prefix:{unit}:part`.
 
 A unit is what must be changed in one atomic step: a shard of the gate, a stream, a room, a subject. All its keys carry
 the unit's name as their hash tag, so they live in one slot of a cluster and may be passed to one script. Each primitive

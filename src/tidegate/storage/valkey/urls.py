@@ -1,4 +1,4 @@
-"""What may stand in the address of a server, and what of it may be shown."""
+"""Parses and checks addresses of Valkey servers, and removes their passwords before they are shown."""
 
 from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 

@@ -342,6 +342,7 @@ def _settle(
     every: bool,
     as_json: bool,
 ) -> None:
+    """Apply an action to the given dead letters of a campaign, or to `every` one, and print their number."""
     if bool(letters) == every:
         raise InvalidArgument("letters", "none" if not letters else "some", "give ids, or --all")
 

@@ -172,6 +172,7 @@ class Decider:
     async def _settle(
         self, tasks: Sequence[PendingEntry], applied: AppliedEntries, batches: Sequence[_PendingBatch]
     ) -> None:
+        """Record committed decisions on the Valkey server, count them, and complete their batches."""
         settled = [
             (task.message, decision.verdict, task.entry.user, decision.memory)
             for task, decision in zip(tasks, applied.decisions, strict=True)

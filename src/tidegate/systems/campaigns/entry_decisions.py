@@ -123,6 +123,10 @@ def _give(
 def _write(
     tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry], outcomes: Sequence[EntryOutcome]
 ) -> None:
+    """Insert the entries with their outcomes, and count what was issued.
+
+    Raises `ContractBroken` if the campaign has less left to issue.
+    """
     if not entries:
         return
     rows = [

@@ -123,6 +123,7 @@ class EntryService:
         del self._waiting[campaign]
 
     async def _ask(self, campaign: str, keys: CampaignKeys, batch: Sequence[_EntryAttempt]) -> list[EntryReceipt]:
+        """Enter a batch of users with one script call. Installs the campaign if the Valkey server does not know it."""
         for _ in range(_TRIES):
             reply = await _enter(
                 self._valkey,

@@ -75,6 +75,7 @@ class CampaignInstaller:
     async def _tell(
         self, campaign: Campaign, *, counters: Sequence[int], known: Sequence[IssuedUser] = (), is_last: bool = True
     ) -> bytes:
+        """Send rules, counters and known users of a campaign to the Valkey server; return the script's reply."""
         now = self._database.clock.now()
         return await scripts.install(
             self._valkey,

@@ -211,6 +211,10 @@ class CampaignWorker:
             await outages.joining.retry(lambda: self._wakeups.ignore(campaign))
 
     async def _join(self, campaign: str, *, if_needed: bool) -> None:
+        """Serve a campaign from now on; with `if_needed`, only if messages are unread.
+
+        Installs the campaign first if the Valkey server does not know it.
+        """
         while (pool := self._pools.get(campaign)) is not None and pool.is_stopping:
             await asyncio.wait([self._at_work[campaign]])
         async with self._lock(campaign):

@@ -185,6 +185,10 @@ class HostRegistry:
         return pause
 
     async def _keep(self, host: Host, state: RobotsState, text: str | None, reason: str | None = None) -> None:
+        """Store what was read of a host's robots.txt, and update the gate with its crawl delay.
+
+        Repeated if the user agents of the identities changed meanwhile.
+        """
         rules = None if text is None else Rules(text)
         while True:
             agents = await self._user_agents()

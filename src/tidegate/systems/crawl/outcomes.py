@@ -127,6 +127,7 @@ SELECT {", ".join(f"given.{name}" for name in _COLUMNS)}"""
 
 
 def _upsert(*, changes: bool) -> Statement:
+    """Build the statement that inserts or updates products; with `changes`, it sets the time of the change too."""
     # A stored content stays unless a new one is given.
     kept = [f"{name} = coalesce({{new}}, crawl_products.{name})" for name in _CONTENTS]
     plain = [f"{name} = {{new}}" for name in (*_COLUMNS[2:4], *_HASHES, *_RAWS, "missing", "applied")]

@@ -71,6 +71,7 @@ def retry_after(head: Head, settings: CrawlSettings) -> timedelta | None:
 
 
 def _later(status: int, reason: str, wait: timedelta, settings: CrawlSettings) -> Reading:
+    """Build the reading that postpones a refused job, and pauses the host, lets the identity rest, or both."""
     binds_host = settings.retry_after_binds == "host" and status not in _BANS
     wait_ms = milliseconds(wait)
     # A busy host refuses all callers, not this identity; but if the pause does not apply to the host, the identity

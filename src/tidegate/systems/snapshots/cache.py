@@ -154,6 +154,7 @@ class SnapshotCache:
         *,
         only_known: bool = False,
     ) -> ScriptCall:
+        """Build the script call that writes one cached snapshot."""
         return _put.bind(
             entry=self.place(subject),
             version=version,

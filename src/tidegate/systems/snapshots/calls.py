@@ -217,6 +217,11 @@ class RefreshCalls:
     async def _refresh(
         self, event: RefreshEvent, kind: SnapshotKind, asked: Request, *, wait: "CancellableWait", on_retry: OnRetry
     ) -> CallOutcome:
+        """Call the upstream, each time with a new permit, until the result is final.
+
+        Retries temporary failures, follows redirects and waits when it is throttled. A failed call raises nothing, but
+        is returned as `FailedCall`.
+        """
         subject, request = event.subject, asked
         failures, redirects = 0, list[str]()
         while True:

@@ -64,6 +64,7 @@ class ReadActivity:
             await self._writing
 
     async def _write(self) -> None:
+        """Record the collected reads in SQL, batch by batch, until none are left."""
         try:
             while self._read_at:
                 await occurs(self._closing, within_s=self._gather_s)

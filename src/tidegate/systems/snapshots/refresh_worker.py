@@ -210,6 +210,7 @@ class _WorkerRun:
             return [False] * len(events)
 
     async def _work(self, delivery: Delivery, event: RefreshEvent, received_at: float) -> None:
+        """Refresh the subject of one event. Pass the outcome to the committer or the dead letters, or skip it."""
         wait = CancellableWait(self._cancellable, self._stopping)
         span = tracing.begin_refresh(event, delivery.deliveries)
         try:

@@ -274,6 +274,7 @@ class BackgroundRequests:
         self._asked = {place: asked for place, asked in self._asked.items() if asked.is_queued}
 
     async def _ask(self, queued: list[_QueuedRequest]) -> None:
+        """Publish queued refresh requests. Those that fail are reported to `on_retry` after a pause."""
         try:
             outcomes: Sequence[Outcome | Exception] = await self._requests.publish_many(
                 [request for request, _, _ in queued]

@@ -149,6 +149,7 @@ def _found(name: str, row: Row[*tuple[Any, ...]] | None) -> Room:
 
 
 def _room(row: Row[*tuple[Any, ...]]) -> Room:
+    """Convert a row of the table of rooms."""
     found: Any = row
     plan = RoomPlan(
         capacity=found.capacity,

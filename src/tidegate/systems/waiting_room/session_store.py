@@ -170,6 +170,7 @@ _SESSION = select(_c.user_id, _c.admission, _c.expires_at, _c.ends_at, _c.is_gue
 def _write(
     tx: Transaction, room: str, entries: Iterable[VisitorAdmission], state: AdmissionState, values: Mapping[str, Any]
 ) -> None:
+    """Insert admissions in the given state; existing ones are not changed."""
     rows = [
         {
             "room": room,

@@ -1,4 +1,4 @@
-"""What the statements of DuckDB and PostgreSQL have in common."""
+"""Functions for the SQL statements of the destinations DuckDB and PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 

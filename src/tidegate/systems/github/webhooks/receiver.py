@@ -113,6 +113,10 @@ class Webhooks:
         return receipt
 
     async def _receive(self, headers: Mapping[str, str], event: str, body: bytes) -> Receipt:
+        """Check the signature of a delivery, and wait until it is stored.
+
+        Raises `WrongSignature`, `InvalidArgument`, and `TimeoutError` if it is not stored in time.
+        """
         if not self._is_signed(headers.get(SIGNATURE, ""), body):
             raise WrongSignature("X-Hub-Signature-256 does not match the body with any secret of this installation")
         delivery_id = headers.get(ID, "")

@@ -101,6 +101,11 @@ class PageRenderer:
         start: int | None = None,
         challenge: str = "",
     ) -> HttpResponse:
+        """Render the page of a room in one state and language.
+
+        `values` are the texts of that state; `given` has what the script of the page needs.
+        """
+
         def text_of(key: str, number: int | None = None, **filled: object) -> str:
             return say(language, key, number, **filled)
 

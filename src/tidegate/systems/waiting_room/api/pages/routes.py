@@ -140,6 +140,7 @@ class PageRoutes:
             return self._renderer.without_view(PageState.UNAVAILABLE, room, language, _title(found))
 
     def _shown(self, room: WaitingRoom, view: PageView, language: Language, request: HttpRequest) -> HttpResponse:
+        """Render the page of a view, or redirect a visitor inside to the entrance, and set the cookies."""
         plan = view.room.plan
         if view.state is PageState.INSIDE and plan.entrance is not None:
             response: HttpResponse = _redirect(plan.entrance)
@@ -159,6 +160,10 @@ class PageRoutes:
         return response
 
     async def _join(self, room: WaitingRoom, token: str | None, proof: str, request: HttpRequest) -> HttpResponse:
+        """Let the visitor join the line, and set their pass as a cookie.
+
+        Anonymous visitors must have solved the puzzle of the room. In any case, the answer leads back to the page.
+        """
         response = _see(room.name, request)
         try:
             user = None if token is None else room.read(token).user
