@@ -25,7 +25,12 @@ _UNLIMITED_DELIVERIES = 1_000_000
 
 @asynccontextmanager
 async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
-    """The server named by the settings, else the embedded one."""
+    """The server named by the settings, else the embedded one.
+
+    Example:
+        async with open_valkey(settings) as valkey:
+            limiter = Limiter(valkey, valkey.unit("weather-api"), settings=rules)
+    """
     from tidegate.storage.valkey import Valkey
 
     async with AsyncExitStack() as stack:
@@ -48,6 +53,10 @@ async def open_database(settings: Settings, *, before_migration: Preflight | Non
     """The database named by the settings, else our SQLite file; its schema is up to date, or it is refused.
 
     `before_migration` is awaited where the schema is about to be changed; what it raises prevents that.
+
+    Example:
+        async with open_database(settings) as database:
+            now = await database.read(lambda tx: tx.now)
     """
     from tidegate.storage.sql import Database
     from tidegate.storage.sql.migrate import migrate, pending_migrations, require_current
@@ -65,7 +74,12 @@ async def open_database(settings: Settings, *, before_migration: Preflight | Non
 
 @asynccontextmanager
 async def open_context(settings: Settings, *, before_migration: Preflight | None = None) -> AsyncGenerator[Context]:
-    """Everything that a process of the deployment has open, for the length of a block. See `open_database`."""
+    """Everything that a process of the deployment has open, for the length of a block. See `open_database`.
+
+    Example:
+        async with open_context(settings) as context:
+            await build_process(context).run(handle_signals=True)
+    """
     async with (
         open_valkey(settings) as valkey,
         open_database(settings, before_migration=before_migration) as database,

@@ -244,7 +244,17 @@ class OpenSystem:
 
 
 class System:
-    """A plug-in. Subclasses set the attributes and override `open`."""
+    """A plug-in. Subclasses set the attributes and override `open`.
+
+    Example:
+        class FlagSystem(System):
+            name = "flags"
+            sections = {"flags": "flags.settings:FlagSettings"}
+
+            @asynccontextmanager
+            async def open(self, context: Context) -> AsyncGenerator[OpenSystem]:
+                yield OpenSystem()
+    """
 
     name: ClassVar[str]
     """The name of the entry point, of the setting `systems`, and of the folder."""

@@ -20,7 +20,13 @@ T = TypeVar("T", bound=OpenSystem)
 
 @dataclass(frozen=True)
 class Application:
-    """The context and the open systems of a process."""
+    """The context and the open systems of a process.
+
+    Example:
+        async with tidegate.open(settings, ["campaigns"]) as application:
+            campaigns = application.systems["campaigns"].campaigns
+            process = application.process(works=False)
+    """
 
     context: Context
     systems: Mapping[str, OpenSystem]
@@ -38,8 +44,9 @@ class Application:
 async def open_application(settings: Settings, names: Sequence[str] | None = None) -> AsyncGenerator[Application]:
     """Open the systems `names` (default: those of the settings) and the systems they require, for a block.
 
-    async with open_application(Settings.load()) as application:
-        await application.process().run(handle_signals=True)
+    Example:
+        async with tidegate.open(Settings.load()) as application:
+            await application.process().run(handle_signals=True)
     """
     systems = enabled_systems(settings, names)
     check = partial(check_before_migration, settings, systems)

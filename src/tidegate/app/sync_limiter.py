@@ -24,6 +24,7 @@ _TRIES = 5
 class SyncLimiter:
     """A `Limiter` that blocks the calling thread. It is safe to use from several threads.
 
+    Example:
         rules = LimiterSettings(limits=(Limit(name="second", permits=5, window=timedelta(seconds=1)),), rates=())
         with SyncLimiter("weather-api", rules) as limiter:
             answer = limiter.run(lambda: urlopen(url), "user:42")

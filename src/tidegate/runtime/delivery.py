@@ -55,6 +55,12 @@ class Handler:
 
     It may be called again for the same event, after a failure or a crash. With `outbox.once(tx, name, event_id)` in
     its own transaction, its effect is applied once.
+
+    Example:
+        async def notify(event: Event) -> None:
+            await publish(event.payload["title"])
+
+        process = build_process(context, handlers=[Handler("article.published", "newsletter", notify)])
     """
 
     kind: str

@@ -19,7 +19,15 @@ _STEADY_S = 10.0
 
 
 class Service(Protocol):
-    """A long-running task of a process."""
+    """A long-running task of a process.
+
+    Example:
+        class Cleanup:
+            async def run(self, stopping: asyncio.Event) -> None:
+                await stopping.wait()
+
+        process = build_process(context, services={"cleanup": Cleanup()})
+    """
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set; then finish the work in progress, start no more, and return."""

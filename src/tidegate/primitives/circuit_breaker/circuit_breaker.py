@@ -53,6 +53,10 @@ class CircuitBreaker:
     `failures` are the errors that count as failures of the server. Any other error means that the server answered, and
     counts as a success. A call that was cancelled, or refused by an inner breaker, is not counted; so a timeout belongs
     inside the breaker, not around it. A result counts only for the state in which its call began.
+
+    Example:
+        breaker = CircuitBreaker("weather", failures=(ConnectionError,))
+        forecast = await breaker.call(fetch, "Berlin")  # raises `CircuitOpen` while the server is considered down
     """
 
     def __init__(

@@ -109,6 +109,13 @@ class Coalescer:
     A version makes older ones obsolete when it is confirmed, not when it is granted. So a caller that cannot publish,
     or dies before it does, does not invalidate queued events. If a confirmation is lost, an older event is processed
     without need.
+
+    Example:
+        coalescer = Coalescer(valkey, name="players")
+        answer = await coalescer.request("ada", Priority.HIGH)
+        if isinstance(answer, Published | Upgraded):
+            await publish("ada", answer.version)
+            await coalescer.confirm("ada", answer.version)
     """
 
     def __init__(

@@ -80,7 +80,12 @@ class ShardStatus:
 
 
 class Gate:
-    """One shard: the pools that hash to it, the stream of jobs that may run, and the timers of both."""
+    """One shard: the pools that hash to it, the stream of jobs that may run, and the timers of both.
+
+    Example:
+        await context.gate.enrol("token-1", pool="weather", limits=CredentialLimits(concurrency=4))
+        await context.gate.enqueue([Job(job="page-1", pool="weather", run="run-1", payload="/forecast?page=1")])
+    """
 
     def __init__(
         self,

@@ -46,9 +46,12 @@ class Batch:
 class Limiter:
     """Grants permits, HIGH before LOW. A permit is valid for a short time; each call needs one.
 
-    Callers without a key share the limits. Each key has its own set of the limits:
+    Callers without a key share the limits. Each key has its own set of the limits.
 
-        (await limiter.acquire("user:42")).use()
+    Example:
+        limiter = Limiter(valkey, valkey.unit("weather-api"), settings=rules)
+        (await limiter.acquire("user:42")).use()  # then send the request
+        forecast = await limiter.run(lambda: fetch("Berlin"), "user:42")  # the same in one step
     """
 
     def __init__(

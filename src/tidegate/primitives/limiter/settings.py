@@ -54,7 +54,13 @@ def _default_limits() -> tuple[Limit, ...]:
 
 
 class LimiterSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """Limits and rates, which all apply at once, and how permits are granted."""
+    """Limits and rates, which all apply at once, and how permits are granted.
+
+    Example:
+        second = Limit(name="second", permits=500, window=timedelta(seconds=1))
+        day = Limit(name="day", permits=1_000_000, window=timedelta(days=1))
+        limiter = Limiter(valkey, valkey.unit("weather-api"), settings=LimiterSettings(limits=(second, day), rates=()))
+    """
 
     limits: tuple[Limit, ...] = Field(default_factory=_default_limits, max_length=16)
     """Limits that hold in any window."""

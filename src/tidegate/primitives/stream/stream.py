@@ -114,7 +114,14 @@ async def _status(valkey: Valkey, *, stream: Key, dead: Key, group: str) -> list
 
 
 class Stream:
-    """Messages for a group of consumers. Every method may be called from any process."""
+    """Messages for a group of consumers. Every method may be called from any process.
+
+    Example:
+        stream = Stream(valkey, valkey.unit("mail"), "letters")
+        await stream.add([{b"to": b"ada"}])
+        messages = await stream.consumer("worker-1").read(count=10, within_s=1)
+        await stream.ack(message.id for message in messages)
+    """
 
     def __init__(
         self,

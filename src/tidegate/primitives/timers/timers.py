@@ -87,6 +87,12 @@ class Timers:
     Any process schedules and cancels; the timekeeper fires. Each timer becomes one message `{timer, due_ms, payload}`.
     Its handler should be idempotent by timer id: after a broken connection `schedule` is sent again, although the timer
     may have fired meanwhile.
+
+    Example:
+        unit = valkey.unit("mail")
+        timers = Timers(valkey, unit, unit.key("reminders"))
+        await timers.schedule("remind-ada", timedelta(hours=1), b"ada")
+        await timers.cancel("remind-ada")
     """
 
     def __init__(

@@ -42,7 +42,15 @@ _TRANSACTION_TIMEOUT = timedelta(seconds=60)
 
 
 class Database:
-    """One database, used from one event loop. Open it with `Database.open`."""
+    """One database, used from one event loop. Open it with `Database.open`.
+
+    Example:
+        def count_runs(tx: Transaction) -> int:
+            return tx.execute(text("SELECT count(*) FROM collection_runs")).scalar_one()
+
+        async with open_database(settings) as database:
+            runs = await database.read(count_runs)
+    """
 
     def __init__(
         self,

@@ -67,7 +67,12 @@ check_moves(MOVES, EventState, initial=EventState.PENDING)
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened. Events of one `key` are delivered in their order, those of different keys in any."""
+    """Something that happened. Events of one `key` are delivered in their order, those of different keys in any.
+
+    Example:
+        event = Event("article.published", key="articles", payload={"title": "Tides"})
+        await database.transaction(lambda tx: outbox.add(tx, event))
+    """
 
     kind: str
     key: str

@@ -25,6 +25,13 @@ class Transaction:
 
     It is valid until the function that received it returns. The function may be called again after a conflict, with a
     new `Transaction`, so it must have no effects except through this object.
+
+    Example:
+        def publish(tx: Transaction, title: str) -> None:
+            # Your own statements: tx.execute(insert(articles).values(title=title))
+            outbox.add(tx, Event("article.published", key="articles", payload={"title": title}))
+
+        await database.transaction(publish, "Tides")
     """
 
     def __init__(self, connection: Connection, dialect: Dialect, *, now: datetime, read_only: bool) -> None:

@@ -40,7 +40,14 @@ from tidegate.systems.campaigns.settings import CampaignSettings
 
 
 class Campaigns:
-    """The campaigns of an installation. SQL has the state of each; every change is installed on the server."""
+    """The campaigns of an installation. SQL has the state of each; every change is installed on the server.
+
+    Example:
+        async with open_campaigns(settings, database, valkey) as campaigns:
+            await campaigns.create(CampaignPlan(id="autumn", kind="FIRST_COME", total_count=1000))
+            await campaigns.start("autumn")
+            receipt = await campaigns.enter("autumn", "ada")
+    """
 
     def __init__(
         self,

@@ -38,7 +38,13 @@ _SERVER_WITHIN_S = 1.0
 
 
 class Ranking:
-    """The boards of an installation."""
+    """The boards of an installation.
+
+    Example:
+        board = Board(name="sales", event="PaymentCompleted", member="concert", id="payment", time="paid_at")
+        ranking = Ranking(database, valkey, RankingSettings(boards=(board,)))
+        top = await ranking.top("sales", RankingPeriod.WEEKLY, limit=10)
+    """
 
     def __init__(
         self, database: Database, valkey: Valkey, settings: RankingSettings, *, breaker: CircuitBreaker | None = None

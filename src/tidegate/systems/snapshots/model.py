@@ -49,7 +49,20 @@ class UnreadableAnswer(TidegateError):
 
 
 class SnapshotKind(Protocol):
-    """One kind of subject of one upstream."""
+    """One kind of subject of one upstream.
+
+    Example:
+        class WeatherKind:
+            name, ttl = "weather", timedelta(minutes=5)
+
+            def request(self, key: str, upstream_id: str | None) -> Request:
+                return Request(url=f"https://weather.example/{key}", purpose="weather.read")
+
+            def read(self, key: str, answer: Answer) -> FoundSubject | MissingSubject:
+                if answer.status == 404:
+                    return MissingSubject(reason="no such place")
+                return FoundSubject(body=answer.body, identity=msgspec.json.decode(answer.body)["place"])
+    """
 
     @property
     def name(self) -> str:

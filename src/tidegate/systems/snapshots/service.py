@@ -105,7 +105,13 @@ _UNIT = "snapshots"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshots:
-    """The snapshots of one process. Opened by `open_snapshots`."""
+    """The snapshots of one process. Opened by `open_snapshots`.
+
+    Example:
+        async with open_snapshots(context, [WeatherKind()]) as snapshots:
+            answer = await snapshots.reader.read("weather", "berlin")  # never waits for the upstream
+            print(answer.freshness, answer.body)
+    """
 
     parts: Context
     kinds: Mapping[str, SnapshotKind]

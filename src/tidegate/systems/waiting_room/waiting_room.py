@@ -102,6 +102,13 @@ class WaitingRoom:
     """One waiting room. Visitors show the pass that they were given last.
 
     Methods that need the Valkey server raise `ValkeyUnavailable` within seconds while it is unavailable or hangs.
+
+    Example:
+        rooms = open_waiting_rooms(settings, database, valkey)
+        await rooms.create("sale", RoomPlan(capacity=500, session=timedelta(minutes=10)))
+        room = await rooms.open("sale")
+        status = await room.join("ada")
+        status = await room.look(status.token)
     """
 
     def __init__(
