@@ -131,7 +131,7 @@ async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_a
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
         assert process.returncode == 130, err
-        assert b"Stopping: calls under way are finished" in err
+        assert b"Stopping: calls in progress finish" in err
         stopped = json.loads(out)
         assert (stopped["complete"], stopped["interrupted"]) == (False, True)
         spent = sim.report().spent["core"]
@@ -289,7 +289,7 @@ async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path)
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
             await terminal.until("1 in flight")
             terminal.press(CTRL_C)
-            await terminal.until("Stopping: calls under way are finished")
+            await terminal.until("Stopping: calls in progress finish")
             assert terminal.process.returncode is None
             terminal.press(CTRL_C)
             async with patience():

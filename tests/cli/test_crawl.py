@@ -199,7 +199,7 @@ async def test_ctrl_c_twice_does_not_wait_for_calls_under_way(tmp_path: Path):
             async with patience():
                 await called.wait()
             terminal.press(CTRL_C)
-            await terminal.until("Ctrl-C once more stops at once")
+            await terminal.until("Press Ctrl-C again to stop at once")
             terminal.press(CTRL_C)
             async with patience():  # in good order it would take twice as long
                 code = await terminal.ended()

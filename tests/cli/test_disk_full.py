@@ -65,7 +65,7 @@ async def test_ctrl_c_on_a_full_disk_ends_with_130_and_nothing_is_lost(tmp_path:
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
             async with patience():
-                assert b"Stopping: calls under way are finished" in await process.stderr.readline()
+                assert b"Stopping: calls in progress finish" in await process.stderr.readline()
                 process.send_signal(signal.SIGINT)
                 out, err = await process.communicate()
             assert process.returncode == 130, err

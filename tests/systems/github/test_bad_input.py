@@ -121,7 +121,7 @@ async def test_an_empty_repository_is_complete_and_a_recreated_one_is_refused(tm
 
         refused = await it.end_of(await it.begin(name), RunState.FAILED)
         [why] = await reasons(it, refused)
-        assert f"{name.lower()} is another repository now" in why
+        assert f"{name.lower()} is a different repository now" in why
         [run] = await it.collect(name, full=True)
         assert (run.status, run.failed_jobs) == (RunState.COMPLETED, 0)
         assert await it.bodies("commit") == {}
