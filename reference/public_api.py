@@ -1,6 +1,7 @@
 """The page of the public API: every name that `import tidegate` gives, with its docstring."""
 
 import inspect
+import textwrap
 from collections.abc import Iterator
 
 import tidegate
@@ -31,7 +32,7 @@ def _first_line(name: str) -> str:
 
 def _described(name: str) -> Iterator[str]:
     found = getattr(tidegate, name)
-    yield from ("", inspect.getdoc(found) or "", "")
+    yield from ("", _fenced(inspect.getdoc(found) or ""), "")
     if inspect.isclass(found):
         for method, function in _public_methods(found):
             said = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
@@ -61,3 +62,14 @@ def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
     """Without a default that has no short text of its own, which could differ from run to run."""
     is_shown = parameter.default is inspect.Parameter.empty or isinstance(parameter.default, str | int | float | None)
     return parameter if is_shown else parameter.replace(default=...)
+
+
+def _fenced(docstring: str) -> str:
+    """The docstring with its example as a block of code."""
+    before, label, rest = docstring.partition("Example:\n")
+    if not label:
+        return docstring
+    lines = rest.split("\n")
+    end = next((n for n, line in enumerate(lines) if line and not line.startswith("    ")), len(lines))
+    code = textwrap.dedent("\n".join(lines[:end])).strip()
+    return f"{before}```py\n{code}\n```\n\n{chr(10).join(lines[end:])}".rstrip()
