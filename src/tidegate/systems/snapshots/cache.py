@@ -71,6 +71,7 @@ class SnapshotCache:
     def place(self, subject: SnapshotSubject) -> Key:
         """Return the key of a subject's entry."""
         unit = self._valkey.unit(f"snapshots:{crc32(subject.id.encode()) % _UNITS}")
+        # Keys of one unit share a hash slot of a cluster. Many units spread the subjects over its shards.
         return unit.key(f"kept:{subject.id}")
 
     async def get(self, subject: SnapshotSubject) -> CachedSnapshot | None:
@@ -107,6 +108,7 @@ class SnapshotCache:
         }
         if failed is not None:
             facts["failure"] = msgspec.json.encode(failed).decode()
+        # A subject that the upstream no longer has keeps its last body in SQL, but readers must not get it.
         has_body = row.body is not None and row.missing_since is None
         mode: Mode = "whole" if has_body else "missing"
         return self._call(row.subject, row.version, facts, row.body or b"", mode)
@@ -136,11 +138,14 @@ class SnapshotCache:
         result, checked = each.result, str(to_ms(each.result.checked_at))
         if result.body is None:
             facts, mode = {"missing_ms": checked, "checked_ms": checked}, "missing"
+        # A changed body is sent in full; otherwise only its times are updated, which saves the transfer of
+        # the body.
         elif each.effect.is_changed:
             facts = {"hash": result.hash or "", "updated_ms": checked, "checked_ms": checked, "missing_ms": ""}
             facts["upstream_id"], mode = result.upstream_id or "", "whole"
         else:
             facts, mode = {"hash": result.hash or "", "checked_ms": checked, "missing_ms": ""}, "checked"
+        # Mode `checked`: the script keeps the body that the copy has, if its hash matches.
         body = result.body or b"" if mode == "whole" else b""
         return self._call(result.subject, result.version, facts, body, mode, only_known=only_known)
 
@@ -231,6 +236,7 @@ class LocalCache:
             if now_ms >= entry.until_ms:
                 self.forget(place)
                 return None
+            # At most one lookup per entry: later reads of the same entry must not start another one.
             entry.renew_at_ms = entry.until_ms
             self.on_due(place)
         self._entries.move_to_end(place)

@@ -117,6 +117,8 @@ def _read_answer(
     except Exception as error:  # a defect of the kind; other workers would fail too
         message = f"the kind could not read the answer: {type(error).__name__}: {error}"
         return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=message, trace=traceback_of(error))
+    # An upstream or proxy may answer for another subject. Stored under this key, that answer would be
+    # shown to its readers.
     if isinstance(outcome, FoundSubject) and (not outcome.identity or outcome.identity not in (key, upstream_id)):
         identity = str(outcome.identity)[:_LONGEST_IDENTITY]
         message = f"the subject {key!r} was requested, but the answer is for {identity!r}"
@@ -136,8 +138,12 @@ def invalid(error: InvalidArgument) -> PermanentFailure:
 
 def _pause_after(head: Head) -> timedelta:
     """Return the pause that the upstream requires."""
+    # Only the form in seconds is read. The HTTP date form would depend on the upstream's clock and gets
+    # the default.
     given = head.headers.get("Retry-After", "").strip()
     if given.isascii() and given.isdigit():
+        # At least the default pause, since `Retry-After: 0` would repeat the call at once; and with an
+        # upper bound, so that a wrong value cannot stop all refreshes for weeks.
         return min(max(timedelta(seconds=int(given[:9])), _DEFAULT_PAUSE), _LONGEST_PAUSE)
     return _DEFAULT_PAUSE
 
@@ -226,9 +232,13 @@ class RefreshCalls:
         failures, redirects = 0, list[str]()
         while True:
             async with wait:
+                # Waiting for a permit may be cancelled at shutdown: no request was sent, and the event is delivered
+                # again.
                 grant = await self._permit(event)
             if grant is None:
                 return ObsoleteEvent()
+            # Each request gets its own version from the time of its permit. A retry is therefore newer than the
+            # attempt before.
             version = version_of_result(event.version, grant.granted_at_ms)
             try:
                 outcome = await self._call(event, kind, request, grant)
@@ -240,6 +250,7 @@ class RefreshCalls:
                         return _refreshed(subject, version, grant.granted_at_ms, outcome)
                     except InvalidArgument as error:  # the result cannot be stored
                         return FailedCall(invalid(error), failures, version)
+                # A pause that the upstream demands is not a failure of the event, so it costs no attempt.
                 case Throttled():
                     await self._pause(outcome.span, wait)
                 case Redirected():
@@ -249,6 +260,8 @@ class RefreshCalls:
                         return FailedCall(
                             PermanentFailure(reason=FailureReason.PARSE_ERROR, message=message), failures, version
                         )
+                    # Built from the original request: whether secret headers are sent depends on every server in the
+                    # chain.
                     request = redirected(asked, redirects)
                 case PermanentFailure():
                     return FailedCall(outcome, failures, version)
@@ -258,6 +271,7 @@ class RefreshCalls:
                         failure = PermanentFailure(reason=FailureReason.UPSTREAM_5XX, message=outcome.message)
                         return FailedCall(failure, failures - 1, version)
                     metrics.UPDATE_PROCESS_ERROR.labels(FailureReason.UPSTREAM_5XX).inc()
+                    # Record the failed attempt now: readers and `snapshots get` see why the refresh takes long.
                     on_retry(subject, version, outcome.message, failures)
                     async with wait:
                         await asyncio.sleep(self._pauses.delay(failures).total_seconds())
@@ -281,8 +295,11 @@ class RefreshCalls:
                 grant = await self._limiter.acquire(priority=event.priority)
                 self._outage.over()
                 waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or failures_of_server > 0
+                # A newer event may have been published during a long wait. Its worker makes the call; this one
+                # would be wasted.
                 if waited_long and await self._obsolete_checks.is_obsolete(event):
                     return None
+                # The check may have taken longer than the permit lasts. Then another one is taken.
                 if grant.is_alive:
                     return grant
             except GrantVoid:
@@ -299,6 +316,7 @@ class RefreshCalls:
         """Pause all callers of the upstream; if they cannot be told, pause this one."""
         metrics.UPDATE_PROCESS_ERROR.labels("UPSTREAM_429").inc()
         try:
+            # The pause is kept on the server, so that it holds for all processes that share the limit.
             await self._limiter.pause(span)
         except Unavailable:
             async with wait:
@@ -338,6 +356,7 @@ class ObsoleteChecks:
         try:
             found = await self._coalescer.are_obsolete([(event.subject_id, event.version) for event, _ in asked])
         except Exception as error:
+            # An error concerns all callers of the batch; each gets it from its own future.
             found = [error] * len(asked)
         for (_, answer), each in zip(asked, found, strict=True):
             if answer.done():
@@ -357,6 +376,8 @@ class CancellableWait:
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
+        # The shutdown cancels the tasks that are registered at that moment. A task that begins to wait
+        # later ends itself.
         if self._stopping.is_set():
             raise asyncio.CancelledError
         self._tasks.add(task)

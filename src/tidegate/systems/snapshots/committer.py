@@ -154,6 +154,7 @@ class RefreshCommitter:
                     await self._arrived.wait()
                     self._arrived.clear()
                     continue
+                # The number is read again after the pause: results that came meanwhile join the batch.
                 await self._gather()
                 most = min(len(self._waiting), self._batch)
                 await self._commit_batch([self._waiting.popleft() for _ in range(most)])
@@ -165,24 +166,33 @@ class RefreshCommitter:
             await occurs(self._filled, within_s=self._gather_s)
 
     async def _commit_batch(self, items: Sequence[FinishedEvent | RetryNote]) -> None:
+        # 1. Drop results of events that another worker has now. `began_s` is taken first: `_copy` treats
+        # results with care if this round takes long.
         began_ns, began_s = time.time_ns(), time.monotonic()
         lost = await self._drop_reassigned([item for item in items if isinstance(item, FinishedEvent)])
         items = [item for item in items if id(item) not in lost]
         done = [item for item in items if isinstance(item, FinishedEvent)]
+        # 2. Write to the database. What it rejects goes back to the transport and must not be acknowledged.
         written = await self._write(items)
         given_up = {id(each) for each in done if each.refreshed is not None} - written.keys()
         ended = [each for each in done if id(each) not in given_up]
         failed = [each for each in ended if each.failed_subject is not None]
+        # 3. Update the copies and publish dead letters. Both come before the acknowledgement: a crash in
+        # between repeats them.
         await self._copy(list(written.values()), failed, began_s)
         if letters := [(each.dead.subject_id, each.dead.encode()) for each in ended if each.dead is not None]:
             await self._retry(lambda: self._dependencies.transport.publish(RefreshTopic.DEAD, letters))
+        # 4. Acknowledge only what is written, published or obsolete. An event that was given back stays
+        # unacknowledged.
         if ended:
             await self._retry(lambda: self._consumer.ack([each.delivery for each in ended]))
+        # 5. Make room for new events only now: events in progress include those that wait for the database.
         self._on_finished(len(done))
         for each in ended:
             self._count(each)
             if each.span is not None:
                 tracing.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
+        # 6. Last, since a lost step costs only a timeout: a lock expires, and a waiting reader reads again.
         await self._announce([each for each in ended if id(each) in written], list(written.values()), failed)
 
     async def _drop_reassigned(self, done: Sequence[FinishedEvent]) -> set[int]:
@@ -190,6 +200,7 @@ class RefreshCommitter:
 
         If the server is unavailable, none is dropped: the row keeps the newer result in any case.
         """
+        # The earliest event decides for the whole batch: the lease has to cover the time since then.
         received_ms = min((each.received_at for each in done), default=0.0) * 1000
         if not done or self._dependencies.lease_lasted_since(received_ms):
             return set()
@@ -199,6 +210,7 @@ class RefreshCommitter:
             return set()
         if lost := [each for each in done if each.delivery.handle not in held]:
             log.warning("snapshots.results_dropped", events=len(lost))
+            # This also makes the consumer forget them. The server ignores events that another worker has.
             await self._retry(lambda: self._consumer.retry([each.delivery for each in lost], _LOST))
             self._on_finished(len(lost))
             for each in lost:
@@ -218,6 +230,8 @@ class RefreshCommitter:
         except Exception as error:
             if len(writers) > 1:
                 log.error("snapshots.batch_refused", subjects=len(writers), exc_info=error)
+                # Find the rejected result by writing each item in its own transaction, so that one bad result costs
+                # only itself.
                 return {key: each for item in writers for key, each in (await self._write([item])).items()}
             return await self._give_back(writers[0], error)
 
@@ -235,6 +249,8 @@ class RefreshCommitter:
         while True:
             began = time.perf_counter()
             try:
+                # The breaker is shared with the readers of this process: while it is open, no worker tries the
+                # database either.
                 with self._dependencies.breaker.attempt():
                     async with patience(self._dependencies.write_within.total_seconds()):
                         effects = await self._dependencies.database.transaction(
@@ -252,16 +268,21 @@ class RefreshCommitter:
                 metrics.DB_UPSERT_DURATION.observe(time.perf_counter() - began)
                 await self._resume()
                 done = [item for item in items if isinstance(item, FinishedEvent) and item.refreshed is not None]
+                # `write_all` returns an effect for each result, in the same order, and none for failures and notes.
                 written = zip(done, effects, strict=True)
                 return {id(each): WrittenResult(each.refreshed, effect) for each, effect in written if each.refreshed}
 
     async def _hold(self, error: Unavailable, tries: int) -> None:
         """Stop reading and wait before the next try; raises `StoppedEarly` if the worker is stopping."""
         if not self._is_paused:
+            # First tell the reader to stop, then the transport: an event that is read in between would wait
+            # here for nothing.
             self._is_paused = True
             self._on_held(True)
             await self._retry(self._consumer.pause)
         if isinstance(error, CircuitOpen):
+            # The breaker knows when it allows the next trial. An earlier attempt would fail without reaching
+            # the database.
             pause_s = max(0.05, (error.retry_at_ms - to_ms(self._dependencies.clock.now())) / 1000)
             is_finishing = await occurs(self._finishing, within_s=pause_s)
         else:
@@ -273,6 +294,7 @@ class RefreshCommitter:
         if self._is_paused:
             self._is_paused = False
             self._write_outage.over()
+            # Reverse order of `_hold`: the transport is ready before the reader asks it.
             await self._retry(self._consumer.resume)
             self._on_held(False)
 
@@ -305,6 +327,8 @@ class RefreshCommitter:
                 await cache.put_written(written, only_known=is_late or self._priority is Priority.LOW)
             except ServerRefused as error:
                 self._copy_outage.note(error)
+                # A server that is out of memory refuses writes but accepts UNLINK. Without the old copy, readers
+                # get the new row from SQL.
                 await cache.forget([each.result.subject for each in written])
             else:
                 self._copy_outage.over()

@@ -61,8 +61,11 @@ class RefreshDeadLetters:
             upstream_id=event.upstream_id,
             correlation_id=event.correlation_id,
         )
+        # Otherwise readers would not wait for this refresh, because the last one failed a moment ago.
         with self._reader.expecting(event.subject):
             outcome = await self._requests.publish(request)
+        # Drop it only after the event is published: a crash in between leaves a letter too many, not one
+        # too few.
         if not isinstance(outcome, AlreadyProcessing):
             await self._transport.drop(letter_id)
         return outcome

@@ -71,6 +71,8 @@ class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         known = msgspec.to_builtins(self)
         known["priority"] = self.priority.name
         fields = {name: value for name, value in known.items() if name not in ("version", "unknown")}
+        # The version is only known to the script that takes the lock. It completes the JSON text on the
+        # server.
         return msgspec.json.encode(known["unknown"] | fields)[:-1].decode() + ',"version":'
 
     def encode(self) -> bytes:
@@ -78,6 +80,7 @@ class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         known = msgspec.to_builtins(self)
         known["priority"] = self.priority.name
         unknown = known.pop("unknown")
+        # Known fields win: a newer sender cannot replace them by an unknown field of the same name.
         return msgspec.json.encode(unknown | known)
 
     @classmethod
@@ -97,6 +100,7 @@ class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         version = str(fields.get("schemaVersion", ""))
         if version.partition(".")[0] != _MAJOR:
             raise UnknownSchema(f"the event has schema {version[:20] or 'unknown'!r}; this version supports {_MAJOR}.x")
+        # Fields of a newer minor version are kept, so that a replay by this version does not lose them.
         unknown = {name: fields.pop(name) for name in fields.keys() - _KNOWN}
         fields["priority"] = str(fields.get("priority", "")).lower()
         return msgspec.convert(fields | {"unknown": unknown}, cls)
@@ -187,4 +191,6 @@ def as_json(event: bytes) -> bytes:
 
 
 def _end_of(trace: str) -> str:
+    # The end of a traceback has the error. Cut coarsely first, because the search for secrets is slow
+    # on long texts.
     return fit_to_keep(trace[-_MARGIN * _LONGEST_TRACE :], most=sys.maxsize)[-_LONGEST_TRACE:]

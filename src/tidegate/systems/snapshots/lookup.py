@@ -97,6 +97,7 @@ class SnapshotLookup:
         lookup = self._lookups.get((subject.kind, subject.key))
         if lookup is None or lookup.is_outdated:
             lookup = PendingLookup(subject)
+            # Replaces an outdated lookup. Its readers still get their answer, because they hold the future.
             self._lookups[lookup.place] = lookup
             self._at_the_server.add(lookup)
         return lookup
@@ -109,6 +110,7 @@ class SnapshotLookup:
         """Discard what is cached of refreshed subjects; None: any may have been refreshed."""
         if moved is None:
             self.local.clear()
+            # A lookup in progress may have read the old state already. Its result must not enter the cache.
             for lookup in self._lookups.values():
                 lookup.is_outdated = True
             return
@@ -120,6 +122,7 @@ class SnapshotLookup:
 
     async def close(self) -> None:
         """Wait for lookups and copies in progress."""
+        # In the order of the steps: the first batcher adds to the second, and the second starts copies.
         await self._at_the_server.close()
         await self._at_sql.close()
         while self._background:
@@ -127,6 +130,8 @@ class SnapshotLookup:
 
     async def _ask_server(self, lookups: list[PendingLookup]) -> None:
         """Ask the Valkey server, and SQL for the subjects it does not have or if it is slow."""
+        # In a task of its own: it goes on when the readers stop waiting for it, and its result may be
+        # needed if SQL fails.
         asking = asyncio.create_task(self._read_copies(lookups), name=f"lookup {len(lookups)} up on the server")
         found: Mapping[SnapshotSubject, CachedSnapshot] = {}
         try:
@@ -138,6 +143,7 @@ class SnapshotLookup:
             if (kept := found.get(lookup.subject)) is not None:
                 self._answer(lookup, kept)
             else:
+                # A slow server is kept as the second source for the case that SQL fails.
                 lookup.server = None if asking.done() else asking
                 self._at_sql.add(lookup)
 
@@ -156,6 +162,7 @@ class SnapshotLookup:
     async def _ask_sql(self, lookups: list[PendingLookup]) -> None:
         began_ms = monotonic_ms()
         try:
+            # The time limit is inside the breaker, so that a database that hangs counts as failed.
             with self._sql_breaker.attempt():
                 async with patience(_SQL_WITHIN.total_seconds()):
                     rows = await self._database.read(store.read_many, [lookup.subject for lookup in lookups])
@@ -172,6 +179,8 @@ class SnapshotLookup:
                 self._answer(lookup, _cached(rows[lookup.subject]))
             except Exception as error:  # one damaged row must not affect the others
                 self._fail(lookup, error)
+        # Copy only to a server that is known to work: these rows are a cache, and a copy must not delay its
+        # recovery.
         if self._server.state is ServerState.AVAILABLE:
             known = [known for known in rows.values() if known.row is not None and known.row.version]
             if known:
@@ -181,6 +190,8 @@ class SnapshotLookup:
     async def _without_sql(self, lookups: Sequence[PendingLookup], error: Exception) -> None:
         """Without SQL, wait for a slow Valkey server."""
         for lookup in lookups:
+            # The request to the server has its own time limit and returns nothing on failure, so this wait
+            # ends.
             kept = None if lookup.server is None else (await lookup.server).get(lookup.subject)
             if kept is not None:
                 self._answer(lookup, kept)
@@ -189,6 +200,8 @@ class SnapshotLookup:
 
     def _answer(self, lookup: PendingLookup, kept: CachedSnapshot) -> None:
         held = self.local.peek(lookup.place)
+        # `peek` instead of `get`: this is not a read, so it must not keep the entry or start another
+        # lookup.
         if held is not None and held.version > kept.version:
             kept = held  # a later lookup finished first
         elif not lookup.is_outdated:
@@ -203,6 +216,7 @@ class SnapshotLookup:
             lookup.answer.set_exception(error)
 
     def _forget(self, lookup: PendingLookup) -> None:
+        # A newer lookup may have replaced this one after it became outdated.
         if self._lookups.get(lookup.place) is lookup:
             del self._lookups[lookup.place]
 

@@ -55,6 +55,7 @@ class ReadActivity:
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="record reads")
         elif len(self._read_at) >= _MOST:
+            # The bound matters only while the database is slow: the oldest record is given up.
             self._read_at.pop(next(iter(self._read_at)))
 
     async def close(self) -> None:
@@ -68,6 +69,8 @@ class ReadActivity:
         try:
             while self._read_at:
                 await occurs(self._closing, within_s=self._gather_s)
+                # Reads that come during the transaction are collected in the new dict, and written in the next
+                # round.
                 asked, self._read_at = self._read_at, {}
                 await self._database.transaction(
                     store.record_reads, {SnapshotSubject(kind, key): at for (kind, key), at in asked.items()}
@@ -79,6 +82,7 @@ class ReadActivity:
         else:
             self._outage.over()
         finally:
+            # Without a background task, the next read starts one. A process without readers has no timer.
             self._writing = None
 
 
@@ -153,6 +157,7 @@ class SnapshotAnswer(msgspec.Struct, frozen=True):
     def is_news_after(self, shown: "SnapshotAnswer | None") -> bool:
         """Return whether a listener that was last shown `shown` has to be sent this answer: never an older one."""
         if shown is None or self.kept.version != shown.kept.version:
+            # A slow lookup may bring an older answer after a newer one was shown.
             return shown is None or self.kept.version > shown.kept.version
         return (self.freshness, self.kept.failed) != (shown.freshness, shown.kept.failed)
 
@@ -243,6 +248,7 @@ class SnapshotReader:
         if answer.is_settled or not within_s:
             return answer
         deadline = asyncio.get_running_loop().time() + within_s
+        # Watch first, then read again: a refresh that is announced between the two reads is not missed.
         async with self._feed.watch([f"{kind}/{key}"]) as watch:
             while True:
                 answer = await self.read(kind, key)
@@ -258,6 +264,7 @@ class SnapshotReader:
         Lasts for 30 s, unless the block raises.
         """
         place, now = (subject.kind, subject.key), self._clock.now()
+        # Expired entries are removed here, so the dict stays as small as the number of recent requests.
         self._expected = {each: at for each, at in self._expected.items() if now - at < _EXPECTED_FOR} | {place: now}
         try:
             yield
@@ -276,16 +283,20 @@ class SnapshotReader:
 
     def _judge(self, place: CacheKey, kept: CachedSnapshot) -> SnapshotAnswer:
         age_ms = None if kept.checked_ms is None else to_ms(self._clock.now()) - kept.checked_ms
+        # 1. The upstream has no such subject. It is asked again only after `missing_for`.
         if kept.missing_ms is not None:
             is_known = age_ms is not None and age_ms < self._missing_for_ms
             queued = Queued.NO if is_known else self._request_refresh(place, kept, Reason.STALE)
             return self._answer(kept, Freshness.NOT_FOUND, queued)
+        # 2. There is no snapshot yet.
         if not kept.body_size:
             queued = self._request_refresh(place, kept, Reason.CACHE_MISS)
             freshness = Freshness.UPDATING if queued is Queued.YES else Freshness.NOT_FOUND
             return self._answer(kept, freshness, queued)
+        # 3. The snapshot is fresh.
         if age_ms is not None and age_ms < self._ttl_ms[place[0]]:
             return SnapshotAnswer(kept, Freshness.FRESH, Queued.NO, None)
+        # 4. It is too old. The reader gets it at once, and a refresh is requested.
         return self._answer(kept, Freshness.STALE, self._request_refresh(place, kept, Reason.STALE))
 
     def _answer(self, kept: CachedSnapshot, freshness: Freshness, queued: Queued) -> SnapshotAnswer:
@@ -297,6 +308,8 @@ class SnapshotReader:
             return Queued.NO
         if self._lookup.server is ServerState.UNAVAILABLE:
             return Queued.NO
+        # Without the feed no announcement arrives, and the server may be back in a moment: a waiting reader
+        # goes on waiting.
         if self._feed.is_cut_off or self._lookup.server is ServerState.UNCERTAIN:
             return Queued.UNKNOWN
         is_queued = self._requests.request(
@@ -313,9 +326,12 @@ class SnapshotReader:
     def _failed_recently(self, place: CacheKey, failed_at: datetime) -> bool:
         """Return whether a refresh failed a moment ago and was not requested explicitly since."""
         now, asked_at = self._clock.now(), self._expected.get(place)
+        # Requested explicitly after that failure, and recently: the failure says nothing about the new
+        # refresh.
         is_expected = asked_at is not None and failed_at < asked_at and now - asked_at < _EXPECTED_FOR
         return now - failed_at < self._failed_for and not is_expected
 
     def _on_refreshed(self, moved: Collection[str] | None) -> None:
+        # The cache first: a reader that is allowed to request again must not find the old snapshot.
         self._lookup.discard(moved)
         self._requests.on_refreshed(moved)

@@ -126,13 +126,18 @@ class _WorkerRun:
 
     async def run(self) -> None:
         committing = asyncio.create_task(self._committer.run(), name="commit refreshes")
+        # If the committer fails, the blocking read has to end; otherwise the error would be raised after
+        # the next event only.
         committing.add_done_callback(lambda _: self._interrupt())
         watching = asyncio.create_task(self._interrupt_at_stop(), name="watch for the stop")
         try:
             await self._read_all(committing)
+            # 1. Events that wait for a permit or a retry are given up; the transport delivers them again.
             for task in list(self._cancellable):
                 task.cancel()
+            # 2. Requests that were sent are finished: their answers were paid for with a permit.
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            # 3. Write their results before the worker leaves its group.
             self._committer.finish()
             await committing
         finally:
@@ -153,11 +158,15 @@ class _WorkerRun:
                 return committing.result()  # raises the error of the committer
             room = self._settings.most_in_hand - self._in_hand
             if room <= 0 or self._is_held:
+                # Cleared after the check above and without an await in between: a change that follows wakes the
+                # wait below.
                 self._changed.clear()
                 await first_of(self._changed, self._stopping)
                 continue
             try:
                 count = min(room, self._settings.batch)
+                # Reading never takes more events than can be worked on. Events that are not taken can go to other
+                # processes.
                 deliveries = await unless(self._interrupted, self._consumer.read(count, _LISTEN_S))
                 failures = 0
                 self._unreadable.over()
@@ -170,6 +179,7 @@ class _WorkerRun:
         return None
 
     async def _start(self, deliveries: Sequence[Delivery]) -> None:
+        # Counted before the first await, so that the reader never takes more than the limit.
         self._in_hand += len(deliveries)
         received_at = time.monotonic()
         events = [event for each in deliveries if (event := self._decode(each, received_at)) is not None]
@@ -185,6 +195,8 @@ class _WorkerRun:
     def _decode(self, delivery: Delivery, received_at: float) -> ReceivedEvent | None:
         """Decode an event. One that cannot be read, or that was delivered too often, becomes a dead letter."""
         if delivery.deliveries > self._name.most_deliveries:
+            # An event that kills its process is never reported as failed. Only the number of deliveries shows
+            # it.
             message = f"it was delivered {delivery.deliveries - 1} times without a result"
             failure = PermanentFailure(reason=FailureReason.WORKER_CRASHED, message=message)
             self._dead_letter(delivery, failure, received_at, event=_event_in(delivery.value))
@@ -286,6 +298,7 @@ class _WorkerRun:
         self._is_held = is_held
         if is_held:
             self._interrupted.set()
+        # During shutdown the interruption stays set, so that no further read begins.
         elif not self._stopping.is_set():
             self._interrupted.clear()
         self._changed.set()

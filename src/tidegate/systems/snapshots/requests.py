@@ -80,6 +80,8 @@ class RefreshPublisher:
     async def publish_many(self, requests: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
         """Publish several requests; the outcome of a request that failed is its error."""
         outcomes: dict[int, Outcome | TidegateError] = {}
+        # Each priority has its own topic, so one batch per priority; the outcomes keep the order of the
+        # requests.
         for priority in Priority:
             ours = [(n, request) for n, request in enumerate(requests) if request.priority is priority]
             if ours:
@@ -96,6 +98,7 @@ class RefreshPublisher:
             queued = [(request.subject.id, request.priority, request.known_version) for request in requests]
             locked = await self._server.call(lambda: self._coalescer.request_many(queued), within_s=_WITHIN_S)
         except InvalidArgument as error:
+            # An invalid request fails the whole script call. Sent one by one, only the invalid one fails.
             return [error] if len(requests) == 1 else [(await self._ask(topic, [request]))[0] for request in requests]
         except TidegateError as error:
             return [error] * len(requests)
@@ -104,6 +107,7 @@ class RefreshPublisher:
             for request, outcome in zip(requests, locked, strict=True)
             if isinstance(outcome, Published | Upgraded)
         ]
+        # Requests that joined an earlier refresh keep their outcome: their event was published before.
         if granted and (error := await self._publish(topic, granted)):
             return [error if isinstance(outcome, Published | Upgraded) else outcome for outcome in locked]
         return locked
@@ -140,9 +144,13 @@ class RefreshPublisher:
                 self._outage.note(error)
             else:
                 log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
+            # The outcome may be unknown, and the event may still arrive. It then finds a released lock, which
+            # costs at most a second call.
             await asyncio.gather(*(self._release(request.subject, outcome.version) for request, outcome in granted))
             return error
         self._outage.over()
+        # Only now are older events obsolete: marked earlier, a crash before the publication would leave no
+        # valid event.
         await self._confirm([(request.subject.id, outcome.version) for request, outcome in granted])
         return None
 
@@ -180,6 +188,7 @@ class RefreshPublisher:
             priority=request.priority,
             reason=request.reason,
             requested_at=self._clock.now(),
+            # A placeholder: the coalescer assigns the version.
             version=1,
             correlation_id=correlation_id,
             upstream_id=request.upstream_id,
@@ -233,10 +242,13 @@ class BackgroundRequests:
         """Request a refresh, unless this process did so a moment ago; return whether it is known to be queued."""
         place, now_ms = (request.subject.kind, request.subject.key), self._now_ms()
         asked = self._asked.get(place)
+        # Answered from memory: popular subjects are read often, and each read would cost a call of the
+        # server.
         if asked is not None and now_ms < asked.until_ms:
             return asked.is_queued
         if len(self._asked) >= _MOST_REMEMBERED:
             self._asked = {each: entry for each, entry in self._asked.items() if now_ms < entry.until_ms}
+        # Entered before the request is sent, so that concurrent reads of the subject share it.
         asked = self._asked[place] = _RecentRequest(now_ms, now_ms + _ASK_AGAIN_MS)
         # Each request keeps the trace of its reader; the batch has none.
         span = tracing.begin_request(request.subject, request.priority, request.reason)
@@ -248,6 +260,8 @@ class BackgroundRequests:
     def estimate_ms(self) -> int:
         """Estimate how long a refresh that is queued now takes."""
         if self._now_ms() - self._lag_at_ms > _LAG_KNOWN_FOR_MS:
+            # Set before the task runs: only one task at a time reads the lag, and this reader uses the last
+            # known one.
             self._lag_at_ms = self._now_ms()
             task = asyncio.create_task(self._read_lag())
             self._tasks.add(task)
@@ -262,6 +276,7 @@ class BackgroundRequests:
         for subject_id in moved:
             kind, _, key = subject_id.partition("/")
             if (asked := self._asked.pop((kind, key), None)) is not None and asked.is_queued:
+                # A moving average of the time between request and announcement, as readers experience it.
                 self._usual_ms += _WEIGHT * (self._now_ms() - asked.at_ms - self._usual_ms)
 
     async def close(self) -> None:
@@ -285,6 +300,7 @@ class BackgroundRequests:
         failed: list[str] = []
         for (request, asked, span), outcome in zip(queued, outcomes, strict=True):
             if isinstance(outcome, Exception):
+                # Readers see `UNKNOWN` until then, and waiting ones are woken by `on_retry` to request again.
                 asked.is_queued, asked.until_ms = False, self._now_ms() + _TRY_AGAIN_MS
                 failed.append(request.subject.id)
             elif span is not None and not isinstance(outcome, AlreadyProcessing):

@@ -224,6 +224,7 @@ async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = 
     settings = parts.settings
     named = by_name(configured_kinds(settings) if kinds is None else kinds)
     async with AsyncExitStack() as stack:
+        # The stack closes in reverse order: workers' clients and readers first, the transport last.
         transport = open_transport(parts)
         await transport.start()
         stack.push_async_callback(transport.close)
@@ -237,6 +238,7 @@ async def open_snapshots(parts: Context, kinds: Sequence[SnapshotKind] | None = 
         workers: dict[str, Service] = {}
         sources: dict[str, Transport] = {"": transport}
         if isinstance(transport, MigratingTransport):
+            # During a migration, each priority has a second worker that drains the previous transport.
             sources["-previous"] = transport.previous
         for priority, worker_settings in (
             (Priority.HIGH, settings.section(SnapshotSettings).high),

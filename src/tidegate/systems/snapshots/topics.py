@@ -62,6 +62,7 @@ def freshness_mix(
         those = select(_c.size, _c.last_checked_at, _c.missing_since).where(_c.kind == kind)
         those = those.order_by(_c.sample_place)
         rows = list(tx.execute(those.where(_c.sample_place >= start).limit(share)))
+        # The order is circular: continue from its beginning.
         if len(rows) < share:
             rows += tx.execute(those.where(_c.sample_place < start).limit(share - len(rows)))
         for size, checked_at, missing_since in rows:
@@ -79,6 +80,7 @@ def _freshness_of(size: int, checked_at: datetime | None, missing_since: datetim
 
 
 def _failed(tx: Transaction) -> int:
+    # Counted in a bounded subquery: the cost does not grow with the number of failures.
     some = select(_status.key).where(_status.state == FAILED).limit(_MOST_FAILED).subquery()
     return tx.execute(select(func.count()).select_from(some)).scalar_one()
 
@@ -188,6 +190,8 @@ class SnapshotsOverviewReader:
     def rates(self, status: LimiterStatus) -> list[RateView]:
         """Return the calls of the last second: all, LOW and HIGH, if there are limits that count them."""
         every, low = self._second_of(status, ALL), self._second_of(status, frozenset({Priority.LOW}))
+        # No rule counts HIGH on its own, so it is the difference. Both counters are read at once but may
+        # differ slightly.
         high = None if every is None or low is None else max(0.0, every[0] - low[0])
         top = None if every is None else every[1]
         return [
@@ -226,6 +230,7 @@ class SnapshotsOverviewReader:
 
     async def _freshness(self) -> FreshnessSample:
         """Return the sample, which is reused for a while and shared by concurrent readers."""
+        # Under the lock, concurrent readers wait for one query instead of starting their own.
         async with self._sampling:
             kept_until_ms, mix = self._sample
             if mix is None or monotonic_ms() >= kept_until_ms:

@@ -82,6 +82,7 @@ class ValkeyGuard:
             with self._breaker.attempt():
                 return await self._attempt(work, within_s)
         except _ServerAnswers as failed:
+            # Converted outside the breaker, which counts only errors that are `Unavailable` inside it.
             raise ServerBusy(str(failed)) from failed.__cause__
         except CircuitOpen:
             raise
@@ -106,6 +107,7 @@ class ValkeyGuard:
             raise
         except (Unavailable, OSError, TimeoutError) as error:
             what = str(error) or f"no answer within {within_s:g} s"
+            # A slow call to a server that answers must not open the breaker for all other calls.
             if await self._answers():
                 raise _ServerAnswers(f"{self._valkey.address}: {what}; the server answers PING") from error
             raise ValkeyUnavailable(f"{self._valkey.address}: {what}") from error
@@ -114,6 +116,7 @@ class ValkeyGuard:
         """Return whether the server answers a PING; concurrent callers share one PING."""
         if self._pinging is None or self._pinging.done():
             self._pinging = asyncio.create_task(self._ping(), name="ping the server")
+        # Shielded: a cancelled caller must not cancel the PING of the others.
         return await asyncio.shield(self._pinging)
 
     async def _ping(self) -> bool:
@@ -140,9 +143,11 @@ class ValkeyGuard:
                 await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
             # As many trials as the breaker requires to close.
             succeeded = await asyncio.gather(*(self._succeeds(self._valkey.ping) for _ in range(self._breaker.wanted)))
+            # Concurrent calls may have failed meanwhile and opened the breaker again.
             if not all(succeeded) or self._breaker.state is not CircuitBreakerState.CLOSED:
                 continue
             self._has_failed = False
+            # A server that refuses writes still answers PING, so a write has to succeed as well.
             if self._refuses and await self._succeeds(self._write):
                 self._refuses = False
         self._outage.over()

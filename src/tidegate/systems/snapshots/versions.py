@@ -63,6 +63,7 @@ def newest(results: Iterable[R]) -> dict[SnapshotSubject, R]:
     found: dict[SnapshotSubject, R] = {}
     for result in results:
         before = found.get(result.subject)
+        # Strictly lower: of equal versions the first stays, as in `replaces`.
         if before is None or before.version < result.version:
             found[result.subject] = result
     return found

@@ -68,10 +68,12 @@ class FastRead:
                 answer = await self._wait(call, began, scope)
             except ClientLeft:
                 return
+        # Everything that the raw handler does not support, and every error, is answered by the application.
         if call is None or answer is None:
             await self._application(scope, receive, send)
             return
         known, tag = call.admitted.headers.get(b"if-none-match"), answer.tag.encode()
+        # Exact comparison of weak tags. A header in another form costs a full answer and is never wrong.
         is_known = known is not None and (known == tag or tag in known.split(b", "))
         status, headers = (304, _HEADERS) if is_known else (200, _HEADERS_OF_JSON)
         body = () if is_known else (answer.kept.head, answer.tail)
@@ -100,6 +102,7 @@ class FastRead:
             return None
         place = kind, key
         if len(path) <= _LONGEST_REMEMBERED:
+            # Clearing everything is cheaper than an order of use: an entry is rebuilt by one split.
             if len(self._places) >= _MOST_REMEMBERED:
                 self._places.clear()
             self._places[path] = place
@@ -110,6 +113,8 @@ class FastRead:
 
         Raises `ClientLeft`.
         """
+        # The deadline counts from the arrival of the request, so that admission and parsing are part of the
+        # wait.
         waiting = self._coalescer.join(call.place, deadline=began + call.wait_s)
         connection = connection_of(scope)
         if connection is not None:
@@ -120,6 +125,8 @@ class FastRead:
             return None
         except asyncio.CancelledError:
             task = asyncio.current_task()
+            # Two causes end in this exception. The connection cancels only the future; the shutdown of the
+            # server cancels this task, and that must be passed on.
             if not waiting.cancelled() or (task is not None and task.cancelling()):
                 raise
             raise ClientLeft from None

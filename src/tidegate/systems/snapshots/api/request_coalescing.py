@@ -75,6 +75,8 @@ class ReadCoalescer:
             task = asyncio.create_task(self._serve(place, group), name=f"read {place[0]}/{place[1]}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        # The running task sleeps until the deadlines it knows. Woken up, it reads again and includes this
+        # request.
         elif group.watch is not None:
             group.watch.wake()
         group.requests[request] = deadline
@@ -90,6 +92,7 @@ class ReadCoalescer:
 
     async def _serve(self, place: CacheKey, group: _Group) -> None:
         try:
+            # Subscribe before the first read: a refresh that is announced between read and wait is not missed.
             async with self._news.watch([f"{place[0]}/{place[1]}"]) as group.watch:
                 while group.requests:
                     answer = await self._read(*place)
@@ -106,5 +109,6 @@ class ReadCoalescer:
                     request.set_exception(ReadFailed())
 
     def _remove(self, place: CacheKey, group: _Group) -> None:
+        # After `_remove`, a new request may have started another group for the same subject.
         if self._groups.get(place) is group:
             del self._groups[place]

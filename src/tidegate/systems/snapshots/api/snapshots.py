@@ -171,6 +171,7 @@ class SnapshotRoutes:
         """Send the snapshot of a subject, and again after each refresh, as server-sent events."""
         if self._listeners >= self._most_listeners:
             raise TooManyWaiting("events", most=self._most_listeners)
+        # Validate before the stream begins: after the first byte, the status cannot be changed.
         self._reader.subject(kind, key)
         return SnapshotEvents(self._reader, self._snapshots.feed, (kind, key), self._closing, self._count)
 
@@ -190,6 +191,7 @@ class SnapshotRoutes:
 
     async def _wait(self, kind: str, key: str, within_s: float) -> SnapshotAnswer:
         answer = await unless(self._closing, self._reader.wait(kind, key, within_s))
+        # None: the server is closing. The caller gets the current state instead of an error.
         return answer if answer is not None else await self._reader.read(kind, key)
 
     def _count(self, change: int) -> None:

@@ -94,6 +94,8 @@ class FolderLifecycle:
         return await asyncio.to_thread(self._apply, today)
 
     def _apply(self, today: date) -> bool:
+        # One limit for all three steps. Delete first, so that no file is copied to the cold folder only to
+        # be deleted there.
         left = _FILES_AT_ONCE
         try:
             if self._settings.delete_after is not None:
@@ -124,8 +126,11 @@ class S3Lifecycle:
             present = await self._rules(client)
             if self._is_set(present):
                 return False
+            # S3 replaces the whole configuration, so rules of other owners are written back unchanged.
             others = [rule for rule in present if rule.get("ID") != self._id]
             await self._put(client, [*others, *self.wanted()])
+            # Some compatible storages accept the call and drop what they do not support. Only reading back
+            # shows that.
             if not self._is_set(await self._rules(client)):
                 what = "it did not store the lifecycle rule of the archive as set"
                 raise ServerRefused(self._url, what, remedy=_REMEDY)
@@ -140,6 +145,8 @@ class S3Lifecycle:
         """Return the rule as a list, empty if there is none. S3 counts days from when a file was written."""
         settings, rule = self._settings, dict[str, Any]()
         if settings.cold_age is not None:
+            # S3 counts from the upload. A file is uploaded when its history is `after` old, so that time is
+            # subtracted.
             days = (settings.cold_age - settings.after).days
             rule["Transitions"] = [{"Days": days, "StorageClass": settings.cold_class}]
         if settings.delete_after is not None:
@@ -205,6 +212,7 @@ class _Client:
             reported = dict(error.response.get("Error", {}))
             what = fit_to_keep(f"{reported.get('Code')}: {reported.get('Message', '')}", most=300)
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            # 501: the storage has no lifecycle rules. A retry would not help.
             if status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED:
                 raise StorageUnavailable(f"{self._url}: {what}", server=self._url) from None
             raise ServerRefused(self._url, what, remedy=_REMEDY) from None
@@ -266,8 +274,11 @@ def _copy(path: Path, target: Path) -> None:
     with path.open("rb") as source:
         for folder in (*reversed(target.parent.parents), target.parent):  # `parents=True` would not set the mode
             folder.mkdir(mode=0o700, exist_ok=True)
+        # Written under another name and renamed at the end: a crash leaves no half file under the final
+        # name.
         partial = target.with_name(f".{new_id()}.part")
         try:
+            # Hash while copying, so that the original is read once.
             written = hashlib.sha256()
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
                 while chunk := source.read(_CHUNK):
@@ -275,6 +286,7 @@ def _copy(path: Path, target: Path) -> None:
                     sink.write(chunk)
                 sink.flush()
                 os.fsync(sink.fileno())
+            # Read back what is on disk, since the original is deleted next.
             with partial.open("rb") as copied:
                 if hashlib.file_digest(copied, "sha256").digest() != written.digest():
                     raise OSError(0, "the copy differs from the original", str(partial))
@@ -289,5 +301,6 @@ def _remove(path: Path, root: Path) -> None:
     for parent in path.parents:
         if parent == root:
             break
+        # A folder that is not empty stays.
         with suppress(OSError):
             parent.rmdir()

@@ -32,8 +32,11 @@ _LONGEST_LABEL = 100
 
 def name_of(kind: str, day: date, entries: Sequence[HistoryEntry]) -> str:
     """Return the file name of these entries: equal entries have equal names, others do not."""
+    # Key and version identify an entry, and its body never changes. So the name does not need to cover
+    # the bodies.
     digest = sha256(repr([kind, [(each.key, each.version) for each in entries]]).encode()).hexdigest()[:24]
     label = quote(kind, safe="")
+    # File systems limit the length of a name, and quoting makes a label longer.
     shown = label if len(label) <= _LONGEST_LABEL else sha256(kind.encode()).hexdigest()[:24]
     return f"kind={shown}/day={day:%Y-%m-%d}/{digest}.parquet"
 
@@ -69,4 +72,5 @@ def _entry(row: dict[str, Any]) -> HistoryEntry:
 
 def _may_hold(group: Any, key: str) -> bool:
     known = group.column(0).statistics
+    # Without statistics the group has to be read.
     return known is None or not known.has_min_max or known.min <= key <= known.max

@@ -59,6 +59,8 @@ class CallBudget:
         """Return how many calls the targets allow from `begin` to `end`."""
         total, at = 0.0, begin.astimezone(UTC)
         while at < end:
+            # Add up quarter by quarter in UTC: within a quarter the target is constant, also when the clocks
+            # change.
             midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
             until = min(end, midnight + ((at - midnight) // _QUARTER + 1) * _QUARTER)
             total += self.target(at) * (until - at).total_seconds()
@@ -74,6 +76,7 @@ class CallBudget:
         left = self._settings.daily_budget - spent
         if left <= 0:
             return 0.0
+        # Scale every hour by the same factor, so that all of them together use what is left.
         return self.target(now) * min(1.0, left / self.capacity(now, self.next_day(now)))
 
     def mean_rate(self, now: datetime) -> float:
@@ -118,9 +121,11 @@ class TierShares:
         # A tier without due subjects does not carry over: its share goes to the others.
         funds = {tier: self._carried[tier] + share * most if due[tier] else 0.0 for tier, share in self._shares.items()}
         for tier in Tier:
+            # First each tier gets its own share ...
             take[tier] = max(0, min(floor(funds[tier] + _NEARLY), due[tier], left))
             left -= take[tier]
         for tier in Tier:
+            # ... then the rest goes to the tiers in their order, as far as they have due subjects.
             more = min(left, due[tier] - take[tier])
             take[tier] += more
             left -= more
@@ -159,6 +164,7 @@ class WorkerBacklog:
 
         `pace`: events per second that are assumed until the workers' pace is measured.
         """
+        # The lag is read rarely; in between, `add` counts what was published on top.
         if self._read_at is None or now - self._read_at >= _READ_EVERY:
             self._learn(await self._lag(), now)
         known = pace if self._pace is None else self._pace
@@ -168,10 +174,13 @@ class WorkerBacklog:
         return min(max(_SHORTEST, timedelta(seconds=too_many / max(known, 0.01))), _LONGEST)
 
     def _learn(self, waiting: int, now: datetime) -> None:
+        # The pace can be measured only if workers had enough to do at both ends of the interval.
         if self._read_at is not None and min(waiting, self._waiting) >= _BUSY:
             done = self._waiting + self._added - waiting
             pace = max(0.0, done / (now - self._read_at).total_seconds())
             self._pace = pace if self._pace is None else self._pace + _WEIGHT * (pace - self._pace)
+        # Workers that had nothing to do show no pace. Forget the last one, which may be of another number
+        # of workers.
         elif waiting < _BUSY:
             self._pace = None
         self._waiting, self._added, self._read_at = waiting, 0, now

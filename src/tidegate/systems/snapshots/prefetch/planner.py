@@ -66,6 +66,7 @@ class PrefetchPlanner:
 
     async def fire(self) -> int | None:
         """Request due refreshes within the budget; return in how many ms to call again, None if nothing is planned."""
+        # The price of the previous leader, so that a change of leaders does not start from the default.
         await self._load_price()
         if await self._database.read(queries.has_new):
             await self._database.transaction(queries.plan_new, self._policy, self._shares, _PLAN_AT_ONCE)
@@ -80,6 +81,7 @@ class PrefetchPlanner:
 
     async def _request_batch(self, now: datetime) -> datetime | None:
         """Request one batch if its time has come; return when there is more to do."""
+        # The pace is kept by the time at which the last batch is used up.
         if now < self._free_at:
             return self._free_at
         spent = await self._database.read(queries.spent_on, self._hours.day_of(now))
@@ -90,9 +92,11 @@ class PrefetchPlanner:
             log.warning("prefetch.held_back", pause_s=round(pause.total_seconds()))
             self._free_at = now + pause
             return self._free_at
+        # Small batches keep the load even, and a crash loses at most one batch of booked calls.
         most = min(max(1, int(rate * _STRIDE_S)), _MOST_AT_ONCE)
         booked = await self._database.transaction(queries.book, self._policy, self._shares, self._hours, most)
         if booked.split is not None:
+            # Only after the commit: a transaction that is repeated must not carry the fractions over twice.
             self._shares.apply(booked.split)
         if booked.subjects:
             self._free_at = now + timedelta(seconds=len(booked.subjects) / rate)
@@ -105,12 +109,15 @@ class PrefetchPlanner:
         # If a server is unavailable, the subject stays due. Other errors concern the subject.
         unavailable = [outcome for _, outcome in results if isinstance(outcome, Unavailable)]
         planned = [self._plan(each) for each, outcome in results if not isinstance(outcome, Unavailable)]
+        # A failed request and one that joined a queued refresh made no call of their own: both are
+        # refunded.
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
         await self._database.transaction(queries.complete, booked, planned, unspent)
         if self._backlog is not None:
             self._backlog.add(len(outcomes) - unspent)
         for each, outcome in results:
             _count(each, outcome)
+        # Raised last, after the other subjects are planned.
         if unavailable:
             raise unavailable[0]
 
@@ -118,6 +125,8 @@ class PrefetchPlanner:
         """Plan the refresh after the one that was requested now."""
         now = self._database.clock.now()
         due = self._policy.due_at(msgspec.structs.replace(facts, last_checked_at=now), now)
+        # Each planned refresh is one observation for the price: whether the next interval is longer than
+        # the last one.
         self._finder.observe(now - (facts.last_checked_at or now), due - now)
         return PlannedCheck(facts, due, self._shares.tier_of(facts, now))
 

@@ -112,6 +112,7 @@ class FixedTiers:
 def next_position(after: datetime, period: timedelta, place: float) -> datetime:
     """Return the first time after `after` at position `place` (0 to 1) of a period; periods count from the epoch."""
     offset = _EPOCH + place * period
+    # Floor division, so the result is later than `after` even if that is exactly at the position.
     return offset + ((after - offset) // period + 1) * period
 
 
@@ -136,6 +137,7 @@ def learn(rate: float | None, changes: int, elapsed_days: float, *, changed: boo
     if elapsed_days < _SHORTEST_ELAPSED:
         return mean
     shape = shape_of(changes)
+    # `log1p` and `expm1` keep the precision for short intervals, where q is close to 1.
     log_q = -math.log1p(mean * elapsed_days / shape)
     factor = math.expm1((shape + 1) * log_q) / math.expm1(shape * log_q) if changed else math.exp(log_q)
     return min(max(mean * factor, LEAST_RATE), MOST_RATE)
@@ -184,6 +186,8 @@ def best_interval(rate: float, changes: int, worth: float, *, shortest: float, l
         return shortest
     low, high = shortest, longest
     while high > low * _PRECISION:
+        # Bisection on a logarithmic scale, because the bounds may differ by orders of magnitude. The worth
+        # grows with the interval.
         middle = math.sqrt(low * high)
         if worth_of_a_check(rate, changes, middle) < worth:
             low = middle
@@ -205,6 +209,8 @@ class LearnedRates:
         """See `PrefetchPolicy`: the best interval after the last check, varied by a tenth to spread subjects."""
         if facts.last_checked_at is None:
             return now
+        # Derived from the version and not random: the same row gives the same due time in every process,
+        # and another one after each refresh.
         shift = 1 + _SPREAD * (2 * fraction(facts.subject, salt=facts.version) - 1)
         return facts.last_checked_at + shift * self.interval(facts, now)
 
@@ -236,6 +242,8 @@ class PriceFinder:
         require_positive("next_interval", next_interval.total_seconds())
         self._seen += 1
         if waited > timedelta(0):
+            # In logarithms: the mean of the ratios themselves overestimates the demand when rates are uncertain
+            # (decision 0013).
             self._growth += math.log(waited / next_interval)
 
     def adjust(self, price: float, per_second: float, now: datetime) -> float | None:
@@ -244,6 +252,8 @@ class PriceFinder:
         if span < _ADJUST_EVERY.total_seconds() or per_second <= 0:
             return None
         seen = max(self._seen, 1)
+        # Two signals: calls made against calls allowed, and the trend of the intervals. The step is damped,
+        # since both are noisy.
         step = _GAIN * (math.log(seen / span / per_second) + self._growth / seen)
         self._began, self._seen, self._growth = now, 0, 0.0
         return min(max(price * math.exp(min(max(step, -_MOST_STEP), _MOST_STEP)), LEAST_PRICE), MOST_PRICE)

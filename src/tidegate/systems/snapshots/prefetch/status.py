@@ -80,6 +80,7 @@ def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
     below = [_count(tx, _c.change_rate < bound) for bound in _RATES]
     known = _count(tx, _c.change_rate.is_not(None))
     names = [*(f"below {bound:g}" for bound in _RATES), f"{_RATES[-1]:g} or more"]
+    # The counts are cumulative; differences of neighbours give the ranges.
     counts = [high - low for low, high in zip([0, *below], [*below, known], strict=True)]
     return SubjectCounts(
         tiers={

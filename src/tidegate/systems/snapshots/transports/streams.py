@@ -111,6 +111,7 @@ class StreamTransport:
 
     async def _trim_dead_letters(self) -> None:
         oldest: datetime = self._clock.now() - TOPICS[RefreshTopic.DEAD].retention
+        # `~` trims whole nodes only, which is cheap. A letter may stay somewhat longer than its retention.
         await self._valkey.execute("XTRIM", self._dead_key, "MINID", "~", to_ms(oldest))
 
     def _group(self, topic: RefreshTopic, group: str) -> Stream:

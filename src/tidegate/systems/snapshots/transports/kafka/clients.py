@@ -46,6 +46,7 @@ class Publisher:
             async with translated_errors(self._settings, "to publish"):
                 try:
                     for key, value in messages:
+                        # `send` only adds to a buffer. The futures end when the broker has confirmed.
                         sent.append(await producer.send(topic, value, key=key.encode()))
                     await asyncio.gather(*sent)
                 except MessageSizeTooLargeError:
@@ -58,6 +59,8 @@ class Publisher:
                     raise translate(self._settings, "to publish", error) from None
         finally:
             for each in sent:
+                # After an error the other futures are not awaited. Cancelled, they do not log "exception was never
+                # retrieved".
                 each.cancel()
 
     async def close(self) -> None:
@@ -70,6 +73,7 @@ async def _stop_producer(producer: AIOKafkaProducer) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_LAST_MOMENT_S):
             await producer.flush()
+    # Nothing can be sent any more. Unsent messages must fail, since `stop` waits for them.
     producer._message_accumulator.fail_all(KafkaError("closed"))  # pyright: ignore[reportPrivateUsage]
     try:
         # A request that is being retried also waits for the cluster, until it is cancelled twice.
@@ -123,6 +127,8 @@ class KafkaReader:
         left = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         found: dict[TopicPartition, list[Record]] = {partition: [] for partition in left}
         async with self._client("to read") as consumer:
+            # Assigned by hand, without a group: the reader commits nothing and does not take part in
+            # rebalances.
             consumer.assign(list(left))
             for partition, (begin, _) in left.items():
                 consumer.seek(partition, begin)
@@ -131,8 +137,10 @@ class KafkaReader:
                     _, end = spans[partition]
                     some = cast("list[Record]", records)
                     found[partition] += [each for each in some if each.offset < end and wanted(each)]
+                    # Offsets can have gaps, so the end is recognised by the last offset and not by a count.
                     if some[-1].offset + 1 >= end or len(found[partition]) >= most:
                         left.pop(partition, None)
+                        # Stop fetching this partition, while the others are still read.
                         consumer.pause(partition)
         return [each for records in found.values() for each in records[:most]]
 

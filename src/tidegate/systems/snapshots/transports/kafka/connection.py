@@ -90,6 +90,8 @@ async def retried(settings: KafkaSettings, what: str, ask: Callable[[], Awaitabl
             try:
                 return await ask()
             except errors.KafkaError as error:
+                # The driver calls a missing topic retriable, but it does not appear by waiting: an operator has to
+                # create it.
                 if not error.retriable or isinstance(error, errors.UnknownTopicOrPartitionError):
                     raise
                 await asyncio.sleep(PAUSES.delay(attempt).total_seconds())
@@ -102,6 +104,7 @@ def translate(settings: KafkaSettings, what: str, error: Exception) -> Unavailab
     if isinstance(error, _REFUSALS):
         # Without `what`: one missing permission fails several operations, and the log has one line per reason.
         return ServerRefused(settings.address, name, remedy="Check the permissions of the user, and the settings")
+    # Not a refusal: when the topic is created, the next attempt succeeds.
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         name = f"a topic is missing. {CREATE_TOPICS}"
     return Unavailable(f"{settings.address}: {what}: {name}", server=settings.address)
@@ -131,6 +134,7 @@ class LazyClient(Generic[AnyClient]):
                 try:
                     async with translated_errors(self._settings, "to connect"):
                         await client.start()
+                # Also after a cancellation: a client that was started halfway has tasks and connections.
                 except BaseException:
                     await stop_in_time(self._stop(client))
                     raise

@@ -90,8 +90,11 @@ class KafkaConsumer(ConsumerRebalanceListener):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while True:
+            # Cleared before the state is examined: what becomes ready after that sets it again, and the wait
+            # returns.
             self._wakeup.clear()
             await self._raise_if_start_failed()
+            # Also after a cancelled read: its unrecorded messages are still queued.
             await self._record_deliveries()
             if self._ready and not self._paused and self._assignment is AssignmentState.OPEN:
                 return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
@@ -103,6 +106,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         """See `TransportConsumer`. Messages of a partition that went to another member are delivered again there."""
         for each in deliveries:
+            # Handles of an earlier assignment are ignored, so a late acknowledgement commits nothing of another
+            # member.
             self._offsets.done(each.handle)
         await self._commit()
 
@@ -113,6 +118,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
     async def retry(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """See `TransportConsumer`."""
         del reason  # Kafka does not store it
+        # Messages of revoked partitions belong to another member and must not be delivered here again.
         assigned = [each for each in deliveries if self._offsets.holds(each.handle)]
         for each in assigned:
             times, _ = self._offsets.begin(each.handle)
@@ -131,6 +137,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
 
     async def leave(self) -> None:
         """See `TransportConsumer`."""
+        # Set first: an assignment that the driver reports during the steps below is ignored.
         self._has_left = True
         await self._close_assignment()
         await self._leave_group()
@@ -152,6 +159,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
         assigned = list(assigned)
         self._assignment = AssignmentState.UNKNOWN
         self._stop_fetching()
+        # Partitions that went away are forgotten at once. Those that stay keep their messages in progress;
+        # `_load` decides whether they continue.
         self._offsets.keep_only({each.partition for each in assigned})
         self._starting = asyncio.create_task(self._start(self._member, assigned))
         self._starting.add_done_callback(lambda _: self._wakeup.set())
@@ -166,6 +175,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
                 async with translated_errors(self._settings, "to join"):
                     found = await partition_states(member, assigned)
                 self._load(member, found)
+                # This commit records the ownership (`open`). Only then may messages be delivered; see `partitions`.
                 if not await self._commit():
                     return  # the partitions are being reassigned again
                 break
@@ -181,19 +191,24 @@ class KafkaConsumer(ConsumerRebalanceListener):
         for partition, state in found.items():
             number = partition.partition
             came = self._offsets.next(number)
+            # The partition stayed with this member: continue, with what others committed in the meantime.
             if came is not None and came <= state.end:
                 self._offsets.continue_with(number, state.known)
                 continue
+            # New here, or the log lost messages: begin afresh. Handles given out before are void from now on.
             self._offsets.forget(number)
             self._offsets.open(number, state.start, state.delivery_counts(), state.known)
             if state.lost_its_end:
+                # The committed offset is beyond the end of the log, so the driver cannot continue there.
                 member.seek(partition, state.start)
+        # Queued messages of lost assignments are removed before anything is delivered.
         self._ready = deque(each for each in self._ready if self._offsets.holds(each.handle))
         self._unrecorded = deque(each for each in self._unrecorded if self._offsets.holds(each.handle))
         self._assignment = AssignmentState.LOADED
 
     async def _close_assignment(self) -> None:
         """Commit what is done, and that the partitions were left in order."""
+        # A `_start` that is still running would open the assignment again.
         await self._stop_starting()
         self._stop_fetching()
         if self._assignment is not AssignmentState.UNKNOWN:
@@ -235,12 +250,14 @@ class KafkaConsumer(ConsumerRebalanceListener):
         """Wait until messages may be ready, or the time is over."""
         waiting: set[asyncio.Task[Any]] = {asyncio.create_task(self._wakeup.wait())}
         if not self._paused:
+            # A paused member does not fetch. Its heartbeats continue, so it keeps its partitions.
             waiting.add(asyncio.create_task(self._fetch(count, within_s)))
         try:
             ended, _ = await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
                 task.cancel()
+            # Wait until the cancelled fetch has ended, because only one may run at a time.
             await asyncio.gather(*waiting, return_exceptions=True)
         for task in ended:
             task.result()
@@ -249,6 +266,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         """Fetch messages. Cancelling it loses nothing, because there is no await after messages are taken."""
         member = await self._joined()
         try:
+            # First with the short wait. If nothing comes, switch to the longer one until a message arrives.
             found = await _get(member, count, min(within_s, _IDLE_AFTER_S))
             if not found and within_s > _IDLE_AFTER_S:
                 _set_fetch_wait(member, _IDLE_FETCH_WAIT_MS)
@@ -263,6 +281,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
             for record in records:
                 if handle := self._offsets.take(partition.partition, record.offset):
                     times, is_counted = self._offsets.begin(handle)
+                    # A counted message is delivered only after its count is committed: otherwise its crash would not
+                    # be counted.
                     (self._unrecorded if is_counted else self._ready).append(_delivery(record, handle, times))
 
     async def _joined(self) -> AIOKafkaConsumer:
@@ -275,6 +295,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         except (KafkaError, OSError) as error:
             raise translate(self._settings, "to join", error) from None
         finally:
+            # Only a failed attempt is forgotten, so that the next read joins again.
             if joining.done() and (joining.cancelled() or joining.exception() is not None):
                 self._joining = None
         assert self._member is not None
@@ -308,6 +329,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
         async with self._committing:
             if self._assignment is AssignmentState.UNKNOWN:
                 return False
+            # Computed under the lock: the commit has the latest state, and an older one never follows a newer
+            # one.
             commits = self._offsets.to_commit(is_open=self._assignment is not AssignmentState.CLOSING)
             if self._member is None or not commits:
                 return True
@@ -315,6 +338,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
             async with translated_errors(self._settings, "to commit"):
                 try:
                     await self._member.commit(by_partition)
+                # A rebalance is going on. It is not an error: the progress is committed after the next assignment.
                 except (CommitFailedError, IllegalStateError):
                     log.debug("kafka.commit_deferred", topic=self._topic, group=self._group)
                     return False
@@ -331,6 +355,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         member, self._member = self._member, None
         if member is not None:
             await stop_in_time(stop_consumer(member))
+        # All handles given out before are unknown from now on; Kafka delivers their messages again.
         self._offsets, self._ready, self._unrecorded = MemberOffsets(), deque(), deque()
 
 

@@ -54,6 +54,7 @@ class DeadMessages:
         require_at_most("limit", limit, _LARGEST_PAGE)
         position: CacheKey = (-1, -1, -1) if after is None else _parse_id("after", after)
         spans = await self._spans()
+        # Start each partition at the time in the id, instead of reading it from its beginning.
         if after is not None:
             starts = await self._reader.since(list(spans), position[0])
             spans = {each: (starts[each], end) for each, (_, end) in spans.items()}
@@ -71,6 +72,7 @@ class DeadMessages:
         await self._read_notes()
         if begin <= offset < end:
             for record in await self._reader.scan({wanted: (offset, offset + 1)}, lambda _: True, 1):
+                # The time is compared too: if the topic was created again, the offset has another message.
                 if record.timestamp == at_ms and not self._is_dropped(record):
                     return _entry(record)
         raise NotFound("dead letter", entry_id)
@@ -82,6 +84,8 @@ class DeadMessages:
             await self.get(entry_id)
         except NotFound:
             return False
+        # Two processes may drop the same letter. Both write a record; reading them back shows which was
+        # first.
         written = new_id().encode()
         await self._note(self._notes.topic, (_note_key(partition, offset), written))
         await self._read_notes()
@@ -95,6 +99,7 @@ class DeadMessages:
         """Read new records of dropped messages. The first record about a message counts."""
         async with self._reading:
             begin, end = (await self._reader.spans([self._notes]))[self._notes]
+            # Records are never changed, so only new ones are read.
             span = (max(begin, self._read_up_to), end)
             for record in await self._reader.scan({self._notes: span}, lambda _: True, end):
                 self._dropped.setdefault((record.key or b"").decode(), record.value or b"")
@@ -108,6 +113,7 @@ class DeadMessages:
         begins = {each.partition: begin for each, (begin, _) in spans.items()}
         for key in list(self._dropped):
             partition, offset = map(int, key.split("-"))
+            # Otherwise the count would subtract letters that Kafka no longer counts.
             if offset < begins.get(partition, 0):
                 del self._dropped[key]
 

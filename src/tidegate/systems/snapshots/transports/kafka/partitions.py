@@ -45,6 +45,7 @@ class DeliveryCounts:
         match = _TEXT.fullmatch(text)
         if match is None:
             return cls()
+        # All numbers are relative to the committed offset, which keeps the text short.
         counted_below = committed + int(match[2] or 0)
         counts = {
             committed + int(start) + n: int(count)
@@ -76,8 +77,10 @@ class DeliveryCounts:
     def text(self, committed: int, *, is_open: bool, in_hand: Collection[int]) -> str:
         """Return the metadata of a commit. Messages in progress at a graceful leave are not counted."""
         state = "open" if is_open else "shut"
+        # Everything that was counted is done: the short form is enough.
         if self._counted_below <= committed:
             return state
+        # A graceful leave is not a crash, so the running delivery is taken back.
         back = {} if is_open else dict.fromkeys(in_hand, 1)
         counts = {
             at: left for at, times in self._counts.items() if at >= committed and (left := times - back.get(at, 0))
@@ -96,6 +99,8 @@ def is_open(text: str) -> bool:
 def _runs(counts: Mapping[int, int], base: int) -> list[str]:
     runs: list[tuple[int, int, int]] = []
     for offset in sorted(counts):
+        # Neighbours with the same count are one run: after a crash, usually all messages were delivered
+        # once.
         if runs and runs[-1][0] + runs[-1][1] == offset and runs[-1][2] == counts[offset]:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1, runs[-1][2])
         else:
@@ -145,6 +150,7 @@ class PartitionOffsets:
 
     def to_commit(self, *, is_open: bool) -> Commit:
         """Return what should be committed."""
+        # Never backwards: a commit below the last one would deliver finished messages again.
         done_below = max(self.committed, self.done_below)
         return done_below, self.delivery_counts.text(done_below, is_open=is_open, in_hand=self._in_hand)
 
@@ -234,6 +240,8 @@ class MemberOffsets:
         except ValueError:
             raise InvalidArgument("handle", handle, "is not a handle of this transport") from None
         found = self._partitions.get(partition)
+        # The turn tells assignments apart: a partition can go away and come back while a message is in
+        # progress.
         return (found if found is not None and found.turn == turn else None), offset
 
 
@@ -271,6 +279,7 @@ async def partition_states(
     coordinator: Any = member._coordinator  # pyright: ignore[reportPrivateUsage] - `committed` does not return the metadata
     found: dict[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(list(partitions))
     commits = {each: (found[each].offset, found[each].metadata) if each in found else _NEVER for each in partitions}
+    # A partition without a commit is read from its beginning, so its end is not needed.
     used = [each for each in partitions if each in found]
     ends = await member.end_offsets(used) if used else {}
     afresh = [each for each in partitions if not 0 <= commits[each][0] <= ends.get(each, -1)]

@@ -76,6 +76,7 @@ async def create_missing(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec])
         error: type[KafkaError] = for_code(code)
         if code == 0:
             created.append(name)
+        # Two processes may create topics at the same time; one of them finds them existing.
         elif error is not TopicAlreadyExistsError:
             raise error(name)
     return created

@@ -108,6 +108,8 @@ class KafkaTransport:
     async def close(self) -> None:
         """See `Transport`."""
         for consumer in list(self._consumers):
+            # Leave first, while the other clients still work: a member that does not leave keeps its partitions
+            # until the session timeout.
             await consumer.leave()
         await self._publisher.close()
         await self._reader.close()
@@ -161,6 +163,7 @@ class KafkaTransport:
         Raises `ServerRefused` if its workers are running.
         """
         name = self._group(topic, group)
+        # Offsets are checked before the group is changed.
         found = await offsets_since(self._reader, await self._all_of(topic), since)
         await reset_group(self._settings, name, found)
         return {each.partition: offset for each, offset in found.items()}
