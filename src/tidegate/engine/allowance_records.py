@@ -79,6 +79,7 @@ def memories(tx: Transaction, sources: Collection[str] | None = None) -> list[Po
 def sweep(tx: Transaction) -> None:
     """Delete records of windows, blocks and learned limits that have expired."""
     ends = (_c.resets_at, _c.blocked_until, _c.learned_until)
+    # A row is needed while one of its three ends is still to come.
     is_past = [or_(column.is_(None), column <= tx.now) for column in ends]
     tx.execute(delete(allowance_notes).where(*is_past))
 
@@ -133,6 +134,7 @@ def _merged(before: _Record | None, new: _Record) -> _Record:
 
 def _write(tx: Transaction, reported: Mapping[tuple[str, str, str], _Record]) -> None:
     rows = [{**dict(zip(_KEY, key, strict=True)), "pool": one.pool} for key, one in reported.items()]
+    # Inserted first, so that every row exists and can be locked for the merge.
     tx.insert_many(allowance_notes, rows, skip_existing=True)
     for key, new in reported.items():
         this = [_c[name] == value for name, value in zip(_KEY, key, strict=True)]

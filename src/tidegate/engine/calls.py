@@ -160,10 +160,13 @@ class Calls:
         """Execute one job and return its result."""
         permit = None if self._clearances is None else self._clearances.permit(admitted)
         is_taken_over = admitted.deliveries > 1
+        # First, because a job that kills its workers must end, also if it does so while it reads a stored answer.
         if is_taken_over and claim.attempt > claim.max_attempts:
             return from_poison(claim, admitted)
+        # A stored answer needs no call, so it does not matter whether the permit is spent.
         if claim.parked is not None:
             return self._read_again(claim, admitted)
+        # A dead worker may have used the permit. See docs/decisions/0022.
         if is_taken_over:
             return self._return_to_gate(claim, admitted)
         route = self._routes.get(claim.source, self._default_route)
@@ -171,6 +174,7 @@ class Calls:
             secret = await route.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
+        # The recorder is the innermost wrapper: it sees the requests that are sent, and not the confirmations.
         recorder = CallRecorder(called(route.caller.fetch), self._clock, secret)
         finished = await self._call(claim, admitted, route, secret, partial(_send, recorder.fetch, permit))
         reason = redact_known(finished.reason, secret)  # an error may quote the URL, and an answer the request
@@ -182,6 +186,7 @@ class Calls:
         report = await self._clearances.report(said)
         if report is None:
             return finished
+        # Otherwise the settlement would record the same block a second time.
         said = msgspec.structs.replace(said, is_reported=True)
         return msgspec.structs.replace(finished, settlement=said, learned=report.learned)
 
@@ -201,8 +206,10 @@ class Calls:
             request = source.request(task, secret)
             if task.spec.redirects:
                 request = redirected(request, task.spec.redirects)
+            # Counted before it is sent: after an error from here on, the call may have been made.
             calls = 1
             answer = await send(request)
+            # Stored before it is read: a reader that kills this process then gets the same answer again.
             claim = await self._kept(claim, admitted, route, answer)
             reading = source.read(task, answer)
             if reading.verdict is Verdict.DONE:
@@ -219,12 +226,14 @@ class Calls:
             back = Reading(verdict=Verdict.LATER, reason=str(withdrawn), delay_ms=0)
             return from_omission(claim, admitted, back, self._clock.now(), pauses=self._pauses)
         except AddressRefused as failure:
+            # Nothing was sent: the permit is returned unused.
             said = Reading(verdict=Verdict.GONE, reason=failure.reason)
             return from_omission(claim, admitted, said, self._clock.now(), pauses=self._pauses)
         except UpstreamFailed as failure:
             said = self._said(claim.source, task, failure)
             return from_failure(claim, admitted, failure, self._clock.now(), said, pauses=self._pauses)
         except Exception as error:
+            # An error in the code of a source fails this job and not the lane.
             return self._defect(claim, admitted, error, calls)
 
     def _following(self, spec: JobSpec, request: Request, answer: Answer) -> JobSpec | str:
@@ -299,6 +308,7 @@ async def _send(fetch: Fetch, permit: GatePermit | None, request: Request) -> An
             raise NotCalled(Verdict.LATER, f"not sent: {away}", delay_ms=wait_ms) from None
         try:
             return await fetch(request, permit)
+        # Before `GrantVoid`, its base class: a withdrawn permit is not confirmed again.
         except PermitWithdrawn:
             raise
         except GrantVoid:

@@ -146,9 +146,11 @@ class CellService:
         try:
             await first_of(stopping, ended)
             process.stop()
+            # Shielded, so that a cancellation does not end the supervisor before its services have stopped.
             report = await asyncio.shield(running)
         except asyncio.CancelledError:
             process.stop()
+            # The second call cancels the services that still run.
             process.stop()
             await running
             raise

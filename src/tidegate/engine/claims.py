@@ -107,6 +107,7 @@ def forget(tx: Transaction, run_ids: Collection[int]) -> None:
     held = select(_claim.source, _claim.resource_key).where(_claim.run_id.in_(sorted(run_ids)))
     for part in _in_parts(sorted({_key(row) for row in tx.execute(held)})):
         holders = _rows(tx, part)
+        # Compared under the lock, because a claim may have passed to another run since it was found.
         ours = [key for key in part if holders.get(key) in run_ids]
         tx.execute(delete(resource_claims).where(tuple_(_claim.source, _claim.resource_key).in_(ours)))
 
@@ -124,21 +125,26 @@ def _release(
     """Release jobs that wait for these runs at these resources; `holders` are the claims on them, locked."""
     found: dict[tuple[int, Key], list[Any]] = {}
     for row in _waiting(tx, run_ids, {resource for _, resource in keys}):
+        # The query filters by resource. Two sources can have a resource of the same name.
         if _key(row) in keys:
             found.setdefault((row.awaits_run, _key(row)), []).append(row)
+    # On SQLite `_lock` returns no claims if there was nothing to claim.
     holders |= _rows(tx, sorted({key for _, key in found} - holders.keys()))
     released: list[int] = []
     passed = dict[Key, int]()
     for (holder, key), rows in found.items():
+        # The run has other unfinished jobs of the resource. The transaction that ends the last one releases.
         if _is_collecting(tx, holder, key[1]):
             continue
         following = passed.get(key)
         if following is None:
+            # The claim may have passed to a third run before. If that one is collecting, the jobs wait for it.
             current = holders.get(key, holder)
             following = current if current != holder and _is_collecting(tx, current, key[1]) else rows[0].run_id
             passed[key] = following
             tx.execute(update(resource_claims).where(*_is(key)).values(run_id=following))
         released += [row.id for row in rows if row.run_id == following]
+        # One run continues, and the others wait for it.
         _wait_for(tx, [row.id for row in rows if row.run_id != following], following)
     if not released:
         return []
@@ -188,6 +194,7 @@ def _wait_or_claim(
             waiting.add(job.id)
             _wait_for(tx, [job.id], holders[key])
         else:
+            # A claim without an unfinished job has no effect, so this run takes it.
             holders[key] = job.run_id
             tx.execute(update(resource_claims).where(*_is(key)).values(run_id=job.run_id))
     return waiting

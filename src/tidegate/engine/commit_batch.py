@@ -104,7 +104,10 @@ def write_batch(tx: Transaction, this: CommitBatch, policy: CommitPolicy) -> Com
     Jobs are locked before runs, and both in the order of their ids, as by everything else that locks them (`claims`).
     """
     finished = this.finished
+    # Results come first, so that `ours` can be split at their number.
     claims = [one.claim for one in finished] + [claim for claim, _ in this.kept]
+    # Stored answers are written by job id, so their claims must be checked before. With jobs to be claimed, one
+    # statement has to lock all job rows in the order of their ids; SQLite has one writer and needs no such order.
     checks_first = this.finds_overtaken or bool(this.kept) or (bool(this.wanted) and tx.dialect != "sqlite")
     if claims and checks_first:
         ours = job_store.still_ours(tx, claims, this.wanted)
@@ -113,6 +116,7 @@ def write_batch(tx: Transaction, this: CommitBatch, policy: CommitPolicy) -> Com
         is_kept = zip(this.kept, ours[len(finished) :], strict=True)
         if kept := {claim.job.id: parked for (claim, parked), is_ours in is_kept if is_ours}:
             parked_answer_store.park_all(tx, kept)
+    # The fencing tokens are compared here, before anything else of the results is written.
     job_store.write_endings(tx, finished, are_ours=checks_first)
     executions.end(tx, finished)
     for group in this.groups:
@@ -120,11 +124,13 @@ def write_batch(tx: Transaction, this: CommitBatch, policy: CommitPolicy) -> Com
             group.staged.apply(tx)
     if policy.writers:
         _write_effects(tx, finished, policy.writers)
+    # Before `update_runs`, which locks the runs: jobs are locked first.
     claimed = job_store.claim(tx, this.wanted)
     if policy.records_claims:
         executions.begin(tx, claimed.values(), this.callers, policy.records_claims)
     added = update_runs(tx, finished, policy.planning, max_attempts=policy.max_attempts, late=this.late)
     allowance_records.write(tx, (*finished, *this.late))
+    # The settlement removes these jobs from the gate, so they enter it again together with the follow-ups.
     again = [
         msgspec.structs.replace(one.claim.job, not_before=one.not_before, spec=one.spec or one.claim.job.spec)
         for one in finished

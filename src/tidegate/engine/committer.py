@@ -62,6 +62,7 @@ Moved = Callable[[Collection[int]], object]
 _PACE_S = 0.01
 """Minimum time between the starts of two batches, unless the next one has `_PLENTY` items."""
 _PLENTY = 100
+# Bounds of the results in memory. A worker that is faster than the database waits there (`Committer.finish`).
 _MOST_HELD = 2000
 _MOST_BYTES = 64 * 1024 * 1024
 _RETRIES = Backoff(first=timedelta(seconds=1), most=timedelta(minutes=1), jitter=0.2)
@@ -115,9 +116,12 @@ class _BatchPace:
         if not self._is_stopping:
             now_s = asyncio.get_running_loop().time()
             if now_s < self._next_s and self._waiting() < _PLENTY:
+                # An earlier batch may have left it set.
                 self._plenty.clear()
                 await occurs(self._plenty, within_s=self._next_s - now_s)
+            # Measured between starts: after a transaction that took longer, the next batch starts at once.
             self._next_s = asyncio.get_running_loop().time() + _PACE_S
+        # Cleared before the caller takes the items, without an await in between: what arrives later sets it again.
         self._work.clear()
 
 
@@ -173,18 +177,21 @@ class Committer:
 
     async def finish(self, finished: JobResult) -> None:
         """Write a result in one of the next transactions. Blocks while too many results wait to be written."""
+        # Several callers wake for the same room, so each of them checks again.
         while not self._room.is_set():
             await self._room.wait()
         self._hold(finished)
 
     def _hold(self, finished: JobResult) -> None:
         needs_store, size = finished.needs_store, finished.size
+        # It counts until it is settled and not only until the commit, because its answer stays in memory that long.
         self._held[finished.settlement.message] = size
         self._held_bytes += size
         self._empty.clear()
         if not self._has_room:
             self._room.clear()
         if needs_store:
+            # Its group wakes the committer when it is staged (`_ready`).
             self._staging.add(finished)
             self._results_pace.note()
         else:
@@ -197,10 +204,12 @@ class Committer:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Commit until `stopping` is set and everything is written."""
+        # Both loops may be waiting for work that will not come any more.
         waking = asyncio.create_task(stopping.wait(), name="wake the committer to stop")
         waking.add_done_callback(lambda _: (self._results_pace.stop(), self._claims_pace.stop()))
         claiming = asyncio.create_task(self._commit_claims(stopping), name="commit claims")
         try:
+            # Everything that a caller waits for is written before the end.
             while (
                 not stopping.is_set() or self._held or self._keepings or (self._claimings and self._writes_claims_too)
             ):
@@ -251,8 +260,10 @@ class Committer:
         groups = list[WriteGroup]()
         if self._groups:
             groups.append(self._groups.popleft())
+            # The next group is staged while this one is written.
             self._staging.go_on()
         plain = take(self._plain)
+        # What is left over may have no later arrival that would start its batch.
         if self._groups or self._plain:
             self._results_pace.wake()
         return [*groups, WriteGroup(plain)] if plain else groups
@@ -271,7 +282,9 @@ class Committer:
             _resolve_kept(keepings, is_kept=True)
         except Exception as error:
             log.exception("collect.round_failed", jobs=len(this.finished), claims=len(this.wanted))
+            # The caller then reads the answer without a stored copy.
             _resolve_kept(keepings, is_kept=False)
+            # Claims first: callers wait for them.
             await self._claim_alone(claimings, error, has_company=bool(groups or keepings))
             for one in this.finished:
                 await self._write_alone(one)
@@ -285,8 +298,10 @@ class Committer:
 
     async def _claim_alone(self, claimings: Sequence[_Claiming], error: Exception, *, has_company: bool) -> None:
         """Repeat the claims without the results, which may be the cause; report a second error to the callers."""
+        # If the error came after the commit, the claims were answered before.
         left = [claiming for claiming in claimings if not claiming.answer.done()]
         this = self._batch_of(left, [])
+        # A batch of claims only failed because of them. To repeat it would fail again.
         if this.wanted and has_company:
             try:
                 await self._write(this, left)
@@ -306,6 +321,8 @@ class Committer:
             log.exception("collect.result_refused", job=one.claim.job.id)
             COLLECT_RESULTS_REFUSED.labels("refused").inc()
             refused = to_refused(one, error, self._database.clock.now(), pauses=self._pauses)
+        # `last` becomes the smallest form that was tried. A result without its writer was reduced before; it comes from
+        # `UnwrittenResults` and has no smaller form.
         last = one
         for last in (refused, msgspec.structs.replace(refused, has_writer=False)) if one.has_writer else ():
             try:
@@ -319,9 +336,11 @@ class Committer:
         """Retry its end later. If too many wait for that, its message is left to be taken over by another worker."""
         COLLECT_RESULTS_REFUSED.labels("unwritten").inc()
         if self._unwritten.keep(one):
+            # Not counted as held, so that the committer can stop. The message stays unacknowledged.
             self._forget([one.settlement.message])
         else:
             log.error("collect.result_lost", job=one.claim.job.id)
+            # Forgotten without an acknowledgement: the sweep of idle messages redelivers it.
             self._release_settled([one])
 
     async def _write(self, this: CommitBatch, claimings: Sequence[_Claiming]) -> None:
@@ -332,15 +351,19 @@ class Committer:
         # A job that occurs twice was enqueued again in the meantime: only its last message has a valid permit.
         for claiming in reversed(claimings):
             ours = {i: left.pop(i) for i in claiming.job_ids if i in left}
+            # A cancelled caller leaves its jobs RUNNING. Their messages are redelivered, and the jobs are claimed
+            # again.
             if not claiming.answer.cancelled():
                 claiming.answer.set_result(ours)
         finished = this.finished
         if not finished and not this.late:
             return
+        # Reported only now: until here the batch may have been rolled back and repeated.
         tracing.end_jobs(finished, this.late, began_ns)
         log_jobs(finished)
         self._unwritten.written(finished, this.late)
         self._on_moved({one.claim.job.run_id for one in (*finished, *this.late)})
+        # Waits while too many batches are being settled, so that commits do not get ahead of the gate.
         await self._settling.begin(finished, this.late, written.offers)
 
     async def _write_repeatedly(self, this: CommitBatch) -> tuple[CommitBatch, CommitOutcome]:
@@ -353,20 +376,26 @@ class Committer:
                 self._outage.over()
                 if not written.overtaken:
                     return this, written
+                # Nothing was written. Repeat the batch with the overtaken results as late ones.
                 this = await self._without(this, written.overtaken, counts=not is_unsure)
             except ClaimsLost:
+                # The transaction was rolled back. Next time, find the overtaken results before anything is written.
                 this = msgspec.structs.replace(this, finds_overtaken=True)
             except Unavailable as error:
                 tries += 1
+                # If that commit succeeded, the repetition finds the results of this batch overtaken by themselves, with
+                # their calls already counted.
                 is_unsure = is_unsure or isinstance(error, CommitUnknown)
                 await self._outage.pause(error, tries, began=began)
 
     async def _without(self, this: CommitBatch, overtaken: Collection[JobResult], *, counts: bool) -> CommitBatch:
         """Return the batch with overtaken results as late ones; unless `counts`, their calls may be counted already."""
+        # By identity: results are compared by value, and of two equal ones of a job only the second is overtaken.
         late = {id(one) for one in overtaken}
         groups: list[WriteGroup] = []
         for group in this.groups:
             left = [one for one in group.finished if id(one) not in late]
+            # Staged documents cannot be separated by result, so a group that lost one is staged anew.
             is_whole = len(left) == len(group.finished) or group.staged is None
             groups.append(WriteGroup(left, group.staged) if is_whole else await self._staging.stage(left))
         late_now = [one if counts else without_calls(one) for one in overtaken]
@@ -383,6 +412,7 @@ class Committer:
         self._held_bytes -= sum(self._held.pop(message) for message in messages)
         if self._has_room:
             self._room.set()
+        # The loops in `run` end when nothing is held. They have to wake up to notice it.
         if not self._held:
             self._empty.set()
             self._results_pace.wake()

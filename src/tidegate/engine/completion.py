@@ -68,6 +68,7 @@ class Completion:
         ]
 
     def _count_retrying(self, source: str, events: int) -> None:
+        # The gauge has no label for the source, so it is set to the sum over all sources.
         self._retrying[source] = events
         STATS_RETRY_QUEUE_SIZE.set(sum(self._retrying.values()))
 

@@ -68,6 +68,7 @@ def end(tx: Transaction, results: Sequence[JobResult]) -> None:
     if not results:
         return
     _END.run(tx, ended=[_ended(one, tx.now) for one in results], now=tx.now)
+    # Only a job that was claimed more often than `KEPT` can have rows to delete.
     if often := sorted({one.claim.job.id for one in results if one.claim.fence > KEPT}):
         _PRUNE.run(tx, ids=often)
 
@@ -77,6 +78,7 @@ def begin(tx: Transaction, claimed: Iterable[Claim], callers: Mapping[int, str],
     begun = [claim for claim in claimed if claim.source in sources]
     if not begun:
         return
+    # A first claim has no earlier execution, so most batches need no update.
     again = [claim.job.id for claim in begun if claim.fence > 1]
     if again:
         _LOSE.run(tx, ids=again, now=tx.now)
@@ -143,6 +145,7 @@ _ENDED = """:ended(
 )"""
 _INSERT = f"INSERT INTO job_executions ({_COLUMNS}, {', '.join(_RESULT)}, ended_at)"
 _TAKEN = ", ".join(f"ended.{name.strip()}" for name in (*_COLUMNS.split(","), *_RESULT))
+# A source that records claims has a row since `begin`. Its end completes that row, and keeps `started_at`.
 _REPLACE = ", ".join(f"{name} = excluded.{name}" for name in (*_RESULT, "ended_at"))
 _ON_CONFLICT = f"ON CONFLICT (job_id, fence) DO UPDATE SET {_REPLACE}"
 _ON_DUPLICATE = ", ".join(f"{name} = VALUES({name})" for name in (*_RESULT, "ended_at"))

@@ -46,6 +46,7 @@ def to_gate_jobs(jobs: Iterable[StoredJob], *, now: datetime, barred: Barred = n
             cost=job.spec.cost,
             affinity=job.spec.affinity or job.holder or "",
             barred=tuple(barred(job)),
+            # A delay and not a time, because the gate counts it by the clock of its server.
             delay_ms=0 if job.not_before is None else max(0, milliseconds(job.not_before - now)),
         )
         for job in jobs
@@ -97,6 +98,7 @@ class Recovery:
 
     async def forget_failed(self, failed: Mapping[int, Sequence[int]]) -> None:
         """Remove the jobs of runs that `runs.fail_pool` failed, and enqueue jobs of other runs that waited for them."""
+        # The failure of the runs is committed, as `release_late` requires.
         released = await self._database.transaction(claims.release_late, list(failed))
         await self.forget_jobs([job_id for ids in failed.values() for job_id in ids])
         await self.offer_jobs([job.id for job in released])
@@ -111,6 +113,7 @@ class Recovery:
 
     async def offer_everything(self) -> int:
         """Free permits without a message, and enqueue the unfinished jobs of every run."""
+        # Before the jobs are read: those that are released here are then among them.
         await self._database.transaction(_sweep)
         active = await self._database.read(runs.active)
         ours = [run for run in active if self._sources is None or run.source in self._sources]
@@ -123,6 +126,7 @@ class Recovery:
     async def _unfinished(self, run_ids: list[int]) -> AsyncIterator[list[Job]]:
         after = 0
         while run_ids:
+            # Each page is a transaction of its own, so none stays open while the gate is called.
             jobs = await self._database.read(job_store.unfinished, run_ids, after, _MOST_PER_CALL)
             yield self._to_gate(jobs)
             if len(jobs) < _MOST_PER_CALL:
@@ -157,6 +161,7 @@ class RecoveryService:
         while not stopping.is_set():
             await unless(stopping, self._needed.wait())
             if self._needed.is_set():
+                # Cleared before the work: a request that arrives meanwhile causes another recovery.
                 self._needed.clear()
                 # In this order: limits must be known before a credential can get a permit.
                 await self._recovery.remind_gate()
@@ -209,13 +214,16 @@ class PermitSettler:
             await self._settle(every, late, offers)
             await self._offer_again([*(one for one in finished if one.state is JobState.FAILED), *late])
 
+        # All steps are idempotent, so an outage in any of them repeats all.
         await self._outage.retry(settle)
+        # Only now may the consumer forget the messages: it holds what is not acknowledged.
         self._on_settled(every)
 
     async def _settle(self, every: Sequence[JobResult], late: Sequence[JobResult], offers: Sequence[StoredJob]) -> None:
         """Enqueue before the acknowledgement: after it, recovery of a dead worker would not find these jobs."""
         if late:
             await self._recovery.offer_affected_runs([one.claim.job.id for one in late])
+        # The last part is enqueued by the call that settles the permits; parts before it need calls of their own.
         last = max(0, len(offers) - _MOST_PER_CALL)
         for start in range(0, last, _MOST_PER_CALL):
             part = offers[start : min(start + _MOST_PER_CALL, last)]

@@ -116,6 +116,7 @@ def from_failure(
     """
     said, was_sent = said or Reading(), failure.was_sent is not False
     outcome = Outcome.UNKNOWN if was_sent else Outcome.UNUSED
+    # An allowance in the headers tells what is left, so the gate need not assume that the call counted.
     settled = _settled(admitted, outcome if said.allowance is None else Outcome.ANSWERED, said, retires=False)
     status = None if failure.head is None else failure.head.status
     return _retry(claim, settled, failure.summary, now, pauses, calls=int(was_sent), status=status)
@@ -168,6 +169,7 @@ def to_parked(finished: JobResult, why: str, now: datetime) -> JobResult:
     parked = claim.parked
     if parked is None and answer is not None:
         parked = ParkedAnswer(finished.settlement.credential, answer.pack(), now)
+    # The pause grows with the age of the answer, from `_ASK_AGAIN` to `_LONGEST_PARKED`.
     age = timedelta() if parked is None else now - parked.parked_at
     wait = min(max(_ASK_AGAIN, age), _LONGEST_PARKED)
     return _uncounted(
@@ -249,6 +251,7 @@ def _done(
         documents=documents,
         completed=completed,
         effects=reading.effects,
+        # Kept only where a failed write would need it, because answers are large.
         answer=answer if documents or completed or reading.effects else None,
         cursor=reading.cursor,
         has_gaps=has_gaps,

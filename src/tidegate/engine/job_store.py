@@ -146,6 +146,7 @@ def add_jobs(tx: Transaction, wanted: Iterable[tuple[int, JobSpec]], *, max_atte
     A run has each (kind, resource, page) once, however often it is found. Each job is tried `max_attempts` times before
     it fails.
     """
+    # A job that several results of the batch found is inserted once.
     specs = {key_of(run_id, spec): spec for run_id, spec in wanted}
     given = [(*key, msgspec.json.encode(spec).decode(), spec.owner or None) for key, spec in specs.items()]
     added = [row for part in parts(given, lambda row: len(row[-2])) for row in _add(tx, part, max_attempts)]
@@ -180,8 +181,11 @@ def claim(tx: Transaction, job_ids: Iterable[int]) -> dict[int, Claim]:
     if tx.dialect == "postgresql":  # one round trip
         rows = _CLAIM_AND_RETURN.rows(tx, ids=ids, now=tx.now)
     else:
+        # A RUNNING job can be claimed again, so every RUNNING job that is read next was claimed by this statement. Jobs
+        # that wait for another run are never RUNNING.
         _CLAIM.run(tx, ids=ids, now=tx.now)
         rows = _CLAIMED.rows(tx, ids=ids)
+    # The join only tells whether an answer is stored. Its body is large, and is read for these jobs alone.
     waiting = [row[0] for row in rows if row[-1] is not None]
     parked = parked_answer_store.find(tx, waiting) if waiting else {}
     return {row[0]: _claim(row, parked.get(row[0]), tx.now) for row in rows}
@@ -215,8 +219,10 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
     Unless `are_ours` (`still_ours` said so), raises `ClaimsLost` where a claim is not the last one of its job. Then the
     transaction must be rolled back.
     """
+    # Results that end alike share one statement.
     alike: defaultdict[tuple[Any, ...], set[int]] = defaultdict(set)
     for one in results:
+        # The claim counted an attempt. It is taken back if the upstream was not asked.
         uncounted = 0 if one.is_attempt else 1
         reason = fit_to_keep(one.reason, most=LONGEST_REASON) if one.reason else None
         outcome = (one.claim.fence, one.state.value, one.not_before, uncounted, reason or None)
@@ -227,9 +233,12 @@ def write_endings(tx: Transaction, results: Sequence[JobResult], *, are_ours: bo
     for (fence, state, again_at, uncounted, reason), ids in alike.items():
         outcome = {"ended_at": None if state == JobState.READY else tx.now, "again_at": again_at, "reason": reason}
         ended += _END.run(tx, ids=sorted(ids), fence=fence, state=state, uncounted=uncounted, **outcome).rowcount
+    # The statement compares fencing tokens, so a missing row is an overtaken result. A job that occurs twice is missing
+    # too, because its row is changed once.
     if not are_ours and ended < len(results):
         raise ClaimsLost
     for one in results:
+        # Only redirects change a request. They are rare enough for a statement of their own.
         if one.spec is not None:
             respecified = update(page_jobs).where(page_jobs.c.id == one.claim.job.id)
             tx.execute(respecified.values(spec=msgspec.to_builtins(one.spec)))
@@ -302,6 +311,7 @@ _COLUMNS = (
 )
 _GIVEN = ":given(run_id number, job_type text, resource_key text, page_key text, spec text, owner text)"
 _NEW = f"given.run_id, job_type, resource_key, page_key, spec, owner, '{JobState.ENQUEUED}', 0, 0"
+# The cursor and its ETag belong to the first page of a list. Further pages have neither.
 _HOLDER = f"""
 JOIN collection_runs r ON r.id = j.run_id
 LEFT JOIN collection_cursors c
@@ -316,6 +326,7 @@ _INSERT = Statement(
         # Without a WHERE, SQLite would take ON for the beginning of a join's condition.
         "sqlite": f"""
 INSERT INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN} WHERE true ON CONFLICT DO NOTHING""",  # noqa: S608
+        # `lastrowid` is the id of the first row that was inserted.
         "mysql": f"INSERT IGNORE INTO page_jobs ({_COLUMNS}) SELECT {_NEW}, :tries, :now FROM {_GIVEN}",  # noqa: S608
     }
 )
@@ -417,6 +428,7 @@ _SET_END = """
 SET status = :state, completed_at = :ended_at, not_before = :again_at, attempt_count = attempt_count - :uncounted,
     last_error = :reason
 WHERE id"""
+# The state is compared too, because canceling or failing a run does not raise the fencing tokens of its jobs.
 _OURS = f"IN :ids[] AND fence = :fence AND status = '{JobState.RUNNING}'"
 _END = Statement(
     {
@@ -443,6 +455,7 @@ def _claim(row: Sequence[Any], parked: ParkedAnswer | None, now: datetime) -> Cl
 def _write_parked(tx: Transaction, results: Sequence[JobResult]) -> None:
     """Store answers if their documents could not be written; delete those that are no longer needed."""
     for one in results:
+        # By identity: the answer that came with the claim is stored already.
         if one.parked is not None and one.parked is not one.claim.parked:
             parked_answer_store.park(tx, one.claim.job.id, one.parked)
     over = [one.claim.job.id for one in results if one.claim.parked is not None and one.parked is None]

@@ -92,6 +92,7 @@ class Orchestrator:
             if canceled is None:
                 return False
             self._on_moved([run_id])
+            # After the commit: before it, a recovery would enqueue the jobs again.
             await self._gate.forget([str(job_id) for job_id in canceled])
             released = await self._database.transaction(claims.release_late, [run_id])
             if released:
@@ -140,6 +141,8 @@ class Orchestrator:
         try:
             yield
         except (RunActive, RunCanceled, SourceAddressConflict, NotFound, ScheduleInactive):
+            # These errors roll the transaction back, so nothing is left to enqueue. After any other error the outcome
+            # is open, and the intent expires.
             await self._keep(intent)
             raise
         await self._keep(intent)

@@ -53,12 +53,14 @@ def delete_ended(tx: Transaction, found: list[int], before: datetime, most: int)
     oldest = select(_job.id).join(collection_runs, _run.id == _job.run_id).where(*is_over).order_by(_job.id)
     locked = lock_jobs(tx, list(tx.execute(oldest.limit(most)).scalars()), ENDED_JOBS)
     lock_runs(tx, sorted(found))
+    # Read again under the locks: a run that was retried meanwhile is not over.
     runs = list(tx.execute(select(_run.id).where(*is_over).order_by(_run.id)).scalars())
     jobs = sum(
         tx.execute(delete(page_jobs).where(_job.id.in_(ids), _job.run_id.in_(runs))).rowcount
         for ids in in_parts(locked)
     )
     empty = select(_run.id).where(_run.id.in_(runs), ~exists().where(_job.run_id == _run.id))
+    # If the limit was reached, jobs are left, and the runs wait for a later batch.
     over = list(tx.execute(empty).scalars()) if jobs < most else []
     if over:
         claims.forget(tx, over)

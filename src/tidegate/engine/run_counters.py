@@ -107,7 +107,9 @@ def update_runs(
     for job in added:
         changes[job.run_id].total += 1
     sources = {one.claim.job.run_id: one.source for one in results}
+    # Claims are locked last, after jobs and runs.
     offers = claims.claim_resources(tx, added, sources, ended=shared)
+    # After the insertion of follow-ups, because a run that got new jobs is not done.
     done = _add(tx, changes)
     _note_planned(tx, results, planning)
     _end(tx, done)
@@ -141,6 +143,7 @@ def _add(tx: Transaction, changes: Mapping[int, _Change]) -> dict[int, str]:
 def _end(tx: Transaction, done: Mapping[int, str]) -> None:
     """End runs without unfinished jobs. Exactly one transaction ends a run, and writes its event."""
     if done:
+        # No condition on the state is needed: the rows are locked, and `_add` found them open under that lock.
         ended = update(collection_runs).where(collection_runs.c.id.in_(done))
         tx.execute(ended.values(status=RunState.FINALIZING))
     for run_id, source in done.items():

@@ -160,6 +160,8 @@ def begin(tx: Transaction, beginning: NewRun) -> tuple[int, list[StoredJob]]:
         "canceled_jobs": 0,
     }
     try:
+        # On PostgreSQL an error ends the whole transaction, and the query after it would fail. The savepoint prevents
+        # that.
         with tx.savepoint():
             (run_id,) = tx.execute(insert(collection_runs).values(values)).inserted_primary_key or (0,)
     except IntegrityError:  # another transaction began one at the same time
@@ -176,6 +178,7 @@ def complete(tx: Transaction, run_id: int, planning_kinds: frozenset[str] = froz
 
     A run with a failed planning job is FAILED: which jobs it lacks is unknown.
     """
+    # Locked before the failed jobs are read: a retry of these jobs locks the run too.
     lock_runs(tx, [run_id])
     job, run = page_jobs.c, collection_runs.c
     unplanned = select(job.job_type, job.resource_key, job.last_error).where(
@@ -208,8 +211,10 @@ def cancel(tx: Transaction, run_id: int) -> list[int] | None:
     """
     job, run = page_jobs.c, collection_runs.c
     ids = [job_id for _, job_id in _lock_unfinished(tx, [run_id])]
+    # Read after the locks, so it cannot change any more.
     if get(tx, run_id).status not in OPEN_RUNS:
         return None
+    # While the jobs are still RUNNING, by which their open executions are found.
     abandon_run(tx, run_id, ExecutionOutcome.CANCELED)
     canceled = tx.execute(
         update(page_jobs)
@@ -257,6 +262,7 @@ def fail_pool(tx: Transaction, pool: str, reason: str) -> dict[int, list[int]]:
     if not found:
         return {}
     unfinished = _lock_unfinished(tx, found)
+    # Read again under the locks: a run may have ended since it was found.
     failed: dict[int, list[int]] = {run_id: [] for run_id in tx.execute(those.where(run.id.in_(found))).scalars()}
     for run_id, job_id in unfinished:
         if run_id in failed:
@@ -301,6 +307,7 @@ def _lock_unfinished(tx: Transaction, run_ids: Sequence[int]) -> list[tuple[int,
     """
     job = page_jobs.c
     unfinished = select(job.run_id, job.id).where(job.run_id.in_(run_ids), job.status.in_(UNFINISHED_JOBS))
+    # Jobs that wait for another run are left to the last statement: they may be changed only under the claims.
     found = tx.execute(unfinished.where(job.awaits_run.is_(None)).order_by(job.id)).all()
     lock_jobs(tx, [row.id for row in found], UNFINISHED_JOBS)
     lock_runs(tx, run_ids)
@@ -343,6 +350,7 @@ def _refuse_second(tx: Transaction, user_id: str, active_key: str) -> None:
 def _do_again(tx: Transaction, run_id: int, those: ColumnElement[bool]) -> list[StoredJob]:
     """Reset failed jobs; return those that do not wait for another run, which collects the same resource."""
     failed = (those, page_jobs.c.status == JobState.FAILED)
+    # Found without locks, locked in the order of their ids, then read again: another request may have retried some.
     found = [job.id for job in stored_jobs(tx, *failed)]
     ours = set(lock_jobs(tx, found, (JobState.FAILED,)))
     lock_runs(tx, [run_id])
@@ -370,6 +378,7 @@ def _take_up_again(tx: Transaction, run: Run, *, fewer: int) -> None:
     if run.status not in OPEN_RUNS:
         values |= {"status": RunState.RUNNING, "active_key": run.active_key, "completed_at": None}
     try:
+        # As in `begin`: the query after an error needs a usable transaction.
         with tx.savepoint():
             tx.execute(update(collection_runs).where(row.id == run.id).values(values))
     except IntegrityError:  # the user has another active run

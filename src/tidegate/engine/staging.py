@@ -84,6 +84,7 @@ class Staging:
         try:
             while self._waiting:
                 batch = take(self._waiting)
+                # Before the group is passed on, after which the committer may set it.
                 self._taken.clear()
                 try:
                     self._on_ready(await self.stage(batch))
@@ -102,6 +103,7 @@ class Staging:
             staged = _Joined([await self._stage_source(source, batch) for source in _sources_of(batch)])
         except Unavailable as error:
             self._outage.note(error)
+            # The pause begins at the end of the failed attempt, which may have taken long.
             now = self._clock.now()
             self._away = (now + _REST, str(error))
             return self._park(batch, str(error), now)

@@ -77,14 +77,17 @@ class Worker:
         is_cut_off = True
         try:
             await unless(stopping, self._take_all())
+            # Tasks start other tasks, so wait until none is left.
             while self._tasks:
                 await asyncio.wait(self._tasks)
+            # Before the consumer leaves, which would redeliver the messages of unsettled results.
             await self._committer.settled()
             is_cut_off = False
         finally:
             await end(*self._tasks)
             self._claimed.clear()
             self._is_opening = False
+            # With a counted delivery, the next worker treats the permit as spent. See docs/decisions/0022.
             await self._consumer.leave(counts=is_cut_off)
 
     async def _take_all(self) -> None:
@@ -98,6 +101,7 @@ class Worker:
     async def _take_some(self) -> None:
         """Read a batch while another is being claimed, but not more than this process has room for."""
         while self._has_room <= 0 or self._claiming >= _MOST_CLAIMING:
+            # There is no await between the check and this line, so no signal is lost.
             self._room.clear()
             await self._room.wait()
         messages = await self._consumer.read(min(_MOST_READ, self._has_room), within_s=_WAIT_S)
@@ -108,6 +112,7 @@ class Worker:
 
     @property
     def _has_room(self) -> int:
+        # Jobs that are being claimed are not subtracted: `_MOST_CLAIMING` bounds their batches.
         return self._most_in_hand - len(self._claimed) - self._calling
 
     async def _claim(self, admitted: dict[int, Admitted]) -> None:
@@ -124,12 +129,14 @@ class Worker:
         finally:
             self._claiming -= 1
             self._room.set()
+        # Calls begin before unclaimed permits are returned, which may have to wait for a server.
         self._open_lane()
         if unclaimed := [one for job_id, one in admitted.items() if job_id not in claims]:
             await self._retry_outages(partial(self._give_back, unclaimed))
 
     def _open_lane(self) -> None:
         if self._claimed and not self._is_opening and self._calling < self._at_once:
+            # The task begins in a later iteration of the loop. Until then, no second lane is opened for the same job.
             self._is_opening = True
             self._start(self._lane(), "lane")
 
@@ -154,6 +161,7 @@ class Worker:
                 _time_of(claim.job.spec.kind).observe(monotonic() - began)
                 jobs += 1
         finally:
+            # Other lanes are open, so calls have to wait for answers: read no more jobs than can be called at once.
             if self._calling > 1:
                 self._most_in_hand = self._at_once
             elif jobs > 1:  # no call had to wait: more jobs per read save round trips

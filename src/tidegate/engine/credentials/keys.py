@@ -139,7 +139,9 @@ class KeySource:
             file.write("".join(f"{key.text}\n" for key in keys).encode())
             file.flush()
             os.fsync(descriptor)
+        # Atomic: a reader finds the former file or the complete new one.
         unfinished.replace(self._path)
+        # The new name is durable only when the folder is synced too.
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)

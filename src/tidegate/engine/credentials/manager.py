@@ -326,6 +326,7 @@ class CredentialManager:
             sealed=await self._vault.seal(Label(name, kind, audience), secret),
             is_checked=checked is not None,
         )
+        # First SQL, then the cache, then the gate: a permit that the gate gives from now on finds the new secret.
         credential = await self._database.transaction(records.put, new)
         log.info("credentials.added", credential_name=name, kind=str(kind), pool=new.pool)
         self.secrets.forget(credential.allowance)
@@ -367,6 +368,7 @@ class CredentialManager:
         allowance = credential.allowance
         if account is not None and account.allowance != allowance:
             await self._database.transaction(records.move, stored, account)
+            # If another credential still uses the former allowance, `_dismiss` enrols it again.
             await self._dismiss(allowance)
             allowance = account.allowance
         self.secrets.forget(credential.allowance)

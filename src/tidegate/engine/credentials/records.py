@@ -137,6 +137,7 @@ def put(tx: Transaction, new: NewCredential) -> Credential:
     if not is_new:
         if (present.allowance, present.kind) != (allowance, new.kind):
             raise NameTaken(new.name, get(tx, new.source, new.name).credential.account)
+        # A late rejection of the former secret carries the former version, and changes nothing.
         values["version"] = credentials.c.version + 1
         tx.execute(update(credentials).where(credentials.c.id == present.id).values(values))
     return get(tx, new.source, new.name).credential
@@ -325,6 +326,7 @@ def remove(tx: Transaction, source: str, name: str) -> tuple[Credential, bool]:
     stored = get(tx, source, name)
     allowance = stored.credential.allowance
     at = credential_allowances.c
+    # The allowance is locked first, as by `_put_allowance`: a credential that is added at the same time keeps it.
     tx.execute(select(at.name).where(at.name == allowance).with_for_update())
     tx.execute(delete(credentials).where(credentials.c.id == stored.id))
     _forget_allowance(tx, allowance)

@@ -54,6 +54,7 @@ class RenewedToken:
         if current is None or now >= current.useless_at:
             if now < self._not_before:  # back-off after a failed renewal, for all callers
                 raise SecretUncheckable(f"no new token could be had: {_told(self._last_error)}")
+            # Shielded, because other callers wait for the same renewal.
             return await asyncio.shield(self._begin())
         if now >= current.renew_at and now >= self._not_before:
             self._begin()
@@ -86,6 +87,7 @@ class RenewedToken:
         return task
 
     async def _renew(self) -> str:
+        # The life of the token is counted from the request, so that a slow answer does not extend it.
         asked_at = monotonic()
         try:
             issued = await self._issue()

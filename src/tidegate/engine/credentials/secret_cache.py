@@ -106,6 +106,7 @@ class SecretCache:
 
         Concurrent calls may report the same secret; it is marked as invalid once, and no other secret is.
         """
+        # From SQL and not from the cache: the secret may have been replaced by another process.
         held = await self._read(allowance)
         if held is None:
             return bool(await self._in_memory(allowance))
@@ -119,6 +120,7 @@ class SecretCache:
     async def condemn(self, stored: Stored, reason: str) -> None:
         """Stop using this secret in all processes until a test succeeds or it is replaced."""
         reason = redact_text(reason)
+        # Many calls can report the same secret. The one that changed the row logs it.
         if await self._database.transaction(records.condemn, stored, reason):
             metrics.CREDENTIALS_REFUSED.inc()
             log.warning("credentials.refused", credential_name=stored.credential.name, reason=reason)
@@ -169,6 +171,7 @@ class SecretCache:
         secret = self._at_hand(allowance, stored)
         if secret is None:
             opened = await self._open(stored)
+            # Another task may have opened it during the await. A second object would issue tokens of its own.
             secret = self._at_hand(allowance, stored) or opened
         self.forget(allowance)
         held = self._held[allowance] = _Held(stored, secret, monotonic())

@@ -96,10 +96,12 @@ class DueSchedules:
             next_at = await self._database.read(_earliest, self._sources)
         if next_at is None:
             return None
+        # Rounded up, because nothing is due before that time.
         return max(0, math.ceil((next_at - self._database.clock.now()) / timedelta(milliseconds=1)))
 
     async def _fire_some(self) -> None:
         due = await self._database.read(_due, self._sources, _AT_ONCE)
+        # Before the transaction, which is a plain function and cannot await.
         pools = {key: await self._pool_of(*key) for key in {(each.source, each.user_id) for each in due}}
         spans = tracing.begin_firings({each.id: due_key(each.next_at) for each in due if each.next_at is not None})
         traced = {schedule_id: span.traceparent for schedule_id, span in spans.items()}
@@ -154,6 +156,7 @@ def fire_some(
     ]
     for each in fired:
         _set_next_time(tx, each)
+    # A repeated due time keeps the record of its first firing.
     new = [each for each in fired if each.schedule.id not in before]
     firings.record(tx, [each.firing(keys[each.schedule.id], tx.now) for each in new])
     return fired

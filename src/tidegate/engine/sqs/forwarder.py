@@ -97,6 +97,7 @@ class Forwarder:
             if unsent is not None:
                 tries += 1
                 await self._unsendable.pause(unsent.error, tries)
+                # Renews the ownership, and drops messages that another process has taken over.
                 self._unsent = await self._passage.keep(self._sender, left)
         self._unsendable.over()
 
@@ -114,12 +115,14 @@ class OverdueTickets:
     async def fire(self) -> int | None:
         """Send tickets for overdue messages; returns the ms until the next one can be overdue."""
         overdue = await self._passage.overdue(self._after)
+        # Counted without a new ticket. Tickets are sent again when the count is a power of two, so the pauses double.
         await self._passage.looked_after(overdue.waiting, counts=True)
         if overdue.lost:
             unsent = await send_tickets(self._queue, self._passage, overdue.lost)
             left = set(unsent.names if unsent else ())
             sent = [message for message in overdue.lost if message not in left]
             await self._passage.looked_after(sent, counts=True)
+            # Not sent: the count stays, so the next check tries again.
             await self._passage.looked_after(left, counts=False)
             metrics.SQS_TICKETS.labels("sent_again").inc(len(sent))
             if sent:

@@ -55,6 +55,7 @@ class TriggerInbox:
                 for message in received:
                     if await self._is_done(message):
                         await self._queue.delete([message.receipt])
+                    # Deleted, or left to be delivered again: it need not be hidden any longer.
                     del held[message.id]
 
     async def _is_done(self, message: Received) -> bool:
@@ -67,6 +68,7 @@ class TriggerInbox:
         try:
             await self._outage.retry(partial(self._fire, trigger.schedule_id, trigger.firing_key))
         except ContractBroken:
+            # A misuse of the API by our own code is a defect and says nothing about the trigger.
             return self._count_failure(message, trigger)
         except TidegateError as error:
             log.warning("sqs.trigger_refused", **_facts(message, trigger), error=str(error))

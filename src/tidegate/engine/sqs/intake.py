@@ -62,6 +62,7 @@ class QueueIntake:
     async def leave(self, *, counts: bool = False) -> int:
         """Give back what was read and not settled, counting a delivery or not; returns the number of messages."""
         if self._deleting:
+            # A ticket that is not deleted in time is delivered again, and is void then.
             await asyncio.wait(self._deleting, timeout=_LAST_DELETES_WITHIN_S)
             await end(*self._deleting)
         released = await self._passage.release(self._owner, counts=counts)
@@ -90,11 +91,13 @@ class QueueIntake:
         Returns the messages that this worker owns now.
         """
         ids = {message.id: self._read_ticket(message) for message in tickets}
+        # SQS may deliver a ticket twice. A message that is held here already is not returned again.
         wanted = {ticket for ticket in ids.values() if ticket is not None} - self._held
         taken = await self._passage.take(self._owner, sorted(wanted))
         self._held.update(message.id for message in taken)
         metrics.SQS_TICKETS.labels("taken").inc(len(taken))
         metrics.SQS_TICKETS.labels("void").inc(len(tickets) - len(taken))
+        # After the messages were taken: until then, another worker must get the tickets if this process dies.
         self._delete([message.receipt for message in tickets])
         return taken
 

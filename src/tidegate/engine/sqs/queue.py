@@ -114,6 +114,7 @@ class Queue:
             with self._errors():
                 reply = await self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
         except Unavailable as error:
+            # It is unknown how many arrived. All count as unsent, because a second ticket for a message is void.
             return Unsent([name for name, _ in messages], error)
         if not (failed := reply.get("Failed")):
             return None
@@ -166,6 +167,7 @@ class Queue:
         except exceptions.ClientError as error:
             failure: dict[str, Any] = dict(error.response.get("Error", {}))
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            # Errors of the service and requests to slow down pass. Everything else needs an operator.
             failure["SenderFault"] = status < 500 and failure.get("Code") not in _TRANSIENT_CODES
             raise self._failure(failure) from None
         except _UNAVAILABLE_ERRORS as error:

@@ -127,8 +127,10 @@ class UpstreamClient:
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         """Read and decompress a body. Raises `BodyTooLarge` if it exceeds the setting `largest_body`."""
         most = self._settings.largest_body
+        # These answers have no body, whatever their headers say.
         if response.method == "HEAD" or response.status in (204, 304):
             return b""
+        # Refused before any of it is read.
         if response.content_length is not None and response.content_length > most:
             raise BodyTooLarge
         body = Body(response.headers.get("Content-Encoding"), most)

@@ -110,6 +110,7 @@ class Exchange:
             sending.on_send, sending.on_sent, sending.guard = self._on_send, self._on_sent, self.guard
         try:
             return await send(sending)
+        # A subclass of the errors below, but there was no connection, so aiohttp does not send again.
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
@@ -146,6 +147,7 @@ class Exchange:
     def _was_sent(self) -> bool | None:
         if self.head is not None:
             return True
+        # Without an answer it is unknown whether the upstream got the request.
         return None if self._has_left else False
 
     @property
