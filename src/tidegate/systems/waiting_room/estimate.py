@@ -59,6 +59,7 @@ def measure_pace(moves: Sequence[LineMove], now_ms: int) -> Pace | None:
     if len(steps) < _LEAST_BATCHES or now_ms <= steps[0].at_ms:
         return None
     stretches = [steps[-max(_LEAST_BATCHES, math.ceil(len(steps) * share)) :] for share in _SHARES]
+    # Bounds over all periods, so that a change of the speed widens the interval before it moves it.
     fastest = max(_speed(stretch, now_ms, 1) for stretch in stretches)
     slowest = min(_speed(stretch, now_ms, 0) for stretch in stretches)
     # The relative deviation of a random count is the inverse of its root.

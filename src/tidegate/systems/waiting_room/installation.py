@@ -47,6 +47,7 @@ class RoomInstaller:
         """Install the room unless this process did so since `installs` was read: of many callers that find the room
         lost, one installs it."""
         async with self._alone:
+            # Another caller installed the room while this one waited for the lock.
             if self._latest is not None and self.installs != installs:
                 return self._latest
             return await self._install()
@@ -59,9 +60,12 @@ class RoomInstaller:
     async def _install(self) -> Room:
         for tries in range(1, _TRIES + 1):
             token = new_id()
+            # 1. Pause admissions. 2. Begin an epoch and read the room in one transaction. 3. Send it; the
+            # script refuses if the pause is over or was taken by another installer.
             paused = await self._pause(token)
             records = await self._database.transaction(_begin, self.room, paused)
             outcome = await self._send(records, paused)
+            # `newer`: another process has installed a later epoch, so the server has at least this state.
             if outcome in (b"installed", b"newer"):
                 log.info("room.installed", room=self.room, epoch=records.room.epoch, inside=len(records.sessions))
                 self.installs, self._latest = self.installs + 1, records.room
@@ -89,16 +93,20 @@ class RoomInstaller:
             case [b"replaced", _]:
                 raise LeaderReplaced(self.room, self._admitter.fence)
             case [run, admission, is_same_run, is_low, in_progress]:
+                # A server on another run may lack its last writes, so what it counts as inside or entering is
+                # checked against SQL.
                 if in_progress or not is_same_run:
                     await self._settle(is_same_run=bool(is_same_run))
                 numbers = room_store.NUMBERS_AT_ONCE if is_low else 0
                 return _Paused(token, run.decode(), admission, numbers if is_same_run else room_store.NUMBERS_AT_FIRST)
             case _:
+                # The server does not know the room: there is nothing to settle.
                 return _Paused(token, known[0].decode(), None, room_store.NUMBERS_AT_FIRST)
 
     async def _settle(self, *, is_same_run: bool) -> None:
         """Begin a new epoch, which voids admissions of other processes, and settle these admissions."""
         await self._database.transaction(room_store.begin_epoch, self.room)
+        # First out, then in: the server never counts more visitors than the capacity.
         if not is_same_run:
             await self._admitter.release_ended()
         await self._admitter.settle_all()
@@ -107,9 +115,12 @@ class RoomInstaller:
         """Send the state of the room in parts; it takes effect with the last part."""
         now = self._database.clock.now()
         room = records.room
+        # A span and not a time: the server's clock may differ from that of this process.
         opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
         inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in records.sessions]
         outcome, told, most = b"", 0, max(len(inside), len(records.over))
+        # At least one part is sent, also for an empty room, since the last part makes the installation
+        # effective.
         while not outcome or told < most:
             part = slice(told, told + _AT_ONCE)
             told += _AT_ONCE
@@ -159,6 +170,8 @@ class _RoomRecords(msgspec.Struct, frozen=True):
 
 
 def _begin(tx: Transaction, name: str, paused: _Paused) -> _RoomRecords:
+    # Takes an exclusive lock on the row. Transactions that write admissions hold it shared, so they
+    # have ended by now.
     room, before = room_store.begin_epoch(tx, name, paused.numbers)
     over = [] if paused.admission is None else session_store.ended_since(tx, name, paused.admission)
     return _RoomRecords(

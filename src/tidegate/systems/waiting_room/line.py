@@ -55,6 +55,7 @@ class WaitingLine:
         reply = await scripts.join(
             self._valkey,
             user=require_user(user),
+            # `?`: the visitor shows a pass. With a place, the epoch says how old the answer of SQL is.
             claim="?" if has_claim else "" if claim is None else f"{claim}|{sql_epoch}",
             now_ms=self._clock.pinned_ms,
             **self.keys,

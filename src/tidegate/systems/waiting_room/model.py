@@ -82,6 +82,7 @@ def _require_entrance(address: str) -> None:
     require_at_most("len(entrance)", len(address), LONGEST_ENTRANCE)
     if not _ADDRESS.fullmatch(address):
         raise InvalidArgument("entrance", address, "must be printable ASCII without spaces or backslashes")
+    # Browsers read an address that begins with two slashes as the name of another host.
     if address.startswith("/") and not address.startswith("//"):
         return
     try:
@@ -279,6 +280,7 @@ class Session(msgspec.Struct, frozen=True):
 
     def left_ms(self, now: datetime) -> int:
         """Return the remaining time at `now`, rounded up, so that the server does not check too early."""
+        # Floor division of the negated difference rounds up.
         return max(0, -((now - self.expires_at) // _ONE_MS))
 
 

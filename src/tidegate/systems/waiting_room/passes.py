@@ -73,6 +73,7 @@ class PassSigner:
             raise PassRefused("the pass has an unknown format") from None
         if shown.room != room:
             raise PassRefused("the pass is for another room")
+        # Last: an expired pass is reported with its contents only if everything else is valid.
         if shown.until_ms <= to_ms(now):
             raise PassExpired(shown)
         return shown
@@ -80,11 +81,14 @@ class PassSigner:
     def _opened(self, token: str) -> bytes:
         body, _, signature = token.partition(".")
         try:
+            # Before decoding and hashing, since the text comes from the client.
             if len(token) > _LONGEST:
                 raise ValueError
             said, signed = _bytes(body), _bytes(signature)
         except (ValueError, binascii.Error):
             raise PassRefused("the value is not a pass") from None
+        # Every key is tried, so that passes stay valid while keys are rotated. The comparison takes
+        # constant time.
         if not any(hmac.compare_digest(_sign(key, said), signed) for key in self._keys):
             raise PassRefused("the pass was not signed here")
         return said
@@ -94,6 +98,7 @@ class PassSigner:
 
 
 def _sign(key: bytes, said: bytes) -> bytes:
+    # The prefix separates passes from other texts that may be signed with the same key.
     return hmac.digest(key, b"tidegate/pass/" + said, hashlib.sha256)
 
 

@@ -67,6 +67,8 @@ def open_(tx: Transaction, name: str, opens_at: datetime | None) -> Room:
     room = _locked(tx, name)
     if opens_at is not None and opens_at != room.opens_at and room.has_started(tx.now):
         raise InvalidArgument("opens_at", opens_at.isoformat(), "the room has started already")
+    # A start that was reached stays: after it the seed is public, and no visitor may be drawn with a
+    # known seed.
     start = room.opens_at if room.has_started(tx.now) else opens_at or tx.now
     return _change(tx, name, {"state": RoomState.OPEN, "opens_at": start})
 
@@ -106,6 +108,7 @@ def begin_epoch(tx: Transaction, name: str, numbers: int = 0) -> tuple[Room, int
     Returns the room, and the last arrival number that was reserved before.
     """
     room = _locked(tx, name)
+    # Numbers are reserved here before the server gives any of them, so none is given twice.
     values = {"epoch": room.epoch + 1, "reserved": room.reserved + numbers}
     tx.execute(update(waiting_rooms).where(_c.name == name).values(values))
     return msgspec.structs.replace(room, **values), room.reserved

@@ -62,6 +62,7 @@ class WaitingRooms:
     async def create(self, name: str, plan: RoomPlan) -> WaitingRoom:
         """Create a closed room. Raises `RoomExists`."""
         await self._database.transaction(room_store.create, name, plan)
+        # Install before the wake-up: the leader's worker finds a complete room.
         room = await self._installed(name)
         await Wakeup(self.valkey, room_created_key(self.valkey)).notify()
         return room
@@ -99,6 +100,7 @@ class WaitingRooms:
         if not force:
             await self._database.read(session_store.require_empty, name)
         try:
+            # Each transaction checks again that the room is closed: it may be opened between two of them.
             while await self._database.transaction(_remove_records, name):
                 pass
             await self._database.transaction(_remove_room, name)
@@ -147,6 +149,8 @@ class WaitingRooms:
 
     async def _installed(self, name: str) -> WaitingRoom:
         waiting_room = await self.room(name)
+        # Always install here, never share an installation in progress: that one may have read the state
+        # before the change.
         waiting_room.room = await waiting_room.installer.install()
         log.info("room.changed", room=name, state=waiting_room.room.state.value)
         return waiting_room

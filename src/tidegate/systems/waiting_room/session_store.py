@@ -42,11 +42,14 @@ def admit(
     Admissions that another process settled are left out, and so are visitors that are inside by another admission.
     Raises `EpochReplaced` if the room was installed again since they were taken out of the line.
     """
+    # Shared: admissions do not wait for each other, only for an installation, which takes the lock
+    # exclusively.
     current = lock_shared(tx, room)
     if current.epoch != epoch:
         raise EpochReplaced(f"room {room!r} is at epoch {current.epoch}, not {epoch}")
     plan, now = current.plan, tx.now
     times = {"expires_at": now + plan.session, "ends_at": now + plan.longest_session}
+    # Existing rows are skipped, so the results are read afterwards and not derived from the insert.
     _write(tx, room, entries, AdmissionState.ACTIVE, {**times, "is_guest": is_guest})
     return results_of(tx, room, entries)
 
@@ -65,6 +68,7 @@ def expire(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> A
 
     A session that a purchase has locked is left for the next call.
     """
+    # `skip_locked`: one slow purchase delays no other session.
     ended = select(_c.admission).where(_c.room == room, _c.admission.in_([each.admission for each in entries]))
     free = tx.execute(ended.where(_c.expires_at <= tx.now).with_for_update(skip_locked=True)).scalars().all()
     _end(tx, room, [each for each in entries if each.admission in free], AdmissionState.EXPIRED)
@@ -73,6 +77,8 @@ def expire(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> A
 
 def leave(tx: Transaction, room: str, entry: VisitorAdmission) -> None:
     """End a session, or an admission that is in progress."""
+    # An existing row is ended; if the admission has no row yet, one is written as LEFT, so that it
+    # cannot succeed later.
     _end(tx, room, [entry], AdmissionState.LEFT)
     settle(tx, room, [entry], AdmissionState.LEFT)
 
@@ -80,6 +86,7 @@ def leave(tx: Transaction, room: str, entry: VisitorAdmission) -> None:
 def renew(tx: Transaction, room: str, user: str) -> Session:
     """Extend a session of which less than half is left, at most until `ends_at`. Raises `NotActive`."""
     session = get(tx, room).plan.session
+    # Locks the row, so that a renewal and an expiry of the same session exclude each other.
     present = require_active(tx, room, user)
     if present.expires_at - tx.now >= session / 2 or present.expires_at >= present.ends_at:
         return present
@@ -98,6 +105,7 @@ def require_active(tx: Transaction, room: str, user: str) -> Session:
     """
     user = require_user(user)
     those = _SESSION.where(_c.room == room, _c.active_user == user, _c.state == AdmissionState.ACTIVE)
+    # The expiry skips locked rows, so the session stays active until the caller's commit.
     row = tx.execute(those.with_for_update()).one_or_none()
     if row is None or row.expires_at <= tx.now:
         raise NotActive(room, user)
@@ -142,6 +150,8 @@ def results_of(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) 
     """Return what became of admissions so far."""
     numbers = [each.admission for each in entries]
     those = _SESSION.add_columns(_c.state).where(_c.room == room, _c.admission.in_(numbers)).order_by(_c.admission)
+    # By user and number: if the server gave a number twice after a loss of data, the row that was written
+    # first counts.
     rows = {(row.user_id, row.admission): row for row in tx.execute(those)}
     states = [(each, row.state if (row := rows.get((each.user, each.admission))) else None) for each in entries]
     return AdmissionResults(
@@ -176,6 +186,7 @@ def _write(
             "room": room,
             "admission": each.admission,
             "user_id": each.user,
+            # NULL is not unique, so a user may have many rows that are over, and one that is active.
             "active_user": each.user if state is AdmissionState.ACTIVE else None,
             "place": each.place,
             "state": state,
@@ -183,6 +194,7 @@ def _write(
             "ended_at": None if state is AdmissionState.ACTIVE else tx.now,
             **values,
         }
+        # In the order of the primary key, so that concurrent transactions lock in the same order.
         for each in sorted(entries, key=lambda entry: entry.admission)
     ]
     tx.insert_many(room_tokens, rows, skip_existing=True)
@@ -194,6 +206,7 @@ def _end(
     tx.execute(
         update(room_tokens)
         .where(_c.room == room, _c.admission.in_([each.admission for each in entries]))
+        # Only allowed transitions: a row that is over already keeps its state.
         .where(_c.state.in_(sources_of(ADMISSION_MOVES, state)), *conditions)
         .values(state=state, active_user=None, ended_at=tx.now)
     )

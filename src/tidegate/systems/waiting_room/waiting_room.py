@@ -80,6 +80,7 @@ class ReplyDeadline:
         effect.
         """
         try:
+            # `heard_at`: a busy server answers other callers meanwhile, and then this one waits on.
             with self._hanging.attempt():
                 async with patience(within_s, heard_at=lambda: self._heard_at):
                     reply = await step()
@@ -145,6 +146,7 @@ class WaitingRoom:
         unless the visitor was admitted from it.
         """
         user = require_user(user)
+        # First without asking SQL: in nearly all cases the visitor is in line, or has no pass.
         claim = self._claim(user, token)
         standing = await self._with_deadline(lambda: self.line.join(user, has_claim=claim is not None))
         while isinstance(standing, UnverifiedClaim):  # repeated only if the room was installed meanwhile
@@ -154,6 +156,7 @@ class WaitingRoom:
         return self.answer(user, standing)
 
     async def _come_back(self, user: str, claim: int | None, sql_epoch: int) -> Standing | LineClosed | UnverifiedClaim:
+        # The place of a visitor that was admitted must not be restored: the visitor would come in twice.
         is_used = claim is None or await self._database.read(session_store.is_place_used, self.name, claim)
         place = None if is_used else claim
         return await self._with_deadline(lambda: self.line.join(user, place, sql_epoch=sql_epoch))
@@ -182,6 +185,8 @@ class WaitingRoom:
             entry = VisitorAdmission(
                 shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None
             )
+            # SQL first: if the process dies before the release, the leader finds the ended session and frees
+            # the place.
             await self._database.transaction(session_store.leave, self.name, entry)
             await self.deadline.call(lambda: self.admitter.release([entry], "left"))
 
@@ -198,9 +203,11 @@ class WaitingRoom:
             standing = await self._with_deadline(lambda: self.line.look(shown.user), CHECK_DEADLINE_S)
         except ValkeyUnavailable:
             standing = await self._inside_by_sql(shown.user)
+        # The session may have been renewed in SQL without the server knowing it.
         if isinstance(standing, Inside) and standing.left_ms <= 0:
             with suppress(DatabaseUnavailable):
                 standing = await self._inside_by_sql(shown.user)
+        # The number is compared as well: a pass of an earlier session must not open a later one.
         if not isinstance(standing, Inside) or standing.admission != shown.admission or standing.left_ms <= 0:
             raise NotActive(self.name, shown.user)
         return VisitorStatus(shown.user, standing, token)
@@ -249,12 +256,14 @@ class WaitingRoom:
         """Run a step with a deadline. If the server does not have the room, or an older version, install the room
         first."""
         done = await self._installed(lambda: self.deadline.call(step, within_s))
+        # Every reply has the epoch, so a change made by another process is noticed without a subscription.
         if self.line.epoch > self.room.epoch:
             await self._catch_up()
         return done
 
     async def _installed(self, step: Callable[[], Awaitable[Result]]) -> Result:
         for _ in range(_TRIES):
+            # Read before the step: an installation that happens during it must not be repeated.
             installs = self.installer.installs
             try:
                 return await step()
@@ -274,6 +283,7 @@ class WaitingRoom:
         """
         if time.monotonic() < self._not_before:
             return
+        # Set before the read: concurrent callers skip it, and after a failure the next attempt waits.
         self._not_before = time.monotonic() + _PAUSE_S
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(_PAUSE_S):
@@ -308,6 +318,7 @@ class WaitingRoom:
 
     def _read(self, token: str) -> VisitorPass:
         shown = self._signer.read(token, room=self.name, now=self._now())
+        # A room that was deleted and created again has the same name and another line.
         if shown.line != self.room.line:
             raise PassRefused("the pass is for another line")
         return shown

@@ -66,6 +66,7 @@ class MoveReader:
         # One command can read the streams of one group; in a cluster, each room is a group of its own.
         group = room if self._valkey.is_cluster else ""
         followed = _WatchedRoom(group, room_keys(self._valkey, room)["moves"], wake)
+        # A blocking read has a fixed list of streams, so it is restarted whenever the list changes.
         self._followed.append(followed)
         try:
             await self._read_anew(group)
@@ -78,6 +79,7 @@ class MoveReader:
         """Restart the blocking read with the rooms that are watched now."""
         if (reading := self._readers.pop(group, None)) is not None:
             await end(reading)
+        # During the await, another caller may have started a reader with the current list.
         if group not in self._readers and any(each.group == group for each in self._followed):
             self._readers[group] = asyncio.create_task(self._read(group), name="read the moves of rooms")
 
@@ -113,6 +115,7 @@ class MoveReader:
         for followed in rooms:
             newest: Any = await self._valkey.execute("XREVRANGE", followed.key, "+", "-", "COUNT", 1)
             position = newest[0][0].decode() if newest else "0-0"
+            # Differs also if the stream was lost and is shorter now.
             if position != followed.position:
                 followed.position = position
                 followed.wake()
@@ -215,20 +218,25 @@ class RoomWatchers:
         while True:
             self._stir.clear()
             now = loop.time()
+            # `_has_moved` is cleared before the read: a move during it causes another read.
             if now >= not_before and (self._has_moved or now >= due):
                 self._has_moved, busy_s = False, time.thread_time()
                 due = await self._look_at_all() + loop.time()
+                # CPU time of this thread: waiting for the server does not lengthen the pause.
                 rest_s = _REST * (time.thread_time() - busy_s)
                 not_before = max(now + _GAP_S, loop.time() + rest_s)
+            # New watchers get their first state at once, without a read of all others.
             elif self._new:
                 newcomers, self._new = self._new, []  # watchers that come meanwhile are read together
                 await self._look_at(newcomers)
             else:
+                # A move during the pause waits for its end; otherwise the next sign of life is due.
                 until = not_before if self._has_moved else max(due, not_before)
                 await occurs(self._stir, within_s=max(until - now, _OVER_S))
 
     async def _look_at_all(self) -> float:
         """Show all watchers their places; return after how many seconds to read again if nothing moves."""
+        # They are part of `watchers`, which are all read now.
         self._new.clear()
         self._pace = await self.room.pace()
         opens_in_ms = await self._look_at(list(self.watchers))
@@ -265,6 +273,7 @@ class WatcherRegistry:
         """Add a watcher. Raises `TooManyWaiting`. Every watcher must be removed with `leave`."""
         if self._count >= self._most:
             raise TooManyWaiting("places", most=self._most)
+        # Every room has one follower, started by its first watcher and ended by its last.
         if room.name not in self._audiences:
             audience = RoomWatchers(room, self._moves)
             self._audiences[room.name] = audience, asyncio.create_task(audience.follow(), name=f"watch {room.name}")
@@ -277,6 +286,7 @@ class WatcherRegistry:
         audience.leave(watcher)
         self._change(room, -1)
         if not audience.watchers:
+            # Before the await: a watcher that joins meanwhile starts a new follower.
             del self._audiences[room.name]
             await end(following)
 

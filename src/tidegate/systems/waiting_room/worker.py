@@ -55,6 +55,7 @@ class RoomWorker:
                 await self._installer.install()
             self._installed_at_loss = None  # a failed step may leave an admission in progress: install again
             next_in_ms = await self._turn()
+        # Call again at once: `_installed_at_loss` is None or outdated, so the next call installs the room.
         except (UnknownRoom, EpochReplaced):
             return 0
         except NotFound:
@@ -67,6 +68,8 @@ class RoomWorker:
         return next_in_ms
 
     async def _turn(self) -> int | None:
+        # Remove silent visitors and free places first, so that the admission finds the line and the
+        # capacity as they are now.
         dropped, silent_in_ms = await self._line.sweep()
         ROOM_ENDED.labels(self._line.room, "dropped").inc(dropped)
         due = await self._admitter.due()
@@ -76,6 +79,8 @@ class RoomWorker:
             await self._admitter.expire(due.ended)
         admitted = await self._admitter.admit()
         ROOM_WAITING.labels(self._line.room).set(admitted.waiting)
+        # Reserve the next block while half of the last one is left. An installation voids admissions in
+        # progress; none is now.
         if admitted.needs_numbers:
             await self._installer.install()
         if due.overdue or due.ended:
@@ -97,11 +102,13 @@ class RoomWorkers:
     async def run(self, stopping: asyncio.Event) -> None:
         """Run the workers until `stopping` is set."""
         kept: dict[str, asyncio.Task[bool]] = {}
+        # A former leader that is frozen may still be blocked at this wake-up and would take the next signal.
         await self._wakeup.claim()
         try:
             while not stopping.is_set():
                 present = {room.name for room in await self._database.read(room_store.list_rooms)}
                 for name in kept.keys() - present:
+                    # The room was deleted.
                     await end(kept.pop(name))
                     forget_room(name)
                 for name in present - kept.keys():

@@ -61,6 +61,7 @@ class PlaceStream:
         """See `Watcher`."""
         if self._is_over:
             return
+        # A pass that was made but not sent yet must not be lost if this call makes none.
         self._token = self._new_pass(standing) or self._token
         seen = self._digest(standing, crowd, pace)
         if seen == self._seen and self._token is None:
@@ -152,9 +153,12 @@ class PlaceStreams:
         self, room: WaitingRoom, shown: Pass, connection: Connection | None
     ) -> AsyncGenerator[PlaceStream]:
         """Open a stream for the duration of a block; raises `TooManyWaiting`."""
+        # `join` may raise, so the stream is registered after it.
         stream = PlaceStream(room, shown)
         self._watching.join(room, stream)
         self.streams[stream] = connection
+        # The server began to close while this request was admitted: the client reconnects to another
+        # process.
         if self._is_closing:
             stream.end()
         if self._ticking is None:
@@ -181,10 +185,13 @@ class PlaceStreams:
     async def _tick(self) -> None:
         """Write to clients that received nothing for a long time, and disconnect those that do not read."""
         while True:
+            # Sleep until the longest silent stream is due, instead of one timer for each stream.
             longest_silent = min((stream.sent_at for stream in self.streams), default=time.monotonic())
             await asyncio.sleep(max(_LEAST_S, longest_silent + HEARTBEAT_S - time.monotonic()))
             for stream, connection in self.streams.items():
                 silent_s = time.monotonic() - stream.sent_at
+                # A clogged connection gets no comment, which would only fill its buffer. If it stays clogged, it is
+                # aborted.
                 if silent_s >= HEARTBEAT_S and (connection is None or not connection.is_clogged):
                     stream.beat()
                 elif silent_s >= _PATIENCE_S and connection is not None:
@@ -218,6 +225,8 @@ async def _write(stream: PlaceStream, connection: Connection, receive: Receive) 
     """Write each event directly to the connection, from the task that produced it."""
 
     def offer() -> None:
+        # A clogged connection calls `offer` again when it is writable. Until then, newer states replace the
+        # unsent one.
         if not connection.is_clogged and (latest := stream.take()) is not None:
             connection.write(latest)
 
@@ -232,6 +241,7 @@ async def _write(stream: PlaceStream, connection: Connection, receive: Receive) 
 
 async def _send_events(stream: PlaceStream, send: Send, receive: Receive) -> None:
     something = asyncio.Event()
+    # Without direct access to the connection: this task waits for events and sends them.
     stream.begin(something.set)
     stream.ended.add_done_callback(lambda _: something.set())
 

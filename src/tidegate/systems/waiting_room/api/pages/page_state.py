@@ -84,6 +84,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     def _outside(self) -> PageState:
         if self.has_left:
             return PageState.LEFT
+        # A pass of a session that is over says more than an expired pass, so this comes before `LAPSED`.
         if self.shown is not None and self.shown.kind == "inside":
             return PageState.OVER
         if self.shown is not None and not self.is_good:
@@ -122,6 +123,7 @@ def again_s(state: PageState, view: PageView | None) -> int | None:
                 wanted = max(2, min(_MOST_S, view.opens_in_ms // 1000 + 1))
             elif view.position is not None:
                 wanted = _SOON_S if view.position <= _NEAR else _LATER_S
+            # Each reload is a sign of life. Three of them within `abandon_after` allow two to be lost.
             return min(wanted, max(1, int(view.room.plan.abandon_after / timedelta(seconds=3))))
         case _:
             return None

@@ -26,6 +26,7 @@ def is_solved(challenge: str, solution: str, bits: int) -> bool:
     """Whether a solution is correct."""
     if bits == 0:
         return True
+    # Bounded before hashing, since the text comes from the client.
     if not solution.isascii() or not solution.isdigit() or len(solution) > LONGEST_SOLUTION:
         return False
     digest = hashlib.sha256(f"{challenge}:{solution}".encode()).digest()
