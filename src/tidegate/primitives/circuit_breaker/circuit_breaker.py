@@ -148,6 +148,7 @@ class CircuitBreaker:
 
     def _conclude(self, began_in: int, *, failed: bool | None) -> None:
         """Count the result of a call (None: not counted) and change the state if it decides."""
+        # The state changed during the call, so its result says nothing about the current round.
         if began_in != self._round:
             return
         if self._state is CircuitBreakerState.TRYING:
@@ -162,6 +163,7 @@ class CircuitBreaker:
 
     def _judge_window(self) -> None:
         size = self.settings.window
+        # A window that is not full proves nothing: after a start, one failure would open the breaker.
         if len(self._outcomes) == size and sum(self._outcomes) / size >= self.settings.failure_rate:
             self._open()
 

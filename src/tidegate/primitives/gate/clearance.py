@@ -48,6 +48,7 @@ class GatePermit:
         """Use the permit. Raises `PermitWithdrawn` if the credential is blocked, `GrantVoid` without a clearance."""
         if self._is_used:
             raise ContractBroken(f"the permit {self.admitted.permit} was used already; each request needs its own")
+        # Checked again: another request of this credential may have been refused since the clearance.
         self.clearances.require_no_rest(self.admitted)
         if self.clearances.now_ms() > self.until_ms:
             raise GrantVoid("the clearance of this permit has expired")
@@ -82,6 +83,7 @@ class Clearances:
 
     def permit(self, admitted: Admitted) -> GatePermit:
         """The permit of a dispatched job."""
+        # Without a clearance the time is 0, and `confirm` asks the gate.
         return GatePermit(admitted, self, self._cleared.pop(admitted.message, 0.0))
 
     async def report(self, said: Settlement) -> Report | None:
@@ -90,11 +92,13 @@ class Clearances:
         Returns the gate's report; None if the gate is unavailable, so that the settlement has to report the block.
         """
         name = f"{said.credential}|{said.said_of}" if said.rests_bucket else said.credential
+        # Before the gate is informed: the block takes effect in this process at once.
         self._note_rest(name, said.blocked_ms or 0)
         try:
             told = await self._gate.report(said)
         except Unavailable:
             return None
+        # The gate may know a longer block, or have doubled a guessed one.
         self._note_rest(name, told.rests_ms)
         return told
 
@@ -135,6 +139,7 @@ class Clearances:
         until_ms = self.now_ms() + FRESH_MS
         found: list[float | None] = []
         for one, rests_ms in zip(admitted, await self._gate.confirm(admitted), strict=True):
+            # 0 stands for another reason than a block: the permit was too old.
             if rests_ms:
                 self._note_rest(f"{one.credential}|{one.bucket}", rests_ms)
             found.append(until_ms if rests_ms is None else None)
@@ -142,6 +147,7 @@ class Clearances:
 
     def _note_rest(self, name: str, rests_ms: float) -> None:
         now_ms = self.now_ms()
+        # Blocks that have ended are removed here; there is no timer for them.
         over = [other for other, until_ms in self._rests.items() if until_ms <= now_ms]
         for other in over:
             del self._rests[other]

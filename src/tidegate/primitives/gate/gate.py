@@ -144,6 +144,7 @@ class Gate:
     async def dismiss(self, credential: str) -> None:
         """Retire a credential; jobs that prefer it wait for another credential of its pool."""
         require_name("credential", credential)
+        # One call handles a limited number of jobs, so that the server is not blocked.
         while await scripts.dismiss(self._valkey, credential=credential, now_ms=self._clock.pinned_ms, **self._keys):
             pass
 
@@ -186,6 +187,7 @@ class Gate:
         # Jobs that do not fit into one call come first: after the last acknowledgement, recovery would miss them.
         totals = [0, 0, await self.enqueue(follow_ups[_MOST_PER_CALL:]), 0]
         offers = follow_ups[:_MOST_PER_CALL]
+        # Without results, one call is still needed for the follow-ups.
         for some in list(_batches(results)) or [results]:
             reply = await scripts.settle(
                 self._valkey,
@@ -195,6 +197,7 @@ class Gate:
                 now_ms=self._clock.pinned_ms,
                 **self._keys,
             )
+            # The first call has enqueued the follow-ups, together with its acknowledgements.
             offers, totals = [], [total + more for total, more in zip(totals, reply, strict=True)]
         settled = Settled(*totals)
         self._permits.inc(settled.dispatched)
@@ -246,6 +249,7 @@ class Gate:
                 self._valkey, most=_MOST_PER_CALL // 2, now_ms=self._clock.pinned_ms, **self._keys
             )
             self._permits.inc(dispatched)
+            # 0 means that more is due than one call may process; a negative number, that nothing is planned.
             if due_in_ms != 0:
                 return due_in_ms if due_in_ms > 0 else None
 
@@ -305,10 +309,12 @@ class Gate:
 
         It can be called at any time; jobs in the gate stay unchanged. Returns the number of missing jobs.
         """
+        # First, so that the jobs that are enqueued below can get what is freed.
         freed = await self._free_lost_permits()
         missing = 0
         async for jobs in unfinished:
             missing += await self.enqueue(jobs)
+        # Last: a rebuild that fails before is requested again, because this key is missing (`needs_rebuild`).
         await self._valkey.execute("SET", epoch_key(self._unit), new_id())
         log.info("gate.rebuilt", gate=self._unit.name, jobs_missing=missing, permits_freed=freed)
         return missing
@@ -316,6 +322,7 @@ class Gate:
     async def _free_lost_permits(self) -> int:
         """Permits are listed before messages: one without a message was lost, or was settled since."""
         listed = [permit.decode() async for permit in self._pages("HSCAN", self._keys["permits"]) if permit != b"#"]
+        # Messages stay in the stream until they are settled, so this range also finds those that workers hold.
         alive = {fields[b"permit"].decode().partition("|")[0] async for fields in self._messages()}
         lost = [permit for permit in listed if permit not in alive]
         freed = 0

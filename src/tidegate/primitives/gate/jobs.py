@@ -181,6 +181,7 @@ def settlement(
         limit=allowance.limit if allowance else None,
         remaining=allowance.remaining if allowance else None,
         window=allowance.window if allowance else None,
+        # The window may have ended before the answer was read.
         resets_in_ms=max(0, allowance.resets_in_ms) if allowance else None,
         blocked_ms=blocked_ms,
         is_guess=is_guess,

@@ -121,6 +121,7 @@ class Limiter:
             raise InvalidArgument("key", key, "is a priority; pass it by name: priority=...")
         if len(key) > _LONGEST_KEY:
             raise InvalidArgument("key", f"{key[:20]}...", f"must have at most {_LONGEST_KEY} characters")
+        # Removed and added again, so that the dictionary is ordered by last use.
         queue = self._queues.pop(key, None)
         if queue is None:
             keys = LimiterKeys(self._unit, key)

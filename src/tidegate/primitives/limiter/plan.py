@@ -39,6 +39,7 @@ def make_plan(settings: LimiterSettings) -> Plan:
             "rules": [_packed_rule(rule, settings) for rule in settings.rules],
             "floor": _packed_floor(settings.low_floor * flow[Priority.LOW]),
             "flow": [flow[priority] for priority in Priority],
+            # Units that pass within one pace, and at least one.
             "share": [max(1, int(flow[priority] * pace_ms)) for priority in Priority],
             "quiet_ms": milliseconds(settings.quiet_start),
             "grace_ms": GRACE_MS,

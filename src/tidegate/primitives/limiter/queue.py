@@ -63,6 +63,8 @@ class CallerQueue:
         if waiter.is_overdue:
             self._waiters.appendleft(waiter)
         elif in_front:
+            # Behind requests that were sent already: these count in the current window whether they have a permit or
+            # not.
             overdue = sum(1 for _ in takewhile(lambda each: each.is_overdue, self._waiters))
             self._waiters.insert(overdue, waiter)
         else:
@@ -88,7 +90,9 @@ class CallerQueue:
 
     def hand_out(self, answer: GrantedRequests) -> None:
         """Serve callers from the front as far as the permits reach; callers may have left since the request."""
+        # Permits of this answer share a new tally. Those of earlier answers keep theirs.
         left, self._last = answer.units, Tally()
+        # The loop ends at the first request that does not fit: a smaller one does not overtake it.
         while self._waiters and self._waiters[0].units <= left:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():  # otherwise it was cancelled and has not been removed yet
@@ -148,9 +152,11 @@ class PermitQueue:
     async def acquire(self, priority: Priority, units: int) -> Grant:
         """Wait for a valid permit."""
         for attempt in range(_TRIES):
+            # A caller that got its permit too late waits at the front the next time.
             grant = await self._wait_in_line(priority, Waiter(units), in_front=attempt > 0)
             if grant.is_alive:
                 return grant
+            # The next request then asks for fewer permits (`CallerQueue.demand`).
             grant.tally.void += 1
         raise GrantVoid(f"{_TRIES} permits of {self._name!r} expired before this process used them")
 
@@ -159,6 +165,7 @@ class PermitQueue:
         if self._waiting.callers >= self._most_waiting:
             raise TooManyWaiting(self._name, most=self._most_waiting)
         self._join(line, waiter, in_front=in_front)
+        # Requests that were sent while the server was unavailable are counted before this one.
         for late in self._uncounted:
             self._join(self._line_of(late.priority), self._discarding(late), in_front=True)
         self._uncounted.clear()
@@ -167,6 +174,7 @@ class PermitQueue:
             return await waiter.granted
         except asyncio.CancelledError:
             line.leave(waiter)
+            # The task may sleep until a time that only this caller waited for.
             self._changed.set()
             raise
         finally:
@@ -174,6 +182,7 @@ class PermitQueue:
 
     def _join(self, line: CallerQueue, waiter: Waiter, *, in_front: bool) -> None:
         line.join(waiter, in_front=in_front)
+        # The line was empty, so the task does not know when it may ask for this line.
         if len(line) == 1:
             self._changed.set()
         if self._dispatcher is None or self._dispatcher.done():
@@ -208,11 +217,13 @@ class PermitQueue:
                 if await self._is_time():
                     await self._ask()
         except Exception as error:
+            # The task ends with this error, so no caller may go on waiting for it.
             for line in self._lines:
                 line.refuse_all(error)
 
     async def _is_time(self) -> bool:
         """Sleep until the server may be asked; False when the lines changed before."""
+        # Cleared before the lines are read, so that a later change is not missed.
         self._changed.clear()
         earliest_ms = min(line.may_ask_at_ms for line in self._lines if line)
         sleep_ms = earliest_ms - self._stopwatch()
@@ -229,9 +240,11 @@ class PermitQueue:
         asked_at_ms = self._stopwatch()
         # A priority that may ask soon is included now: one request instead of two.
         asking = [line for line in self._lines if line and line.may_ask_at_ms <= asked_at_ms + self._pace_ms / 2]
+        # `_lines` are in the order of the priorities, as the script requires.
         answers = await self.ledger.take([line.demand() for line in asking])
         for line, answer in zip(asking, answers, strict=True):
             wait_ms = min(answer.wait_ms, _LONGEST_SLEEP_MS)
+            # The pace counts from the request; the wait that the server named counts from its answer.
             line.may_ask_at_ms = max(asked_at_ms + self._pace_ms, self._stopwatch() + wait_ms)
             if self._is_in_time(answer):
                 line.hand_out(answer)

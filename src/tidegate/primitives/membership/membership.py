@@ -130,7 +130,9 @@ class Membership:
                 now_ms=self._clock.pinned_ms,
             )
         )
+        # The new lease ends `ttl` after the server's time, so its end tells that time.
         self._note_server_time(self._known_ms - self._ttl_ms)
+        # The start counts from the reply and the end from the request, so both are safe however slow the answer was.
         self._began_ms, self._ends_ms = monotonic_ms(), asked_ms + self._ttl_ms
 
     async def renew(self) -> bool:
@@ -150,6 +152,7 @@ class Membership:
         )
         match reply:
             case [b"renewed" | b"resumed" as how, until_ms]:
+                # The lease had a gap, by the clock of the server or by that of this process.
                 if how == b"resumed" or asked_ms >= self._ends_ms:
                     self._began_ms = monotonic_ms()
                 self._known_ms, self._ends_ms = until_ms, asked_ms + self._ttl_ms
@@ -248,6 +251,7 @@ class Membership:
 def _stopwatch_of(clock: Clock) -> Callable[[], float]:
     if clock.pinned_ms is None:
         return monotonic_ms
+    # A manual clock also sets the time of scripts. Compared with the monotonic clock, it would look like a jump.
     return lambda: clock.pinned_ms or 0
 
 
@@ -272,4 +276,5 @@ async def _first_result(attempt: Callable[[], Awaitable[T]], *, every_s: float) 
     finally:
         for one in running:
             one.cancel()
+        # Awaited, so that no attempt is left behind.
         await asyncio.gather(*running, return_exceptions=True)

@@ -114,6 +114,7 @@ class Consumer:
             # An entry without fields was deleted while it was pending, by a command that does not know groups.
             if deleted := [entry_id.decode() for entry_id, fields in entries if not fields]:
                 await self._stream.ack(deleted)
+            # A page that is not full is the last one: after it, no message is missing.
             self._unsure_after = entries[-1][0].decode() if len(entries) == count else None
             if messages := self._take(entries):
                 return messages
@@ -126,6 +127,7 @@ class Consumer:
             try:
                 return self._take(await self._reader.wait(count, max(deadline - loop.time(), 0)))
             except (ResponseError, ValkeyUnavailable) as error:
+                # Raises the error again unless the group was missing.
                 await self._stream.restore_group(error)
 
     async def _fetch_new(self, count: int, block_ms: int | None) -> list[Entry]:

@@ -122,4 +122,5 @@ def _check_bytes(what: str, value: Any) -> None:
 
 
 def _array(length: int) -> bytes:
+    # The form of msgpack with a length of 32 bits, which fits every array.
     return b"\xdd" + length.to_bytes(4)

@@ -50,6 +50,7 @@ class PausingReader:
             if left_s <= 0:
                 return []
             await asyncio.sleep(min(self.pause_s, left_s))
+            # The first pause can be set to more than the usual maximum.
             self.pause_s = min(self.pause_s * 2, max(LONGEST_PAUSE_S, self._first_pause_s))
         self.pause_s = self._first_pause_s
         return entries

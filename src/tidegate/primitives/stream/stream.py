@@ -154,10 +154,12 @@ class Stream:
 
     async def add(self, messages: Sequence[Mapping[bytes, bytes]], *, token: str | None = None) -> None:
         """Add messages in order, in batches of `BATCH`. Repeating a call with the same token adds nothing."""
+        # All messages are checked and encoded before the first is sent, so an invalid one leaves nothing behind.
         packed = [pack_messages(batch) for batch in in_batches(messages)]
         token = new_id() if token is None else require_name("token", token)
         remember_ms = milliseconds(self.settings.remember_adds_for)
         for n, batch in enumerate(packed):
+            # Each batch has a mark of its own, so a repeated call adds exactly the batches that are missing.
             added = self.keys.added(f"{token}.{n}")
             await _add(self._valkey, stream=self.keys.stream, added=added, messages=batch, remember_ms=remember_ms)
 
@@ -191,8 +193,10 @@ class Stream:
         """Redeliver or dead-letter the messages of the dead process `owner`. Returns how many there were."""
         named = consumer_name(owner)
         consumers = [each.name for each in (await self.status()).consumers]
+        # A slash ends the name of the process, so a process with a longer name does not match.
         theirs = [name for name in consumers if name == named or name.startswith(f"{named}/")]
         most = self.settings.max_deliveries
+        # Messages on their way through another queue were not executed, so their delivery does not count.
         taken = sum([await self._empty_all(name, _DIED, 0 if is_waypoint(name) else most) for name in theirs])
         self._note_taken(taken, owner=owner)
         return taken
@@ -220,6 +224,7 @@ class Stream:
             )
             self._note_dead_lettered(dead_lettered, _IDLE)
             taken += redelivered + dead_lettered
+            # Each page names its earliest time; the earliest of all pages counts.
             after, soonest_ms = last.decode(), min(soonest_ms, page_ms)
             if not after:
                 break
@@ -243,6 +248,7 @@ class Stream:
     async def holders(self) -> set[str]:
         """The processes that hold messages."""
         found = [each.name for each in (await self.status()).consumers if each.pending]
+        # The waypoint is no process. Its messages are checked by their age (`TicketedStream.overdue`).
         return {owner_of(name) for name in found if name != WAYPOINT}
 
     async def restore_group(self, error: Exception) -> None:
@@ -275,6 +281,7 @@ class Stream:
 
     async def _empty_all(self, consumer: str, reason: str, most: int) -> int:
         taken, more = 0, 1
+        # The last call also removes the consumer, in the same step that finds it empty.
         while more:
             redelivered, dead_lettered, more = await _empty(
                 self._valkey,

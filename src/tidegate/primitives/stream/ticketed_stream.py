@@ -112,6 +112,7 @@ class TicketedStream:
                 self._valkey, **self._where(), consumer=WAYPOINT, after=last, limit=BATCH, idle_ms=idle_ms
             )
             for message_id, times in found:
+                # A ticket is sent again at the 1st, 2nd, 4th, 8th ... check, so the pauses double.
                 (lost if _is_power_of_two(times) else waiting).append(message_id.decode())
             last, soonest_ms = end.decode(), min(soonest_ms, page_ms)
             if not last:

@@ -107,6 +107,7 @@ class Timers:
         shown_as: str | None = None,
     ) -> None:
         """`shown_as` is its name in metrics and logs, where timers of several units have the same name."""
+        # The beginning that all keys of the unit share.
         if not stream.startswith(unit.key("x").removesuffix("x")):
             raise InvalidArgument("stream", stream, f"must be a key of the unit {unit.name!r}, to be fed in one step")
         self.name, self.keys, self.stream = shown_as or name, TimerKeys(unit, name), stream

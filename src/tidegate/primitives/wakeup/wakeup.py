@@ -54,6 +54,7 @@ class Wakeup:
         """
         for _ in range(_CLAIM_TRIES):
             await self._valkey.execute("RPUSH", self._key, "1")
+            # A signal that is gone was taken by a reader that was still blocked, and is blocked no longer.
             if await self._valkey.execute("LPOP", self._key) is not None:
                 return
 
