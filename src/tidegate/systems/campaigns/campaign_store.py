@@ -114,6 +114,8 @@ def alter(tx: Transaction, ident: str, changes: Mapping[str, Any]) -> Campaign:
 def ended_before(tx: Transaction, before: datetime, after: str, limit: int) -> list[str]:
     """Return ids, after `after`, of campaigns that ended before a time, and of campaigns that are being deleted."""
     stopped = and_(_c.state == CampaignState.STOPPED, _c.changed_at < before)
+    # `changed_at` too: a campaign that was altered or stopped long after its end counts from that
+    # change.
     over = or_(_c.state == _DELETING, stopped, and_(_c.ends_at < before, _c.changed_at < before))
     return list(tx.execute(select(_c.id).where(over, _c.id > after).order_by(_c.id).limit(limit)).scalars())
 
@@ -123,6 +125,7 @@ def begin_removal(tx: Transaction, ident: str) -> None:
     row = tx.execute(select(_c.state, _c.ends_at).where(_c.id == ident).with_for_update()).one_or_none()
     if row is None:
         raise NotFound("campaign", ident)
+    # Under the lock: the campaign cannot be started between this check and the mark.
     if row.state == CampaignState.OPEN and (row.ends_at is None or row.ends_at > tx.now):
         raise CampaignInUse(f"campaign {ident!r} is open; stop it before you delete it")
     tx.execute(update(campaigns).where(_c.id == ident).values(state=_DELETING))
@@ -144,6 +147,7 @@ def finish_removal(tx: Transaction, ident: str) -> None:
 def begin_epoch(tx: Transaction, ident: str) -> tuple[Campaign, int]:
     """Begin a new epoch of numbers; return the campaign, and the highest number that was decided so far (0: none)."""
     campaign = locked(tx, ident)
+    # Read under the lock, so that the new epoch numbers its entries above all decisions of older ones.
     highest = tx.execute(select(func.max(_e.number)).where(_e.campaign == ident)).scalar_one()
     changed = msgspec.structs.replace(campaign, epoch=campaign.epoch + 1)
     tx.execute(update(campaigns).where(_c.id == ident).values(epoch=changed.epoch))

@@ -39,6 +39,7 @@ class ConsumerPool:
         self.campaign, self.consumers = campaign, context.settings.consumers_for(total_count)
         self._retire, self._settings, self._outages = retire, context.settings, context.outages
         self._consumer = context.stream(campaign).consumer(context.owner)
+        # Held messages are bounded: a process that dies holds them until its lease ends.
         self._most = min(self.consumers * self._settings.batch_size * _AHEAD, 1000)
         self._queue: deque[PendingEntry] = deque()
         self._more, self._room, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -84,6 +85,7 @@ class ConsumerPool:
         consumers = [asyncio.create_task(self._consume(), name="consumer") for _ in range(self.consumers)]
         self._tasks.update(consumers)
         try:
+            # Ends when the campaign is idle, or at `stop`.
             await unless(self._stopping, self._read_all())
             await self._finish()
         finally:
@@ -97,6 +99,8 @@ class ConsumerPool:
         await self._consumer.leave()
 
     async def _finish(self) -> None:
+        # Entries that were not begun are given back with the other held messages; other processes decide
+        # them.
         self._queue.clear()
         try:
             async with asyncio.timeout(_FINISH_WITHIN_S):
@@ -119,6 +123,8 @@ class ConsumerPool:
                 quiet_s = await self._outages.leaving.retry(lambda: self._retire(self))
 
     async def _read(self, within_s: float) -> Sequence[Message]:
+        # Entries that wait for a retry are still held. They do not count, up to a limit: a few bad entries
+        # must not stop the reader.
         while (room := self._most - self.in_hand + min(self._decider.resting, _MOST_RESTING)) <= 0:
             self._room.clear()
             await self._room.wait()
@@ -143,6 +149,7 @@ class ConsumerPool:
     async def _consume(self) -> None:
         while True:
             while not self._queue:
+                # No await between the check and `clear`, so no signal is lost.
                 self._more.clear()
                 await self._more.wait()
             count = min(len(self._queue), self._settings.batch_size)

@@ -90,6 +90,8 @@ class Decider:
         """Return when all of these are decided and settled, or wait for a retry."""
         batch = _PendingBatch(tasks, asyncio.get_running_loop().create_future())
         self._waiting.append(batch)
+        # One transaction at a time: they all lock the row of the campaign. Batches that come meanwhile wait
+        # for the next one.
         if self._committing is None:
             self._committing = self._start(self._commit_all(), "decide")
         await batch.done
@@ -97,6 +99,7 @@ class Decider:
     async def finish(self) -> None:
         """Wait until the running transaction is committed and settled; waiting batches are dropped."""
         self._waiting.clear()
+        # A retry may wait for minutes. Its message stays held and is returned when the pool leaves.
         while busy := [task for task in self._running if task.get_name() != "retry later"]:
             await asyncio.wait(busy)
 
@@ -110,6 +113,7 @@ class Decider:
             while self._waiting:
                 await self._commit(self._take())
         finally:
+            # No await after the last check of `_waiting`: a batch that comes now starts a new task.
             self._committing = None
 
     def _take(self) -> list[_PendingBatch]:
@@ -133,12 +137,14 @@ class Decider:
             else:
                 await self._commit_one_by_one(batches[0], error)
         else:
+            # Not awaited: the next transaction runs while this one is settled.
             self._start(self._settle(tasks, applied, batches), "settle")
 
     async def _commit_one_by_one(self, batch: _PendingBatch, error: Exception) -> None:
         """Decide each entry alone, to find the one that causes the error."""
         for task in batch.tasks:
             try:
+                # A batch of one entry has just failed: its error is known, and it is not tried again at once.
                 applied = await self._apply([task]) if len(batch.tasks) > 1 else None
             except Exception as own:
                 applied, error = None, own
@@ -162,11 +168,14 @@ class Decider:
                     within_s=_AWAY_S,
                 )
             except Unavailable as error:
+                # A real outage makes this wait as well. If the write succeeds, the database serves this campaign,
+                # and the failure is that of the transaction.
                 await context.outages.proving.retry(
                     lambda: context.database.transaction(campaign_store.touch, self._campaign)
                 )
                 if is_proven:
                     raise StepKeepsFailing(error) from error
+                # The first proof may fall into the moment of recovery, so the transaction gets another chance.
                 is_proven = True
 
     async def _settle(
@@ -198,6 +207,7 @@ class Decider:
 
     async def _retry_later(self, task: PendingEntry, error: Exception) -> None:
         """Hold a failed entry for the pause before its retry, then return it to the stream."""
+        # The last failed attempt becomes a dead letter by `retry`; there is no reason to delay it.
         is_last = task.deliveries >= self._context.settings.max_deliveries
         pause = timedelta() if is_last else self._context.settings.retry_pauses.delay(task.deliveries)
         facts = {"campaign": self._campaign, "number": task.entry.number, "deliveries": task.deliveries}
@@ -213,6 +223,7 @@ class Decider:
         self._release([task])
 
     def _release(self, tasks: Sequence[PendingEntry]) -> None:
+        # Forget the messages before `_on_room`: the reader computes its room from the held ones.
         self._consumer.settled(task.message for task in tasks)
         self._context.on_decided(self._campaign, [task.entry.user for task in tasks])
         self._on_room()

@@ -38,6 +38,8 @@ class CampaignDeletion:
         keys = campaign_keys(self._valkey, ident)
         with suppress(NotFound):  # an earlier deletion was interrupted after it had closed the campaign
             await self._require_closed(ident)
+        # The mark comes before anything is deleted: an interrupted deletion can only be continued, and is
+        # found by its state.
         await self._database.transaction(campaign_store.begin_removal, ident)
         rows = 1
         while removed := await self._database.transaction(campaign_store.remove_entries, ident, _ROWS_PER_TRANSACTION):
@@ -45,9 +47,11 @@ class CampaignDeletion:
         await self._valkey.execute(
             "UNLINK", *(keys[name] for name in ("book", "stream", "dead", "entries", "processes"))
         )
+        # Otherwise processes would be woken for a campaign that does not exist.
         for shared in ("woken", "busy"):
             await self._valkey.execute("SREM", keys[shared], ident)
         await self._valkey.execute("LREM", keys["wakeups"], 0, ident)
+        # Last: while the row exists, no campaign of this id can be created, so no new keys are deleted here.
         await self._database.transaction(campaign_store.finish_removal, ident)
         log.info("campaign.deleted", campaign=ident, rows=rows)
         return rows
@@ -59,6 +63,7 @@ class CampaignDeletion:
         """
         await self._database.read(campaign_store.get, ident)
         keys = campaign_keys(self._valkey, ident)
+        # Without a book, no entry is accepted before an installation, which reads the state of SQL.
         if await self._valkey.execute("EXISTS", keys["book"]):
             await self._installer.install(ident)
         if undecided := await self._valkey.execute("XLEN", keys["stream"]):
@@ -90,5 +95,6 @@ class CampaignRetention:
                     rows += await self._remover.remove(ident)
                 except (CampaignInUse, NotFound):
                     continue
+            # Campaigns that cannot be deleted now must not keep the loop at the same page.
             after = found[-1]
         return rows

@@ -49,14 +49,18 @@ def apply_entries(tx: Transaction, kinds: Kinds, ident: str, entries: Sequence[C
     campaign = campaign_store.locked(tx, ident)
     kind = kinds.get(campaign.kind)
     decisions: dict[int, EntryDecision] = {}
+    # In the order of acceptance, so that the stock goes to the lower numbers. Results return in the
+    # order of the arguments.
     left, is_sold_out = sorted(range(len(entries)), key=lambda n: entries[n].number), False
     while left:
         turn, left = _one_of_each_user(entries, left)
         decided, issued = _decide(tx, kind, campaign, [entries[n] for n in turn])
         decisions |= zip(turn, decided, strict=True)
+        # The next turn sees what this one has issued; the row in SQL is counted by `_write`.
         campaign = msgspec.structs.replace(campaign, issued=campaign.issued + issued)
         is_sold_out = is_sold_out or any(each.verdict == EntryVerdict.SOLD_OUT for each in decided)
     in_order = [decisions[n] for n in range(len(entries))]
+    # Only an empty stock is reported: the entry script then refuses all further attempts.
     is_all_gone = is_sold_out and campaign.left == 0
     return AppliedEntries(in_order, campaign.stock if is_all_gone and campaign.stock is not None else -1)
 
@@ -85,6 +89,7 @@ def _decide(
         row = rows.get(entry.user)
         if row is None:
             fresh.append(entry)
+        # Number and epoch: after a loss of data, another entry may have the same number.
         elif row[:2] == (entry.number, entry.epoch):
             decisions[entry.user] = EntryDecision(row[2], remembered(entry.number, entry.key))
         elif row[2] == EntryVerdict.ISSUED:
@@ -94,6 +99,7 @@ def _decide(
             fresh.append(entry)
     if void:
         _FORGET.run(tx, campaign=campaign.id, void=[(user,) for user in void])
+    # Effects of the kind, rows and counter are in one transaction: all happen exactly once, or none.
     outcomes = _give(tx, kind, campaign, fresh)
     _write(tx, campaign, fresh, outcomes)
     for entry, outcome in zip(fresh, outcomes, strict=True):
@@ -110,8 +116,10 @@ def _give(
     left = campaign.left
     while len(outcomes) < len(entries) and left != 0:
         start = len(outcomes)
+        # Ask only for as many as are left. After refusals, ask again with the entries that follow.
         asked = entries[start:] if left is None else entries[start : start + left]
         answers = kind.apply(tx, campaign, asked)
+        # Kinds may be code of users; a wrong length would assign outcomes to other users.
         if len(answers) != len(asked):
             raise ContractBroken(f"{kind.kind} was asked about {len(asked)} entries, and answered {len(answers)}")
         outcomes += answers

@@ -90,6 +90,7 @@ class EntryService:
         # A generated key lets this process repeat the call after a broken connection.
         key = f"{self._ours}.{next(self._count):x}" if key is None else require_key(key)
         attempt = _EntryAttempt(user, key, _rest_of(user, key, data), asyncio.get_running_loop().create_future())
+        # A key in this dict means that a task is running for the campaign.
         waiting = self._waiting.get(campaign)
         if waiting is None:
             self._waiting[campaign] = [attempt]
@@ -108,6 +109,7 @@ class EntryService:
     async def _ask_for_all(self, campaign: str) -> None:
         """Call the script until no attempt of this campaign waits."""
         keys = campaign_keys(self._valkey, campaign)
+        # Everything that arrives during a call is sent with the next one.
         while waiting := self._waiting[campaign]:
             batch, self._waiting[campaign] = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
             try:
@@ -120,6 +122,7 @@ class EntryService:
                 for attempt, answer in zip(batch, answers, strict=True):
                     if not attempt.answered.done():
                         attempt.answered.set_result(answer)
+        # No await after the loop's last check, so no attempt is left without a task.
         del self._waiting[campaign]
 
     async def _ask(self, campaign: str, keys: CampaignKeys, batch: Sequence[_EntryAttempt]) -> list[EntryReceipt]:
@@ -152,6 +155,7 @@ def _rest_of(user: str, key: str, data: Any) -> str:
         if len(encoded) > MOST_DATA:
             raise InvalidArgument("data", f"{len(encoded)} bytes", f"must be at most {MOST_DATA} bytes of JSON")
         told["data"] = msgspec.Raw(encoded)
+    # Without the opening brace: the script puts number, epoch and time in front of it.
     return _encode(told)[1:].decode()
 
 
@@ -165,6 +169,7 @@ def _encode_data(data: Any) -> bytes:
 def _answers(opens_in_ms: int, letters: bytes, numbers: Sequence[int]) -> list[EntryReceipt]:
     answers: list[EntryReceipt] = []
     for letter, number in zip(letters, numbers, strict=True):
+        # One letter per attempt keeps the reply of a large batch small.
         answer = _ANSWERS[letter]
         opens = opens_in_ms if answer is EntryAnswer.NOT_OPEN and opens_in_ms >= 0 else None
         answers.append(EntryReceipt(answer, number or None, opens))

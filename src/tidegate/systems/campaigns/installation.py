@@ -36,7 +36,10 @@ class CampaignInstaller:
 
         For callers that changed it: an installation in progress may have read the old state.
         """
+        # A new epoch for each installation: of two concurrent ones, the server keeps the higher.
         installed, highest = await self._database.transaction(campaign_store.begin_epoch, campaign)
+        # Without counters first: a server that knows the campaign keeps its own, which include entries that
+        # SQL has not decided.
         if await self._tell(installed, counters=()) == b"lost":
             await self._restore(installed, highest)
         return installed
@@ -47,6 +50,7 @@ class CampaignInstaller:
         if task is None:
             task = self._under_way[campaign] = asyncio.create_task(self._install_if_there(campaign))
             task.add_done_callback(lambda _: self._under_way.pop(campaign))
+        # A cancelled caller must not cancel the installation of the others.
         return await asyncio.shield(task)
 
     async def _install_if_there(self, campaign: str) -> Campaign:
@@ -61,6 +65,7 @@ class CampaignInstaller:
             await self._tell(campaign, counters=counters)
             return
         while rows := await self._database.read(campaign_store.issued_users, campaign.id, after, _USERS_PER_CALL):
+            # Another installation with a later epoch is on its way; it sends the users itself.
             if await self._tell(campaign, counters=counters, known=rows, is_last=False) == b"newer":
                 return
             after, told = rows[-1], told + len(rows)

@@ -57,6 +57,7 @@ class CampaignDeadLetterCounts:
         if monotonic_ms() >= self._kept_until_ms:
             began_ms = monotonic_ms()
             self._found = await dead_letters(self._valkey, self._database)
+            # In proportion to its cost: a few campaigns are counted often, many of them rarely.
             self._kept_until_ms = monotonic_ms() + (monotonic_ms() - began_ms) * _KEPT_FACTOR
         return self._found
 

@@ -52,6 +52,7 @@ class RecoverableCampaigns:
             next_in_ms = min(next_in_ms, await self._stream(campaign).sweep_idle(counts=False))
             processes |= await self._look(campaign)
         await self._take_over_missing(processes)
+        # While a process is suspected, check again after a lease: by then a living one is a member again.
         return min(next_in_ms, milliseconds(self._membership.settings.lease)) if self._missing else next_in_ms
 
     async def holders(self) -> set[str]:
@@ -63,6 +64,8 @@ class RecoverableCampaigns:
 
     async def _take_over(self, owner: str, campaign: str) -> int:
         taken, stream = 0, self._stream(campaign)
+        # `leave` refuses while the process holds messages, which would be lost with its consumer. So take
+        # over and leave again.
         for _ in range(_TRIES):
             taken += await stream.take_over(owner)
             reply = await scripts.leave(
@@ -103,8 +106,10 @@ class RecoverableCampaigns:
             self._missing = set()
             return
         missing = processes - {member.owner for member in await self._membership.members()}
+        # Missing at two checks in a row.
         for owner in sorted(missing & self._missing):
             await self.take_over(owner)
+        # Those that were taken over now are not remembered: each takeover needs two checks in a row.
         self._missing = missing - self._missing
 
     async def _busy(self) -> list[str]:

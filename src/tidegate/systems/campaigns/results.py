@@ -79,12 +79,14 @@ class _IndexedCampaign:
         """Add dead letters to the index; repeated or late pages change nothing."""
         for ident, fields in found:
             at = _stream_id(ident)
+            # Also for a letter that cannot be decoded, so that it is not read again and again.
             self.upto = max(self.upto, at)
             try:
                 whose = _key_decoder.decode(fields.get(b"payload", b""))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
             name = (whose.user, whose.number)
+            # A replayed entry that failed again has a later letter.
             self.letters[name] = max(at, self.letters.get(name, at))
 
 
@@ -103,6 +105,7 @@ class DeadLetterIndex:
             self._campaigns.pop(campaign, None)
             return None
         read = self._of(campaign, count)
+        # Usually nothing or little was added since the last question: a short page, without a lock.
         if await self._read_on(dead, read, _SHORT_PAGE):
             async with read.reading:  # many pages: one caller reads them for all
                 while await self._read_on(dead, read, _LONG_PAGE):
@@ -114,12 +117,14 @@ class DeadLetterIndex:
         found = await self._valkey.execute("XRANGE", dead, ident, ident)
         if found:
             return to_dead_letter(found[0])
+        # During the read, another caller may have indexed a newer letter of this entry.
         if read.letters.get((user, number)) == at:
             del read.letters[user, number]
         return None
 
     def _of(self, campaign: str, count: int) -> _IndexedCampaign:
         read = self._campaigns.get(campaign)
+        # Most indexed letters were deleted: begin again instead of keeping them in memory.
         if read is None or len(read.letters) > 2 * count + _SPARE:
             read = self._campaigns[campaign] = _IndexedCampaign()
         self._campaigns.move_to_end(campaign)
@@ -157,6 +162,8 @@ class Results:
         row = await self._database.read(_row, campaign, user)
         if row is not None and row.outcome.verdict is EntryVerdict.ISSUED:
             return _result_of(row)  # issued entries are final, whatever the server has
+        # Refused or sold out entries are not final: the user may have entered again, which only the server
+        # knows.
         number = await self._number(campaign, user)
         if number is None:
             # The server does not remember the user, or not any more: the state in SQL is final.

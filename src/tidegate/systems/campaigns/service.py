@@ -76,6 +76,7 @@ class Campaigns:
 
         Safe to repeat. If the server is unavailable, that is raised although SQL has the change; repeat the call.
         """
+        # SQL first, then the server: a failure in between is repaired by any later installation.
         await self.database.transaction(campaign_store.start, require_campaign(ident), starts_at, ends_at)
         return await self.installer.install(ident)
 

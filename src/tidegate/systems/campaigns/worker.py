@@ -133,6 +133,7 @@ class CampaignWorker:
             if listener.done():
                 listener.result()
         finally:
+            # End the listener before the pools, so that no wake-up starts a pool during the stop.
             await end(listener, told, *self._answering)
             await self._stop_all()
 
@@ -153,6 +154,7 @@ class CampaignWorker:
             return
         pool.stop()
         caller = asyncio.current_task()
+        # A task of the pool that waited for the pool would wait for itself.
         if caller is not task and not pool.is_run_by(caller):
             await asyncio.wait([task], timeout=_STOP_WITHIN_S)
 
@@ -165,6 +167,8 @@ class CampaignWorker:
                     await self._catch_up()
                     while True:
                         await self._has_room()
+                        # Taken only when there is room: a wake-up that stays in the shared list can go to another
+                        # process.
                         campaign = await self._wakeups.next()
                         failures = 0  # not before: `_catch_up` succeeds on a server that refuses writes
                         outage.over()
@@ -176,6 +180,8 @@ class CampaignWorker:
 
     async def _catch_up(self) -> None:
         """Handle wake-ups that were taken before, and find campaigns with unread entries."""
+        # Wake-ups that were taken without being returned (a broken connection), campaigns that the server
+        # still lists for this process, and campaigns with a lost wake-up.
         taken, served, busy = await self._wakeups.taken(), await self._served(), await self._wakeups.busy()
         for campaign in served - self._pools.keys():  # listed before a restart of this service
             self._answer(campaign, if_needed=False)
@@ -215,11 +221,14 @@ class CampaignWorker:
 
         Installs the campaign first if the Valkey server does not know it.
         """
+        # A stopping pool cannot serve the campaign; wait outside of the lock, which it needs in order to
+        # leave.
         while (pool := self._pools.get(campaign)) is not None and pool.is_stopping:
             await asyncio.wait([self._at_work[campaign]])
         async with self._lock(campaign):
             reply = await self._serve(campaign, if_needed)
             if reply == [b"unknown"]:
+                # The server lost the campaign, but a wake-up or a list still names it.
                 await self._installer.restore(campaign)
                 reply = await self._serve(campaign, if_needed)
             match reply:
@@ -244,6 +253,7 @@ class CampaignWorker:
         )
 
     def _begin(self, campaign: str, total_count: int) -> None:
+        # `serve` was needed all the same: it restores what the server has lost.
         if campaign in self._pools:
             return
         pool = self._pools[campaign] = ConsumerPool(self._context, campaign, total_count, self._retire)
@@ -277,12 +287,15 @@ class CampaignWorker:
     async def _abandon(self, campaign: str, return_messages: Callable[[], Awaitable[object]]) -> None:
         """Return unfinished messages, and remove this process from those that serve the campaign."""
         async with self._lock(campaign):
+            # A consumer that holds messages must not be removed from its group: they would be lost.
             await return_messages()
             if await self._leave(campaign, idle_ms=-1) is not None:
                 raise ValkeyUnavailable(f"campaign {campaign!r}: the server delivered messages to a cancelled read")
 
     async def _retire(self, pool: ConsumerPool) -> float | None:
         """See `Retire`."""
+        # Leaving on the server and removing the pool here are one step for this process: a wake-up that
+        # comes now waits, and starts a new pool.
         async with self._lock(pool.campaign):
             wait_s = await self._leave(pool.campaign, idle_ms=milliseconds(self._context.settings.idle_timeout))
             if wait_s is None:
@@ -321,6 +334,8 @@ class CampaignWorker:
             self._count_pools()
 
     async def _stop_all(self) -> None:
+        # All pools stop at the same time. Those that take too long are cancelled, and their messages are
+        # returned below.
         for pool in self._pools.values():
             pool.stop()
         if self._tasks:
@@ -350,6 +365,8 @@ class CampaignWorker:
         metrics.CAMPAIGN_CONSUMERS.set(sum(pool.consumers for pool in self._pools.values()))
 
     def _lock(self, campaign: str) -> asyncio.Lock:
+        # Weak references: a lock that is not in use disappears, so thousands of campaigns leave nothing
+        # behind.
         lock = self._locks.get(campaign)
         if lock is None:
             lock = self._locks[campaign] = asyncio.Lock()

@@ -163,6 +163,7 @@ class EntryRoutes:
 
     async def follow_entry(self, campaign: CampaignId, user: User, request: HttpRequest) -> HttpResponse:
         """Send the state of a user's entry, and each change, as server-sent events until it is decided."""
+        # A browser reconnects after every end of a stream; 204 stops it.
         if request.headers.get("last-event-id") == ENDED:
             return Response(b"", status_code=204)
         if self._listeners >= self._most_listeners:

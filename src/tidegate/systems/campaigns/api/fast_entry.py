@@ -72,6 +72,7 @@ class FastEntry:
         message = await receive()
         attempt = self.read(scope, headers, message)
         entered = None if attempt is None else await self._enter(attempt)
+        # The body is consumed already, so the application receives the message again, before the rest.
         if attempt is None or entered is None or entered.answer is Answer.BUSY:
             await self._application(scope, received_first(message, receive), send)
             return
@@ -88,6 +89,7 @@ class FastEntry:
         if scope["method"] != "POST" or scope["query_string"] or not scope["path"].endswith(_END):
             return None, {}
         headers = dict(scope["headers"])
+        # A repeated header is ambiguous: the application decides what it means.
         if len(headers) != len(scope["headers"]) or not self._is_plain(headers):
             return None, headers
         return self._admission(scope), headers
@@ -102,6 +104,7 @@ class FastEntry:
             key = entry.key if sent is None else sent.decode("latin-1")
         except _UNREADABLE:
             return None
+        # Header and body disagree: the application reports the problem.
         if entry.key is not None and key != entry.key:
             return None
         return EntryAttempt(campaign, entry.user, key, entry.data)
@@ -116,6 +119,7 @@ class FastEntry:
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether the request has a small JSON body of known length that is sent without a prior response."""
         length = headers.get(b"content-length", b"")
+        # Small bodies of known length arrive in one message, so that no loop and no limit is needed here.
         is_small = length.isdigit() and int(length) <= self._largest
         is_json = headers.get(b"content-type", b"").lower() in _JSON
         return is_small and is_json and b"expect" not in headers and b"content-encoding" not in headers
