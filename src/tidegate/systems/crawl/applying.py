@@ -69,6 +69,8 @@ class BatchTally(msgspec.Struct):
 
 def apply(tx: Transaction, batch: Sequence[PreparedRaw], patience: RetryPolicy) -> BatchTally:
     """Apply the answers of a batch that can be applied, each once, and record why the others cannot."""
+    # A leader that was frozen may wake up while its successor works. The second transaction waits here,
+    # and then reads what the first has written.
     lock_processing(tx)
     return _Batch(tx, batch, patience).work()
 
@@ -104,6 +106,7 @@ class _Batch:
         # By run, then by stage, so that earlier stages of this batch are applied first.
         self._batch = sorted(ours, key=lambda one: (one.key, one.run_id, place_of(one.stage), one.id))
         keys = sorted({one.key for one in ours})
+        # Read after the locks: the answers of these products as they are now, also those outside the batch.
         self._live = live_raws(tx, keys)
         self._jobs = jobs_before(tx, [(one.run_id, one.stage, one.key) for one in ours])
         known = known_parts(tx, keys)
@@ -122,9 +125,11 @@ class _Batch:
 
     def _decide(self, one: PreparedRaw) -> None:
         product = self._products[one.key]
+        # Ids ascend with the time of storing, so an answer with a higher id was applied already.
         if one.id < (product.raws[one.stage] or 0):
             self._settle(one, RawState.PROCESSED, reason=SUPERSEDED)
             self._tally.superseded += 1
+        # Waiting comes before the error: a failed attempt counts only when it is the turn of this answer.
         elif (first := self._has_to_wait(one)) is not None:
             again_at = self._tx.now + WAITS_AT_MOST
             self._outcomes.append(
@@ -146,6 +151,7 @@ class _Batch:
         return None
 
     def _apply(self, one: PreparedRaw, product: _Product) -> None:
+        # Also unchanged content is recorded: its id decides later which answers are superseded.
         product.last = one
         product.raws[one.stage] = one.id
         product.missing = self._missing(one, product)
@@ -175,6 +181,8 @@ class _Batch:
             for raw in self._live.get(one.key, ())
             if raw.state is RawState.FAILED and raw.stage is stage and raw.id > applied
         ]
+        # The last failure of this run says most; a dead letter of an earlier run counts if nothing newer
+        # was applied.
         return next(reversed(failed), None) or next(iter(dead), None)
 
     def _fail(self, one: PreparedRaw, why: str) -> None:
@@ -200,6 +208,7 @@ class _Batch:
         self._outcomes.append(
             AnswerOutcome(one.id, state, attempts, self._tx.now, reason=reason, applied_as=applied_as)
         )
+        # Later answers of this batch are decided by the state after this one.
         others = [raw for raw in self._live[one.key] if raw.id != one.id]
         if state is RawState.FAILED:
             others.append(StoredAnswerState(one.id, one.run_id, one.stage, one.hash, state, waits=False, reason=reason))
@@ -210,6 +219,7 @@ class _Batch:
         ours = {one.id for one in self._batch}
         pending = {raw.id for live in self._live.values() for raw in live if raw.state is RawState.PENDING}
         over = {one.key for one in self._batch if one.id not in pending}
+        # Answers of this batch that wait were decided above, after the ones they wait for.
         freed = [raw.id for key in over for raw in self._live[key] if raw.waits and raw.id in pending - ours]
         if freed:
             release_waiting(self._tx, freed)

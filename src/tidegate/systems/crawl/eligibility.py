@@ -35,10 +35,12 @@ class Eligibility:
             return ()
         known, agents = self._identities.hosts.last_known(job.spec.bucket), self._identities.agents
         names = set(agents.values())
+        # In most cases the rules treat all identities alike, and no URL has to be built.
         if known is None or known.rules is None or not known.rules.tells_apart(names):
             return ()
         url = self._source.robots_url(job.spec)
         forbidden = frozenset[str]() if url is None else known.forbidden(url, names)
+        # Forbidden to all: the job must reach a caller, which withholds the page with the reason.
         if len(forbidden) == len(names):
             return ()
         return [credential for credential, agent in agents.items() if agent in forbidden]

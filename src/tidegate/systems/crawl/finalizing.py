@@ -51,6 +51,7 @@ class CrawlFinalizer:
 
     async def _note_missing(self, run: Run) -> None:
         """Update the missing stages of products that lack something, in batches."""
+        # The third query finds products with reasons that are obsolete now.
         for find in (_with_failed_jobs, _with_dead_raws, _with_lacks):
             after: Any = None
             while True:
@@ -120,6 +121,7 @@ def _reasons(
     )
     for product_id, stage, why, raw_id in tx.execute(dead.order_by(_raw.id)):
         part = known.get((host, product_id))
+        # A dead letter older than the applied answer is obsolete.
         if part is None or raw_id > (part.raws[Stage(stage)] or 0):
             reasons[host, product_id][stage] = why or "no reason was given"
     resources = {f"{host}/{product_id}": product_id for product_id in products}
@@ -135,9 +137,12 @@ def _notice_gone(tx: Transaction, run: Run) -> None:
     lock_processing(tx)
     listed = exists().where(_sighting.host == _product.host, _sighting.product_id == _product.product_id)
     here = _product.host == run.login
+    # Before the check of completeness: also an incomplete run may say that a product is listed again.
     back = update(crawl_products).where(here, _product.gone_at.is_not(None), listed)
     tx.execute(back.values(gone_at=None, changed_at=tx.now))
     if not run.skipped_items and _has_seen_everything(tx, run):
+        # A complete run replaces what this crawl saw before. Other crawls keep their sightings, and with
+        # them the products.
         lost = (_sighting.host == run.login, _sighting.crawl == run.user_id, _sighting.last_run_id < run.id)
         tx.execute(delete(crawl_sightings).where(*lost))
         gone = update(crawl_products).where(here, _product.gone_at.is_(None), ~listed)
@@ -146,6 +151,7 @@ def _notice_gone(tx: Transaction, run: Run) -> None:
 
 def _has_seen_everything(tx: Transaction, run: Run) -> bool:
     """Whether no search failed and none reached its last allowed page, after which there may be more products."""
+    # The resource of a search ends with the number of its page; see `targets._search`.
     last_page = _job.resource_key.like(f"%&{CrawlOptions.of(run.options).pages}")
     unsure = (_job.run_id == run.id, _job.job_type == SEARCH, (_job.status != JobState.SUCCEEDED) | last_page)
     return tx.execute(select(_job.id).where(*unsure).limit(1)).first() is None

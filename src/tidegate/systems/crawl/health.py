@@ -38,12 +38,15 @@ class IdentityHealth(msgspec.Struct, frozen=True, kw_only=True):
         """Record a refusal. A refusal during a rest belongs to that rest, because its call was sent before."""
         until, rests, score = self.resting_until, self.rests, self.score_at(now)
         if not self.is_resting(now):
+            # Refusals in close succession make the rests longer; after a quiet time the count begins anew.
             rests = rests + 1 if until is not None and now - until < _SOON else 1
             score /= 2
         if is_guess:
+            # The exponent is bounded, because a timedelta would overflow.
             span = max(span, min(span * 2 ** min(max(rests, 1) - 1, 30), _LONGEST_GUESS))
         return IdentityHealth(
             score=score,
+            # A refusal of a call that was sent earlier must not shorten the rest.
             resting_until=max(until or now, now + span),
             rests=rests,
             refusals=self.refusals + 1,

@@ -43,6 +43,7 @@ def note(tx: Transaction, endings: Sequence[JobResult]) -> None:
     met: dict[_Key, list[RefusalRecorded | None]] = {}
     pauses: dict[str, RefusalRecorded] = {}
     for ending in endings:
+        # A job that made no call says nothing about the host.
         if not ending.calls:
             continue
         host, refused = ending.claim.job.spec.bucket, _refusal_in(ending)
@@ -94,6 +95,7 @@ def _note_health(tx: Transaction, met: Mapping[_Key, Sequence[RefusalRecorded | 
     refused = [key for key in sorted(met) if any(one is not None for one in met[key])]
     fresh = {"score": HEALTHY, "rests": 0, "refusals": 0, "updated_at": tx.now}
     rows = [{"identity": identity, "host": host, **fresh} for identity, host in refused]
+    # Insert first: only an existing row can be locked.
     tx.insert_many(crawl_identity_health, rows, skip_existing=True)
     for key in sorted({*refused, *_unwell(tx, met)}):
         this = (_c.identity == key[0], _c.host == key[1])

@@ -79,6 +79,8 @@ class HostRegistry:
         """Register a host and set its pace in the gate; required before a job for it is enqueued."""
         await self._database.transaction(hosts.register, require_host(host))
         told, found = None, await self.get(host)
+        # Another process may change the row between the read and the update of the gate. Repeat until both
+        # agree.
         while told is None or _pace_of(found) != _pace_of(told):
             await self._update_gate(found)
             told, found = found, await self.get(host)
@@ -108,6 +110,7 @@ class HostRegistry:
         values = {"robots_state": RobotsState.UNKNOWN, "robots": None, "read_at": None, **_RESET}
         await self._database.transaction(hosts.write, host, values)
         self._known.pop(host, None)
+        # Unknown rules: the gate lets only one call go at a time until they are read.
         await self._update_gate(msgspec.structs.replace(found, robots_state=RobotsState.UNKNOWN))
 
     async def restore(self) -> None:
@@ -125,6 +128,8 @@ class HostRegistry:
             if host.robots is not None:
                 delay_ms = milliseconds(Rules(host.robots).crawl_delay(agents))
                 if delay_ms != host.crawl_delay_ms:
+                    # Gate, SQL, gate: a process that dies in between leaves the gate slower than SQL says, never
+                    # faster.
                     new = msgspec.structs.replace(host, crawl_delay_ms=delay_ms)
                     await self._update_gate(new)
                     await self._database.transaction(hosts.write, host.host, {"crawl_delay_ms": delay_ms})
@@ -163,6 +168,7 @@ class HostRegistry:
                 await self._keep(host, RobotsState.NONE, None)
             case RobotsAnswer.ELSEWHERE:
                 await self._keep(host, RobotsState.ELSEWHERE, None, f"it is at {shown(moved_to(answer))}")
+            # Each redirect is followed by another job with a permit of its own, so its state is kept in SQL.
             case RobotsAnswer.MOVED:
                 values = {"robots_url": moved_to(answer), "redirects": host.redirects + 1}
                 await self._database.transaction(hosts.write, host.host, values)
@@ -215,6 +221,8 @@ class HostRegistry:
         self._registered.add(host.host)
         if host.read_at is None or host.robots_state == RobotsState.UNKNOWN:
             return
+        # Other processes may read robots.txt anew. A cache of one minute bounds how long this one uses old
+        # rules.
         until = min(host.read_at + self.settings.robots_max_age, self._database.clock.now() + _TRUST_CACHE_FOR)
         before = self._known.get(host.host)
         if before is not None and before.read_at == host.read_at:  # parsing a long robots.txt takes time
@@ -223,6 +231,7 @@ class HostRegistry:
             rules = None if host.robots is None else Rules(host.robots)
         known = KnownRobots(RobotsState(host.robots_state), rules, until, host.read_at, host.reason)
         self._known[host.host] = known
+        # The host that was read from SQL longest ago is removed first.
         self._known.move_to_end(host.host)
         while len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)

@@ -45,6 +45,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 def host_of(url: str) -> str:
     """The name of a URL's host in this system: lower case, without the default port."""
+    # Cut the path off before the cached part: URLs differ, hosts repeat.
     end = url.find("/", _AFTER_SCHEME)
     return _host_at(url if end < 0 else url[:end])
 
@@ -113,6 +114,7 @@ def write(tx: Transaction, host: str, values: dict[str, Any]) -> None:
 
 def rest(tx: Transaction, host: str, until: datetime, reason: str) -> None:
     """Block calls to a host until a time; a later end of the rest is kept."""
+    # The condition is part of the statement: two processes that write at once keep the later end.
     is_longer = or_(_c.rests_until.is_(None), _c.rests_until < until)
     values = {"rests_until": until, "reason": fit_to_keep(reason, most=LONGEST_REASON), "changed_at": tx.now}
     tx.execute(update(crawl_hosts).where(_c.host == host, is_longer).values(values))

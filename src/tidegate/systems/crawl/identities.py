@@ -121,6 +121,7 @@ class IdentityRegistry:
         """The headers of an identity as JSON, which callers do not keep; raises `NoCredential` if it is not in use."""
         name = name_of(credential)
         held = self._held.get(name)
+        # Another process may remove or disable an identity: its headers are used for 30 s at most.
         if held is not None and monotonic() - held[1] < _KEPT_S:
             return held[0]
         used = await self._database.read(_used)
@@ -136,6 +137,7 @@ class IdentityRegistry:
         used = await self._database.read(_used)
         opened = {name: msgspec.json.decode(await self._open(one), type=dict[str, str]) for name, one in used.items()}
         known = {one.headers for one in used.values() if one is not None}
+        # Forget decrypted headers that are not in use any more.
         self._opened = {sealed: plain for sealed, plain in self._opened.items() if sealed in known}
         self.agents = {
             credential_of(name): value
@@ -161,6 +163,7 @@ class IdentityRegistry:
         """
         await self.hosts.restore()
         used, health = await self._database.read(_used), await self._database.read(health_records.health_of)
+        # Rests before the identities, for the same reason.
         await self._gate.remind(self._memory({name: health.get(name, []) for name in used}))
         names, limits = list(used), self._settings.identity_limits
         for start in range(0, len(names), _AT_ONCE):
@@ -170,6 +173,7 @@ class IdentityRegistry:
         present = [member.name for member in (await self._gate.status(POOL)).credentials]
         known = {credential_of(name) for name in await self._database.read(_used)}
         for credential in present:
+            # Removed or disabled, possibly by a process that died before it told the gate.
             if credential not in known:
                 await self._gate.dismiss(credential)
 
@@ -249,6 +253,8 @@ def _require_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _used(tx: Transaction) -> dict[str, StoredIdentity | None]:
     """Identities that may make calls, by name; the built-in one, which has no row, if none is stored."""
     stored = records.everything(tx)
+    # If identities are stored and all are disabled, no call is made: the built-in one must not replace
+    # them.
     return {one.name: one for one in stored if one.enabled} if stored else {BUILT_IN: None}
 
 

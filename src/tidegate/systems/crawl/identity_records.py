@@ -58,6 +58,7 @@ def name_of(credential: str) -> str:
 def put(tx: Transaction, name: str, sealed: Sealed) -> None:
     """Store an identity, or replace the headers of the one with this name; it is used from now on."""
     values = {"headers": sealed.text, "key_id": sealed.key_id, "enabled": True, "changed_at": tx.now}
+    # Insert or update in all dialects: the insert skips an existing row, the update then writes it.
     tx.insert_many(crawl_identities, [values | {"name": name, "created_at": tx.now}], skip_existing=True)
     tx.execute(update(crawl_identities).where(_c.name == name).values(values))
 

@@ -103,6 +103,8 @@ class MarketplaceSite:
         if _END not in body[-_AFTER_END:]:
             raise Unreadable("the listing is incomplete")
         page = LexborHTMLParser(body)
+        # A page without results still has the list and the navigation. Without them it is something else,
+        # such as a captcha.
         if page.css_first("ul.search-list") is None or page.css_first("nav.paging .current") is None:
             if page.css_first("#challenge-form") is not None:
                 raise Challenged("the page is a captcha")
@@ -130,6 +132,7 @@ class MarketplaceSite:
             if _CHALLENGE in body:
                 raise Challenged("the page is a captcha") from None
             raise Unreadable(f"no {stage}: {error}") from None
+        # A cache of the site may answer for another product.
         if str(decoded.about) != product_id:
             raise Unreadable(f"it is about product {decoded.about}")
         return _with_readable_options(decoded) if isinstance(decoded, _Options) else msgspec.to_builtins(decoded)

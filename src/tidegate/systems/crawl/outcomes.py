@@ -69,6 +69,7 @@ def jobs_before(tx: Transaction, raws: Iterable[tuple[int, Stage, Key]]) -> Jobs
     wanted = {(run_id, stage.value, product_resource(*key)): key for run_id, own, key in raws for stage in earlier(own)}
     found: defaultdict[tuple[int, Stage, Key], list[tuple[str, str]]] = defaultdict(list)
     if wanted:
+        # By id, so that the last reason is that of the latest job.
         rows = sorted(_JOBS.rows(tx, wanted=list(wanted)), key=itemgetter(-1))
         for run_id, kind, resource, status, error, _ in rows:
             found[run_id, Stage(kind), wanted[run_id, kind, resource]].append((status, error or str(status)))
@@ -83,6 +84,7 @@ def write_outcomes(tx: Transaction, outcomes: Sequence[AnswerOutcome]) -> None:
 
 def write_products(tx: Transaction, rows: Sequence[ProductRow]) -> None:
     """Write products: new contents change a product; without new contents, only its bookkeeping is updated."""
+    # Two statements, because only new contents set the time of the change.
     changed, kept = [row for row in rows if row.contents], [row for row in rows if not row.contents]
     for some, statement in ((changed, _CHANGE), (kept, _KEEP)):
         for part in parts(some, lambda row: row.size):

@@ -83,6 +83,7 @@ class PoliteCaller:
 
     async def _ask_robots(self, host: str, request: Request, permit: Permit | None) -> Answer | None:
         """Return None if robots.txt allows the call, or the host's refusal to show it."""
+        # Nearly every call ends here: rules in memory, no lock and no query.
         known = self._hosts.cached(host)
         if known is None:
             lock = self._reading_locks.setdefault(host, asyncio.Lock())
@@ -96,12 +97,14 @@ class PoliteCaller:
             async with _retry_later_if_unavailable(calls=0):
                 agents = await self._hosts.user_agents()
             forbidden = known.forbidden(request.url, agents)
+            # Another identity may fetch the page: give the job back, so that the gate assigns it to that one.
             if agent in forbidden and len(forbidden) < len(agents):
                 raise NotCalled(
                     Verdict.LATER,
                     f"robots.txt of {host} forbids {_path(request.url)} to this identity, and not to others",
                     delay_ms=milliseconds(_DETOUR),
                 )
+            # Otherwise the page is withheld, without another attempt.
             why = f" ({known.reason})" if known.state is RobotsState.ELSEWHERE else ""
             raise NotCalled(Verdict.UNAVAILABLE, f"robots.txt of {host} forbids {_path(request.url)}{why}")
         return None
@@ -119,8 +122,10 @@ class PoliteCaller:
         except UpstreamFailed as failure:
             reason, calls = failure.reason, 0 if failure.was_sent is False else 1
         else:
+            # The request was sent before this failure, so one call is counted.
             async with _retry_later_if_unavailable(calls=1):
                 found = await self._hosts.apply_answer(host, answer)
+            # The refusal counts against this identity, like that of a page.
             if found is RobotsAnswer.REFUSED:
                 return answer
             if found is not RobotsAnswer.UNREADABLE:

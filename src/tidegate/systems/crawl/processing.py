@@ -75,6 +75,7 @@ class RawProcessor:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Apply what is due, and whatever becomes due, until told to stop."""
+        # Subscribe before the first drain: an answer that is stored meanwhile sets the event.
         silence = self._database.subscribe(RAWS_STORED, self.notify)
         waking = asyncio.create_task(stopping.wait(), name="wake the processor to stop")
         waking.add_done_callback(lambda _: self._wake.set())
@@ -89,14 +90,17 @@ class RawProcessor:
 
     async def _keep_draining(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
+            # Cleared before draining, not after: a wake-up during the drain causes another one.
             self._wake.clear()
             next_in = await self._outage.retry(self.drain, stopping=stopping)
+            # Let more answers arrive. A stop ends this pause as well.
             await occurs(stopping, within_s=_PACE_S)
             within_s = _LONGEST_SLEEP_S if next_in is None else next_in.total_seconds()
             await occurs(self._wake, within_s=max(0.0, min(within_s, _LONGEST_SLEEP_S) - _PACE_S))
 
     async def drain(self) -> timedelta | None:
         """Apply everything that is due; returns the time until the next answer is due, None if none waits."""
+        # The service and the end of a run may drain at the same time; one of them works.
         async with self._turn:
             while len(batch := await self._database.read(_due, self._database.clock.now(), _BATCH)) > 0:
                 await self._work_on([self._prepare(row) for row in batch])
@@ -115,6 +119,7 @@ class RawProcessor:
             id=raw.id, run_id=raw.run_id, site=raw.site, key=key, shop_id=raw.shop_id, stage=stage, hash=raw.hash
         )
         try:
+            # Reading happens outside of the transaction, so slow code of a site holds no locks.
             site, body = self._sites.get(raw.site), bodies.unpack(raw.body)
             content = bodies.as_text(site.extract(stage, raw.product_id, body))
         except Exception as error:  # the site's code is a plug-in: its errors concern this answer alone
@@ -133,9 +138,12 @@ class RawProcessor:
                 for one in batch:
                     await self._work_on([one])
                 return
+            # Even the error of this answer cannot be written: nothing more can be done for it here.
             if batch[0].error is not None:
                 raise
             log.exception("crawl.raw_refused", raw=batch[0].id)
+            # The database refuses its content. Record that as a failed attempt; the last one makes a dead
+            # letter.
             await self._work_on([msgspec.structs.replace(batch[0], error=_named(error))])
 
 

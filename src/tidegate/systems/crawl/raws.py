@@ -182,6 +182,7 @@ def _replay(tx: Transaction, raw_ids: Sequence[int] | None) -> int:
     those = [_c.state == RawState.FAILED, _c.stage != SEARCH]
     if raw_ids is not None:
         those.append(_c.id.in_(raw_ids))
+    # Attempts begin again: an operator replays after the cause was repaired.
     again = {"state": RawState.PENDING, "attempts": 0, "not_before": tx.now, "waits_for": None, "processed_at": None}
     replayed = tx.execute(update(crawl_raws).where(*those).values(again)).rowcount
     if replayed:

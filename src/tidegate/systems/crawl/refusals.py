@@ -39,6 +39,7 @@ class RefusalRecorded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def refusal(head: Head, settings: CrawlSettings) -> Reading | None:
     """The meaning of an answer that refuses the call; None for any other answer."""
     wait = retry_after(head, settings)
+    # 503 without Retry-After is an ordinary failure, which is retried.
     if head.status == _BUSY:
         return None if wait is None else _later(head.status, "the host asks to wait", wait, settings)
     if head.status not in _REASONS:
@@ -72,6 +73,7 @@ def retry_after(head: Head, settings: CrawlSettings) -> timedelta | None:
 
 def _later(status: int, reason: str, wait: timedelta, settings: CrawlSettings) -> Reading:
     """Build the reading that postpones a refused job, and pauses the host, lets the identity rest, or both."""
+    # A ban says something about the identity, whatever the setting is.
     binds_host = settings.retry_after_binds == "host" and status not in _BANS
     wait_ms = milliseconds(wait)
     # A busy host refuses all callers, not this identity; but if the pause does not apply to the host, the identity

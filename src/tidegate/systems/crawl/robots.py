@@ -55,6 +55,8 @@ class Rules:
     """The parsed rules of a robots.txt."""
 
     def __init__(self, text: str) -> None:
+        # The names are collected separately, because the parser does not list them. They tell whether rules
+        # can differ between identities.
         self._rules = Protego.parse(text)
         self._names = {name.lower() for name in _NAMED.findall(text)} - {"*"}
         """The User-Agents that it names."""
@@ -87,6 +89,7 @@ class Rules:
     def crawl_delay(self, user_agents: Iterable[str]) -> timedelta:
         """The longest Crawl-delay for any of these User-Agents; a day at most."""
         seconds = max((self._rules.crawl_delay(agent) or 0 for agent in user_agents), default=0)
+        # Bounded before the conversion, since a huge number would overflow.
         return min(timedelta(seconds=min(seconds, _LONGEST_DELAY.total_seconds())), _LONGEST_DELAY)
 
 
@@ -98,6 +101,7 @@ def meaning_of(answer: Answer, *, refusals: int, redirects: int) -> RobotsAnswer
         return _where_to(answer, redirects)
     if answer.status == 429 or (answer.status in _REFUSED and _is_of_identity(answer, refusals)):
         return RobotsAnswer.REFUSED
+    # RFC 9309: a client error means that there is none; a server error means that nothing is allowed.
     return RobotsAnswer.NONE if 400 <= answer.status < 500 else RobotsAnswer.UNREADABLE
 
 
@@ -105,6 +109,7 @@ def text_of(answer: Answer) -> str:
     """The text of the answer, up to the maximum size."""
     body = answer.body
     if len(body) > LARGEST:
+        # Cut at a line end: half a rule could allow or forbid another path.
         body = body[: max(body.rfind(b"\n", 0, LARGEST), body.rfind(b"\r", 0, LARGEST), 0)]
     return body.decode("utf-8-sig", errors="replace")
 

@@ -38,6 +38,7 @@ class ListedProduct(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     def __post_init__(self) -> None:
         for text in (self.product_id, self.shop_id):
+            # The ids become part of resource names, where `|`, `{` and `}` are not allowed.
             if not 0 < len(text) <= LONGEST_ID or not text.isprintable() or not _UNFIT.isdisjoint(text):
                 raise Unreadable(f"the listing has an invalid id: {text[:LONGEST_ID]!r}")
 

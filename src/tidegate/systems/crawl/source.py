@@ -87,12 +87,14 @@ class CrawlSource:
         status, target = answer.status, Target.of(task.spec)
         if status == 200:
             return self._content(task, target, answer)
+        # A 304 to an unconditional request is an error of the host, and is retried below.
         if status == 304 and task.cursor is not None:
             return _unchanged(task, target, task.cursor)
         if status in _REDIRECT_STATUSES:
             return _moved(task, target, answer)
         if status in _WITHHELD_STATUSES:
             return Reading(verdict=Verdict.UNAVAILABLE, reason=f"status {status}")
+        # An unexpected status below 400 is retried too; other client errors would be repeated.
         passes = status >= 500 or status < 400 or status in _TRANSIENT_STATUSES
         return Reading(verdict=Verdict.RETRY if passes else Verdict.GONE, reason=f"status {status}")
 
@@ -122,6 +124,7 @@ class CrawlSource:
         except Challenged as error:
             return refusals.challenged(self._settings, str(error))
         except Unreadable as error:
+            # A page that was cut off or replaced by a notice is often complete at the next attempt.
             if task.attempt < self._tries:
                 return Reading(verdict=Verdict.RETRY, reason=f"200 with a page that cannot be read: {error}")
             return _unread(task, target, answer, stage, explain(error))
@@ -135,6 +138,8 @@ class CrawlSource:
 
     def _part(self, task: Task, target: Target, answer: Answer, stage: Stage) -> Reading:
         content = self._sites.get(target.site).extract(stage, target.product, answer.body)
+        # A hash of the extracted content, not of the page: dates and tokens in a page do not count as
+        # changes.
         content_hash = bodies.digest(bodies.as_text(content).encode())
         raw = _raw(target, task.spec.bucket, stage, content_hash, answer.body)
         return Reading(effects=[raw], cursor=_cursor_of(answer, content_hash))
@@ -217,6 +222,7 @@ def _cursor_of(answer: Answer, content: str) -> Cursor | None:
     etag, changed = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     if len(content) > _LONGEST_KEPT:  # too long for some databases: the next request is unconditional
         return None
+    # An ETag is exact; a date has a resolution of a second and is used only without it.
     if etag is not None and len(etag) <= _LONGEST_ETAG:
         return Cursor(cursor=content, etag=etag)
     if changed is not None and len(changed) <= _LONGEST_DATE:

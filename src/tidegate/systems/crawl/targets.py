@@ -127,6 +127,7 @@ def jobs_of_search_page(target: Target, host: str, listing: ResultPage) -> list[
     """The jobs that a search page leads to: one per product and stage, then one for the next search page, if any."""
     jobs = [spec for found in listing.products for spec in _stages(target, host, found)]
     following = listing.next_page
+    # Only forward: a site that links to the same or an earlier page must not cause an endless search.
     if following is not None and target.page < following <= target.pages:
         jobs.append(_search(host, msgspec.structs.replace(target, page=following, location="", hops=0)))
     return jobs
@@ -142,6 +143,7 @@ def redirected(spec: JobSpec, target: Target, location: str, answered: str) -> J
     if hops > MOST_REDIRECTS:
         return f"redirected more than {MOST_REDIRECTS} times"
     try:
+        # Relative to the page that answered, without the fragment, which is never sent.
         goal = quote(urljoin(answered, location).partition("#")[0], safe=_IN_ADDRESSES)
         is_ours, scheme = host_of(goal) == target.host, urlsplit(goal).scheme
     except (InvalidArgument, ValueError):
@@ -152,6 +154,7 @@ def redirected(spec: JobSpec, target: Target, location: str, answered: str) -> J
         return f"redirected from https to http: {goal[:_LONGEST_SHOWN]}"
     moved = msgspec.structs.replace(target, location=goal, hops=hops)
     if not target.url.startswith(f"{scheme}:"):
+        # Follow-up jobs of this page use https from now on.
         moved = msgspec.structs.replace(moved, url=f"{scheme}://{target.host}")
     return msgspec.structs.replace(spec, page=f"redirect:{hops}", params=msgspec.to_builtins(moved))
 

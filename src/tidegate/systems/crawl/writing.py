@@ -81,12 +81,14 @@ class CrawlWriter:
 
     def write(self, tx: Transaction, endings: Sequence[JobResult]) -> None:
         """Write the effects of these results."""
+        # First: a job has one answer at most, so its dead letter must be gone before a new one is inserted.
         _replace_dead(tx, endings)
         ended = [_Ended(key, stage, ending) for ending in endings for key, stage in _part_of(ending)]
         if ended:
             _write_parts(tx, ended)
         _write_closed(tx, endings)
         _write_sightings(tx, endings)
+        # In the same transaction: the health of an identity and the end of the job agree after a crash.
         self._note(tx, endings)
 
 
@@ -119,19 +121,25 @@ def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
                     pass
     _insert(tx, news)
     _forget_validators(tx, stale)
+    # Released also when the job failed: its stage is skipped then.
     freed = _freed(ended, live)
     if freed:
         release_waiting(tx, freed)
     if news or freed:
         tx.announce(RAWS_STORED)
+    # Counted after the commit: a transaction that is repeated must not count twice.
     tx.after_commit(lambda: _count(stored=len(news), equal=equal, not_modified=confirmed))
 
 
 def _is_known(content_hash: str, stage: Stage, known: AppliedParts | None, mine: Sequence[StoredAnswerState]) -> bool:
     """Whether the product has this content, or will have it when the pending answers are applied."""
+    # What the product will say when everything pending is applied. Comparing with the applied content
+    # alone would drop a change back to it.
     newest = max(mine, key=lambda raw: raw.id, default=None)
     if newest is None or (known is not None and newest.id < (known.raw_of(stage) or 0)):
         return known is not None and known.hash_of(stage) == content_hash
+    # A dead letter as the newest answer is not known content: the page is stored again, and may be
+    # readable now.
     return newest.state is RawState.PENDING and newest.hash == content_hash
 
 
@@ -195,6 +203,7 @@ def _pages_of_searches(ending: JobResult) -> Iterator[NewRaw]:
 def _abandoned(ending: JobResult) -> Iterator[NewRaw]:
     """The answer of a job that failed although it had one: reading it failed, or crashed every worker that tried."""
     claim, spec = ending.claim, ending.claim.job.spec
+    # Without effects, no answer of this job is stored by the functions above.
     if ending.state is JobState.FAILED and claim.parked is not None and not ending.effects:
         target, body = Target.of(spec), Answer.unpack(claim.parked.answer).body
         yield NewRaw(
@@ -211,6 +220,7 @@ def _abandoned(ending: JobResult) -> Iterator[NewRaw]:
 
 def _replace_dead(tx: Transaction, endings: Sequence[JobResult]) -> None:
     """Delete the dead letters of jobs that end again."""
+    # The first claim of a job cannot have a dead letter, which saves the query in most rounds.
     again = [each.claim.job.id for each in endings if each.claim.fence > 1 and each.state is not JobState.READY]
     if again:
         those = (crawl_raws.c.job_id.in_(sorted(again)), crawl_raws.c.state == RawState.FAILED)

@@ -49,6 +49,7 @@ async def _begin(crawl: OpenCrawl, name: str, options: CrawlOptions) -> tuple[in
         return await crawl.crawls.begin(name, options), ""
     except RunActive as active:
         run = await crawl.cell.orchestrator.show(active.run_id)
+        # The gate must know the pace of the host before its jobs are enqueued again.
         await crawl.identities.hosts.register(run.login)
         await crawl.cell.resume(run.id)
         return run.id, _resumed(run, options.subject(name).options)
