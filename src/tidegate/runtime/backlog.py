@@ -56,6 +56,7 @@ class Backlog:
 
     def add(self, row: StoredEvent) -> None:
         """Add an event unless it is known or its key is closed. A lack of room is remembered for `wants_more`."""
+        # An event of a cut-short key would overtake those of the key that were left in the table.
         if row.id in self._known or row.key in self._cut_short:
             return
         if not self.has_room:
@@ -66,7 +67,9 @@ class Backlog:
             self._cut_short.add(row.key)
             return
         self._known.add(row.id)
+        # A row with a lower id may become visible later than one with a higher id.
         insort(queue, row, key=lambda each: each.id)
+        # A key is in `_turns` once; a key that is out returns there when it is released.
         if len(queue) == 1 and row.key not in self._out:
             self._turns.append(row.key)
 
@@ -97,6 +100,7 @@ class Backlog:
         self._out.discard(key)
         for row in self._queues.pop(key, ()):
             self._known.discard(row.id)
+        # Otherwise `wants_more` would ask for events of the key, which are not due.
         self._cut_short.discard(key)
 
     def forget(self, row_id: int) -> None:

@@ -135,6 +135,7 @@ class ChangeFeed(Generic[T]):
     async def _publish_all(self) -> None:
         try:
             while self._unpublished:
+                # Exchanged before the await: names that are added meanwhile are published next.
                 moved, self._unpublished = self._unpublished, set[T]()
                 await self.tell(moved)
                 await occurs(self._closing, within_s=self._gap_s)  # changes of this time are published together
@@ -152,6 +153,7 @@ class ChangeFeed(Generic[T]):
             raise InvalidArgument("names", [], "there is nothing to watch")
         for name in watched:
             self._watches[name].add(watch)
+        # After the registration, so that the first entry that is read finds the watcher.
         self._begin_to_read()
         try:
             yield watch
@@ -187,6 +189,7 @@ class ChangeFeed(Generic[T]):
 
     async def _end_reading(self) -> None:
         if not self._watches and not self._followers and self._reading is not None:
+            # Reset before the await: a watcher that begins meanwhile starts a reader of its own.
             reading, self._reading = self._reading, None
             await end(reading)
 
@@ -202,6 +205,7 @@ class ChangeFeed(Generic[T]):
                     outage.over()
                     while entries := await reader.wait(_AT_ONCE, _LISTEN_S):
                         self._spread(entries)
+                        # Entries that arrive during the pause are read together.
                         await self._rest(len(entries))
             except Exception as error:  # the reader must survive any error: watchers depend on it
                 self.is_cut_off = True
@@ -235,6 +239,7 @@ class ChangeFeed(Generic[T]):
     def _spread(self, entries: list[Entry]) -> None:
         self._position = entries[-1][0].decode()
         moved = {name for _, fields in entries for name in self._decode(fields[self._field])}
+        # Before the watchers: a follower may keep a cache that a woken watcher reads.
         self._notify_followers(moved)
         for name in moved & self._watches.keys():
             _wake(self._watches[name])

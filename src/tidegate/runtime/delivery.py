@@ -117,7 +117,9 @@ Outcome = Delivered | Postponed | DeadLettered
 
 def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
     """Store the outcomes of a group of events. Idempotent."""
+    # Most outcomes are deliveries, which need one statement for all.
     outbox.remove(tx, [outcome.row.id for outcome in outcomes if isinstance(outcome, Delivered)])
+    # In the order of the ids, so that two relays that overlap cannot deadlock.
     for outcome in sorted(outcomes, key=lambda each: each.row.id):
         row, tries = outcome.row, outcome.row.attempts + 1
         if isinstance(outcome, Postponed):
@@ -151,6 +153,7 @@ class EventDeliverer:
         if not handlers:
             return self._to_dead_letters(row, "no handler for this kind of event")
         try:
+            # A payload that cannot be decoded fails here, for this event alone.
             event = row.event()
         except ValueError as error:
             return self._to_dead_letters(row, f"its payload cannot be read: {error}")
@@ -163,6 +166,7 @@ class EventDeliverer:
         """Call one handler, during outages repeatedly; returns the failure, or None if it succeeded."""
 
         async def handle() -> None:
+            # The limit is for one call; the repetitions during an outage have one of their own.
             async with asyncio.timeout(self._timeout.total_seconds()):
                 await handler.handle(event)
 
@@ -173,6 +177,7 @@ class EventDeliverer:
         except Exception as error:
             return _Failure(handler, _describe(error), final=isinstance(error, Undeliverable))
         except asyncio.CancelledError as error:
+            # Otherwise something inside the handler was cancelled, which is a failure of the handler.
             if is_being_cancelled():
                 raise
             return _Failure(handler, _describe(error), final=False)
@@ -194,6 +199,7 @@ class EventDeliverer:
             return Postponed(row, self._clock.now() + OUTAGE_PAUSES.most, failures[0].text, counts=False)
         tries, error = row.attempts + 1, "; ".join(f"{failure.handler.name}: {failure.text}" for failure in failures)
         policies = [failure.handler.retries or self._retries for failure in failures]
+        # The handlers are called again together, so the most patient policy decides.
         if tries >= max(each.max_attempts for each in policies) or any(failure.final for failure in failures):
             for failure in failures:
                 if failure.handler.on_dead_letter is not None:

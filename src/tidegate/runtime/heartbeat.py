@@ -68,10 +68,12 @@ class Heartbeat:
         pause_s = self._membership.settings.renew_every.total_seconds()
         try:
             while not stopping.is_set():
+                # Cleared before the renewal: a request that arrives meanwhile causes another one.
                 self._wanted.clear()
                 await unless(stopping, self._outage.retry(self._renew))
                 await unless(stopping, occurs(self._wanted, within_s=pause_s))
             self.alive.clear()
+            # A process that leaves is not recovered. If work was cut off, it has to count as dead.
             if self._may_leave():
                 await self._leave()
         finally:
@@ -86,6 +88,7 @@ class Heartbeat:
                 self._is_member = False
                 self._lose("the process was declared dead")
         if not self._is_member:
+            # Before the attempt: a join without a reply may have registered the process.
             self.has_left = False
             await self._membership.join()
             self._is_member = True
@@ -95,6 +98,7 @@ class Heartbeat:
         """Record that the lease is valid, and set the timer for its end."""
         if self._lease_end is not None:
             self._lease_end.cancel()
+        # Counted from when the renewal was sent: the server counts from later, so the lease is valid until then.
         remaining_s = self._membership.remaining_ms / 1000
         self._lease_end = asyncio.get_running_loop().call_later(remaining_s, self._lose, "it was not renewed in time")
         self.alive.set()
@@ -102,6 +106,7 @@ class Heartbeat:
     def _lose(self, reason: str) -> None:
         if self._lease_end is not None:
             self._lease_end.cancel()
+        # Set at once, without an await: what runs next already sees that the lease is lost.
         for lost in self._watchers:
             lost.set()
         if self.alive.is_set():
@@ -109,6 +114,7 @@ class Heartbeat:
             log.error("heartbeat.lost", owner=self._membership.owner, reason=reason)
 
     async def _leave(self) -> None:
+        # Whatever the reply is, the lease is not renewed any more.
         self._is_member = False
         # After a failure, `ProcessDeathWatcher` of another process reports the death, or the lease ends.
         with suppress(Unavailable, TimeoutError):

@@ -65,10 +65,12 @@ class Leadership:
                 return
             # Watched from before the election: if the lease ends during it, its outcome is void.
             with self._heartbeat.watch() as halt:
+                # Cleared before the election: a death that is reported during it ends the next wait.
                 self._news.clear()
                 try:
                     outcome = await self._election.stand()
                 except LeaseLost:
+                    # The membership has ended on the server: join again, and then stand again.
                     self._heartbeat.assume_lost()
                     continue
                 match outcome:
@@ -84,12 +86,14 @@ class Leadership:
         # If the leader is late, stand several times until its lease ends: see `expire.lua`.
         late_s = min(leader_lasts_s, retry_s) if leader_lasts_s <= proof_s else leader_lasts_s - proof_s
         within_s = max(late_s, _SHORTEST_WAIT_S)
+        # Four ends: a vacancy, a reported death, the stop, and the end of the own lease.
         vacancy = unless(self._news, self._election.wait_for_vacancy(within_s))
         await unless(halt, unless(stopping, vacancy))
 
     async def _lead(self, fence: int, halt: asyncio.Event, stopping: asyncio.Event) -> None:
         """Run the duties until `stopping` is set, or `halt`, which the heartbeat sets when the lease ends."""
         log.info("leader.elected", owner=self._election.owner, fence=fence)
+        # Each duty gets a copy of this context: it sees the fencing token of this term, whatever the others set.
         context = copy_context()
         context.run(_FENCE.set, fence)
         duties = [
@@ -102,17 +106,21 @@ class Leadership:
         SCHEDULER_LEADER_ACTIVE.set(1)
         try:
             await first_of(stopping, halt)
+            # Read before `halt` is set here: it decides between a cancellation and a drain.
             was_lost = halt.is_set()
             if not was_lost:
                 halt.set()
+                # The lease is valid, so the duties may finish their work in progress.
                 await asyncio.gather(*duties)
         finally:
             self.fence = None
             SCHEDULER_LEADER_ACTIVE.set(0)
+            # Cancels nothing after a drain. After a lost lease, another leader may run the duties already.
             await end(*duties)
         if was_lost:
             log.error("leader.lost", owner=self._election.owner, fence=fence)
         else:
+            # Only after the duties have ended: the successor begins at once.
             await self._resign(fence)
 
     async def _resign(self, fence: int) -> None:

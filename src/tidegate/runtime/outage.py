@@ -85,6 +85,7 @@ class Outage:
                     result = await step()
                 except Unavailable as error:
                     tries += 1
+                    # Another task of this part was served since the last failure, so the server is not the cause.
                     is_own = is_own or served not in (None, self._served)
                     served = self._served
                     is_stopping = await self.pause(error, tries, began=began, stopping=stopping)
@@ -129,12 +130,15 @@ class Outage:
 
     def _note(self, error: Unavailable, began: float | None, *, will_retry: bool) -> None:
         now = monotonic()
+        # An attempt that began before the server was back says nothing about its present state.
         if (now if began is None else began) < self._ended_at:
             return
         self._is_failing, self.noted_at = True, now
+        # The condition is logged elsewhere, such as a full disk.
         if error.is_reported:
             return
         condition = conditions.setdefault(error.server, ServerCondition(error.server))
+        # A part waits for one server at a time; now it is another one.
         if self._condition is not None and self._condition is not condition:
             self._leave()
         self._condition = condition
@@ -176,11 +180,13 @@ class ServerCondition:
             self._parts.add(outage)
         self._names.add(outage.part)
         reason = error.what if isinstance(error, ServerRefused) else ""
+        # Each reason is logged once per outage.
         if reason in self._reasons or len(self._reasons) >= _MOST_REASONS:
             return
         if now - self._logged_at.get(reason, float("-inf")) < _QUIET_S:
             return
         self._reasons.add(reason)
+        # Old entries are dropped here, so that the dictionary stays small.
         self._logged_at = {each: at for each, at in self._logged_at.items() if now - at < _QUIET_S} | {reason: now}
         said = str(error) or type(error).__name__
         if isinstance(error, ServerRefused):  # an operator has to change something
@@ -204,6 +210,7 @@ class ServerCondition:
             return
         if self._parts:
             stale_in_s = max(each.noted_at for each in self._parts) + _STALE_S - now
+            # A part that does not try again never reports its end. It becomes stale, and this timer finds that.
             loop = asyncio.get_running_loop()
             self._look_again = loop.call_later(stale_in_s + 0.1, lambda: self._end_if_served(monotonic()))
             return

@@ -53,6 +53,7 @@ class OutboxNotifier:
             while self._committed.is_set() or not stopping.is_set():
                 await unless(stopping, self._committed.wait())
                 if self._committed.is_set():
+                    # Cleared before the wake-up is sent: a commit after this line causes another one.
                     self._committed.clear()
                     await self._notify(stopping)
         finally:
@@ -60,6 +61,7 @@ class OutboxNotifier:
 
     async def _notify(self, stopping: asyncio.Event) -> None:
         async def notify() -> None:
+            # Asked at each attempt, because the leadership may change during an outage.
             if not self._leads_here():
                 await self._wakeup.notify()
 
@@ -75,6 +77,7 @@ class NotifiedRelay:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run the relay until `stopping` is set."""
+        # A reader of a former leader may still be blocked at the wake-up.
         await self._wakeup.claim()
         # Without its listener the relay would miss commits, so a failure of one ends both, and both are restarted.
         async with asyncio.TaskGroup() as tasks:

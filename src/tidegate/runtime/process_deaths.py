@@ -77,12 +77,14 @@ class ProcessDeathWatcher:
                 self._release()
 
     async def _watch(self, closed: "_ClosedFiles", stopping: asyncio.Event) -> None:
+        # The count is such that each file is tested once, since there is no close to wait for.
         looks = dict.fromkeys(self._others(), _LOOKS - 1)  # they may have died before this process started
         while not stopping.is_set():
             for owner in list(looks):
                 looks[owner] += 1
                 if await self._is_done_with(owner, looks[owner]):
                     del looks[owner]
+            # While no file is under test, there is no timer: the kernel reports the next close.
             pause_s = min((_PAUSES.delay(count).total_seconds() for count in looks.values()), default=None)
             await unless(stopping, closed.wait(pause_s))
             looks |= dict.fromkeys(self._others(closed.taken()), 0)
@@ -95,6 +97,7 @@ class ProcessDeathWatcher:
             await self._report(owner)
         except Unavailable:
             return False
+        # Only after the report: if this process dies before, another one finds the file and reports.
         self._path(owner).unlink(missing_ok=True)  # names of processes are not reused
         return True
 
@@ -129,15 +132,18 @@ class ProcessDeathWatcher:
             if self._has_left():
                 with suppress(OSError):
                     self._path(self._owner).unlink(missing_ok=True)
+            # Closing releases the lock, and is what the kernel reports to the others.
             os.close(lock)
 
     def _has_died(self, owner: str) -> bool:
         """Whether the file of the process exists and is not locked."""
         try:
+            # For reading only: the kernel does not report its close to the watchers.
             descriptor = os.open(self._path(owner), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
+            # A shared lock, so that two processes that test at the same time do not take each other for the owner.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -208,4 +214,5 @@ class _ClosedFiles:
         while at < len(read):
             _, mask, _, size = self._HEAD.unpack_from(read, at)
             at += self._HEAD.size + size
+            # The kernel pads names with zero bytes.
             yield mask, os.fsdecode(read[at - size : at].rstrip(b"\0"))

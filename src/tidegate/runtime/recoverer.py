@@ -75,6 +75,7 @@ class Recoverer:
 
     def begin(self) -> None:
         """Prepare for a new term as leader: earlier observations may be outdated."""
+        # After one lease, each living process has noticed that it is not registered, and has joined again.
         self._unregistered_at_ms = self._now_ms() + self._lease_ms
         self._delay_sweeps()
 
@@ -86,8 +87,10 @@ class Recoverer:
         """
         failures: list[Exception] = []
         expiry = await self._expire()
+        # Includes processes that could not be recovered before, and those that a neighbour reported.
         for owner in await self._membership.known_dead():
             if (messages := await self._recover(owner, failures)) is not None:
+                # Last: if this process dies before, the next leader takes over from the same owner again.
                 await self._membership.forget_dead(owner)
                 if owner in expiry.owners:
                     log.warning("worker.lease_ended", owner=owner, messages=messages)
@@ -98,8 +101,10 @@ class Recoverer:
         for n, work in enumerate(self._work):
             if self._now_ms() >= self._sweep_at_ms[n]:
                 next_in_ms = await _attempt(work.sweep_idle(), failures)
+                # After a failure it is None, and the sweep is due at once when `fire` is called again.
                 self._sweep_at_ms[n] = self._now_ms() + (next_in_ms or 0)
         if failures:
+            # The timekeeper repeats the call after a pause.
             raise failures[0]
         return self._earliest(expiry.next_in_ms)
 
@@ -107,6 +112,7 @@ class Recoverer:
         try:
             expiry = await self._membership.expire()
         except Unavailable:
+            # The outage counts from its first failure.
             if self._failing_since_ms is None:
                 self._failing_since_ms = self._now_ms()
             raise
@@ -121,6 +127,7 @@ class Recoverer:
     def _note_outage(self, lasted_ms: float) -> None:
         """Sweep everything after a loss; after a long outage, once living workers have settled."""
         losses = self._losses()
+        # After a long outage, all messages look as if they were held too long.
         if lasted_ms >= self._lease_ms:
             self._delay_sweeps()
         elif losses != self._known_losses:
@@ -131,10 +138,12 @@ class Recoverer:
         """Reassign the messages of a dead process. Returns how many there were, None if some could not be taken."""
         before = len(failures)
         taken = [await _attempt(work.take_over(owner), failures) for work in self._work]
+        # It stays registered as dead, so that the next call continues.
         if len(failures) > before:
             return None
         for notify in self._on_death:
             notify()
+        # The first check is due at once: a frozen process may have a blocked read that gets the next messages.
         self._checks[owner] = (self._now_ms(), _FIRST_CHECK_MS)
         return sum(count or 0 for count in taken)
 

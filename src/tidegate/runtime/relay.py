@@ -88,7 +88,9 @@ class Relay:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Deliver until `stopping` is set; then let running handlers finish and leave the rest in the table."""
+        # A later term as leader begins without the events of an earlier one, which others may have delivered.
         self._start_anew()
+        # Before the first pass, so that no commit is missed in between.
         unsubscribe = self._database.subscribe(outbox.COMMITTED, self.notify)
         watch = asyncio.create_task(self._wake_at(stopping))
         try:
@@ -137,12 +139,14 @@ class Relay:
         """Store all outcomes since the last call in one transaction. If it fails, the next turn repeats it."""
         if not self._outcomes:
             return
+        # A copy, because handlers that end during the transaction add further outcomes.
         outcomes = list(self._outcomes)
         try:
             await self._database.transaction(settle, outcomes)
         except Unavailable:
             raise
         except Exception:
+            # A dead-letter effect or a value that the database rejects must not block the other outcomes.
             await self._settle_each(outcomes)
         else:
             # Only after the commit, and with no pass under way, is a forgotten row not loaded again.
@@ -188,19 +192,23 @@ class Relay:
             case Delivered():
                 pass  # `_deliver` released its key
             case DeadLettered():
+                # The next event of the key starts only now, when the dead letter is stored.
                 self._backlog.release(outcome.row.key)
             case Postponed():
+                # Later events of the key wait for the postponed one, and are loaded again with it.
                 self._backlog.drop(outcome.row.key)
                 self._next_due = min(self._next_due or outcome.not_before, outcome.not_before)
 
     async def _look(self) -> None:
         """Make one pass over all due rows, from the beginning, as far as there is room."""
+        # Cleared before the pass: a notification during it requests another pass.
         self._must_look, self._next_due = False, None
         self._backlog.begin_pass()
         after, complete = 0, False
         # All pages use the same time: otherwise a key that becomes due between two pages would begin in its middle.
         now = self._database.clock.now()
         while not complete and self._backlog.has_room:
+            # Computed before each page: the keys that became full are skipped by the query.
             closed = list(self._backlog.close_full_keys())
             page, self._next_due = await self._database.read(_page, now, after, closed, self._kinds)
             for row in page:
@@ -208,6 +216,7 @@ class Relay:
             self._begin()
             complete = len(page) < _PAGE
             after = page[-1].id if page else after
+        # Room was exhausted before the end of the table.
         if not complete:
             self._backlog.note_rows_left()
         OUTBOX_DEPTH.set(len(self._backlog))
@@ -234,6 +243,7 @@ class Relay:
 
     async def _wait(self) -> None:
         """Wait for a wake-up, the end of a handler, the next due time or the stop."""
+        # There is no await between this check and the wait below, so no event is missed.
         if self._outcomes or self._must_look:
             return
         if self._next_due is None:
@@ -248,6 +258,7 @@ class Relay:
     async def _finish(self) -> None:
         """Start nothing more and store outcomes; what cannot be stored is delivered again by the next leader."""
         self._stopping = True
+        # Handlers that wait for an unavailable server give up; their events are delivered again later.
         self._deliverer.stopping.set()
         with suppress(Unavailable):
             while self._running:

@@ -104,6 +104,7 @@ class DeadLetterRule:
         trim = ("XTRIM", self._dead, "MINID")
         oldest_ms = to_ms(self._now() - self._keep)
         deleted: int = await self._valkey.execute(*trim, "~", oldest_ms, "LIMIT", most)
+        # `~` removes only whole nodes of the stream. The exact form removes the last few.
         return deleted or await self._valkey.execute(*trim, oldest_ms)
 
 
@@ -152,6 +153,7 @@ class Retention:
             self._due_ms = self._now_ms() + milliseconds(self._every)
         while self._left:
             if await self._prune(self._left[0]):
+                # A pause between batches lets other writers in. The same rule continues with the next call.
                 return _BETWEEN_BATCHES_MS
             self._left.popleft()
         return max(1, round(self._due_ms - self._now_ms()))

@@ -56,6 +56,7 @@ async def keep_running(
     restarted = SERVICE_RESTARTS.labels(name)  # exported as 0 from the beginning, so that `increase()` sees the first
     while not stopping.is_set():
         started_at = loop.time()
+        # A service has no single success to report, so running for a while counts as one.
         steady = loop.call_later(_STEADY_S, outage.over)
         try:
             if not outage.lasts:
@@ -73,6 +74,7 @@ async def keep_running(
         if met is not None:
             await outage.pause(met, failures, stopping=stopping)
             continue
+        # Only defects are counted; outages of servers are not.
         restarted.inc()
         await occurs(stopping, within_s=restarts.backoff.delay(failures).total_seconds())
     return True

@@ -88,6 +88,7 @@ class Supervisor:
             raise InvalidArgument("services", [], "there is nothing to run")
         with self._signals() if handle_signals else nullcontext():
             tasks = [self._start(each) for each in self._supervised]
+            # All services may end on their own if each of them `may_end`.
             everything = asyncio.gather(*tasks)
             ended = asyncio.Event()
             everything.add_done_callback(lambda _: ended.set())
@@ -95,6 +96,7 @@ class Supervisor:
                 await first_of(self._must_stop, ended)
                 return await self._stop_all()
             finally:
+                # Also if this task is cancelled: no service is left running.
                 await end(everything, *tasks)
 
     @asynccontextmanager
@@ -108,6 +110,7 @@ class Supervisor:
         try:
             yield
         finally:
+            # Not `stop`, which would cancel the services if a drain was requested before.
             self._must_stop.set()
             await task
 
@@ -120,9 +123,12 @@ class Supervisor:
         ends: dict[str, list[str]] = {"drained": [], "failed": [], "cancelled": []}
         deadline = asyncio.get_running_loop().time() + self._drain_within_s
         share_s = self._drain_within_s * _RESERVE / len(self._supervised)
+        # In reverse order, so that a service ends before those that it depends on. A part of the time is reserved for
+        # each service that stops later.
         for behind, each in reversed(list(enumerate(self._supervised))):
             how = await self._drain(each, until=deadline - behind * share_s)
             ends[how].append(each.name)
+            # Read by the heartbeat, which stops later: after a cut-off it does not leave.
             self.is_cut_off |= how != "drained"
         return StopReport(tuple(ends["drained"]), tuple(ends["failed"]), tuple(ends["cancelled"]))
 
@@ -138,6 +144,7 @@ class Supervisor:
             return "cancelled" if each.task.cancelled() else "drained" if each.task.result() else "failed"
         log.error("service.drain_timed_out", service=each.name)
         each.task.cancel()
+        # A service that ignores its cancellation must not block the services behind it.
         await asyncio.wait([each.task], timeout=_CANCEL_WITHIN_S)
         return "cancelled"
 

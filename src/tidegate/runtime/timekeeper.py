@@ -66,16 +66,20 @@ class Timekeeper:
         """Call sources when they are due, until `stopping` is set."""
         self._on_begin()
         wakeups = [asyncio.Event() for _ in self._sources]
+        # A former leader that is frozen may still be blocked at the wake-up, and would take the next signal.
         await self._wakeup.claim()
         try:
             async with asyncio.TaskGroup() as tasks:
                 listener = tasks.create_task(self._listen(wakeups))
                 for source, woken in zip(self._sources, wakeups, strict=True):
                     tasks.create_task(self._serve(source, woken, stopping))
+                # An error of the listener cancels the sources too, and the service is restarted.
                 await stopping.wait()
+                # Ends the sleep of each source, which then sees that it has to stop.
                 _set_all(wakeups)
                 listener.cancel()
         finally:
+            # The wait that was cancelled may have taken a signal.
             await self._wake_successor()
 
     async def _listen(self, wakeups: Sequence[asyncio.Event]) -> None:

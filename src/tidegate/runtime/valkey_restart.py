@@ -21,6 +21,7 @@ class ValkeyRestartDetector:
         """Call the functions if the server was unavailable since the last call and is back."""
         losses = self._valkey.losses
         if losses != self._known:
+            # Raises while the server is unavailable, and `_known` stays: the call is repeated until it is back.
             await self._valkey.execute("PING")
             self._known = losses
             for notify in self._tell:

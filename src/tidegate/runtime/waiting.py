@@ -43,6 +43,7 @@ async def occurs(event: asyncio.Event, *, within_s: float) -> bool:
         async with asyncio.timeout(within_s):
             await event.wait()
     except TimeoutError:
+        # The event may have been set in the same iteration in which the time passed.
         return event.is_set()
     return True
 
@@ -62,11 +63,13 @@ async def patience(within_s: float, *, heard_at: Callable[[], float] | None = No
 
     def expire(due: float) -> None:
         nonlocal timer
+        # The timer fired late: the loop was blocked, and an answer may be waiting to be read.
         if loop.time() - due > _HELD_UP_S:
             timer = set_timer(loop.time() + _GRACE_S)
         elif heard_at is not None and (later := heard_at() + within_s) > due:
             timer = set_timer(later)
         else:
+            # Expires the timeout at the next iteration of the loop.
             limit.reschedule(loop.time())
 
     async with asyncio.timeout(None) as limit:
@@ -93,8 +96,10 @@ async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
     task, interrupted = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait([task, interrupted], return_when=asyncio.FIRST_COMPLETED)
+        # If both have ended, the result counts: it must not be lost.
         return task.result() if task.done() else None
     finally:
+        # Also when the caller is cancelled: no work continues in the background.
         await end(task, interrupted)
 
 
