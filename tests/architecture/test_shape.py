@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -54,6 +55,16 @@ def fixed_sleeps(tree: ast.Module) -> Iterator[int]:
 
 def test_every_module_says_what_it_is_for(modules: dict[str, ast.Module]):
     assert [path for path, tree in modules.items() if not ast.get_docstring(tree)] == []
+
+
+def test_no_two_classes_have_the_same_name(root: Path):
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted((root / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path.relative_to(root)))
+
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
 def test_no_module_is_too_long_to_read(root: Path, modules: dict[str, ast.Module]):

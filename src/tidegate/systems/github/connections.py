@@ -54,7 +54,7 @@ class ConnectionState(RepositoryScope, frozen=True, kw_only=True, omit_defaults=
         return self.known or self.since
 
 
-class _Node(msgspec.Struct):
+class _ConnectionItem(msgspec.Struct):
     """The fields of an item that the reader needs; the rest is stored unchanged."""
 
     id: int
@@ -66,7 +66,7 @@ class _Items(msgspec.Struct, rename="camel"):
     page_info: PageInfo
 
 
-class _Repository(msgspec.Struct):
+class _RepositoryNode(msgspec.Struct):
     items: _Items
 
 
@@ -85,8 +85,8 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     node = read_node(answer, missing=Verdict.UNAVAILABLE)
     if isinstance(node, Reading):
         return node
-    current, page = _begun(task), msgspec.json.decode(node, type=_Repository).items
-    found = read_items(page.nodes, _Node, lambda item, raw: _document(task, item, raw))
+    current, page = _begun(task), msgspec.json.decode(node, type=_RepositoryNode).items
+    found = read_items(page.nodes, _ConnectionItem, lambda item, raw: _document(task, item, raw))
     began = current.began or format_upstream_time((answer.date or answer.received_at) - _MARGIN)
     state = msgspec.structs.replace(current, began=began, after=page.page_info.end_cursor, number=current.number + 1)
     documents = [
@@ -133,7 +133,7 @@ def _begun(task: Task) -> ConnectionState:
     return msgspec.structs.replace(state, known=left.timestamp, reaches=left.cursor)
 
 
-def _document(task: Task, item: _Node, raw: msgspec.Raw) -> Document:
+def _document(task: Task, item: _ConnectionItem, raw: msgspec.Raw) -> Document:
     return items.document(task, kinds.DOCUMENTS[task.spec.kind], str(item.id), raw, version=item.updated_at)
 
 
