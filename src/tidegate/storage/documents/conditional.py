@@ -35,6 +35,7 @@ def apply_conditionally(tx: Transaction, source: str, writes: Sequence[Condition
     changed = gone = 0
     left = list(writes)
     for _ in range(_MOST_ROUNDS):
+        # Absent documents cannot be locked. If one appears before the insertion, another round locks it.
         present = _locked(tx, source, [each.document for each in left])
         inserted = list[tuple[ConditionalWrite, WriteAction]]()
         for each in left:
@@ -48,6 +49,7 @@ def apply_conditionally(tx: Transaction, source: str, writes: Sequence[Condition
             _update(tx, source, each.document, old, action)
             changed += action is WriteAction.WRITE
             gone += action is WriteAction.REMOVE
+        # Fewer rows than given: another transaction inserted some first.
         if _insert(tx, source, inserted) == len(inserted):
             changed += sum(action is WriteAction.WRITE for _, action in inserted)
             gone += sum(action is WriteAction.REMOVE for _, action in inserted)
@@ -88,6 +90,7 @@ def _locked(tx: Transaction, source: str, given: Sequence[Document]) -> Mapping[
 def _update(tx: Transaction, source: str, document: Document, old: LockedDocument, action: WriteAction) -> None:
     change: dict[str, Any] = {"changed_at": tx.now, "sweep": max(old.sweep, document.sweep)}
     if action is WriteAction.REMOVE:
+        # Doubled, so that a gone document has another fingerprint than the present one.
         change |= {"gone_at": tx.now, "fingerprint": old.document.fingerprint * 2}
     else:
         change |= {**_content(document), "gone_at": None}

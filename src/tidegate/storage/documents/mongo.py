@@ -120,6 +120,7 @@ class MongoDocumentStore:
                 changed += await self._write(given[start : start + _AT_ONCE])
             gone = 0
             for listing in completed:
+                # After the documents of the list, which carry the number of this run now.
                 gone += await self._mark_missing(listing)
         return _AlreadyWritten(Written(changed=changed, gone=gone))
 
@@ -223,6 +224,7 @@ class MongoDocumentStore:
         for _ in range(_MOST_ROUNDS):
             present = await self._present(given)
             writes, notes = self._plan_updates(given, present)
+            # Each update names the `rev` that was read, so it does nothing if the document has changed since.
             written = await self._bulk(writes)
             noted = await self._bulk(notes)
             changed += written
@@ -237,6 +239,8 @@ class MongoDocumentStore:
             present = await self._present([each.document for each in writes], fields=None)
             operations = [self._conditional(each, present, counts) for each in writes]
             wanted = [each for each in operations if each is not None]
+            # Otherwise some documents changed in between. All are decided again; those that were written are then
+            # skipped by their rules.
             if await self._bulk(wanted) == len(wanted):
                 return counts[WriteAction.WRITE], counts[WriteAction.REMOVE]
         raise self._contended()

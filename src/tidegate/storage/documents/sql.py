@@ -155,8 +155,10 @@ class _StagedRows:
     def apply(self, tx: Transaction) -> Written:
         """See `Staged.apply`."""
         changed = write(tx, self._source, self._given) if self._given else 0
+        # If all documents changed, the statement has stored their runs already.
         if changed < len(self._given):
             _note_seen(tx, self._source, self._given)
+        # After the documents of the list: those have the number of this run now, and are not missing.
         gone = sum(_mark_missing(tx, self._source, listing) for listing in self._completed)
         return Written(changed=changed, gone=gone)
 

@@ -64,6 +64,7 @@ def write(tx: Transaction, source: str, given: Sequence[Document]) -> int:
 
 
 def _write_sqlite(tx: Transaction, source: str, given: Sequence[Document]) -> int:
+    # The driver is used directly here, so the value must have the form that `UtcDateTime` writes.
     now = _without_zone(tx.now).isoformat(sep=" ", timespec="microseconds")
     return tx.execute_sql(_SQLITE, [(source, *_values(document), now, now) for document in given]).rowcount
 
@@ -78,6 +79,7 @@ def _write_mysql(tx: Transaction, source: str, given: Sequence[Document]) -> int
     inserted = _insert_mysql(tx, source, given, "INSERT IGNORE", "")
     if inserted == len(given):
         return inserted
+    # Includes the rows that were just inserted; the rule does not take them, because they are equal.
     present = _locked(tx, source, given)
     taken = [each for each in given if (old := present.get(each.key)) is None or is_taken(old, each)]
     if taken:
@@ -116,6 +118,7 @@ def parts(given: Sequence[Document]) -> Iterator[Sequence[Document]]:
     """As many at once as a server takes in one statement."""
     start = characters = 0
     for index, document in enumerate(given):
+        # A single document is passed on even if it is larger than the limit.
         if index > start and (index - start == _MOST_ROWS or characters + len(document.text) > _MOST_CHARACTERS):
             yield given[start:index]
             start, characters = index, 0

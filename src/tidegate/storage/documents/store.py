@@ -237,6 +237,7 @@ def one_per_key(documents: Iterable[Document]) -> list[Document]:
             chosen[document.key] = document
         else:
             winner = before if is_older(document.version, before.version) else document
+            # The item was seen in the later run, whichever content is kept.
             sweep = max(before.sweep, document.sweep)
             chosen[document.key] = winner if winner.sweep == sweep else msgspec.structs.replace(winner, sweep=sweep)
     return [chosen[key] for key in sorted(chosen)]

@@ -61,6 +61,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         del dialect
         if value is None:
             return None
+        # Servers without zones return naive datetimes, which were written in UTC.
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 

@@ -61,6 +61,7 @@ class Database:
         conflicts_within: timedelta = _CONFLICTS_WITHIN,
     ) -> None:
         self._address, self._backend, self._clock = address, backend, clock
+        # For SQLite, it is the `Disk` that all writers of the folder share.
         self._disk = _disk_under(address)
         self._conflicts_within_s = conflicts_within.total_seconds()
         self._listeners: dict[str, list[Listener]] = {}
@@ -104,6 +105,7 @@ class Database:
             await database._patiently(backend.prepare)
             server = await database.describe()
             server.require_usable(address.shown)
+        # Also when cancelled: the threads or connections of the backend would stay.
         except BaseException:
             await database.close()
             raise
@@ -170,6 +172,7 @@ class Database:
 
     async def close(self) -> None:
         """Refuse new work, let what is running finish, and let go of all connections."""
+        # Before the wait: no new work may begin while the rest finishes.
         self._closed = True
         await self._idle.wait()
         await self._backend.close()
@@ -210,14 +213,17 @@ class Database:
                 return result
             except Exception as error:
                 fault = classify(error)
+                # Before the kind of the error is judged: SQLite reports a full disk in unclear ways too.
                 if self._is_about_space(fault, error):
                     raise self._disk.refused() from error
                 breaks += fault.kind is DatabaseErrorKind.BROKEN
+                # Both bounds must be reached: a busy server uses up the tries in no time, and a slow one the time.
                 is_late = tries >= _LEAST_TRIES and asyncio.get_running_loop().time() >= until
                 # The first break may be the end of a connection that lay idle too long; a second is the server's.
                 if fault.kind in (DatabaseErrorKind.OTHER, DatabaseErrorKind.REFUSED) or breaks > 1 or is_late:
                     self._give_up(fault, error, tries)
                 log.debug("database.transaction_retried", database=self.name, reason=fault.what, tries=tries)
+                # A broken connection is replaced at once. Only conflicts need time to pass.
                 if fault.kind is DatabaseErrorKind.CONFLICT:
                     await asyncio.sleep(_PAUSE.delay(tries).total_seconds())
         raise AssertionError("it is tried until it returns or raises")
@@ -225,6 +231,7 @@ class Database:
     def _is_about_space(self, fault: Fault, error: Exception) -> bool:
         """Whether the disk is full. A commit with an unknown outcome is still raised as such, and also reported."""
         if isinstance(error, CommitUnknown):
+            # The commit may have succeeded, so the caller has to learn that its outcome is unknown.
             if self._disk.is_short:
                 self._disk.refused()
             return False

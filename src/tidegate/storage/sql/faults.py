@@ -159,6 +159,7 @@ def words_of(error: BaseException) -> BaseException:
 def _by_code(error: BaseException) -> Fault | None:
     """Look under the wrappers: each library puts its own around the server's error."""
     seen: BaseException | None = error
+    # SQLAlchemy keeps the driver's error in `orig`; drivers chain theirs by `__cause__`.
     while seen is not None:
         if found := _code_of(seen):
             return found
@@ -169,7 +170,9 @@ def _by_code(error: BaseException) -> Fault | None:
 def _code_of(error: BaseException) -> Fault | None:
     if isinstance(error, sqlite3.Error):
         extended = getattr(error, "sqlite_errorcode", None)
+        # The low byte of an extended code is the general one.
         return None if extended is None else _BY_SQLITE_CODE.get(extended & 0xFF)
+    # An OSError also begins with a number, which would be taken for a code of MySQL.
     if error.args and isinstance(error.args[0], int) and not isinstance(error, OSError):
         return _BY_MYSQL_CODE.get(error.args[0])
     if type(error).__name__ == "InvalidCachedStatementError":

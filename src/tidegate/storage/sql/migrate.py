@@ -58,6 +58,7 @@ async def create_tables(database: Database, metadata: MetaData) -> list[str]:
 
     Any number of processes may call this at once.
     """
+    # Most starts find all tables, and need no lock.
     if not await missing_tables(database, metadata):
         return []
     created = await database.transaction(_create, database.name, metadata, timeout=_PATIENCE)
@@ -73,6 +74,7 @@ async def missing_tables(database: Database, metadata: MetaData) -> list[str]:
 
 def _create(tx: Transaction, name: str, metadata: MetaData) -> list[str]:
     with _alone(tx, name):
+        # Read again under the lock: another process may have created them.
         missing = _missing_tables(tx, metadata)
         metadata.create_all(tx.connection, tables=[metadata.tables[each] for each in missing])
         return missing
@@ -85,6 +87,7 @@ def _missing_tables(tx: Transaction, metadata: MetaData) -> list[str]:
 
 def _upgrade(tx: Transaction, name: str) -> list[str]:
     with _alone(tx, name):
+        # Read under the lock: another process may have applied them.
         missing = _missing(tx, name)
         if missing:
             from tidegate.storage.sql.migrations import scripts
@@ -126,7 +129,9 @@ def _alone(tx: Transaction, name: str) -> Generator[None]:
 
 @contextmanager
 def _named_lock(tx: Transaction, name: str) -> Generator[None]:
+    # Named locks of MySQL belong to the whole server, so the name contains the database.
     lock = "CONCAT('tidegate:', MD5(DATABASE()))"
+    # Ends before the timeout of the transaction, which would be reported as a broken connection.
     seconds = int(_PATIENCE.total_seconds()) - 1
     if tx.execute(text(f"SELECT GET_LOCK({lock}, {seconds})")).scalar_one() != 1:
         raise DatabaseUnavailable(f"{name}: another process has been migrating it for too long")

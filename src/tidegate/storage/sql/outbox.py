@@ -153,6 +153,7 @@ def pending_page(
     require_not_negative("after", after)
     require_positive("limit", limit)
     now = now or tx.now
+    # A subquery, so that a key with a waiting event is skipped however many events it has.
     blocked = select(outbox_events.c.event_key).where(_waiting(now))
     conditions = [_is(EventState.PENDING), _due(now), outbox_events.c.id > after]
     conditions.append(outbox_events.c.event_key.not_in(blocked))
@@ -207,6 +208,7 @@ def remove(tx: Transaction, ids: Collection[int]) -> int:
     remaining = iter(sorted(ids))  # in one order everywhere, so that two cannot deadlock
     removed = 0
     while chunk := list(islice(remaining, _CHUNK)):
+        # Only pending rows: another relay may have made one a dead letter.
         handled = delete(outbox_events).where(outbox_events.c.id.in_(chunk), _is(EventState.PENDING))
         removed += tx.execute(handled).rowcount
     return removed
@@ -264,7 +266,9 @@ def replay(
         which.append(outbox_events.c.id.in_(sorted(ids)))
     if kind is not None:
         which.append(outbox_events.c.kind == kind)
+    # `last_error` stays, so that the earlier reason remains visible until the next failure.
     change = {"state": EventState.PENDING, "attempts": 0, "not_before": None}
+    # Read before the update, which changes the state by which they are found.
     kinds = [row.kind for row in tx.execute(select(outbox_events.c.kind).where(*which).distinct())]
     replayed = tx.execute(update(outbox_events).where(*which).values(change)).rowcount
     if replayed:
@@ -298,6 +302,7 @@ def depth(tx: Transaction) -> OutboxDepth:
 
 
 def _announce(tx: Transaction, kinds: Collection[str]) -> None:
+    # The first topic is for the relay, the others for listeners of single kinds.
     tx.announce(COMMITTED)
     for kind in sorted(kinds):
         tx.announce(topic_of(kind))
@@ -319,6 +324,7 @@ def _row(event: Event, now: datetime) -> dict[str, Any]:
 
 def _stored(tx: Transaction, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[StoredEvent]:
     c = outbox_events.c
+    # As text: a payload that cannot be decoded must not fail the whole page.
     payload = type_coerce(c.payload, Text)
     columns = select(c.id, c.event_id, c.kind, c.event_key, payload, c.attempts, c.created_at, c.last_error)
     return [_read(row) for row in tx.execute(columns.where(*conditions).order_by(c.id).limit(limit))]

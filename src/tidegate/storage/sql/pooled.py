@@ -44,6 +44,7 @@ class PooledBackend:
             async with _within(attempt.timeout.total_seconds()):
                 result, tx = await connection.run_sync(self._run, attempt)
             if attempt.writes:
+                # A commit that was sent cannot be taken back, so a cancellation waits for its outcome.
                 await _to_the_end(self._commit(connection, attempt, tx))
             return result
 
@@ -60,6 +61,7 @@ class PooledBackend:
             async with _within(_COMMIT_SECONDS):
                 await connection.commit()
         except (SQLAlchemyError, DatabaseConnectionLost, OSError) as error:
+            # The server may have committed before the connection broke.
             if isinstance(error, OSError) or classify(error).kind is DatabaseErrorKind.BROKEN:
                 attempt.fate_unknown(tx)
                 raise CommitUnknown(self._address.shown) from error
@@ -75,6 +77,7 @@ class PooledBackend:
         """
         try:
             connection = await self._engine.connect()
+        # It says that this process uses all connections; the server may be well.
         except PoolTimeout:
             raise
         except Exception as error:  # drivers raise what they like here: their own errors, the socket's, a timeout
@@ -89,6 +92,7 @@ class PooledBackend:
                 await connection.invalidate()
             raise
         finally:
+            # Also when cancelled: a connection that is not given back is missing in the pool.
             await _to_the_end(_release(connection))
 
 
@@ -97,6 +101,8 @@ def _engine(address: DatabaseAddress, connections: int) -> AsyncEngine:
     engine = create_async_engine(
         address.url,
         connect_args={timeout: _CONNECT_SECONDS},
+        # After waiting for a lock, a statement must see what its former holder committed. The default of MySQL would
+        # show an older snapshot.
         isolation_level="READ COMMITTED",
         pool_size=connections,
         max_overflow=0,
@@ -131,6 +137,7 @@ async def _within(seconds: float) -> AsyncGenerator[None]:
         async with limit:
             yield
     except TimeoutError as error:
+        # Otherwise another timeout raised it, such as that of the caller.
         if limit.expired():
             raise DatabaseConnectionLost from error
         raise
@@ -142,6 +149,7 @@ async def _to_the_end(coroutine: Coroutine[Any, Any, None]) -> None:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
+            # `wait` does not cancel the task when the caller is cancelled.
             await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = error

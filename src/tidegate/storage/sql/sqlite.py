@@ -30,8 +30,11 @@ class SqliteBackend:
 
     def __init__(self, address: DatabaseAddress, *, readers: int, busy_timeout: timedelta) -> None:
         self._address = address
+        # IMMEDIATE takes the write lock at once. A transaction that first reads and then writes would fail if another
+        # process wrote in between.
         self._writing = _engine(address, begin="BEGIN IMMEDIATE", busy_timeout=busy_timeout, connections=1)
         self._reading = _engine(address, begin="BEGIN", busy_timeout=busy_timeout, connections=readers)
+        # The second guard after `Transaction.execute`, which does not see textual SQL.
         event.listen(self._reading, "connect", _forbid_writing)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="tidegate-sqlite-writer")
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="tidegate-sqlite-reader")
@@ -49,6 +52,7 @@ class SqliteBackend:
             # Cancelled while it waits for a thread: the executor never starts it.
             return await loop.run_in_executor(threads, errand.run)
         except asyncio.CancelledError:
+            # The thread cannot be interrupted. It reads this before the commit, and rolls back.
             errand.withdrawn = True
             raise
 
@@ -59,6 +63,7 @@ class SqliteBackend:
     def _close(self) -> None:
         self._writer.shutdown()
         self._readers.shutdown()
+        # After the threads have ended, which still use the connections.
         self._reading.dispose()
         # Last, so that its closing folds the log back into the file.
         self._writing.dispose()
@@ -73,6 +78,7 @@ class SqliteBackend:
         connection = self._writing.raw_connection()
         try:
             cursor = connection.cursor()
+            # SQLite answers with the mode that is in force, and raises nothing if the file system does not allow it.
             cursor.execute("PRAGMA journal_mode=WAL")
             (mode,) = cursor.fetchone() or ("none",)
             cursor.close()
@@ -107,9 +113,11 @@ class _ThreadedAttempt(Generic[Result]):
     def run(self) -> Result:
         attempt = self._attempt
         with self._connect() as connection:
+            # Runs the BEGIN of this engine (`say_begin`).
             connection.begin()
             tx = attempt.begin(connection, "sqlite")
             result = attempt.run(tx)
+            # A caller that is cancelled after this line has its changes committed.
             if attempt.writes and not self.withdrawn:
                 self._commit(connection, tx)
             return result  # leaving without a commit rolls back
@@ -122,6 +130,7 @@ class _ThreadedAttempt(Generic[Result]):
                 raise
             self._tell(self._attempt.fate_unknown, tx)
             raise CommitUnknown(self._shown) from error
+        # Saves a hop to the event loop for transactions that announce nothing.
         if tx.callbacks or tx.topics:
             self._tell(self._attempt.committed, tx)
 
@@ -149,6 +158,8 @@ def _engine(address: DatabaseAddress, *, begin: str, busy_timeout: timedelta, co
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
         cursor = connection.cursor()
+        # NORMAL does not sync each commit in WAL mode: a loss of power may undo the last ones, and a crash of the
+        # process cannot.
         for pragma in ("foreign_keys=ON", "synchronous=NORMAL", f"busy_timeout={milliseconds(busy_timeout)}"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()

@@ -67,6 +67,7 @@ class Statement:
     def _render(self, dialect: Dialect) -> _Rendered:
         text = self._text if isinstance(self._text, str) else self._text[dialect]
         if self._returns and dialect == "sqlite":
+            # One row with one text: each row that is fetched would release and take the interpreter lock.
             text = f"SELECT json_group_array(json_array({', '.join(self._returns)})) FROM ({text})"  # noqa: S608
         rendering = _Rendering(dialect)
         rendered = _Rendered(_TOKEN.sub(rendering.place, text), rendering.binders)
@@ -120,6 +121,7 @@ class _Rendering:
         types, given = _TYPES[dialect], self._placeholder()
         match dialect:
             case "sqlite":
+                # No types are needed: `json_extract` returns numbers as numbers and texts as texts.
                 taken = ", ".join(f"json_extract(value, '$[{n}]') AS {column}" for n, (column, _) in enumerate(columns))
                 return f"(SELECT {taken} FROM json_each({given})) AS {name}"  # noqa: S608
             case "postgresql":
@@ -136,6 +138,7 @@ def parts(items: Sequence[Item], size: Callable[[Item], int]) -> Iterator[Sequen
     start = characters = 0
     for index, item in enumerate(items):
         length = size(item)
+        # A single item is passed on even if it is larger than the limit.
         if index > start and (index - start == _MOST_ROWS or characters + length > _MOST_CHARACTERS):
             yield items[start:index]
             start, characters = index, 0

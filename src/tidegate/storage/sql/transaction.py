@@ -61,6 +61,7 @@ class Transaction:
     ) -> CursorResult[*tuple[Any, ...]]: ...
     def execute(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[*tuple[Any, ...]]:
         """Run one statement, or, with a sequence of parameters, the same statement for each of them."""
+        # Found here on every server, also where the connection itself would allow the write.
         if self._read_only and isinstance(statement, UpdateBase):
             raise ContractBroken("a read tried to write; use `transaction` instead of `read`")
         with _errors_translated():
@@ -120,6 +121,8 @@ class Transaction:
         names = [key] if isinstance(key, str) else key
         present = select(table).where(*(table.c[name] == row[name] for name in names)).with_for_update()
         while True:
+            # The insertion waits for a concurrent one of the same key, so the row that is read next is committed or
+            # new.
             is_new = self.execute(self.insert_if_absent(table), [row]).rowcount == 1
             found = self.execute(present).one_or_none()
             if found is not None:
@@ -146,6 +149,7 @@ class Transaction:
         means that something may have changed.
         """
         require_name("topic", topic)
+        # A list and not a set: subscribers are notified in the order of the announcements.
         if topic not in self._topics:
             self._topics.append(topic)
 

@@ -49,6 +49,7 @@ def parse_address(url: str) -> DatabaseAddress:
     Neither shows a password, nor the options, which may hold one.
     """
     parsed = _parsed(url)
+    # Every message below uses this form, which has neither password nor options.
     shown = _shown(parsed)
     scheme, _, asked = parsed.drivername.partition("+")
     driver = _DRIVERS.get(scheme)

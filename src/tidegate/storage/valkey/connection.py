@@ -64,7 +64,9 @@ class Valkey:
         self._disk = disk or Disk(self.address)
         # The client opens one connection per concurrent command, and fails if they become too many.
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        # Retried by the client: scripts and commands that are sent here are safe to repeat.
         self._client = _open(url, self.is_cluster, answer_within_s=_ANSWER_WITHIN_S, retries=3, at_once=_AT_ONCE)
+        # Without a timeout for answers and without retries: a lost reply of a blocking read is the reader's concern.
         self._waiting = _open(url, self.is_cluster, answer_within_s=None, retries=0, at_once=_WAITING_AT_ONCE)
         self._in_flight = CommandsInFlight(self.address)
         self._idle = IdleConnections(self._client, keep=_KEPT_IDLE), IdleConnections(self._waiting, keep=_KEPT_IDLE)
@@ -156,6 +158,7 @@ class Valkey:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:
+        # Asked before the wait: it tells that all connections were busy.
         is_queued = self._turns.locked()
         async with self._turns:
             if is_queued:
@@ -164,6 +167,7 @@ class Valkey:
 
     async def close(self) -> None:
         """Close every connection, also when cancelled; commands in flight and later ones raise `ValkeyUnavailable`."""
+        # In a task of its own, which a cancellation of the caller does not reach.
         closing = asyncio.create_task(self._close())
         try:
             await asyncio.shield(closing)
@@ -177,6 +181,7 @@ class Valkey:
             stack.push_async_callback(_close_client, self._client)
             for idle in self._idle:
                 stack.push_async_callback(idle.stop)
+            # First the commands in flight end. Then the callbacks run in reverse order: timers, then clients.
             await self._in_flight.close()
 
     @contextmanager
@@ -189,6 +194,7 @@ class Valkey:
         except Exception as error:
             if ours := self._our_name(error):
                 if isinstance(ours, ValkeyUnavailable) and not isinstance(ours, ServerRefused):
+                    # Refusals are not counted: a server that answers has lost no data.
                     self.losses += 1
                     self.on_unavailable()
                 raise ours from error
@@ -196,6 +202,7 @@ class Valkey:
 
     def _our_name(self, error: Exception) -> TidegateError | None:
         """Translate an error of the client; None for errors that only a defect can cause."""
+        # The client of a cluster wraps the error of the node that it could not use.
         if isinstance(error, redis_errors.RedisClusterException) and isinstance(error.__cause__, Exception):
             if "mode is not enabled" in str(error.__cause__):
                 return self._refusal("the server is no cluster", "Use redis:// (or rediss://) in TIDEGATE_VALKEY_URL")

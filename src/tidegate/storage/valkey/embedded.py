@@ -31,6 +31,7 @@ _LONGEST_SOCKET_PATH = 100
 
 _SERVER_OPTIONS = (
     *("--port", "0", "--unixsocketperm", "700", "--daemonize", "no"),
+    # Data survives a restart; at most the last second is lost, and repaired from SQL.
     *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
     *("--maxmemory-policy", "noeviction"),
 )
@@ -55,9 +56,12 @@ class EmbeddedServer:
     def _start(cls, data_dir: Path) -> Self:
         folder = data_dir.resolve() / "valkey"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Two processes that start at the same time would each launch a server.
         with _one_starter(folder):
             users_lock = _open(folder / "users.lock")
             try:
+                # Before the check: a guardian that is shutting down holds this lock exclusively, so this waits for its
+                # end. Afterwards, no guardian stops while this process uses the server.
                 fcntl.flock(users_lock, fcntl.LOCK_SH)
                 if not _has_guardian(folder):
                     _launch(folder)
@@ -78,6 +82,8 @@ class EmbeddedServer:
     def _revive(self) -> None:
         try:
             with _one_starter(self._folder):
+                # Checked under the lock: this process may have stopped using the server, or another one has restarted
+                # it.
                 if self._users_lock is not None and not _has_guardian(self._folder):
                     _launch(self._folder)
         except (ServerRefused, OSError) as error:
@@ -134,6 +140,7 @@ def _has_guardian(folder: Path) -> bool:
     """
     descriptor = _open(folder / "guardian.lock")
     try:
+        # Only a test: closing the descriptor releases the lock again.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -156,6 +163,7 @@ def _launch(folder: Path) -> None:
     binary, socket, log_file = server_binary(), _socket_path(folder), folder / "server.log"
     if socket.parent != folder:
         socket.parent.mkdir(mode=0o700, exist_ok=True)
+        # The folder for temporary files is shared, so another user may have created it first.
         if socket.parent.stat().st_uid != os.getuid():
             raise ServerRefused(str(socket.parent), "belongs to another user", remedy="Use a shorter TIDEGATE_DATA_DIR")
     # The server runs in its folder and gets relative paths, because its parser does not support blanks in paths.
@@ -172,6 +180,7 @@ def _launch(folder: Path) -> None:
         )
     assert guardian.stdout is not None
     with guardian.stdout as answer:
+        # Blocks until the guardian writes a line, or ends without one.
         ready = answer.readline().strip() == b"ready"
     guardian.wait()  # the started process only forked; the guardian continues
     if not ready:

@@ -55,18 +55,22 @@ class Guardian:
     def run(self) -> None:
         """Hold the guardian's lock and run the server until the last user has ended or the server keeps failing."""
         own_lock = _open(self._folder / "guardian.lock")
+        # Fails if there is a guardian already. The launcher holds the start lock, so there is none in normal operation.
         fcntl.flock(own_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         threading.Thread(target=self._wait_for_last_user, daemon=True).start()
         falls = 0
         while self._start(own_lock):
             started = time.monotonic()
             self._copy_log()
+            # The server ended because it was told to, and not by itself.
             if self._stopping:
                 break
+            # A server that ran for a while has recovered from earlier failures.
             falls = 1 if time.monotonic() - started > _STEADY_AFTER_S else falls + 1
             if falls == _FALLS_IN_A_ROW or not self._ready.is_set():
                 _say("failed")
                 break
+            # A growing pause, in which the cause may pass.
             time.sleep(0.05 * 2**falls)
         # Released before the users' lock, which ends with this process: its next holder must not find this guardian.
         os.close(own_lock)
@@ -76,6 +80,7 @@ class Guardian:
 
         The server inherits the lock: if the guardian is killed, no other server starts before this one has ended too.
         """
+        # Otherwise the other thread could stop the former server while a new one is being started here.
         with self._lock:
             if self._stopping:
                 return False
@@ -115,6 +120,7 @@ class Guardian:
 
     def _wait_for_last_user(self) -> None:
         """Block until the kernel grants the exclusive lock, then stop the server."""
+        # Before that, there may be no server that could be told to stop.
         self._ready.wait()
         fcntl.flock(_open(self._folder / "users.lock"), fcntl.LOCK_EX)
         with self._lock:

@@ -43,6 +43,7 @@ class IdleConnections:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _close_unneeded(self) -> None:
+        # The smallest number of idle connections in the span is what was never needed in it.
         unneeded = (self._fewest or 0) - self._keep
         self._timer, self._fewest = None, None
         while unneeded > 0 and (longest := max(self._idle(), key=len, default=None)):
@@ -52,6 +53,7 @@ class IdleConnections:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
             unneeded -= 1
+        # Begins the next span if more than `keep` are still idle.
         self.note()
 
     def _idle(self) -> Iterable["list[Any] | deque[Any]"]:

@@ -27,6 +27,7 @@ class CommandsInFlight:
         """
         if self._is_closed:
             raise ValkeyUnavailable(f"{self._address}: this client was closed", server=self._address)
+        # A timeout without a time: `close` sets one in order to end the command.
         async with asyncio.timeout(None) as command:
             self._commands.add(command)
             try:

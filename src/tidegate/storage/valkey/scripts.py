@@ -89,6 +89,7 @@ class _Assembly:
         """Add the include `name` behind those it includes itself."""
         if name in self.taken:
             return
+        # An include that is not taken yet, but was begun, includes itself through others.
         if name in self.under_way:
             raise ContractBroken(f"{self.folder.name}: includes form a cycle: {[*self.under_way, name]}")
         beside = self.folder / f"_{name}.lua"
@@ -260,6 +261,7 @@ class Script(Generic[P, R]):
         keys: list[Any] = [kwargs[name] for name in self.header.keys if name != self.header.many]
         if self.header.many is not None:
             keys += cast("list[Key]", kwargs[self.header.many])
+        # The part of a key up to `}` decides about its slot in a cluster.
         if len({key.partition("}")[0] for key in keys}) > 1:
             raise ContractBroken(
                 f"{self.path.name}: {keys} are not of one unit: a cluster cannot change them in one step"
@@ -279,6 +281,7 @@ async def run_together(valkey: Valkey, calls: Sequence[ScriptCall]) -> list[Any]
 
     Calls the server did not know are sent again in full: they ran behind the others, so nothing may depend on order.
     """
+    # Most servers know the scripts, so only the hashes are sent.
     replies = await valkey.pipeline([call.by_sha() for call in calls])
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     if unknown:

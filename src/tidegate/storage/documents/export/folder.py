@@ -42,6 +42,7 @@ class ExportFolder:
     def __enter__(self) -> Self:
         self._was_made = not self._path.exists()
         self._path.mkdir(parents=True, exist_ok=True)
+        # The lock is on the folder itself, so it leaves no file behind and ends with the process.
         self._lock = os.open(self._path, os.O_RDONLY)
         try:
             self._take_hold()
@@ -72,6 +73,8 @@ class ExportFolder:
         A crash in between leaves an incomplete manifest, and the next export repairs the folder.
         """
         names = [each.file for each in manifest.files]
+        # First the manifest names every file that this export owns: after a crash, the next export knows which files it
+        # may remove.
         self._write_manifest(
             msgspec.structs.replace(manifest, complete=False, placed=sorted(self._placed.union(names)))
         )

@@ -154,8 +154,11 @@ class _KindSync:
         writer, is_certain = _TableWriter(table, self._maker), False
         try:
             others, _ = await self._copy_lacking(table, writer)
+            # Before the comparison, which has to see the rows of the first pass.
             await writer.flush()
             if others:
+                # Read again: the first pass may have removed the difference, because a changed document left its former
+                # moment.
                 there = await table.moments(None, others[-1].at)
                 differing = [each for each in others if there.get(each.at) != each]
                 self._advance(sum(each.documents for each in others) - sum(each.documents for each in differing))
@@ -194,6 +197,7 @@ class _KindSync:
             lacking, others, between = list[list[ChangeDigest]](), list[ChangeDigest](), _FEW + 1
             for each in page:
                 present = there.get(each.at)
+                # Equal; or the destination has more, since a document left this moment and is found at its new one.
                 if present == each or (present is not None and present.documents > each.documents):
                     between += each.documents
                     if present != each:
@@ -255,6 +259,7 @@ class _TableWriter:
 
     async def _write(self) -> None:
         rows, self._rows, self._characters = self._rows, Rows(self._maker.table), 0
+        # One write at a time: a later version of a row must not be overtaken by an earlier one.
         await self.settle()
         if rows:
             self._writing = asyncio.create_task(self._table.write(rows))
