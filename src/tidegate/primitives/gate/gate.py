@@ -314,7 +314,7 @@ class Gate:
         missing = 0
         async for jobs in unfinished:
             missing += await self.enqueue(jobs)
-        # Last: a rebuild that fails before is requested again, because this key is missing (`needs_rebuild`).
+        # Last: the key says that the gate was synchronized with SQL since the server had no data.
         await self._valkey.execute("SET", epoch_key(self._unit), new_id())
         log.info("gate.rebuilt", gate=self._unit.name, jobs_missing=missing, permits_freed=freed)
         return missing
