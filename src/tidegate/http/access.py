@@ -61,6 +61,8 @@ class Access:
     def find_at_once(self, text: str, address: str) -> ApiKey | None:
         """The key that was sent, if that can be decided without I/O; None: use `find`."""
         key = self.keyring.find(text)
+        # While an address has used a part of its attempts, only `find` may decide: it counts the attempt
+        # first.
         if key is None or (address in self._of_address and not self._is_known(key, address)):
             return None
         _remember(self._known, (address, key.id))
@@ -75,8 +77,11 @@ class Access:
         same wrong key counts once, because repeating it is not a new guess.
         """
         key = self.keyring.find(text)
+        # The usual case: a right key from an address without wrong attempts. A login is always counted,
+        # unless the pair is known.
         if key is not None and (self._is_known(key, address) or not at_login) and self.find_at_once(text, address):
             return key
+        # A keyed digest: the memory of the process holds no text of a key that was sent.
         wrong = address, hmac.digest(self._digest_key, text.encode("latin-1", "replace"), hashlib.sha256)
         if wrong in self._wrong:
             return self._refuse(at_login=at_login)

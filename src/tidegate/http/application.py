@@ -112,6 +112,8 @@ class _Router:
             inner |= {"method": "GET", IS_HEAD: True}
         elif scope["method"] == "OPTIONS":
             inner["method"] = "CONNECT"  # no route has CONNECT; Litestar would answer OPTIONS by itself
+        # Litestar ignores repeated and trailing slashes. Two addresses of one resource would confuse caches
+        # and access rules.
         if "//" in routed or (routed.endswith("/") and routed != "/"):
             raise self._nothing_at(path)
         await self._litestar(inner, receive, send)
@@ -162,6 +164,7 @@ async def _authorise(connection: ASGIConnection[Any, Any, Any, Any], handler: Ba
     method = scope["method"]
     declared = declaration_of(handler) if isinstance(handler, HTTPRouteHandler) else None
     needed = (Role.READ if method == "GET" else Role.OPERATE) if declared is None else declared.needed
+    # Set before the role is checked, so that a refused request is counted under its route.
     scope[VISIT].route = declared
     is_logged = method != "GET" and not (declared is not None and declared.is_chatter)
     authorise(scope, needed, is_logged=is_logged)

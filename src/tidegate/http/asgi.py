@@ -48,6 +48,7 @@ def check_head(scope: Scope) -> None:
         raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"the limit is {MOST_HEADERS} headers", headers=_LAST)
     if sum(len(name) + len(value) for name, value in headers) > MOST_KEPT:
         raise RequestFailed(ProblemType.HEAD_TOO_LARGE, f"the limit is {MOST_KEPT:,} bytes", headers=_LAST)
+    # Servers and proxies could choose different ones of several names.
     if scope["http_version"] == "1.1" and sum(name == b"host" for name, _ in headers) != 1:
         raise RequestFailed(ProblemType.BAD_REQUEST, "a request must have one Host header", headers=_LAST)
 

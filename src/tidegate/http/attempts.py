@@ -63,6 +63,8 @@ class Attempts:
         """Count one attempt. Returns None if it is allowed, otherwise the seconds to wait."""
         now = self._now()
         after = max(now, self._complete_at.get(subject, 0.0)) + self.allowance.another_after_s
+        # The attempt is allowed if the allowance would be restored within its full span; otherwise nothing
+        # is counted.
         wait_s = after - now - self.allowance.complete_after_s
         if wait_s > 0:
             return wait_s
@@ -108,6 +110,7 @@ class SharedAttempts:
 
     async def take(self, subject: str, item: str) -> int | None:
         """Count one attempt. Returns None if it is allowed, otherwise the seconds to wait."""
+        # Local first: what this process refuses costs no call.
         wait_s = self._local.take(subject)
         if wait_s is None and self._shared is not None:
             try:
@@ -116,6 +119,7 @@ class SharedAttempts:
                 wait = None
             if wait is not None:
                 wait_s = wait.total_seconds()
+                # Further attempts of this subject are refused here, without a call of the server.
                 self._local.block(subject, wait_s)
         return None if wait_s is None else math.ceil(wait_s)
 

@@ -50,6 +50,8 @@ class Authenticator:
             return await self._unless_revoked(method, path, headers, self._decide(method, path, headers, scheme, None))
         _refuse_forgery(method, headers)
         try:
+            # Only after the check of the origin: a page of another site must not use up the attempts of this
+            # address.
             key = await self._access.find(text, self._address(headers, peer))
         except RequestFailed:
             if not self._is_open(path):
@@ -60,6 +62,7 @@ class Authenticator:
     def admit_at_once(self, method: str, path: str, headers: Headers, peer: str | None = None) -> HttpCaller:
         """Like `admit`, without I/O. Raises `RequestFailed` also if only `admit` can identify the caller."""
         text = _bearer(headers)
+        # `admit` uses the scheme to choose the cookie; here sessions are refused in any case.
         key = None if text is None else self._access.find_at_once(text, self._address(headers, peer))
         caller = self._decide(method, path, headers, "http", key)
         if caller.how is AuthenticationMethod.SESSION:  # only the database knows whether it was revoked
@@ -78,6 +81,7 @@ class Authenticator:
             return self._admit_neighbour(method, path, headers)
         _refuse_forgery(method, headers)
         caller = key.bearer if key is not None else self._session(headers, scheme)
+        # A read with a valid key or session needs no further check.
         if caller is None or method not in HARMLESS:
             if self._is_open(path):
                 return caller or NOBODY
@@ -105,6 +109,7 @@ class Authenticator:
         Other authorization schemes are ignored, because they are meant for a proxy.
         """
         cookies = headers.get("cookie")
+        # The cookie is ignored and not refused, so that a link from another site shows the login page.
         if cookies is None or not _is_of_our_page(headers) or _bearer(headers) is not None:
             return None
         token = find_token(cookies, is_secure=speaks_tls(scheme, headers))
@@ -164,6 +169,8 @@ def _is_a_link(headers: Headers) -> bool:
 
 def _refuse_foreign_pages(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
+    # Two headers: newer browsers send `Sec-Fetch-Site`, all of them send `Origin` with requests that
+    # change something.
     if not _is_of_our_page(headers) or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
         told = origin or headers.get("sec-fetch-site", "")
         raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"the Origin header is {told[:80]!r}")

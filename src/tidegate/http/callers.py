@@ -77,6 +77,7 @@ class HttpCaller:
 
         A browser sends the session cookie for any page; only pages of this server can read the token.
         """
+        # A caller with a key: other pages cannot send the `Authorization` header.
         if self.csrf is None:
             return
         if csrf is None or not hmac.compare_digest(self.csrf.encode(), csrf.encode("latin-1", "replace")):

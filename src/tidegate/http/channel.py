@@ -63,6 +63,7 @@ class Listener:
         """Join the channels; call `leave` when done."""
         self.channels, self._closing = tuple(channels), closing
         self._turns = deque(self.channels)
+        # Below any number, so that a new listener gets the present state of each channel first.
         self._seen = dict.fromkeys(self.channels, -1)
         self._news = asyncio.Event()
         for channel in self.channels:
@@ -88,10 +89,12 @@ class Listener:
         """The next unseen snapshot; None after `within_s` seconds, or when no more follow."""
         deadline = asyncio.get_running_loop().time() + within_s
         while (channel := self._next()) is None and not self.is_over:
+            # Cleared after the check and before the wait, without an await in between: no snapshot is missed.
             self._news.clear()
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0 or not await occurs(self._news, within_s=left_s):
                 return None
+        # The latest snapshot is read only now: those that came in between are skipped.
         if channel is None or channel.latest is None or self._closing.is_set():
             return None
         self._seen[channel] = channel.latest.number

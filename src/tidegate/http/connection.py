@@ -59,6 +59,7 @@ def connection_of(scope: Scope) -> Connection | None:
 
 def stream_of(scope: Scope) -> Connection | None:
     """The connection of a request, for a chunked answer; None if events have to be sent as messages."""
+    # HTTP/1.0 has no chunked encoding.
     is_chunked = scope["http_version"] == "1.1" and scope["method"] == "GET" and not is_for_head(scope)
     return connection_of(scope) if is_chunked else None
 

@@ -58,6 +58,7 @@ async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> Http
     tracer = traces.tracer()
     if tracer is None or route.method == "GET":
         return await answer(route, request)
+    # Otherwise any client could attach spans to traces of others.
     parent = None if caller_of(request).role is None else request.headers.get(_TRACE)
     facts = {"http.request.method": route.method, "http.route": route.path}
     span = tracer.begin(f"{route.method} {route.path}", facts, parent=parent, kind="server")
@@ -79,6 +80,8 @@ async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> Http
 async def answer(route: "RouteDeclaration", request: HttpRequest) -> HttpResponse:
     """Call the handler, within the time limit of an answer."""
     arguments = await _arguments(route, request)
+    # Around the handler only: reading the body has its own limit, and streams are sent after the
+    # handler.
     async with asyncio.timeout(request.scope.get(ANSWER_WITHIN)):
         result = await route.handler(**arguments)
     return result if isinstance(result, Response) else Response(result)
@@ -125,6 +128,7 @@ def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
     for name, values in found.items():
         if name in types and is_list(types[name]):
             given[name] = values
+        # A repeated parameter is ambiguous.
         elif len(values) != 1 and name in types:
             raise RequestFailed(ProblemType.INVALID, f"{name[:80]} is given {len(values)} times", field=name[:80])
         elif values[0].lower() == "null" and name in types and types[name] is not str:
@@ -158,6 +162,8 @@ async def _form(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
 
 async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     media = request.headers.get("content-type", "").lower()
+    # Before the body is read: these types are refused even without a body, since any page can send
+    # them.
     if media.partition(";")[0].strip() in _OF_FORMS:
         raise RequestFailed(ProblemType.NOT_JSON, f"the content type is {media[:80]!r}")
     raw = await read_body(request)
@@ -173,6 +179,7 @@ async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
         raise _invalid(error, "field", kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestFailed(ProblemType.BAD_JSON, f"the body is not JSON: {error}") from None
+    # The decoder is recursive; deep nesting must not end the request with a 500.
     except RecursionError:
         raise RequestFailed(ProblemType.INVALID, "the body is nested too deeply") from None
 

@@ -57,6 +57,7 @@ class EventResponse(Response[bytes]):
                 await while_connected(events, receive)
             await send(chunk(b"", more=False))
         finally:
+            # A coroutine that was never started, as for a HEAD request, would log a warning.
             events.close()
 
 
@@ -112,6 +113,7 @@ class WatchedEvents(EventResponse):
             self._count(-1)
 
     async def _send_all(self, send: Send) -> None:
+        # Subscribe before the first read, so that no change in between is missed.
         async with self.watch() as watch:
             while not self._closing.is_set():
                 try:
@@ -132,6 +134,7 @@ async def while_connected(sending: Coroutine[Any, Any, None], receive: Receive) 
     tasks = [asyncio.create_task(sending, name="send events"), asyncio.create_task(gone(receive), name="client")]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Raise the error of the sender; otherwise the client has left.
         if tasks[0].done():
             tasks[0].result()
     finally:

@@ -66,12 +66,15 @@ class Admission:
         client, pairs = scope["client"], scope["headers"]
         if self._varying:
             pairs = [pair for pair in pairs if pair[0] not in self._varying]
+        # The client's address is part of the key, because limits of wrong keys and rules for loopback
+        # depend on it.
         known = scope["method"], None if client is None else client[0], tuple(pairs)
         found = self._admitted.get(known)
         return self._decide(scope, dict(pairs), known) if found is None else found
 
     def _decide(self, scope: Scope, headers: dict[bytes, bytes], known: Any) -> AdmittedRequest | None:
         try:
+            # The same checks as in the application, in the same order.
             check_head(scope)
             self._door.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1]).require(self._role)
         except RequestFailed:
@@ -81,6 +84,7 @@ class Admission:
         found = AdmittedRequest(headers)
         if sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_REMEMBERED:
             if len(self._admitted) >= _MOST_REMEMBERED:
+                # Clearing everything is cheaper than an order of use: a decision costs little to repeat.
                 self._admitted.clear()
             self._admitted[known] = found
         return found
@@ -101,14 +105,17 @@ class Responder:
         The answer is written to the connection if possible, otherwise sent as ASGI messages.
         """
         now = int(time.time())
+        # Date and security headers change once a second at most, so their encoded form is reused.
         if now != self._second:
             self._second, date = now, (b"date", formatdate(now, usegmt=True).encode())
             for secure in (False, True):
                 self._common[secure] = lines_of([date, *security_headers.of_data(is_secure=secure)])
+        # A 304 has no body, and its length would be that of the full answer.
         length = b"" if status == 304 else b"content-length: %d\r\n" % sum(map(len, body))
         lines = b"%b%b%bx-request-id: %b\r\n" % (headers, length, self._common[is_secure], new_id().encode())
         connection = connection_of(scope)
         if connection is None or not connection.respond(scope, _STATUS_LINES[status], lines, b"\r\n", *body):
+            # Another server, or an answer that must wait for its turn: send the same headers as ASGI messages.
             pairs = [tuple(line.split(b": ", 1)) for line in lines.split(b"\r\n")[:-1]]
             await send({"type": "http.response.start", "status": status, "headers": pairs})
             await send({"type": "http.response.body", "body": b"".join(body)})

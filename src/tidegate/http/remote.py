@@ -61,6 +61,8 @@ class ClientAddresses:
 
     def _behind_proxies(self, peer: str | None, forwarded: str) -> str:
         found = peer or ""
+        # From the last entry backwards, only as many as there are proxies: earlier entries are under
+        # control of the client.
         entries = forwarded.rsplit(",", self._proxies)[::-1]
         for entry in entries[: self._proxies]:
             # A connection over a Unix socket has no address; it comes from a process of this machine.
@@ -90,6 +92,7 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
         found = ip_address(text.partition("%")[0])
     except ValueError:
         return None
+    # A dual-stack socket reports IPv4 clients as mapped IPv6 addresses.
     return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
 
 
@@ -101,5 +104,6 @@ def _limited_unit(text: str) -> str:
         return _UNKNOWN
     if isinstance(found, IPv4Address) or found.is_loopback:
         return str(found)
+    # A client usually has a whole /64 network and could change its address for each attempt.
     network = int(found) >> _OF_ONE_SITE << _OF_ONE_SITE
     return f"{IPv6Address(network)}/{_OF_ONE_SITE}"

@@ -63,11 +63,13 @@ class RequestGuard:
 
     async def _serve(self, caller: HttpCaller, scope: Scope, receive: Receive, visit: "RequestLifecycle") -> None:
         """Call the application. A stream ends when the caller's session expires; a reconnect then needs a login."""
+        # Wall-clock time until the end of the session, converted to a span once per request.
         session = asyncio.timeout(None if caller.until_ms is None else caller.until_ms / 1000 - time.time())
         try:
             async with session:
                 await self._app(scope, receive, visit.send)
         except TimeoutError:
+            # Another timeout, or nothing was sent yet: the error is answered by a problem.
             if not session.expired() or not visit.has_begun:
                 raise
             await visit.send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -121,12 +123,14 @@ class RequestLifecycle:
 
     def explain(self, error: Exception) -> RequestFailed:
         """Convert an exception to a problem for the caller; details that callers may not see are logged."""
+        # Litestar wraps errors that occur while it prepares a request; the cause decides.
         cause = error.__cause__ if isinstance(error, LitestarException) else None
         error = cause if isinstance(cause, Exception) else error
         trouble = to_trouble(error)
         if trouble is None:
             log.error("http.failed", **self._facts(), exc_info=error)
             return RequestFailed(ProblemType.FAILED, "an unexpected error occurred; the server's log has the details")
+        # Errors of servers, and errors after the head was sent, which the caller cannot see as a status.
         if (trouble.status >= 500 and trouble is not error) or self.has_begun:
             self._error = str(error) or type(error).__name__
             if isinstance(error, Unavailable) and error.server:
@@ -138,6 +142,7 @@ class RequestLifecycle:
     def end(self) -> None:
         """Count and log the request."""
         took_s = time.monotonic() - self._began
+        # One label for all unknown paths: otherwise clients could create any number of metrics.
         route = self.route.path if self.route else "unknown"
         metrics.HTTP_REQUESTS.labels(route, self._scope["method"] if self.route else "unknown", str(self.status)).inc()
         if self.has_begun:

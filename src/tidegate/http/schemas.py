@@ -40,6 +40,7 @@ def parameter_schema(annotation: Any) -> dict[str, Any]:
 def meanings_of(struct: type[Any]) -> dict[str, str]:
     """The docstrings under the fields of a struct and of its base classes."""
     found: dict[str, str] = {}
+    # Base classes first, so that a subclass replaces the description of a field.
     for each in reversed(struct.__mro__):
         if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
             found |= _meanings_in(each)

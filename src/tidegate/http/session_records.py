@@ -38,6 +38,7 @@ def record(tx: Transaction, session: OpenSession) -> None:
 
 def listed(tx: Transaction, limit: int) -> Sequence[OpenSession]:
     """Open sessions, newest first, without expired and revoked ones."""
+    # A revocation covers sessions opened up to its time, so that a later login is valid.
     revoked = exists().where(
         or_(_r.subject == _s.id, _r.subject == _s.key_id, _r.subject == EVERY_SESSION), _r.opened_until >= _s.opened_at
     )
@@ -48,6 +49,7 @@ def listed(tx: Transaction, limit: int) -> Sequence[OpenSession]:
 
 def revoke(tx: Transaction, subject: str, expires_at: datetime) -> None:
     """Revoke the open sessions of a subject: one session, a key, or all. `expires_at`: when the last one expires."""
+    # Replaces an earlier revocation of the same subject, which covers fewer sessions.
     tx.execute(delete(revoked_sessions).where(_r.subject == subject))
     # The clock of the process that opened a session may be ahead of this one.
     of_subject = or_(_s.id == subject, _s.key_id == subject, literal(subject) == EVERY_SESSION)

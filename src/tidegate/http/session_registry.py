@@ -65,8 +65,10 @@ class SessionRegistry:
         Raises `Unavailable` if the database cannot be queried, unless the caller `only_reads`.
         """
         session_id, key_id, opened_ms = caller.session_id or "", caller.key_id or "", caller.opened_ms or 0
+        # A revocation is final, so it is remembered and needs no query.
         if session_id in self._revoked:
             return True
+        # While the database is unavailable, reads are not delayed by its time limit again and again.
         if only_reads and monotonic() < self._asks_again_at:
             return False
         try:

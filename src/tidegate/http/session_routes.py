@@ -142,6 +142,7 @@ class SessionRoutes:
         While the database is unavailable, only the cookie is removed.
         """
         caller = caller_of(request)
+        # The route is open, so admission has not checked the token.
         caller.require_own_page(request.headers.get(CSRF_HEADER))
         if caller.how is AuthenticationMethod.SESSION:
             await self._revoke_own(caller)
