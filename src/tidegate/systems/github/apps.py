@@ -47,6 +47,8 @@ async def ask_for_token(
     """Request a token; repeated once if a 401 may be caused by the local clock."""
     answer = await fetch(_token_request(installation, private_key, api_url, now))
     theirs = answer.date
+    # The signature contains the local time. The `Date` of the refusal shows whether that was the
+    # reason.
     if answer.status == 401 and theirs is not None and abs(theirs - answer.received_at) > _TOLERATED:
         answer = await fetch(_token_request(installation, private_key, api_url, theirs))
     return answer
@@ -58,6 +60,7 @@ def read_token(answer: Answer) -> IssuedToken:
         issued = msgspec.json.decode(answer.body, type=_Issued)
     except UNDECODABLE:
         raise SecretUncheckable(f"{answer.status} with a body that cannot be read") from None
+    # By the clock that set `expires_at`: a wrong local clock must not use an expired token.
     lasts = issued.expires_at - (answer.date or answer.received_at)
     return IssuedToken(token=issued.token, lasts_s=max(0.0, lasts.total_seconds()))
 

@@ -84,6 +84,7 @@ class GithubAuthority:
 
     async def check(self, secret: str, *, identify: bool) -> SecretReport:
         """Read what is left, which is free, and then the account, unless nothing is left for that call."""
+        # The free call first: it also shows whether the second one, which spends quota, may be made.
         answer = await self._ask(FREE, secret)
         left = _left(answer)
         core = left.get("core")
@@ -120,6 +121,7 @@ def _require_success(answer: Answer) -> None:
             return
         case 401:
             raise SecretRefused(explain(answer))
+        # A limit says nothing about the secret.
         case 403 | 429 if limits.limit_of(answer) is not None:
             raise SecretUncheckable(explain(answer))
         case 403 | 404:

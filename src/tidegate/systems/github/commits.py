@@ -48,6 +48,7 @@ def ask(task: Task) -> GithubCall:
     since = f"since={state.since}&" if state.since else ""
     path = f"{state.repository.path}/commits?{since}per_page={PER_PAGE}"
     if state.number > 1:
+        # Later pages start at the same commit as the first one, so a push in between moves nothing.
         head = "" if state.head is None or state.is_loose else f"&sha={state.head}"
         return GithubCall(path=f"{path}{head}&page={state.number}")
     return GithubCall(path=path, etag=task.etag if _left_by(task, state) is not None else None)
@@ -69,10 +70,15 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
         return repository_transferred(owner)
     if state.number == 1:
         state = _begun(task, state, answer, page)
+    # `_new` needs the state before the page: a commit of the page may be the parent of another one on
+    # it.
     before, state = state, _followed(state, page.read)
     jobs = details.jobs_of(task, state.repository, state.details, _new(before, page.read) if state.details else [])
+    # Enough is read when the old head was seen and every parent of a new commit, too: a merge can bring
+    # old commits that follow the old head.
     if following is not None and not (state.has_met and not state.awaited_new):
         return Reading(documents=page.documents, skipped=page.skipped, follow_ups=[*jobs, _page(task, state)])
+    # Only a list that was read to its end, without a limit of time, shows which commits are gone.
     whole = following is None and state.since is None
     return Reading(
         documents=page.documents,
@@ -130,10 +136,12 @@ def _followed(state: CommitState, found: Sequence[items.Commit]) -> CommitState:
     """The state after these commits, with the parents still to be seen; a child comes before its parents."""
     known, new, has_met = set(state.awaited_known), set(state.awaited_new), state.has_met
     for commit in found:
+        # Ancestors of the old head are known, even if they come on later pages.
         is_known = commit.sha == state.old_head or commit.sha in known
         has_met = has_met or commit.sha == state.old_head
         known.discard(commit.sha)
         new.discard(commit.sha)
+        # The parents take the place of the commit among those that are still awaited.
         (known if is_known else new).update(commit.parent_shas)
     return msgspec.structs.replace(
         state, has_met=has_met, awaited_known=tuple(sorted(known)), awaited_new=tuple(sorted(new - known))

@@ -87,6 +87,8 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
         return node
     current, page = _begun(task), msgspec.json.decode(node, type=_RepositoryNode).items
     found = read_items(page.nodes, _ConnectionItem, lambda item, raw: _document(task, item, raw))
+    # By the upstream's clock, and a little earlier: an item that changes now may be missing on this
+    # page.
     began = current.began or format_upstream_time((answer.date or answer.received_at) - _MARGIN)
     state = msgspec.structs.replace(current, began=began, after=page.page_info.end_cursor, number=current.number + 1)
     documents = [
@@ -97,6 +99,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     # A page of which no item could be read says nothing about the rest.
     is_known = state.floor is not None and bool(found.read) and found.read[-1].updated_at < state.floor
     if page.page_info.has_next_page and not is_known:
+        # A cursor that does not move would request the same page forever.
         if page.page_info.end_cursor in (None, current.after):
             stuck = "the page has a successor, and no cursor that leads to it"
             return Reading(documents=documents, skipped=[*found.skipped, stuck])
@@ -105,6 +108,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     return Reading(
         documents=documents,
         skipped=found.skipped,
+        # Only a list that was read from its beginning to its end shows which items are gone.
         completed=[task.listing(kinds.DOCUMENTS[task.spec.kind])] if state.floor is None else [],
         cursor=Cursor(timestamp=began, cursor=reaches),
     )
@@ -128,6 +132,7 @@ def _begun(task: Task) -> ConnectionState:
     state, left = ConnectionState.of(task), task.cursor
     if left is None or state.full:
         return state
+    # The last run left out older items, which this run wants.
     if left.cursor is not None and (state.since is None or state.since < left.cursor):
         return state
     return msgspec.structs.replace(state, known=left.timestamp, reaches=left.cursor)

@@ -95,6 +95,7 @@ def _first_job(task: Task, kind: str, repository: ListedRepository, item: Mappin
     declared = kinds.REGISTRY[kind]
     values = {"default_branch": repository.default_branch, **{name: _at(item, path) for name, path in _VALUES.items()}}
     key = values[declared.item or "id"]
+    # Commits of the default branch are a list of their own.
     if key is None or (kind == kinds.REPO_BRANCH_COMMITS and key == repository.default_branch):
         return None
     path = (declared.path or "").format_map({name: quote(str(value), safe="") for name, value in values.items()})
@@ -127,6 +128,8 @@ def _at(item: Any, path: tuple[str, ...]) -> Any:
 
 def _document(task: Task, state: DetailState, declared: Kind, item: dict[str, Any]) -> Document:
     """Build a document. Its id contains the item if details of different items can have the same id."""
+    # The first field that is present identifies the item: events of a timeline do not all have a
+    # number.
     named = next((found for name in declared.identity if (found := item.get(name)) is not None), None)
     if isinstance(named, bool) or not isinstance(named, int | str):
         raise InvalidArgument(" or ".join(declared.identity), named, "must be a number or a text")
@@ -149,6 +152,7 @@ def _next(task: Task, state: DetailState, path: str) -> JobSpec:
 
 
 def _job(task: Task, kind: str, state: DetailState) -> JobSpec:
+    # Part of the job's identity: an item that changes again during the run gets another job.
     version = f" of {state.version}" if state.version else ""
     page = f" page {state.number}" if state.number > 1 else ""
     return JobSpec(

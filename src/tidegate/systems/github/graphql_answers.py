@@ -46,6 +46,8 @@ def read_node(answer: Answer, *, missing: Verdict = Verdict.GONE) -> msgspec.Raw
     if envelope.data is not None and envelope.data.node != _NULL:
         node = envelope.data.node
     are_permanent = all(problem.type in _PERMANENT for problem in problems)
+    # GraphQL answers 200 with partial data. A temporary error would leave gaps that look like
+    # deletions.
     if problems and (node is None or not are_permanent):
         return _trouble(answer, problems, missing)
     if envelope.data is None:
@@ -59,6 +61,7 @@ def _trouble(answer: Answer, problems: list[GraphqlError], missing: Verdict) -> 
     kinds = {problem.type for problem in problems}
     reason = f"GraphQL: {problems[0].type or 'error'}: {problems[0].message or ''}"[:500]
     if kinds & _LIMITED:
+        # The allowance in the headers says when the window is renewed, so no pause is guessed.
         if limits.limit_of(answer) is LimitKind.PRIMARY:
             return Reading(verdict=Verdict.LATER, reason=reason, delay_ms=0)
         return limits.rest(answer, reason)

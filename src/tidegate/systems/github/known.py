@@ -14,6 +14,7 @@ from tidegate.systems.github.states import WithheldRepository
 
 def stands_in(task: Task) -> bool:
     """Whether the free call replaces the job's own call."""
+    # A withheld list has no other cursor, so the checks below do not apply to it.
     if WithheldRepository.stored_for(task) is not None:
         return WithheldRepository.valid_refusal(task) is not None
     match task.spec.kind:

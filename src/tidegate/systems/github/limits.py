@@ -56,6 +56,7 @@ def allowance_of(answer: Answer, wanted: str) -> Allowance | None:
 
 def limit_of(answer: Answer) -> LimitKind | None:
     """The limit behind a 403 or 429; None if it has another reason."""
+    # Before the other checks: an explicit pause holds, whatever the window has left.
     if "retry-after" in answer.headers:
         return LimitKind.SECONDARY
     if answer.headers.get("x-ratelimit-remaining") == "0":
@@ -84,8 +85,10 @@ def _allowance(said: _Remaining, sent_at: datetime) -> Allowance:
     left_ms = round((said.reset - sent_at.timestamp()) * 1_000)
     return Allowance(
         limit=said.limit,
+        # Never more than the limit, whatever the answer says.
         remaining=min(said.remaining, said.limit),
         window=said.reset,
+        # Bounded: a wrong clock or header must not block a credential for years.
         resets_in_ms=max(-LONGEST_PAUSE_MS, min(left_ms, LONGEST_PAUSE_MS)),
     )
 

@@ -33,6 +33,7 @@ def below(url: str, api_url: str) -> str:
     """`url` relative to the API's address; raises `ForeignLink` if it is at another address."""
     api, link = urlsplit(api_url), urlsplit(url)
     prefix = api.path.rstrip("/")
+    # Scheme and port as well: a link to another port or without TLS would expose the credential.
     if (link.scheme, link.netloc.lower()) != (api.scheme, api.netloc.lower()) or not link.path.startswith(f"{prefix}/"):
         raise ForeignLink(f"the link to the next page leads to {link.netloc or 'no host'}, which is not the API")
     path = link.path.removeprefix(prefix)

@@ -80,6 +80,7 @@ class Lists:
         state = ListState.of(task)
         if state.path is not None:
             return GithubCall(path=state.path)
+        # An ETag holds only for the credential that received it, since answers differ by permissions.
         etag = state.etag if state.reader == task.credential else None
         if state.lap == 1:
             etag = task.etag if _left_by(task, state) is not None else None
@@ -105,11 +106,13 @@ class Lists:
     def _read(self, task: Task, state: ListState, page: Items[Item], following: str | None) -> Reading:
         last = next((item.updated_at for item in reversed(page.read) if item.updated_at), None)
         state = msgspec.structs.replace(state, oldest=last or state.oldest)
+        # 1. The list goes on: read the next page.
         if following is not None and not page.is_empty and not _is_far_enough(state, last):
             return Reading(follow_ups=[_further(task, state, last, following)])
         # The upward pages have reached the range that was read downwards.
         reached_end = following is None if state.upto is None else state.known is None
         state = msgspec.structs.replace(state, is_covered=state.is_covered or (reached_end and not state.is_unsteady))
+        # 2. The lap is over.
         return self._end_of_lap(task, state)
 
     def unchanged(self, task: Task, _answer: Answer) -> Reading:
@@ -144,6 +147,7 @@ class Lists:
         """Return the cursor for the next run, and the completed listing if a lap reached the end of the list."""
         timestamp = state.newest or state.known
         whole = [Listing(kinds.DOCUMENTS[task.spec.kind], task.spec.resource, task.run_id)] if state.is_covered else []
+        # A covered list omits nothing, so the next run may read as far back as it wants.
         reach = None if state.is_covered else state.reach
         return Reading(
             completed=whole,
@@ -170,11 +174,14 @@ def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
     state = ListState.of(task)
     if state.path is not None:
         return state
+    # The newest change on the first page: the next run reads down to it. A change during this run is
+    # newer.
     newest = max((item.updated_at for item in found if item.updated_at), default=state.newest)
     state = msgspec.structs.replace(state, newest=newest, etag=answer.headers.get("ETag"), reader=task.credential)
     if state.lap > 1 or state.full:
         return state
     left, since = _left_by(task, state), state.since
+    # Continue from the last run, unless the option `since` begins later.
     if left is not None and left.timestamp is not None and (since is None or since <= left.timestamp):
         return msgspec.structs.replace(state, known=left.timestamp, reach=left.cursor)
     return msgspec.structs.replace(state, known=since, reach=since)
@@ -210,8 +217,12 @@ def _further(task: Task, state: ListState, last: str | None, following: str) -> 
         return _page(task, state, following)
     if last is None:
         return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)
+    # First page of a list from which items can vanish: go on upwards, to the oldest change of that
+    # page.
     if state.upto is None:
         upwards = msgspec.structs.replace(state, upto=state.oldest, since_of_page=state.known)
+    # The next range begins at the last item of this one. It is read again, which makes the ranges
+    # overlap.
     elif last != state.since_of_page:
         upwards = msgspec.structs.replace(state, since_of_page=last)
     else:
@@ -237,6 +248,7 @@ def _job(task: Task, state: ListState) -> JobSpec:
 
 def _upwards(task: Task, state: ListState) -> Reading:
     """At the page limit, continue upwards from the oldest item, range by range, until both directions meet."""
+    # GitHub limits the number of pages of one query. Another start of the range makes a new query.
     since = state.since_of_page if state.upto is None else state.oldest
     if state.oldest is None or (state.upto is not None and since == state.since_of_page):
         return Reading(

@@ -38,4 +38,5 @@ def _of_profile(address: str) -> str:
     """
     link = urlsplit(address if "://" in address else f"https://{address}")
     is_profile = link.scheme in ("http", "https") and link.netloc.lower() in SITES
+    # A path with further parts is refused by the check of the login.
     return link.path.strip("/") if is_profile else ""

@@ -122,6 +122,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
 def unchanged(task: Task, _answer: Answer) -> Reading:
     """Handle a 304: the page is unchanged."""
     state, declared = _begun(task), kinds.REGISTRY[task.spec.kind]
+    # Nothing was appended, and the cursor of the last run stays valid.
     if declared.order is ListOrder.NEWEST and state.number == 1 and state.lap == 1:
         return Reading()
     is_partial = state.is_partial or state.lap == 1
@@ -149,9 +150,11 @@ def of_organization(kind: str, name: str, scope: RunOptions) -> JobSpec:
 def _begun(task: Task) -> PagedListState:
     state = PagedListState.of(task)
     left = task.cursor
+    # Later pages and laps carry their state in the job.
     if state.path is not None or state.lap > 1 or left is None or left.cursor is None or state.full:
         return state
     marks = msgspec.json.decode(left.cursor, type=ListCursor)
+    # ETags of another credential do not match. What the last run knew is still valid.
     pages = marks.pages if left.credential == task.credential else ()
     return msgspec.structs.replace(
         state, before=pages, known=marks.known, last=marks.newest, were_unsettled=marks.unsettled
@@ -214,6 +217,8 @@ def _changed(
         last, unsettled = state.last, set(state.were_unsettled)
         return [item for item in found if last is None or item.get("id", 0) > last or item.get("id") in unsettled], ""
     digests = [blake2b(msgspec.json.encode(item), digest_size=_DIGEST // 2).hexdigest() for item in found]
+    # Compared with all pages of the last run from here on: a deletion moves items from a later page to
+    # this one.
     before = "".join(mark.items for mark in state.before)
     old = {before[start : start + _DIGEST] for start in range(0, len(before), _DIGEST)}
     return [item for item, digest in zip(found, digests, strict=True) if digest not in old], "".join(digests)
@@ -238,6 +243,7 @@ def _note_numbers(task: Task, state: PagedListState, declared: Kind, found: Sequ
         if details.are_wanted(task.spec.kind, state.details)
         else (),
         unsettled=min([*still, *_some(state.unsettled)], default=None),
+        # Numbers rise, so a page that reaches a known number is the last one to read.
         is_known=state.known is not None and min(numbers, default=0) <= state.known,
     )
 
@@ -249,9 +255,12 @@ def _go_on(task: Task, state: PagedListState, mark: PageMark) -> Reading:
         onwards = msgspec.structs.replace(state, path=mark.following, number=state.number + 1)
         return Reading(follow_ups=[_job(task, onwards)])
     is_whole = mark.following is None and not state.is_partial
+    # Read it once more with the new ETags. If any page differs, an item may have moved between pages
+    # unseen.
     if is_whole and state.full and state.lap == 1 and state.number > 1:
         again = msgspec.structs.replace(state, path=None, number=1, lap=2, before=state.read, read=())
         return Reading(follow_ups=[_job(task, again)])
+    # Only then may missing items be marked as gone.
     is_certain = is_whole and (state.number == 1 or state.lap > 1)
     completed = [task.listing(kinds.DOCUMENTS[task.spec.kind])] if is_certain else []
     return Reading(cursor=_cursor(task, state), completed=completed)

@@ -47,6 +47,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     state, found = ProfileState.of(task), msgspec.json.decode(answer.body, type=_ProfileAccount)
     former = str(state.number) if state.number is not None else task.cursor.cursor if task.cursor else None
     is_same = former in (None, str(found.id))
+    # Before anything is stored: the answer is about another login.
     if found.login.lower() != state.login:
         if former == str(found.id):
             name = f"org:{found.login}" if state.is_organization else found.login
@@ -62,7 +63,9 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     cursor = Cursor(cursor=str(found.id), etag=answer.headers.get("ETag"), credential=task.credential)
     return Reading(
         documents=[profile],
+        # A full run accepts another account under the login; documents of the former one are gone.
         completed=[] if is_same else [task.listing(kind)],
+        # A request by number has another address, so its ETag must not be used for the login.
         cursor=None if state.number is not None else cursor,
     )
 

@@ -156,6 +156,8 @@ class Repositories:
         include = self._include if state.include is None else frozenset(state.include)
         at = format_upstream_time(answer.date or answer.received_at)
         selected = [one for one in found if state.selection.includes(one)]
+        # Results of a search belong to the accounts of their repositories, which share cursors with other
+        # runs.
         owners = {one.full_name: task.user_id if state.login else one.owner for one in selected}
         return [
             job
@@ -168,6 +170,8 @@ class Repositories:
         state = _with_page(state, page)
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
+        # A repository is missing, and this pass could not have seen all. Deletions are decided only after a
+        # second pass.
         if _is_doubtful(state) and _missing(state):
             return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
         whole = (
@@ -210,11 +214,13 @@ def _is_doubtful(state: RepositoriesState) -> bool:
 
     A deletion while pages are read moves the first item of the next page to a page that was read already.
     """
+    # A list of one page hides nothing, unless that page was unchanged and so not seen.
     return state.skipped or (len(state.read) > 1 and not state.is_second)
 
 
 def _missing(state: RepositoriesState) -> list[tuple[int, str]]:
     """The repositories that the last run knew and this run has not seen."""
+    # By number: a renamed repository is not a missing one.
     seen = {found.id for page in state.read for found in page.repositories}
     return [(number, resource) for number, resource in state.known if number not in seen]
 

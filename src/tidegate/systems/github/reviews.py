@@ -111,6 +111,7 @@ def needs_no_query(task: Task) -> bool:
 
 def is_known(task: Task) -> bool:
     """Whether the reviews of this state of the pull requests were read already."""
+    # The cursor has the ETag that the list of pull requests had when their reviews were read last.
     state, cursor = ReviewState.of(task), task.cursor
     return not state.full and cursor is not None and cursor.etag is not None and cursor.etag == state.etag
 
@@ -146,6 +147,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     reviews = [(read_items(pull.reviews.nodes, Review, partial(_document, task, pull))) for pull in found.pulls]
     more = tuple(more for pull in found.pulls for more in _more(pull))
     if found.page_info is None:
+        # Further reviews of the same pull request come first; the list goes on when none is pending.
         state = msgspec.structs.replace(state, pending=more + state.pending[1:])
     else:
         state = _advanced(state, found.pulls, found.page_info, more)
@@ -166,6 +168,7 @@ def refused(task: Task, answer: Answer) -> Reading | None:
     state = _begun(task)
     if answer.status not in (502, 504) or state.pending or state.first == 1:
         return None
+    # The page number stays. The size is part of the name of the job, so this is another job.
     half = msgspec.structs.replace(state, first=state.first // 2)
     return Reading(follow_ups=[_job(task, half)])
 

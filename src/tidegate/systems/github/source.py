@@ -106,6 +106,8 @@ class GithubSource:
             reading = interpret(task, answer, reader, self._api_url)
         else:
             reading = interpret(_as_readable(task), answer, reader, self._api_url)
+            # Remember that the list is withheld, with the former cursor, so that the next runs make no paid
+            # call.
             if reading.verdict is Verdict.UNAVAILABLE:
                 cursor = WithheldRepository.cursor(task, reading.reason, answer.date or answer.received_at)
                 reading = msgspec.structs.replace(reading, cursor=cursor)
@@ -116,6 +118,7 @@ class GithubSource:
         )
 
     def _reader(self, task: Task) -> AnswerReader:
+        # Checked first: the job of any kind may be replaced by the free call.
         if known.stands_in(task):
             return known
         if task.spec.kind == kinds.USER_BASIC and task.spec.resource.endswith(_REPOSITORIES):

@@ -252,6 +252,7 @@ def repository_jobs(
         details=tuple(kind for kind in kinds.DETAILS if kind in include),
         listed_at=listed_at,
     )
+    # One list is a probe for all: a withheld repository costs one call instead of one for each list.
     first, *others = wanted
     return [
         JobSpec(
@@ -308,6 +309,7 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         refusal = Refusal(
             reason, RepositoryScope.of(task).repository.pushed_at, now if former is None else former.first_at, now
         )
+        # The latest refusal goes to the end, so that the bound drops the oldest one.
         refusals = dict([*others.items(), (task.pool, refusal)][-_MOST_REFUSALS:])
         found = WithheldRepository(refusals=refusals, before=left.before)
         return Cursor(cursor=_WITHHELD + msgspec.json.encode(found).decode())
@@ -327,6 +329,7 @@ class WithheldRepository(msgspec.Struct, frozen=True, kw_only=True, omit_default
         refusal = None if left is None else left.refusals.get(task.pool)
         if refusal is None or state.full or state.listed_at is None or state.repository.pushed_at != refusal.pushed_at:
             return None
+        # All times are of the upstream's clock, so different local clocks do not matter.
         last = datetime.fromisoformat(refusal.last_at)
         lasted = last - datetime.fromisoformat(refusal.first_at)
         age = datetime.fromisoformat(state.listed_at) - last

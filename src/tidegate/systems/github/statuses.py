@@ -47,6 +47,7 @@ def interpret(task: Task, answer: Answer, reader: AnswerReader, api_url: str) ->
             return _content(task, answer, reader, api_url)
         case 304:
             return msgspec.structs.replace(reader.unchanged(task, answer), unchanged=True)
+        # GitHub computes some statistics in the background; the job asks again later.
         case 202:
             return Reading(verdict=Verdict.LATER, reason="202: being computed", delay_ms=limits.asked_wait_ms(answer))
         case 401:
@@ -64,6 +65,7 @@ def _content(task: Task, answer: Answer, reader: AnswerReader, api_url: str) -> 
         return reader.read(task, answer, next_path(answer.headers, api_url))
     except UNDECODABLE as error:
         return Reading(verdict=Verdict.RETRY, reason=f"{answer.status} with a body that cannot be read: {error}")
+    # A proxy or cache in between may have changed the link; the credential must not follow it.
     except ForeignLink as error:
         return Reading(verdict=Verdict.RETRY, reason=str(error))
 

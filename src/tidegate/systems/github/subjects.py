@@ -78,6 +78,7 @@ def parse_subject(text: str) -> GithubSubject:
 def require_subject(subject_id: str) -> GithubSubject:
     """Parse the id of a subject; raises `InvalidArgument` for any other notation."""
     subject = parse_subject(subject_id)
+    # One id per subject: other notations would create separate cursors and documents.
     if subject.id not in (subject_id, subject_id.lower()):
         raise InvalidArgument("login", subject_id[:100], f"must be written as {subject.id}")
     return subject

@@ -51,6 +51,7 @@ def longest_streak(days: Iterable[int]) -> Streak:
 def current_streak(days: Collection[int], today: int) -> Streak:
     """Consecutive days up to today; the current day does not end a streak while it lasts."""
     present = set(days)
+    # A day without activity so far may still become active.
     last = today if today in present else today - 1
     first = last
     while first in present:
@@ -63,6 +64,7 @@ def durations(seconds: Sequence[int]) -> Durations:
     if not seconds:
         return Durations()
     ordered = sorted(seconds)
+    # Nine tenths, rounded up, in whole numbers.
     rank = -(-9 * len(ordered) // 10)
     return Durations(cases=len(ordered), median_s=float(median(ordered)), p90_s=float(ordered[rank - 1]))
 

@@ -27,6 +27,7 @@ class CountedRepositories:
     def __init__(self, repositories: Iterable[tuple[str, str, str]]) -> None:
         self._sources: dict[tuple[str, str], bool] = {}
         for owner, resource, state in repositories:
+            # A repository may be listed twice; it is a source if any of the documents says so.
             self._sources[owner, resource] = self._sources.get((owner, resource), False) or state == ItemState.SOURCE
 
     @classmethod
@@ -57,6 +58,7 @@ class Contributors:
     def add(self, author_id: int, login: str, day: int | None, count: int) -> None:
         """Add contributions of an account, with its login on that day."""
         self._counts[author_id] += count
+        # The login on the latest day: accounts can be renamed.
         self._names[author_id] = max(self._names.get(author_id, (-1, "")), (day or 0, login))
 
     def most_active(self, most: int) -> list[tuple[str, int]]:

@@ -183,6 +183,7 @@ def _pull_request(document: StoredDocument) -> Fact:
         found.user,
         activity=Activity.PULL_REQUEST,
         at=opened,
+        # GitHub reports merged pull requests as closed.
         state=ItemState.MERGED if found.merged_at else state,
         took_s=_seconds(opened, merged),
     )
@@ -243,6 +244,7 @@ def _person(account: _AccountRef | None) -> tuple[int | None, str | None]:
     if account is None or account.id is None or not account.login:
         return None, None
     is_person = account.type != "Bot" and account.id != GHOST
+    # Values that no column accepts must not fail the statistics of the user.
     is_sound = 0 < account.id <= _LARGEST and len(account.login) <= LONGEST_LOGIN and account.login.isprintable()
     return (account.id, account.login) if is_person and is_sound else (None, None)
 

@@ -61,6 +61,7 @@ def overall(tx: Transaction, days: int, now: datetime) -> GlobalStatistics:
     """All statistics, with one entry per day for the last `days` days."""
     today = now.toordinal()
     first = today - days + 1
+    # Whole weeks and months, so that the first period is not counted partly.
     since = min(week_of(first).first, month_of(first).first)
     by_author = list(_by(tx, DayRange(since, today), (_item.author_id, _item.author_login)))
     by_repository = list(_by(tx, DayRange(since, today), (_item.resource,)))

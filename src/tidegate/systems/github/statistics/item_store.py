@@ -67,12 +67,14 @@ def begin(tx: Transaction, user_id: str, login: str) -> RecountPass:
     first = {**sums, **named, "user_id": user_id, "is_stale": False}
     tx.execute(tx.insert_if_absent(statistics_users).values(first))
     mine = _user.user_id == user_id
+    # The update locks the row, so two computations that begin at once get different numbers.
     tx.execute(update(statistics_users).where(mine).values(fence=_user.fence + 1, **named))
     return RecountPass(user_id, tx.execute(select(_user.fence).where(mine)).scalar_one())
 
 
 def require_valid(tx: Transaction, held: RecountPass) -> None:
     """Raise `ComputationReplaced` unless the pass is the last one; locks out other passes until the commit."""
+    # Locked until the commit: no other pass can begin between this check and the writes.
     last = select(_user.fence).where(_user.user_id == held.user_id).with_for_update()
     if tx.execute(last).scalar() != held.fence:
         raise ComputationReplaced(held.user_id)
@@ -100,6 +102,7 @@ def write(
     if ours := sorted(claim.id for claim in former if claim.owner == held.user_id):
         tx.execute(delete(statistics_items).where(_item.kind == kind, _is_one_of(tx, ours)))
     _end_claims(tx, kind, taken)
+    # Rows of other users are skipped by the insert and returned as claims below.
     tx.insert_many(statistics_items, [_row(held, each) for each in counted], skip_existing=True)
     return [claim for claim in _claims(tx, kind, ids) if claim.owner != held.user_id]
 
@@ -110,6 +113,7 @@ def sweep(tx: Transaction, held: RecountPass, kind: str, moments: Iterable[datet
     With `moments`, only items that last changed at one of them.
     """
     require_valid(tx, held)
+    # Items that this pass has written have its fencing number.
     unmet = (_item.owner == held.user_id, _item.kind == kind, _item.fence != held.fence)
     if moments is None:
         tx.execute(delete(statistics_items).where(*unmet))
@@ -135,6 +139,7 @@ def _end_claims(tx: Transaction, kind: str, taken: Iterable[ItemClaim]) -> None:
     alike: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for claim in taken:
         alike[claim.owner, claim.fence].append(claim.id)
+    # Only if owner and fence are unchanged: the other user may have claimed the item again since.
     for (owner, fence), ids in sorted(alike.items()):
         those = (_item.kind == kind, _is_one_of(tx, sorted(ids)))
         if tx.execute(delete(statistics_items).where(*those, _item.owner == owner, _item.fence == fence)).rowcount:

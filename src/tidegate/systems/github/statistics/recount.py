@@ -43,10 +43,14 @@ class Recount:
         """Count added and changed documents first; then remove items where there are still too many."""
         there = await self._documents.changes(kind, self._pass.user_id)
         counted = await self._counted(kind)
+        # The usual case after a run without changes: two grouped queries, and no document is read.
         if there == counted:
             return
+        # Where more documents than items have a time, documents were added or changed.
         await self._write(kind, [at for at, number in there.items() if number > counted.get(at, 0)])
         counted = await self._counted(kind)
+        # An item that changed was moved to its new time by the step above. What is left over is gone, or
+        # moved to another user.
         if too_many := {at for at, number in counted.items() if number > there.get(at, 0)}:
             await self._write(kind, too_many & there.keys())
             await self._database.transaction(item_store.sweep, self._pass, kind, too_many)
@@ -69,6 +73,7 @@ class Recount:
     async def _write_batch(self, kind: str, batch: Sequence[CountedItem]) -> None:
         self.read += len(batch)
         claims = await self._database.transaction(item_store.write, self._pass, kind, batch)
+        # Each round needs a conflict with another computation, so a few are enough.
         for _ in range(_MOST_CLAIMS):
             if not claims:
                 return
@@ -76,6 +81,7 @@ class Recount:
             ours = await self._look_again(kind, [each for each in batch if each.id in disputed])
             taken = [claim for claim in claims if claim.id in {each.id for each in ours}]
             claims = await self._database.transaction(item_store.write, self._pass, kind, ours, taken) if ours else []
+        # The caller begins again with a new pass, after a pause.
         raise ComputationReplaced(self._pass.user_id)
 
     async def _look_again(self, kind: str, disputed: Sequence[CountedItem]) -> list[CountedItem]:

@@ -86,6 +86,7 @@ class Statistics:
                     raise
                 await asyncio.sleep(_PAUSES.delay(tries).total_seconds())
                 tries += 1
+        # After the own sums: documents that this user took from others are subtracted there.
         await self._refresh_others()
         log.debug("statistics.computed", user_id=user_id, run_id=run_id, documents=recount.read, full=full)
 

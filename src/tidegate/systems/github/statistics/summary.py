@@ -46,11 +46,13 @@ def conclude(tx: Transaction, held: RecountPass, run_id: int | None) -> None:
     runs = [number for number in (tx.execute(known).scalar(), run_id) if number is not None]
     is_known = select(_item.id).where(_item.owner == held.user_id).limit(1)
     computed = {"computed_at": tx.now} if tx.execute(is_known).first() is not None else {}
+    # The highest number: runs may be concluded in another order than they began.
     _write(tx, held.user_id, {"run_id": max(runs, default=None), **computed})
 
 
 def refresh(tx: Transaction, user_id: str) -> None:
     """Sum the items of a user that lost some to other users."""
+    # Locked and read again: another process may have refreshed the user meanwhile.
     stale = select(_user.is_stale).where(_user.user_id == user_id).with_for_update()
     if tx.execute(stale).scalar():
         _write(tx, user_id, {})

@@ -71,6 +71,7 @@ def accept(tx: Transaction, given: Sequence[WebhookDelivery]) -> set[str]:
         if tx.execute(tx.insert_if_absent(github_deliveries).values(row)).rowcount == 1:
             new.append(each)
     ids = {each.id for each in new}
+    # In the order of arrival, not of the ids: events of one repository are applied in this order.
     inserted = [each for each in given if each.id in ids]
     once = {each.id: each for each in inserted}.values()
     outbox.add(tx, *(Event(EVENT, key=f"github:{each.repository_id}", payload=each.id) for each in once))
@@ -87,6 +88,7 @@ def waiting(tx: Transaction, delivery_id: str) -> tuple[str, bytes] | None:
 def apply(tx: Transaction, delivery_id: str, staged: Staged) -> Written | None:
     """Write the documents of a delivery and mark it as applied. None if it was applied before: nothing is written."""
     mine = update(github_deliveries).where(_c.id == delivery_id, _c.applied_at.is_(None))
+    # Marking comes first and locks the row: of two processes, one applies the delivery.
     if tx.execute(mine.values(applied_at=tx.now, body=None)).rowcount != 1:
         return None
     written = staged.apply(tx)

@@ -202,6 +202,7 @@ class _Context(msgspec.Struct, frozen=True):
 def read(event: str, body: bytes) -> DeliverySubject:
     """Parse a payload of one of `EVENTS`. Raises `InvalidPayload` if it lacks required fields."""
     try:
+        # Converted once when it is received, so that an invalid payload is refused instead of stored.
         found = _Context.of(body, DeliveryContext())
         EVENTS[event](found)
     except (*UNDECODABLE, InvalidArgument) as error:
@@ -246,6 +247,7 @@ def _pull_request_review(it: _Context) -> DeliveryReport:
     review = msgspec.json.decode(it.payload.review, type=_Review)
     pull = msgspec.json.decode(it.payload.pull_request, type=_Pull)
     is_new = it.payload.action == "submitted"
+    # Not every payload has the time of the review's change; that of its pull request is not earlier.
     version = review.updated_at or (review.submitted_at if is_new else pull.updated_at)
     body = {
         "id": review.id,
@@ -268,6 +270,8 @@ def _pull(it: _Context) -> Document:
     """A pull request without the fields that lists do not have."""
     found = msgspec.json.decode(it.payload.pull_request, type=_Pull)
     fields = msgspec.json.decode(it.payload.pull_request, type=dict[str, msgspec.Raw])
+    # Without them the fingerprint equals that of the list, so the next run does not count the document
+    # as changed.
     listed = msgspec.json.encode({name: value for name, value in fields.items() if name not in _ONLY_ALONE})
     return it.document("pull_request", str(found.id), msgspec.Raw(listed), version=found.updated_at)
 
@@ -275,6 +279,7 @@ def _pull(it: _Context) -> Document:
 def _push(it: _Context) -> DeliveryReport:
     """Commits of the default branch, which is what a collection reads."""
     found = it.repository
+    # A collection reads only the default branch. Other commits would be marked as gone by the next run.
     if it.payload.ref is None or it.payload.ref != f"{_BRANCH}{found.default_branch}":
         return DeliveryReport([])
     given = [msgspec.json.decode(raw, type=_PushedCommit) for raw in it.payload.commits or () if bytes(raw) != _NOTHING]
@@ -354,6 +359,7 @@ def _repository(it: _Context) -> DeliveryReport:
     found, stored = it.repository, it.at.repository
     account = "org" if found.owner is not None and found.owner.type == "Organization" else "user"
     resource = f"{account}:{found.login}/repos"
+    # A run may have found it in a search or by its name; the document must stay in that list.
     if stored is not None and stored.owner == found.login:
         resource = stored.resource
     document = Document.of(
@@ -367,6 +373,7 @@ def _repository(it: _Context) -> DeliveryReport:
     )
     if it.payload.action != "deleted":
         return DeliveryReport([rules.newest(document)])
+    # A number above every run so far, so that all present documents count as not seen.
     gone = [Listing(kind, found.resource, it.at.sweep + 1) for kind in INSIDE]
     return DeliveryReport([rules.removed(document)], gone)
 
@@ -385,6 +392,7 @@ def _ordered(it: _Context, document: Document, creating: Sequence[str], named: S
     if it.payload.action in creating:
         return rules.only_new(document)
     present = msgspec.json.decode(document.text)
+    # The state before the change: the present fields, except those that the payload reports as changed.
     before = {name: present.get(name) for name in named}
     if bytes(it.payload.changes) != _NOTHING:
         changes = msgspec.json.decode(it.payload.changes, type=dict[str, _Changed])

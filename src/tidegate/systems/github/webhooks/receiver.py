@@ -87,6 +87,7 @@ class Webhooks:
     @contextmanager
     def room_for(self, size: int) -> Generator[None]:
         """Reserve memory for a body; raises `TooManyDeliveries` if there is none."""
+        # A single delivery is always accepted, however large it is.
         if self._held_bytes and self._held_bytes + size > _MOST_BYTES:
             GITHUB_WEBHOOK_DELIVERIES.labels(_UNKNOWN, "refused").inc()
             raise TooManyDeliveries("too many deliveries at once; send it again later")
@@ -117,6 +118,7 @@ class Webhooks:
 
         Raises `WrongSignature`, `InvalidArgument`, and `TimeoutError` if it is not stored in time.
         """
+        # First: nothing of an unsigned request is parsed.
         if not self._is_signed(headers.get(SIGNATURE, ""), body):
             raise WrongSignature("X-Hub-Signature-256 does not match the body with any secret of this installation")
         delivery_id = headers.get(ID, "")
@@ -131,10 +133,13 @@ class Webhooks:
             action=told.action,
             repository=told.repository.full_name,
             repository_id=told.repository.id,
+            # Compressed outside of the transaction, which other deliveries wait for.
             body=await _compressed(body),
         )
         accepting = _Accepting(delivery, asyncio.get_running_loop().create_future())
         self._accepting.add(accepting)
+        # A timeout does not cancel the batch. If it is stored later, the redelivery of GitHub is a
+        # duplicate.
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             is_new = await accepting.is_new
         return Receipt(delivery_id, DeliveryOutcome.ACCEPTED if is_new else DeliveryOutcome.DUPLICATE)
@@ -159,6 +164,7 @@ class Webhooks:
         for each in batch:
             if not each.is_new.done():
                 each.is_new.set_result(each.delivery.id in new)
+            # Further copies of the delivery in this batch are duplicates.
             new.discard(each.delivery.id)
 
     async def apply(self, event: Event) -> None:
@@ -172,6 +178,8 @@ class Webhooks:
             report = payloads.report(kind, body, await self._situation(kind, body))
         except InvalidArgument as error:
             raise Undeliverable(str(error)) from None
+        # Before the transaction: MongoDB writes the documents here, and conditional writes can be repeated.
+        # In SQL they are written by the transaction.
         staged = await self._documents.stage_conditional(report.writes, completed=report.completed)
         written = await self._database.transaction(partial(deliveries.apply, delivery_id=delivery_id, staged=staged))
         if written is not None:

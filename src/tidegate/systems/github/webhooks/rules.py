@@ -22,6 +22,7 @@ def newest(document: Document) -> ConditionalWrite:
     def decide(old: StoredDocument | None) -> WriteAction:
         if old is None:
             return WriteAction.WRITE
+        # Equal content is skipped, so that a redelivery changes no time of the document.
         is_known = old.fingerprint == document.fingerprint or is_older(document.version, old.version)
         return WriteAction.SKIP if is_known or old.gone_at is not None else WriteAction.WRITE
 
@@ -44,6 +45,7 @@ def successor(document: Document, before: Mapping[str, Any]) -> ConditionalWrite
             return WriteAction.WRITE
         if old.gone_at is not None or old.fingerprint == document.fingerprint:
             return WriteAction.SKIP
+        # Compare with the state before the change: without a time, only that shows the order.
         stored = old.body
         return (
             WriteAction.WRITE if all(stored.get(name) == value for name, value in before.items()) else WriteAction.SKIP
