@@ -13,6 +13,7 @@ def require_name(name: str, value: str) -> str:
         raise InvalidArgument(name, value, "must not be empty")
     if len(value) > _LONGEST_NAME:
         raise InvalidArgument(name, value[:32] + "…", f"must have at most {_LONGEST_NAME} characters")
+    # Names are parts of keys and of values in scripts: `|` separates parts there, `{` and `}` mark the slot of a key.
     if not value.isprintable() or "|" in value or "{" in value or "}" in value:
         raise InvalidArgument(name, value, "must be printable and contain none of | { }")
     return value
@@ -38,12 +39,14 @@ def normalise_id(name: str, value: str, *, longest: int) -> str:
 
 def require_positive(name: str, value: float) -> None:
     """Require a number greater than zero."""
+    # Not `value <= 0`, which is false for NaN.
     if not value > 0:
         raise InvalidArgument(name, value, "must be positive")
 
 
 def require_not_negative(name: str, value: float) -> None:
     """Require a number of at least zero."""
+    # As above, so that NaN is refused.
     if not value >= 0:
         raise InvalidArgument(name, value, "must not be negative")
 

@@ -34,6 +34,7 @@ class Backoff:
         try:
             return timedelta(seconds=min(most, first * self.factor ** (attempt - 1)))
         except OverflowError:
+            # After many failures in a row, the power exceeds the range of a float.
             return self.most
 
     def delay(self, attempt: int) -> timedelta:

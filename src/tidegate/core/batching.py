@@ -39,6 +39,7 @@ class Batcher(Generic[T]):
         """Process all remaining items."""
         while self._items or self._tasks:
             self._begin()
+            # The end of a batch lets the next one begin, so this is repeated until nothing is left.
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _plan(self) -> None:

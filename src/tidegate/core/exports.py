@@ -26,6 +26,7 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(places[name]), name)
+        # Later accesses find the value in the package and do not call `find`.
         setattr(sys.modules[package], name, value)
         return value
 

@@ -7,6 +7,7 @@ _random: list[str] = []
 """Random numbers that are not used yet: many are drawn at once, since each draw is a call of the system."""
 _DRAWN, _BYTES = 128, 10
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+# Otherwise a process and its child would give out the same numbers.
 os.register_at_fork(after_in_child=_random.clear)
 
 
@@ -17,6 +18,7 @@ def new_id() -> str:
         drawn = _random.pop()
     except IndexError:
         drawn = _draw()
+    # The 7 is the version. `_VARIANT` sets the two highest bits of the fourth group to the variant.
     return f"{stamp[:8]}-{stamp[8:]}-7{drawn[:3]}-{_VARIANT[drawn[3]]}{drawn[4:7]}-{drawn[7:19]}"
 
 

@@ -68,6 +68,7 @@ class Disk:
         if self._failed_at is None:
             return
         now_free = self._free()
+        # Compared with the free space at the last failure.
         was_freed = now_free is not None and self._free_mb is not None and now_free >= self._free_mb + _FREED_MB
         if was_freed or time.monotonic() - self._failed_at >= _QUIET_S:
             self._failed_at, self._freed_at = None, time.monotonic()

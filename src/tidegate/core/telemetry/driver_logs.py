@@ -20,6 +20,7 @@ class _OncePerMinute(logging.Handler):
         self._passed_at: dict[tuple[str, str], float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
+        # The template and not the text, which differs in each attempt.
         key, now = (record.name, str(record.msg)), monotonic()
         if now - self._passed_at.get(key, float("-inf")) < _QUIET_S:
             return
@@ -33,6 +34,7 @@ def limit_driver_log(name: str, *, level: int) -> None:
     """Limit the lines of the logger `name` and of those below it. Records below `level` are dropped."""
     logger = logging.getLogger(name)
     logger.setLevel(level)
+    # The handler passes records on. With propagation they would be written twice.
     logger.propagate = False
     if not any(isinstance(each, _OncePerMinute) for each in logger.handlers):
         logger.addHandler(_OncePerMinute())

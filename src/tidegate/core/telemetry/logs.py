@@ -143,6 +143,7 @@ def _adopt_standard_logging(render: Processor, out: TextIO, level: LogLevel) -> 
         )
     )
     root = logging.getLogger()
+    # `configure` may be called again. Handlers of the embedding program stay.
     for earlier in [each for each in root.handlers if each.get_name() == _HANDLER_NAME]:
         root.removeHandler(earlier)
     root.addHandler(handler)

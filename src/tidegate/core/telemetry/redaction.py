@@ -149,6 +149,7 @@ def fit_to_keep(text: str, *, most: int) -> str:
     and a terminal that shows them would execute them.
     """
     text = redact_text(text.replace("\0", ""))  # first: the letters of an escape would hide it
+    # Half of a surrogate pair cannot be stored as UTF-8, so it becomes an escape too.
     return _CONTROL.sub(_escaped, text.encode(errors="backslashreplace").decode())[:most]
 
 
@@ -185,6 +186,7 @@ def _is_secret_parameter(name: str) -> bool:
 def _redact(value: object, name: str, depth: int) -> Any:
     if depth > 0 and isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value).items()
+        # The names of outer fields are kept, so that values below `credentials` are hidden too.
         return {_text(key): _redact(inner, f"{name}.{_text(key)}", depth - 1) for key, inner in entries}
     if depth > 0 and isinstance(value, list | tuple | set | frozenset):
         return [_redact(inner, name, depth - 1) for inner in cast("Iterable[object]", value)]

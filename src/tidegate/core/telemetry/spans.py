@@ -88,6 +88,7 @@ class Tracer:
             resource = resource.merge(Resource({SERVICE_NAME: service_name or "tidegate"}))
         sampler = None if sample is None else ParentBased(TraceIdRatioBased(sample))
         provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+        # The endpoint may be given with or without the path of traces.
         address = None if endpoint is None else endpoint.removesuffix("/").removesuffix(_PATH) + _PATH
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(address)))
         return cls(provider)
