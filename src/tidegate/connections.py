@@ -42,7 +42,9 @@ async def open_valkey(settings: Settings) -> AsyncGenerator[Valkey]:
             embedded = await stack.enter_async_context(await EmbeddedServer.start(settings.make_data_dir()))
             url, revive, disk = embedded.url, embedded.revive, disk_of(settings.data_dir)
         valkey = await Valkey.connect(url, prefix=settings.key_prefix, disk=disk)
+        # Closed before the embedded server is released, which was entered first.
         stack.push_async_callback(valkey.close)
+        # Commands are repeated by their callers. Meanwhile the embedded server is started again.
         if revive is not None:
             valkey.on_unavailable = revive
         yield valkey
@@ -66,6 +68,7 @@ async def open_database(settings: Settings, *, before_migration: Preflight | Non
         if not settings.migrates_at_start:
             await require_current(database)
         elif await pending_migrations(database):
+            # Only where something is missing: most starts find a current schema, and take no lock.
             if before_migration is not None:
                 await before_migration()
             await migrate(database)
@@ -117,6 +120,7 @@ def build_context(
         unit,
         stream=jobs.keys.stream,
         group=jobs.settings.group,
+        # Shared with the timers: the timekeeper waits at one wake-up for both.
         wake=timers.keys.wake,
         settings=settings.gate,
     )

@@ -51,24 +51,30 @@ def build_process(
     for system in systems:
         leading |= system.duties()
         workers = system.workers() if works else {}
+        # A service that is among the workers is not added a second time.
         running |= {**workers, **{name: each for name, each in system.services().items() if name not in workers}}
     leading |= duties or {}
     running |= services or {}
+    # Other processes may have the handlers for other kinds of events.
     relay = Relay(parts.database, handlers, only_handled=True)
     commits = parts.commits
+    # A dead process may have committed events and jobs and died before it announced them.
     recoverer = Recoverer(
         parts.membership,
         [parts.jobs, parts.alarms, *estates],
         on_death=[relay.notify, *on_death],
         losses=lambda: parts.valkey.losses,
     )
+    # A server that was unavailable may have lost wake-ups and jobs.
     restart_detector = ValkeyRestartDetector(parts.valkey, tell=[relay.notify, *on_death])
     intents = EnqueueIntentMonitor(parts.gate.intents, tell=on_death)
     retention = Retention(lambda: retention_rules(parts, systems), parts.settings.retention.every)
     ours = [parts.timers, parts.gate, recoverer, restart_detector, intents, retention]
     supervisor = Supervisor()
+    # After a cut-off the process may still hold messages, so it has to count as dead.
     heartbeat = Heartbeat(parts.membership, may_leave=lambda: not supervisor.is_cut_off)
     for stream in (parts.jobs, *(each for each in estates if isinstance(each, Stream))):
+        # Without the group, the server has lost its data, perhaps with the lease of this process.
         stream.on_missing = heartbeat.renew_now
     leadership = Leadership(
         Election(parts.valkey, parts.unit, parts.owner, settings=parts.membership.settings),
@@ -82,10 +88,13 @@ def build_process(
 
     async def report_death(owner: str) -> None:
         await parts.membership.declare_dead(owner)
+        # The dead process may have been the leader.
         leadership.reconsider()
 
     folder = parts.settings.data_dir / _PROCESSES / parts.unit.name
     neighbours = ProcessDeathWatcher(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
+    # Services stop in reverse order: the heartbeat renews the lease until all that depend on it have ended, and the
+    # lock of this process is released last.
     supervisor.add("neighbours", neighbours)
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
