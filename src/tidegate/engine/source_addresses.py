@@ -49,6 +49,7 @@ def register_source_address(tx: Transaction, source: str, address: str, moved_fr
     """
     wanted = _normal(address)
     place = collection_places.c
+    # Of two processes that start at the same time, the second waits and finds the address of the first.
     settled, is_new = tx.insert_or_lock(collection_places, _row(source, wanted), key="source")
     present: str = settled.address
     if is_new:

@@ -192,6 +192,7 @@ async def open_cell(
 
         async def enrol() -> None:
             await credentials.enrol()
+            # While the token of the environment is awaited, runs without a credential wait for it.
             if manager is not None and (given is None or not given.is_awaited):
                 await unserved.check_all()
 

@@ -88,6 +88,7 @@ def begin_job(claim: Claim, admitted: Admitted, read_ns: int) -> "Span | None":
         "tidegate.credential.name": admitted.credential,
     }
     span = tracer.begin(f"job {job.spec.kind}", facts, parent=claim.traceparent, kind="consumer", began_ns=read_ns)
+    # Ends now: it covers the time from the read of the message to the claim.
     span.child("claim", began_ns=read_ns)
     return span
 

@@ -43,6 +43,7 @@ class UnservedRuns:
         return bool(matching_addresses(tx, self._source, records.audiences_of(tx, pool)))
 
     def _fail(self, tx: Transaction, pool: str) -> dict[int, list[int]]:
+        # Checked again in the transaction: a credential may have been added meanwhile.
         if self._is_served(tx, pool):
             return {}
         why = f"no valid credential for pool {pool!r}: {how_to_get_one(self._source)}, and retry the run"

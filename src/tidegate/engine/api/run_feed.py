@@ -76,6 +76,7 @@ class RunFeed:
             channel.wake()
 
     async def _forget(self, run_id: int, channel: Channel) -> None:
+        # A later listener may have opened a new channel for the same run.
         if self._channels.get(run_id) is channel:
             del self._channels[run_id]
         if channel.following is not None:
@@ -109,11 +110,13 @@ class RunFeed:
             self._outage.over()
             failures, number = 0, number + 1
             is_last, body = detail.status not in ACTIVE_RUNS, msgspec.json.encode(detail)
+            # Many changes of a run do not change what is shown.
             if body != shown:
                 channel.show(_snapshot(number, body, is_last=is_last))
                 shown = body
             if is_last:
                 return
+            # The gap counts from the start of the read.
             await asyncio.sleep(max(0.0, self._gap_ms - (monotonic_ms() - began_ms)) / 1000)
             is_calm = not await watch.news(self._longest_silence_s if is_calm else _CALM_AFTER_S)
 

@@ -41,6 +41,7 @@ async def borrow(
         return None
     fingerprint = await vault.fingerprint(token)
     known = await database.read(records.find, source, variable)
+    # The upstream confirmed this token before, so it is not asked at each start.
     if known is not None and known.is_valid_token(fingerprint, authority.audience):
         return EnvironmentCredential(token, known)
     try:
@@ -66,6 +67,7 @@ async def borrow(
         is_checked=True,
     )
     stored, replaced = await database.transaction(records.adopt, new)
+    # The former token belonged to another account, which the gate must no longer use.
     if replaced is not None and replaced.credential.allowance != checked.account.allowance:
         await dismiss(replaced.credential.allowance)
     return EnvironmentCredential(token, stored)

@@ -44,6 +44,7 @@ async def rotate_key(database: Database, vault: Vault, others: Sequence[Encrypte
     for other in others:
         needed |= await other.key_ids()
     if vault.source.is_file:
+        # The file has the new key before any secret needs it.
         await asyncio.to_thread(vault.source.begin_rotation, needed=needed)
     key_id, done = await vault.current_key_id(), 0
     for stored, secret in secrets:

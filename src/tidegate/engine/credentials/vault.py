@@ -69,6 +69,7 @@ class Vault:
 
     async def seal(self, label: Label, secret: str) -> Sealed:
         """Encrypt a secret with the current first key."""
+        # Read again for each secret: another process may have rotated the keys.
         self._keys = await self._read_or_make()
         key, nonce = self._keys[0], os.urandom(_NONCE)
         hidden = AESGCM(key.derive("secrets")).encrypt(nonce, secret.encode(), label.bound)
@@ -82,6 +83,7 @@ class Vault:
             nonce, hidden = raw[1 : 1 + _NONCE], raw[1 + _NONCE :]
             if raw[:1] != _FORM:
                 raise ValueError("an unknown form")
+            # The label is authenticated, so a secret that was moved to another row is refused.
             return AESGCM(key.derive("secrets")).decrypt(nonce, hidden, label.bound).decode()
         except (InvalidTag, ValueError):
             raise CannotDecrypt(label.name, "it was changed, or damaged. Add it again") from None

@@ -93,6 +93,7 @@ class Schedules:
                 raise InvalidArgument("subject", subject.login, "the source has no jobs for it")
         next_at = next_time(cron, timezone, after=self._database.clock.now())
         common = {"source": source, "cron": cron, "timezone": timezone, "next_at": next_at}
+        # Sorted, so that concurrent calls insert in the same order and one waits for the other.
         wanted = sorted({subject.user_id: subject for subject in subjects}.items())
         added: list[Schedule] = []
         for start in range(0, len(wanted), _AT_ONCE):
@@ -189,6 +190,7 @@ def _write(tx: Transaction, common: Mapping[str, Any], subjects: Sequence[Subjec
     written: list[Schedule] = []
     for row in rows:
         same = [_c[name] == row[name] for name in _KEY]
+        # An existing schedule keeps its due time, and stays paused if it is.
         changed = {name: row[name] for name in ("login", "options")}
         tx.execute(update(collection_schedules).where(*same).values(changed))
         written.append(to_schedule(tx.execute(select(collection_schedules).where(*same)).one()))

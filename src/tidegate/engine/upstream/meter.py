@@ -35,6 +35,7 @@ class SentMeter:
         """The most requests that left within one second of the last minute."""
         self._forget(int(self._stopwatch()) // _SLOT_MS)
         most = total = 0
+        # A window of one second moves over the slots; `total` is its sum.
         within: deque[list[int]] = deque()
         for slot in self._slots:
             within.append(slot)
