@@ -71,6 +71,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         require_at_most("sweep", sweep, _LARGEST_NUMBER)
         encoded, text = _encoded(body)
         sortable = _sortable(version)
+        # None of the fields contains U+0000, so different fields never give the same text.
         digest = blake2b("\0".join((owner, resource, sortable or "", "")).encode(), digest_size=HASH_LENGTH // 2)
         digest.update(encoded)
         hash_ = digest.hexdigest()
@@ -83,6 +84,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
             version=sortable,
             sweep=sweep,
             hash=hash_,
+            # Never 0, which marks rows of a destination that a sync has to compare again.
             fingerprint=1 + (xxh3_64_intdigest(f"{kind}\0{id}\0{hash_}".encode()) >> (64 - _FINGERPRINT_BITS)),
         )
 

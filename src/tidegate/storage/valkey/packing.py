@@ -10,6 +10,7 @@ def as_text(value: bytes) -> Raw:
 
 def text_header(length: int) -> bytes:
     """What stands before a string of this many bytes."""
+    # The forms of msgpack for strings: fixstr, str 16 and str 32.
     if length < 32:
         return bytes((0xA0 | length,))
     return b"\xda" + length.to_bytes(2) if length < 65_536 else b"\xdb" + length.to_bytes(4)

@@ -46,6 +46,7 @@ class DuckdbFile:
         """Open the file; it is created where it does not exist. DuckDB admits one writing process."""
 
         def connect() -> Any:
+            # A dry run must not create the file. An empty database in memory gives the same answers.
             if read_only and not address.path.exists():
                 return duckdb.connect()
             with private_umask():
@@ -117,6 +118,7 @@ class DuckdbTable:
                 return
             for column in added:
                 run(f"ALTER TABLE {self._name} ADD COLUMN {quoted(column.name)} {_TYPES[column.type]}")
+            # A fingerprint of 0 matches no document, so every row is compared and written again.
             if added or full:
                 run(f"UPDATE {self._name} SET {FINGERPRINT} = 0")
 

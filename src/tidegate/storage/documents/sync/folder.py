@@ -87,6 +87,7 @@ class SyncFolder:
                 os.close(lock)
                 reason = f"another sync of {source} is writing to it"
                 raise SyncFailed(address.shown, reason, "Repeat the sync when it ended") from None
+            # Left by a sync that was killed. The lock is held, so no other sync is writing them.
             for entry in folder.iterdir():
                 if entry.name.startswith(".") and entry.name.endswith(_PARTIAL):
                     entry.unlink(missing_ok=True)
@@ -214,6 +215,7 @@ class FolderTable:
             self._writer = None
             with self._partial.open("rb") as file:
                 os.fsync(file.fileno())
+            # Only when the content is on the disk: a crash leaves the former file or the complete new one.
             self._partial.replace(self._path)
             self._is_published = True
             if self._folder is not None:

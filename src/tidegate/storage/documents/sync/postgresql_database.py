@@ -102,6 +102,7 @@ class PostgresqlTable:
                 return
             for column in added:
                 await run(f"ALTER TABLE {self._name} ADD COLUMN {_declared(column)}")
+            # A fingerprint of 0 matches no document, so every row is compared and written again.
             if added or full:
                 await run(f"UPDATE {self._name} SET {FINGERPRINT} = 0")
 

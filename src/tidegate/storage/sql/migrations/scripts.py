@@ -35,6 +35,7 @@ def upgrade(connection: Connection) -> None:
 
 def _config() -> Config:
     config = Config()
+    # The parser of the configuration interprets `%` in values.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
