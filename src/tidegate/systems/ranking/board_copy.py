@@ -120,9 +120,11 @@ class BoardCopy:
         grouped: dict[Windows, tuple[list[Row], list[Row], list[Row]]] = defaultdict(lambda: ([], [], []))
         for standing in standings:
             for rows, score in zip(grouped[standing.windows], standing.scores, strict=True):
+                # A window that is gone gets no row, so that its keys are not created again.
                 if score is not None:
                     rows.append(_row(score))
         replies = await run_together(self._valkey, [self._put_call(*group) for group in grouped.items()])
+        # Every reply says so, and an incomplete copy is noticed with the next event.
         return all(is_whole for *_, is_whole in replies)
 
     async def top(self, window: Window, most: int) -> WindowRanks | None:
@@ -189,6 +191,7 @@ class BoardCopy:
             places=keys.places(window) if builder is None else keys.aside_places(window, builder),
             rows=[_row(score) for score in scores],
             until_ms=to_ms(window.kept_until),
+            # A rebuild that dies leaves prepared keys behind, which expire.
             at_most_ms=kept_for if builder is None else milliseconds(_ASIDE_FOR),
             now_ms=self._clock.pinned_ms,
         )
@@ -230,6 +233,8 @@ class BoardCopy:
 
 def _row(score: Score) -> Row:
     reached_us = (score.reached_at - _EPOCH) // timedelta(microseconds=1)
+    # Of equal scores, the one reached first is ahead. The server sorts equal scores by name, so the
+    # inverted time in hexadecimal digits is put in front of the member.
     return score.member, f"{_LATEST - reached_us:0{_PLACE_DIGITS}x}", score.score
 
 

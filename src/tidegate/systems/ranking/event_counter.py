@@ -55,6 +55,8 @@ class EventCounter:
         """Count an event unless it was counted before. Returns when its scores are visible."""
         order = _PendingCount(event)
         self._orders.append(order)
+        # One caller counts for all that came meanwhile. When the others get their turn, their events are
+        # usually done.
         async with self._turn:
             while not order.is_done:
                 await self._take_some()
@@ -73,6 +75,7 @@ class EventCounter:
         try:
             await self._count([order.count for order in orders])
         except Exception as error:
+            # An unavailable server is not the fault of an event, so it is not searched for.
             if len(orders) > 1 and not isinstance(error, Unavailable):
                 for order in orders:  # find the event that causes the error
                     await self._settle([order])
@@ -88,6 +91,8 @@ class EventCounter:
         tally = await self._database.transaction(score_store.count, board, counts)
         for outcome, number in (("counted", tally.counted), ("repeated", tally.repeated), ("late", tally.late)):
             RANKING_EVENTS.labels(board.name, outcome).inc(number)
+        # After the commit: scores on the server are never ahead of SQL. Events that were counted before are
+        # written again, since the process may have died here.
         if not await self._copy.put(tally.standings):
             await self._keeper.notify()
 
@@ -122,6 +127,7 @@ def read_count(board: Board, event: Event, now: datetime) -> CountedEvent:
         raise Undeliverable("the payload is no object")
     payload = cast("dict[str, Any]", event.payload)
     amount = payload.get(board.amount, 1)
+    # `type`, because a bool is an int in Python.
     if type(amount) is not int or not 1 <= amount <= _LARGEST_AMOUNT:
         raise Undeliverable(f"{board.amount!r} must be a whole number from 1 to {_LARGEST_AMOUNT}")
     return CountedEvent(

@@ -81,6 +81,7 @@ def oldest_kept(period: RankingPeriod, now: datetime, zone: tzinfo) -> Window:
 
 def _kept(period: RankingPeriod, now: datetime, zone: tzinfo) -> Iterator[Window]:
     """Iterate over the kept windows, latest first."""
+    # Events may be up to a day ahead, so tomorrow's window may have members already.
     window = window_on(period, (now + AHEAD).astimezone(zone).date(), zone)
     while window.kept_until > now:
         yield window
@@ -106,7 +107,9 @@ def _window_on(period: RankingPeriod, day: date, zone: tzinfo) -> Window:
             behind, name = first + timedelta(days=7), f"{year:04}-W{week:02}"
         case RankingPeriod.MONTHLY:
             first = day.replace(day=1)
+            # 31 days after the first of a month is always in the next month.
             behind, name = (first + timedelta(days=31)).replace(day=1), f"{day.year:04}-{day.month:02}"
+    # Both ends by the calendar: a day has 23 or 25 hours when the clocks change.
     return Window(period, name, first, _midnight(first, zone), _midnight(behind, zone))
 
 

@@ -53,10 +53,14 @@ def count(tx: Transaction, board: Board, counts: Sequence[CountedEvent]) -> Coun
     windows = {each: _windows_of(each.at, board, tx.now) for each in counts}
     in_time = {each.event_id: each for each in counts if _counts_somewhere(windows[each], tx.now)}
     known = _known(tx, board, in_time)
+    # In the order of the primary key. Under the lock of the board, no other transaction inserts the
+    # same events.
     new = [each for event_id, each in sorted(in_time.items()) if event_id not in known]
     tx.insert_many(ranking_events, [_event_row(board, each) for each in new])
+    # Also members of events that were counted before: their scores may not have reached the server.
     members = {(each.member, ours) for each in in_time.values() if (ours := windows[each]) is not None}
     present = _present(tx, board, {_place(window, member) for member, ours in members for window in ours})
+    # The new scores replace those that were read.
     present |= _raise_scores(tx, board, _sums(new, board, tx.now), present)
     late = sum(each.event_id not in in_time for each in counts)
     return CountResult(
@@ -72,8 +76,12 @@ def lock(tx: Transaction, board: Board) -> None:
     mine = select(_b.timezone).where(_b.board == board.name).with_for_update()
     timezone = tx.execute(mine).scalar_one_or_none()
     if timezone is None:
+        # The first transaction of a board. Two at once are possible, so the row is skipped if it exists,
+        # and locked by the second read.
         tx.insert_many(ranking_boards, [{"board": board.name, "timezone": board.timezone}], skip_existing=True)
         timezone = tx.execute(mine).scalar_one()
+    # Every score depends on the calendar. The recount happens under the lock, so no score of the old
+    # calendar is raised afterwards.
     if timezone != board.timezone:
         tx.execute(update(ranking_boards).where(_b.board == board.name).values(timezone=board.timezone))
         _recount(tx, board)
@@ -97,6 +105,8 @@ def prune_scores(tx: Transaction, board: Board, period: RankingPeriod) -> int:
     """Delete the earliest window of a period if it is no longer kept; return the number of deleted rows."""
     lock(tx, board)
     ours = (_s.board == board.name, _s.period == period)
+    # One window per transaction: the lock of the board must not be held for long. Names of one period
+    # sort by time.
     earliest = tx.execute(select(func.min(_s.window_name)).where(*ours)).scalar_one()
     if earliest is None or earliest >= oldest_kept(period, tx.now, board.zone).name:
         return 0
@@ -111,6 +121,7 @@ def prune_events(tx: Transaction, board: Board) -> int:
     end = oldest_kept(RankingPeriod.MONTHLY, tx.now, board.zone).starts_at
     if earliest is None or earliest >= end:
         return 0
+    # One day per transaction, for the same reason.
     until = min(end, earliest + timedelta(days=1))
     return tx.execute(delete(ranking_events).where(_e.board == board.name, _e.happened_at < until)).rowcount
 
@@ -126,6 +137,7 @@ def _counts_somewhere(windows: Windows | None, now: datetime) -> bool:
 
 def _known(tx: Transaction, board: Board, ids: Iterable[str]) -> set[str]:
     known: set[str] = set()
+    # Databases limit the number of parameters of a statement.
     for some in _chunks(sorted(ids)):
         found = tx.execute(select(_e.event_id).where(_e.board == board.name, _e.event_id.in_(some)))
         known.update(found.scalars())
@@ -163,6 +175,7 @@ def _raise_scores(
         if before is None:
             new.append(_score_row(board, place, added))
         else:
+            # The sum and the latest time do not depend on the order of events.
             added.add(before.score, before.reached_at)
             raised.append(_raise_row(board, place, added))
     tx.insert_many(ranking_scores, new)

@@ -134,6 +134,7 @@ class Ranking:
         try:
             with self._breaker.attempt():
                 async with asyncio.timeout(_SERVER_WITHIN_S):
+                    # The copy is incomplete: the leader rebuilds it. This read does not wait for that.
                     if (found := await question()) is None:
                         await self._wakeup.notify()
         except (Unavailable, TimeoutError):

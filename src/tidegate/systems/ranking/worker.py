@@ -39,11 +39,17 @@ class Rebuilder:
     async def rebuild(self, copy: BoardCopy) -> Rebuilt:
         """Rebuild every window; readers see each replaced in one step."""
         board, builder = copy.board, new_id()
+        # 1. Leave a mark on the server. If the server loses its data meanwhile, the mark is missing at the
+        # end.
         await copy.begin(builder)
+        # 2. Make sure that the scores in SQL are those of the present calendar.
         await self._database.transaction(score_store.lock, board, timeout=_RECOUNT_WITHIN)
         windows = kept_windows(self._database.clock.now(), board.zone)
+        # 3. Prepare each window under other keys, and replace it in one step.
         sizes = [await self._make(copy, window, builder) for window in windows]
+        # 4. Add what was counted into the old windows meanwhile.
         await self.complete(copy)
+        # 5. Only now may readers rely on the copy.
         if not await copy.declare_whole(builder):
             raise ValkeyUnavailable(f"the server lost its data while the board {board.name!r} was made anew")
         rebuilt = Rebuilt(board=board.name, windows=sum(map(bool, sizes)), members=sum(sizes))
@@ -93,6 +99,7 @@ class RankingRebuilds:
 
     async def fire(self) -> int | None:
         """Rebuild or complete the copies that need it."""
+        # Read before the work: a loss during it is noticed by the next call.
         losses = self._valkey.losses
         is_doubtful = self._must_complete or losses != self._known_losses
         for copy in self._rebuilder.copies.values():
