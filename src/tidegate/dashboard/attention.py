@@ -76,6 +76,7 @@ def find_attention(state: DeploymentState) -> list[Attention]:
         *_dead(state.dead),
         *_runs(state.runs),
     ]
+    # `sorted` is stable, so conditions of one severity keep the order above.
     return sorted(found, key=lambda each: _ORDER.index(each.severity))
 
 

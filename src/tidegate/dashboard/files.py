@@ -53,6 +53,7 @@ class Files:
         found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if _is_ours(path)}
         contents = {name: path.read_bytes() for name, path in found.items()}
         self.digest = _digest_of(contents)
+        # The page is part of the digest and refers to it, so its placeholder is filled afterwards.
         page = contents.pop(PAGE, b"").replace(PLACEHOLDER, self.digest.encode())
         self._page = page
         self._answers = {name: (content, _KINDS[found[name].suffix]) for name, content in contents.items()}

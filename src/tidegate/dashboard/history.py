@@ -56,9 +56,11 @@ class _Ring:
     def add(self, at_s: float, value: float) -> None:
         """Add a point. If the last two points have the same value, the last one is moved instead."""
         times, values = self._times, self._values
+        # The clock was set back, or two samples have the same time: keep the times of a series ascending.
         if times and at_s <= times[-1]:
             values[-1] = value
             return
+        # Two points describe a constant section, however long it lasts.
         if len(values) > 1 and values[-1] == values[-2] == value:
             times[-1] = at_s
             return

@@ -83,12 +83,14 @@ class Hub:
         channel = self._channels.get(name)
         if channel is None:
             channel = self._channels[name] = Channel()
+            # The first watcher starts the follower, the last one ends it.
             channel.following = asyncio.create_task(self._follow(name, channel), name=f"follow topic {name}")
         return channel
 
     async def _forget_unheard(self) -> None:
         unheard = {name: channel for name, channel in self._channels.items() if not channel.listeners}
         for name in unheard:
+            # Before the await below: a watcher that comes meanwhile gets a new channel.
             del self._channels[name]
         await end(*(channel.following for channel in unheard.values() if channel.following is not None))
 
@@ -97,16 +99,20 @@ class Hub:
         topic, moved = self._topics[name], asyncio.Event()
         async with AsyncExitStack() as stack:
             if topic.heeds_runs:
+                # Subscribe before the first read, so that no change in between is missed.
                 await stack.enter_async_context(self._change_feed.follow(lambda _: moved.set(), gap=topic.gap))
             number, shown = 0, (b"", "")
             while True:
                 began_ms = monotonic_ms()
+                # Cleared before the read: a change during it causes another one.
                 moved.clear()
                 body, kind = await self._look(name)
+                # Every read has another time. Without it, an unchanged state is recognised and not sent.
                 if (latest := (_without_time(body), kind)) != shown:
                     number, shown = number + 1, latest
                     channel.show(ChannelState.of(number, body, kind, ident=f"{name}-{number}"))
                 took_s = (monotonic_ms() - began_ms) / 1000
+                # In proportion to the cost of the read: the slower a server is, the more rarely it is asked.
                 rest_s = max(took_s * _AT_MOST, min(took_s * _WHILE_BUSY, _LONGEST_REST_S))
                 gap_s = max(topic.gap.total_seconds() - took_s, min(rest_s, _NEVER_LONGER_S))
                 await asyncio.sleep(gap_s)
@@ -143,11 +149,14 @@ class SharedRead:
         """The result of a read that starts after this call."""
         if self._coming is None:
             self._coming = asyncio.create_task(self._begin(self._current), name="read for all")
+        # A caller that leaves must not cancel the read of the others.
         return await asyncio.shield(self._coming)
 
     async def _begin(self, current: asyncio.Task[bytes] | None) -> bytes:
         if current is not None:
+            # `wait` and not `await`: an error of the previous read concerns its own callers.
             await asyncio.wait([current])
+        # From here on the read is in progress, so later callers wait for the next one.
         self._current, self._coming = self._coming, None
         return msgspec.json.encode(await self._read())
 

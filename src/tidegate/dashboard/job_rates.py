@@ -33,6 +33,7 @@ class JobRateMeter:
 
     def take_changed(self) -> list[int]:
         """Return the runs with counters that must be read now."""
+        # The newest runs first: they are the active ones.
         taken = sorted(self._moved)[-_MOST_MOVED:]
         self._moved.difference_update(taken)
         return taken
@@ -48,6 +49,7 @@ class JobRateMeter:
             if before is None:
                 before = (0, 0) if self._is_new(ended) else (ended.succeeded, ended.failed)
             if elapsed_s is None:
+                # Keep the old counters and read the run again, so that the jobs are counted over a known time.
                 self._known[run_id] = before
                 self._moved.add(run_id)
             else:

@@ -88,6 +88,7 @@ class OverviewReader:
     async def read(self) -> Overview:
         """Read the current state."""
         reads, database = PartialReads(), self._parts.database
+        # At the same time: a server that does not answer delays the overview once.
         (work, waits), processes, dead = await asyncio.gather(
             self._work(reads),
             reads.read(VALKEY, self._processes_reader.read(), "leader", "processes"),
@@ -140,6 +141,7 @@ class OverviewReader:
             return None, None
         now = self._parts.database.clock.now()
         asked = asyncio.gather(*(self._collection.status(pool) for pool in work.pools))
+        # SQL knows the pools, the gate knows why they wait; so this read comes second.
         statuses = await reads.read(VALKEY, asked, "waits")
         if statuses is None:
             return work, None

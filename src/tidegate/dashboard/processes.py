@@ -62,6 +62,7 @@ class ProcessReader:
             self._election.leader(),
             asyncio.gather(*(stream.status() for stream in self._streams)),
         )
+        # A member with an ended lease is removed by the leader a little later.
         alive = [self._view(member.owner, member.remaining_ms, leader) for member in members if member.remaining_ms > 0]
         return ProcessList(members=sorted(alive, key=lambda each: each.owner), jobs=jobs)
 

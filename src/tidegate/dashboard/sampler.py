@@ -64,6 +64,8 @@ class Sampler:
             while not stopping.is_set():
                 if was_quiet:
                     await first_of(self._moved, stopping)
+                # After activity, one more sample follows without waiting for a change: it shows that the activity
+                # has ended.
                 was_quiet = not self._moved.is_set()
                 self._moved.clear()
                 if not stopping.is_set():
@@ -74,8 +76,10 @@ class Sampler:
         """Record a sample of everything, unless that was done a moment ago; concurrent calls share one read."""
         async with self._sampling:
             elapsed_ms, gap_ms = monotonic_ms() - self._sampled_ms, self._gap.total_seconds() * 1000
+            # A little less than the gap, since timers are not exact.
             if elapsed_ms < gap_ms * 0.9:
                 return
+            # Set before the reads, so that failing reads do not repeat without a pause.
             self._sampled_ms = monotonic_ms()
             figures = await self._look(was_quiet=elapsed_ms >= _LONG_AGO_MS)
             self._history.record(round(self._parts.database.clock.now().timestamp(), 1), figures)

@@ -49,6 +49,7 @@ def _waits_in(pool: str, status: PoolStatus, known: Sequence[Credential], now: d
     found = [_joined(pool, bucket, status.waiting[bucket], waits) for bucket, waits in by_bucket.items()]
     for pace in status.paces:
         jobs = status.waiting.get(pace.bucket, 0)
+        # The whole bucket rests, although each credential could make a call.
         if jobs and pace.rests_in_ms > 0 and pace.bucket not in by_bucket:
             until = moment(now, pace.rests_in_ms)
             found.append(
