@@ -49,6 +49,7 @@ async def open_application(settings: Settings, names: Sequence[str] | None = Non
             await application.process().run(handle_signals=True)
     """
     systems = enabled_systems(settings, names)
+    # Settings are checked before the schema is changed: a process that cannot start must not migrate.
     check = partial(check_before_migration, settings, systems)
     async with AsyncExitStack() as stack:
         context = await stack.enter_async_context(open_context(settings, before_migration=check))

@@ -47,6 +47,7 @@ class SyncLimiter:
 
     def __exit__(self, *_: object) -> None:
         loop, _limiter, closing = self._opened.result()
+        # The event belongs to the loop of the other thread and must not be set from this one.
         loop.call_soon_threadsafe(closing.set)
         self._thread.join()
 
@@ -55,6 +56,7 @@ class SyncLimiter:
         for attempt in range(1, _TRIES + 1):
             grant = self.acquire(key, priority=priority, units=units)
             try:
+                # The permit starts to be valid on the other thread. It may expire before this thread runs.
                 grant.use()
             except GrantVoid:
                 if attempt == _TRIES:
@@ -81,6 +83,7 @@ class SyncLimiter:
         except BaseException as error:
             if self._opened.done():
                 raise
+            # The caller waits in `__enter__` and gets the reason there.
             self._opened.set_exception(error)
 
     async def _serve(self) -> None:

@@ -31,6 +31,7 @@ def _tables_of(system: System) -> MetaData:
     if not system.tables:
         return MetaData()
     metadata: MetaData = load_place(system.tables)
+    # Names of different distributions must not collide, also not with tables of later versions.
     if foreign := [name for name in metadata.tables if not name.startswith(f"{system.name}_")]:
         raise ContractBroken(f"names of tables of the system {system.name} must begin with {system.name}_: {foreign}")
     return metadata

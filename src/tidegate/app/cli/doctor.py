@@ -54,6 +54,7 @@ async def _examine_all(settings: Settings, tell: Callable[[Finding], None]) -> l
     findings: list[Finding] = []
     for name, examine in _checks().items():
         try:
+            # Findings are shown as they come, and one server that hangs does not stop the other checks.
             async with asyncio.timeout(_PATIENCE_S):
                 async for finding in examine(settings):
                     findings.append(finding)

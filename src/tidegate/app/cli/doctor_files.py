@@ -71,6 +71,7 @@ def _space(folder: Path) -> Finding:
 def _private_files(settings: Settings) -> Iterator[Path]:
     database = _database_file(settings)
     if database is not None:
+        # SQLite keeps recent rows in a file beside the database.
         yield from (path for suffix in ("", "-wal", "-shm") if (path := Path(f"{database}{suffix}")).is_file())
     yield from (path for path in sorted(settings.data_dir.glob("credentials.*")) if path.is_file())
 

@@ -89,6 +89,7 @@ async def _known(settings: Settings) -> _Known:
 
     try:
         async with await Database.open(settings.effective_database_url) as database:
+            # The tables below may not exist yet; another check reports that.
             if await pending_migrations(database):
                 return _Known()
             stored = list(await database.read(records.everything))
@@ -141,6 +142,7 @@ async def _reach(name: str, url: str) -> Finding:
                 parts.port or (443 if is_tls else 80),
                 ssl=ssl.create_default_context() if is_tls else None,
             )
+            # The connection is enough, with TLS if the address has it. A request could cost quota.
             writer.close()
     except TimeoutError:
         reason = f"no connection within {_CONNECT_WITHIN_S:.0f} s"

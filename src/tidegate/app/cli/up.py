@@ -129,6 +129,7 @@ def _stay(role: ProcessRole, settings: Settings, *, as_json: bool, tells: bool =
     if role.serves:
         _allow_files(settings.http.most_watchers)
     with ExitStack() as stack:
+        # Listen before anything else is opened: a port in use ends the command at once, without effects.
         binding = stack.enter_context(Binding(settings.http)) if tells else None
         stack.enter_context(open_traces(settings.traces))
         report = run(_run(role, settings, binding, as_json=as_json))
@@ -160,6 +161,7 @@ async def _run(role: ProcessRole, settings: Settings, binding: Binding | None, *
         process = application.process(works=role.works, services=_services(role, application, binding))
         banner = await _banner(role, application, binding, tokens)
         typer.echo(msgspec.json.encode(banner) if as_json else greeting(role, banner))
+        # After the start, so that objects that live as long as the process are left out of collections.
         tune_gc()
         return await process.run(handle_signals=True)
 
