@@ -86,6 +86,7 @@ def lazy_group(
 
         def _add(self, more: Mapping[str, Command]) -> None:
             for name, command in more.items():
+                # Commands of the application win over those of systems with the same name.
                 self.commands.setdefault(name, _Unloaded(name, command))
 
     return LazyGroup

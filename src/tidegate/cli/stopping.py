@@ -19,6 +19,7 @@ async def work_until_over(process: Supervisor, watch: Coroutine[Any, Any, None],
     """Run a process until `watch` returns or a signal arrives; returns whether a signal did."""
     stopping = _Stopping(process, say)
     watching = asyncio.create_task(watch, name="watch the runs")
+    # Also when it fails: the process must not run on without its watcher.
     watching.add_done_callback(lambda _: stopping.because_it_is_over())
     with stopping.on_signals():
         await process.run()
