@@ -160,6 +160,7 @@ class Settings(BaseSettings):
         known = {name: kind for name in names if (kind := section_class(name)) is not None}
         # One model with all sections reports all errors at once, with their names.
         sections = _sections_only(known).model_validate({name: given[name] for name in names})
+        # pydantic accepts these instances as they are; they are fields only in composed models.
         return {**given, **dict(sections)}
 
     @field_validator("data_dir")

@@ -72,10 +72,13 @@ class Sources(Generic[M]):
         variables = {name.upper(): value for name, value in os.environ.items() if _is_ours(name.upper())}
         file = _find_file(Path(variables.get(variable_of(("data_dir",))) or default_data_dir))
         written = _read_toml(file) if file else {}
+        # Only the sections that are given are imported, which keeps short commands fast.
         mentioned = {_path_of(variable)[0] for variable in variables} | written.keys()
         model = compose(mentioned)
         known = dict(settings_of(model))
         read = cls(model, known, variables, written, file)
+        # An unknown name ends the start anyway. All sections are loaded, so that the message can suggest a
+        # similar name.
         if any(True for _ in read.unknown_names()):
             read = replace(read, known=dict(settings_of(compose(None))))
         return read
@@ -103,6 +106,7 @@ class Sources(Generic[M]):
         """A message for one error: the name as written, the value unless it is secret, and the reason."""
         location = tuple(str(part) for part in details["loc"])
         path = next((path for path in self.known if location[: len(path)] == path), location)
+        # Messages of validators may contain the value.
         reason = redact_text(details["msg"].removeprefix("Value error, ").replace("Input should be", "must be"))
         if details["type"].startswith("time_delta"):
             reason = "must be a duration, such as 250ms, 30s, 5m, 2h or 1d"
