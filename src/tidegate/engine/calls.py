@@ -174,7 +174,7 @@ class Calls:
             secret = await route.secrets.secret_of(admitted.credential)
         except TidegateError as lack:
             return from_lack(claim, admitted, lack, self._clock.now(), pauses=self._pauses)
-        # The recorder is the innermost wrapper: it sees the requests that are sent, and not the confirmations.
+        # Inside of `_send`: it records the requests, and not the confirmations of the gate.
         recorder = CallRecorder(called(route.caller.fetch), self._clock, secret)
         finished = await self._call(claim, admitted, route, secret, partial(_send, recorder.fetch, permit))
         reason = redact_known(finished.reason, secret)  # an error may quote the URL, and an answer the request

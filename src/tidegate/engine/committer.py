@@ -301,7 +301,7 @@ class Committer:
         # If the error came after the commit, the claims were answered before.
         left = [claiming for claiming in claimings if not claiming.answer.done()]
         this = self._batch_of(left, [])
-        # A batch of claims only failed because of them. To repeat it would fail again.
+        # A batch with nothing but claims failed because of them: to repeat it would fail again.
         if this.wanted and has_company:
             try:
                 await self._write(this, left)

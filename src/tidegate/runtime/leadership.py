@@ -86,7 +86,7 @@ class Leadership:
         # If the leader is late, stand several times until its lease ends: see `expire.lua`.
         late_s = min(leader_lasts_s, retry_s) if leader_lasts_s <= proof_s else leader_lasts_s - proof_s
         within_s = max(late_s, _SHORTEST_WAIT_S)
-        # Four ends: a vacancy, a reported death, the stop, and the end of the own lease.
+        # It ends with a vacancy, a reported death, the stop, or the end of the lease of this process.
         vacancy = unless(self._news, self._election.wait_for_vacancy(within_s))
         await unless(halt, unless(stopping, vacancy))
 

@@ -68,7 +68,7 @@ class TriggerInbox:
         try:
             await self._outage.retry(partial(self._fire, trigger.schedule_id, trigger.firing_key))
         except ContractBroken:
-            # A misuse of the API by our own code is a defect and says nothing about the trigger.
+            # A defect of this program, although it is a `TidegateError`: it says nothing about the trigger.
             return self._count_failure(message, trigger)
         except TidegateError as error:
             log.warning("sqs.trigger_refused", **_facts(message, trigger), error=str(error))
