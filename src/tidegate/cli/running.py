@@ -33,8 +33,7 @@ def configure_log(log: LogSettings, *, stream: TextIO | None = None, told: Itera
     """
     from tidegate.core.telemetry.logs import configure
 
-    # The default level would mix log lines into the output of a short command. Any other level was chosen
-    # on purpose.
+    # The default level would mix log lines into the output of a short command. Any other level was chosen on purpose.
     if log.level == "info":
         configure(log.format, "warning", stream=stream, without=(*_EXPECTED, *told))
     else:

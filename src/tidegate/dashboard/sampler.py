@@ -64,8 +64,8 @@ class Sampler:
             while not stopping.is_set():
                 if was_quiet:
                     await first_of(self._moved, stopping)
-                # After activity, one more sample follows without waiting for a change: it shows that the activity
-                # has ended.
+                # After activity, one more sample follows without waiting for a change: it shows
+                # that the activity has ended.
                 was_quiet = not self._moved.is_set()
                 self._moved.clear()
                 if not stopping.is_set():

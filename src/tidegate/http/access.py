@@ -61,8 +61,7 @@ class Access:
     def find_at_once(self, text: str, address: str) -> ApiKey | None:
         """The key that was sent, if that can be decided without I/O; None: use `find`."""
         key = self.keyring.find(text)
-        # While an address has used a part of its attempts, only `find` may decide: it counts the attempt
-        # first.
+        # While an address has used a part of its attempts, only `find` may decide: it counts the attempt first.
         if key is None or (address in self._of_address and not self._is_known(key, address)):
             return None
         _remember(self._known, (address, key.id))

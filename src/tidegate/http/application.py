@@ -112,8 +112,8 @@ class _Router:
             inner |= {"method": "GET", IS_HEAD: True}
         elif scope["method"] == "OPTIONS":
             inner["method"] = "CONNECT"  # no route has CONNECT; Litestar would answer OPTIONS by itself
-        # Litestar ignores repeated and trailing slashes. Two addresses of one resource would confuse caches
-        # and access rules.
+        # Litestar ignores repeated and trailing slashes. Two addresses of one resource would
+        # confuse caches and access rules.
         if "//" in routed or (routed.endswith("/") and routed != "/"):
             raise self._nothing_at(path)
         await self._litestar(inner, receive, send)

@@ -63,8 +63,7 @@ class Attempts:
         """Count one attempt. Returns None if it is allowed, otherwise the seconds to wait."""
         now = self._now()
         after = max(now, self._complete_at.get(subject, 0.0)) + self.allowance.another_after_s
-        # The attempt is allowed if the allowance would be restored within its full span; otherwise nothing
-        # is counted.
+        # The attempt is allowed if the allowance would be restored within its full span; otherwise nothing is counted.
         wait_s = after - now - self.allowance.complete_after_s
         if wait_s > 0:
             return wait_s

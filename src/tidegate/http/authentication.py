@@ -50,8 +50,7 @@ class Authenticator:
             return await self._unless_revoked(method, path, headers, self._decide(method, path, headers, scheme, None))
         _refuse_forgery(method, headers)
         try:
-            # Only after the check of the origin: a page of another site must not use up the attempts of this
-            # address.
+            # Only after the check of the origin: a page of another site must not use up the attempts of this address.
             key = await self._access.find(text, self._address(headers, peer))
         except RequestFailed:
             if not self._is_open(path):
@@ -169,8 +168,7 @@ def _is_a_link(headers: Headers) -> bool:
 
 def _refuse_foreign_pages(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
-    # Two headers: newer browsers send `Sec-Fetch-Site`, all of them send `Origin` with requests that
-    # change something.
+    # Two headers: newer browsers send `Sec-Fetch-Site`, all of them send `Origin` with requests that change something.
     if not _is_of_our_page(headers) or (origin is not None and origin.partition("://")[2].lower() != host.lower()):
         told = origin or headers.get("sec-fetch-site", "")
         raise RequestFailed(ProblemType.FOREIGN_ORIGIN, f"the Origin header is {told[:80]!r}")

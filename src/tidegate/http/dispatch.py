@@ -80,8 +80,7 @@ async def answer_traced(route: "RouteDeclaration", request: HttpRequest) -> Http
 async def answer(route: "RouteDeclaration", request: HttpRequest) -> HttpResponse:
     """Call the handler, within the time limit of an answer."""
     arguments = await _arguments(route, request)
-    # Around the handler only: reading the body has its own limit, and streams are sent after the
-    # handler.
+    # Around the handler only: reading the body has its own limit, and streams are sent after the handler.
     async with asyncio.timeout(request.scope.get(ANSWER_WITHIN)):
         result = await route.handler(**arguments)
     return result if isinstance(result, Response) else Response(result)
@@ -162,8 +161,7 @@ async def _form(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
 
 async def _body(request: HttpRequest, kind: type[S], *, needed: bool) -> S:
     media = request.headers.get("content-type", "").lower()
-    # Before the body is read: these types are refused even without a body, since any page can send
-    # them.
+    # Before the body is read: these types are refused even without a body, since any page can send them.
     if media.partition(";")[0].strip() in _OF_FORMS:
         raise RequestFailed(ProblemType.NOT_JSON, f"the content type is {media[:80]!r}")
     raw = await read_body(request)

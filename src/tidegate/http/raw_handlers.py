@@ -66,8 +66,7 @@ class Admission:
         client, pairs = scope["client"], scope["headers"]
         if self._varying:
             pairs = [pair for pair in pairs if pair[0] not in self._varying]
-        # The client's address is part of the key, because limits of wrong keys and rules for loopback
-        # depend on it.
+        # The client's address is part of the key, because limits of wrong keys and rules for loopback depend on it.
         known = scope["method"], None if client is None else client[0], tuple(pairs)
         found = self._admitted.get(known)
         return self._decide(scope, dict(pairs), known) if found is None else found

@@ -61,8 +61,8 @@ class ClientAddresses:
 
     def _behind_proxies(self, peer: str | None, forwarded: str) -> str:
         found = peer or ""
-        # From the last entry backwards, only as many as there are proxies: earlier entries are under
-        # control of the client.
+        # From the last entry backwards, only as many as there are proxies: earlier entries are
+        # under control of the client.
         entries = forwarded.rsplit(",", self._proxies)[::-1]
         for entry in entries[: self._proxies]:
             # A connection over a Unix socket has no address; it comes from a process of this machine.

@@ -120,15 +120,15 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and limit how large and how slow a head may be."""
         if self._lingered is not None:
-            # Reading on lets the client receive the last answer. A close with unread data would reset the
-            # connection and discard it.
+            # Reading on lets the client receive the last answer. A close with unread data would reset the connection
+            # and discard it.
             self._lingered += len(data)
             if self._lingered > _MOST_LINGERED:
                 self.transport.close()
             return
         self._unset_keepalive_if_required()
-        # The parser may complete several requests, or none, with these bytes. The latest cycle shows where
-        # the next head begins.
+        # The parser may complete several requests, or none, with these bytes. The latest cycle shows
+        # where the next head begins.
         before: Any = self.cycle
         if not self._has_parsed(data):
             return
@@ -149,8 +149,7 @@ class _Protocol(HttpToolsProtocol):
             try:
                 parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                # The parser stops at an upgrade request. The rest is the next request, because no upgrade is
-                # supported.
+                # The parser stops at an upgrade request. The rest is the next request, because no upgrade is supported.
                 data = data[upgrade.args[0] :]
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
@@ -227,8 +226,8 @@ class _Protocol(HttpToolsProtocol):
             self._stop_head_timer()
             self._unset_keepalive_if_required()
             self.pipeline.clear()
-            # Order matters: the answer is sent completely, then the writing side is closed, then the rest is
-            # read and ignored.
+            # Order matters: the answer is sent completely, then the writing side is closed, then the
+            # rest is read and ignored.
             self.transport.write_eof()
             self.flow.resume_reading()
             self._head_timer = self.loop.call_later(_LINGER_S, self.transport.close)
@@ -252,8 +251,7 @@ class _Protocol(HttpToolsProtocol):
         if connection is None or connection.fileno() < 0:
             return False
         poll = select.poll()
-        # `poll` with timeout 0 asks the kernel and does not block. `select` could not handle file numbers
-        # above 1023.
+        # `poll` with timeout 0 asks the kernel and does not block. `select` could not handle file numbers above 1023.
         poll.register(connection.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
@@ -279,8 +277,8 @@ class _Protocol(HttpToolsProtocol):
     def respond(self, scope: Mapping[str, Any], *pieces: bytes) -> bool:
         """See `Connection`."""
         cycle = self.cycle
-        # Only for the latest request of a connection that stays open. Otherwise, the order of pipelined
-        # answers and the closing header are left to uvicorn.
+        # Only for the latest request of a connection that stays open. Otherwise, the order of pipelined answers and the
+        # closing header are left to uvicorn.
         if cycle.scope is not scope or not cycle.keep_alive or cycle.disconnected or self.flow.write_paused:
             return False
         self.transport.writelines(pieces)  # without copying
@@ -313,8 +311,8 @@ class _Protocol(HttpToolsProtocol):
             self._waiting.cancel()
         self._waiting = self._on_writable = None
         super().connection_lost(exc)
-        # uvicorn tells only the latest request of the connection; an earlier one that is still answered
-        # must end as well.
+        # uvicorn tells only the latest request of the connection; an earlier one that is still
+        # answered must end as well.
         running, self._running = self._running, None
         if running is not None and not running.response_complete:  # differs from `cycle` if requests are pipelined
             running.disconnected = True

@@ -51,8 +51,8 @@ class SessionManager:
     def read(self, token: str) -> HttpCaller | None:
         """The caller of a session; None if the cookie is invalid or expired, or its key was removed."""
         said, signature = _parts(token)
-        # Decoded before the signature is verified, since the key id in it selects the key. Nothing else of
-        # it is used before.
+        # Decoded before the signature is verified, since the key id in it selects the key. Nothing
+        # else of it is used before.
         session = _decoded(said)
         key = None if session is None else self._keyring.by_id(session.key_id)
         if session is None or key is None or not hmac.compare_digest(_sign(key, b"cookie", said), signature):
@@ -77,8 +77,7 @@ class SessionManager:
 
     def cookie(self, token: str, *, is_secure: bool) -> str:
         """A `Set-Cookie` header that stores a session, or removes it if `token` is empty."""
-        # `SameSite=Strict`: the cookie is not sent with requests that begin on other sites, also not by a
-        # link.
+        # `SameSite=Strict`: the cookie is not sent with requests that begin on other sites, also not by a link.
         kept_s = self._lasts_ms // 1000 if token else 0
         name, secure = (SECURE_COOKIE, "; Secure") if is_secure else (COOKIE, "")
         return f"{name}={token}; Path=/; Max-Age={kept_s}; HttpOnly; SameSite=Strict{secure}"
@@ -98,8 +97,7 @@ def find_token(cookies: str, *, is_secure: bool) -> str | None:
 
 
 def _sign(key: ApiKey, purpose: bytes, said: bytes) -> bytes:
-    # The purpose separates the signature of the cookie from the CSRF token, which is derived from the
-    # same text.
+    # The purpose separates the signature of the cookie from the CSRF token, which is derived from the same text.
     return hmac.digest(key.secret, purpose + b"/" + said, hashlib.sha256)
 
 

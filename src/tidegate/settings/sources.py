@@ -77,8 +77,8 @@ class Sources(Generic[M]):
         model = compose(mentioned)
         known = dict(settings_of(model))
         read = cls(model, known, variables, written, file)
-        # An unknown name ends the start anyway. All sections are loaded, so that the message can suggest a
-        # similar name.
+        # An unknown name ends the start anyway. All sections are loaded, so that the message
+        # can suggest a similar name.
         if any(True for _ in read.unknown_names()):
             read = replace(read, known=dict(settings_of(compose(None))))
         return read

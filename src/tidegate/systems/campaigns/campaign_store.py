@@ -114,8 +114,7 @@ def alter(tx: Transaction, ident: str, changes: Mapping[str, Any]) -> Campaign:
 def ended_before(tx: Transaction, before: datetime, after: str, limit: int) -> list[str]:
     """Return ids, after `after`, of campaigns that ended before a time, and of campaigns that are being deleted."""
     stopped = and_(_c.state == CampaignState.STOPPED, _c.changed_at < before)
-    # `changed_at` too: a campaign that was altered or stopped long after its end counts from that
-    # change.
+    # `changed_at` too: a campaign that was altered or stopped long after its end counts from that change.
     over = or_(_c.state == _DELETING, stopped, and_(_c.ends_at < before, _c.changed_at < before))
     return list(tx.execute(select(_c.id).where(over, _c.id > after).order_by(_c.id).limit(limit)).scalars())
 

@@ -99,8 +99,7 @@ class ConsumerPool:
         await self._consumer.leave()
 
     async def _finish(self) -> None:
-        # Entries that were not begun are given back with the other held messages; other processes decide
-        # them.
+        # Entries that were not begun are given back with the other held messages; other processes decide them.
         self._queue.clear()
         try:
             async with asyncio.timeout(_FINISH_WITHIN_S):
@@ -123,8 +122,8 @@ class ConsumerPool:
                 quiet_s = await self._outages.leaving.retry(lambda: self._retire(self))
 
     async def _read(self, within_s: float) -> Sequence[Message]:
-        # Entries that wait for a retry are still held. They do not count, up to a limit: a few bad entries
-        # must not stop the reader.
+        # Entries that wait for a retry are still held. They do not count, up to a limit: a few bad entries must not
+        # stop the reader.
         while (room := self._most - self.in_hand + min(self._decider.resting, _MOST_RESTING)) <= 0:
             self._room.clear()
             await self._room.wait()

@@ -90,8 +90,8 @@ class Decider:
         """Return when all of these are decided and settled, or wait for a retry."""
         batch = _PendingBatch(tasks, asyncio.get_running_loop().create_future())
         self._waiting.append(batch)
-        # One transaction at a time: they all lock the row of the campaign. Batches that come meanwhile wait
-        # for the next one.
+        # One transaction at a time: they all lock the row of the campaign. Batches that come
+        # meanwhile wait for the next one.
         if self._committing is None:
             self._committing = self._start(self._commit_all(), "decide")
         await batch.done
@@ -168,8 +168,8 @@ class Decider:
                     within_s=_AWAY_S,
                 )
             except Unavailable as error:
-                # A real outage makes this wait as well. If the write succeeds, the database serves this campaign,
-                # and the failure is that of the transaction.
+                # A real outage makes this wait as well. If the write succeeds, the database serves this campaign, and
+                # the failure is that of the transaction.
                 await context.outages.proving.retry(
                     lambda: context.database.transaction(campaign_store.touch, self._campaign)
                 )

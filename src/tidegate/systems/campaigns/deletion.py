@@ -38,8 +38,8 @@ class CampaignDeletion:
         keys = campaign_keys(self._valkey, ident)
         with suppress(NotFound):  # an earlier deletion was interrupted after it had closed the campaign
             await self._require_closed(ident)
-        # The mark comes before anything is deleted: an interrupted deletion can only be continued, and is
-        # found by its state.
+        # The mark comes before anything is deleted: an interrupted deletion can only be continued,
+        # and is found by its state.
         await self._database.transaction(campaign_store.begin_removal, ident)
         rows = 1
         while removed := await self._database.transaction(campaign_store.remove_entries, ident, _ROWS_PER_TRANSACTION):

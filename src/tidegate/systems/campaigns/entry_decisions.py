@@ -49,8 +49,8 @@ def apply_entries(tx: Transaction, kinds: Kinds, ident: str, entries: Sequence[C
     campaign = campaign_store.locked(tx, ident)
     kind = kinds.get(campaign.kind)
     decisions: dict[int, EntryDecision] = {}
-    # In the order of acceptance, so that the stock goes to the lower numbers. Results return in the
-    # order of the arguments.
+    # In the order of acceptance, so that the stock goes to the lower numbers. Results return in
+    # the order of the arguments.
     left, is_sold_out = sorted(range(len(entries)), key=lambda n: entries[n].number), False
     while left:
         turn, left = _one_of_each_user(entries, left)

@@ -38,8 +38,8 @@ class CampaignInstaller:
         """
         # A new epoch for each installation: of two concurrent ones, the server keeps the higher.
         installed, highest = await self._database.transaction(campaign_store.begin_epoch, campaign)
-        # Without counters first: a server that knows the campaign keeps its own, which include entries that
-        # SQL has not decided.
+        # Without counters first: a server that knows the campaign keeps its own, which include entries
+        # that SQL has not decided.
         if await self._tell(installed, counters=()) == b"lost":
             await self._restore(installed, highest)
         return installed

@@ -64,8 +64,8 @@ class RecoverableCampaigns:
 
     async def _take_over(self, owner: str, campaign: str) -> int:
         taken, stream = 0, self._stream(campaign)
-        # `leave` refuses while the process holds messages, which would be lost with its consumer. So take
-        # over and leave again.
+        # `leave` refuses while the process holds messages, which would be lost with its consumer. So
+        # take over and leave again.
         for _ in range(_TRIES):
             taken += await stream.take_over(owner)
             reply = await scripts.leave(

@@ -162,8 +162,7 @@ class Results:
         row = await self._database.read(_row, campaign, user)
         if row is not None and row.outcome.verdict is EntryVerdict.ISSUED:
             return _result_of(row)  # issued entries are final, whatever the server has
-        # Refused or sold out entries are not final: the user may have entered again, which only the server
-        # knows.
+        # Refused or sold out entries are not final: the user may have entered again, which only the server knows.
         number = await self._number(campaign, user)
         if number is None:
             # The server does not remember the user, or not any more: the state in SQL is final.

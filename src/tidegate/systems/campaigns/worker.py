@@ -167,8 +167,8 @@ class CampaignWorker:
                     await self._catch_up()
                     while True:
                         await self._has_room()
-                        # Taken only when there is room: a wake-up that stays in the shared list can go to another
-                        # process.
+                        # Taken only when there is room: a wake-up that stays in the shared list
+                        # can go to another process.
                         campaign = await self._wakeups.next()
                         failures = 0  # not before: `_catch_up` succeeds on a server that refuses writes
                         outage.over()
@@ -180,8 +180,8 @@ class CampaignWorker:
 
     async def _catch_up(self) -> None:
         """Handle wake-ups that were taken before, and find campaigns with unread entries."""
-        # Wake-ups that were taken without being returned (a broken connection), campaigns that the server
-        # still lists for this process, and campaigns with a lost wake-up.
+        # Wake-ups that were taken without being returned (a broken connection), campaigns that the server still lists
+        # for this process, and campaigns with a lost wake-up.
         taken, served, busy = await self._wakeups.taken(), await self._served(), await self._wakeups.busy()
         for campaign in served - self._pools.keys():  # listed before a restart of this service
             self._answer(campaign, if_needed=False)
@@ -221,8 +221,7 @@ class CampaignWorker:
 
         Installs the campaign first if the Valkey server does not know it.
         """
-        # A stopping pool cannot serve the campaign; wait outside of the lock, which it needs in order to
-        # leave.
+        # A stopping pool cannot serve the campaign; wait outside of the lock, which it needs in order to leave.
         while (pool := self._pools.get(campaign)) is not None and pool.is_stopping:
             await asyncio.wait([self._at_work[campaign]])
         async with self._lock(campaign):
@@ -294,8 +293,8 @@ class CampaignWorker:
 
     async def _retire(self, pool: ConsumerPool) -> float | None:
         """See `Retire`."""
-        # Leaving on the server and removing the pool here are one step for this process: a wake-up that
-        # comes now waits, and starts a new pool.
+        # Leaving on the server and removing the pool here are one step for this process: a wake-up that comes now
+        # waits, and starts a new pool.
         async with self._lock(pool.campaign):
             wait_s = await self._leave(pool.campaign, idle_ms=milliseconds(self._context.settings.idle_timeout))
             if wait_s is None:
@@ -334,8 +333,8 @@ class CampaignWorker:
             self._count_pools()
 
     async def _stop_all(self) -> None:
-        # All pools stop at the same time. Those that take too long are cancelled, and their messages are
-        # returned below.
+        # All pools stop at the same time. Those that take too long are cancelled, and their
+        # messages are returned below.
         for pool in self._pools.values():
             pool.stop()
         if self._tasks:
@@ -365,8 +364,7 @@ class CampaignWorker:
         metrics.CAMPAIGN_CONSUMERS.set(sum(pool.consumers for pool in self._pools.values()))
 
     def _lock(self, campaign: str) -> asyncio.Lock:
-        # Weak references: a lock that is not in use disappears, so thousands of campaigns leave nothing
-        # behind.
+        # Weak references: a lock that is not in use disappears, so thousands of campaigns leave nothing behind.
         lock = self._locks.get(campaign)
         if lock is None:
             lock = self._locks[campaign] = asyncio.Lock()

@@ -69,8 +69,8 @@ class BatchTally(msgspec.Struct):
 
 def apply(tx: Transaction, batch: Sequence[PreparedRaw], patience: RetryPolicy) -> BatchTally:
     """Apply the answers of a batch that can be applied, each once, and record why the others cannot."""
-    # A leader that was frozen may wake up while its successor works. The second transaction waits here,
-    # and then reads what the first has written.
+    # A leader that was frozen may wake up while its successor works. The second transaction waits here, and then reads
+    # what the first has written.
     lock_processing(tx)
     return _Batch(tx, batch, patience).work()
 
@@ -181,8 +181,7 @@ class _Batch:
             for raw in self._live.get(one.key, ())
             if raw.state is RawState.FAILED and raw.stage is stage and raw.id > applied
         ]
-        # The last failure of this run says most; a dead letter of an earlier run counts if nothing newer
-        # was applied.
+        # The last failure of this run says most; a dead letter of an earlier run counts if nothing newer was applied.
         return next(reversed(failed), None) or next(iter(dead), None)
 
     def _fail(self, one: PreparedRaw, why: str) -> None:

@@ -32,8 +32,8 @@ def pack(body: bytes) -> bytes:
     """Compress a body for storage."""
     if len(body) > LARGEST_BODY:
         raise InvalidArgument("body", f"{len(body)} bytes", f"must have at most {LARGEST_BODY}")
-    # A plain body that begins like a compressed one must be compressed, since `unpack` tells them apart
-    # by the first bytes.
+    # A plain body that begins like a compressed one must be compressed, since `unpack` tells them
+    # apart by the first bytes.
     if len(body) < _PAYS_FROM and not body.startswith(_MAGIC):
         return body
     if not hasattr(_per_thread, "compressor"):

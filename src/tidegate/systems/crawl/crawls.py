@@ -50,8 +50,8 @@ class Crawls:
         """
         self._require_public(options)
         subject = options.subject(name)
-        # Before anything is written: without an identity the run could not make a call. The host comes
-        # before its jobs, so that the gate knows the pace.
+        # Before anything is written: without an identity the run could not make a call. The host comes before its jobs,
+        # so that the gate knows the pace.
         pool = await self._identities.pool_for(name)
         await self._identities.hosts.register(host_of(options.url))
         return await self._orchestrator.begin(CrawlSource.name, subject, pool=pool)

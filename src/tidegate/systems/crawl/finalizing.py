@@ -141,8 +141,8 @@ def _notice_gone(tx: Transaction, run: Run) -> None:
     back = update(crawl_products).where(here, _product.gone_at.is_not(None), listed)
     tx.execute(back.values(gone_at=None, changed_at=tx.now))
     if not run.skipped_items and _has_seen_everything(tx, run):
-        # A complete run replaces what this crawl saw before. Other crawls keep their sightings, and with
-        # them the products.
+        # A complete run replaces what this crawl saw before. Other crawls keep their sightings,
+        # and with them the products.
         lost = (_sighting.host == run.login, _sighting.crawl == run.user_id, _sighting.last_run_id < run.id)
         tx.execute(delete(crawl_sightings).where(*lost))
         gone = update(crawl_products).where(here, _product.gone_at.is_(None), ~listed)

@@ -79,8 +79,7 @@ class HostRegistry:
         """Register a host and set its pace in the gate; required before a job for it is enqueued."""
         await self._database.transaction(hosts.register, require_host(host))
         told, found = None, await self.get(host)
-        # Another process may change the row between the read and the update of the gate. Repeat until both
-        # agree.
+        # Another process may change the row between the read and the update of the gate. Repeat until both agree.
         while told is None or _pace_of(found) != _pace_of(told):
             await self._update_gate(found)
             told, found = found, await self.get(host)
@@ -128,8 +127,8 @@ class HostRegistry:
             if host.robots is not None:
                 delay_ms = milliseconds(Rules(host.robots).crawl_delay(agents))
                 if delay_ms != host.crawl_delay_ms:
-                    # Gate, SQL, gate: a process that dies in between leaves the gate slower than SQL says, never
-                    # faster.
+                    # Gate, SQL, gate: a process that dies in between leaves the gate slower
+                    # than SQL says, never faster.
                     new = msgspec.structs.replace(host, crawl_delay_ms=delay_ms)
                     await self._update_gate(new)
                     await self._database.transaction(hosts.write, host.host, {"crawl_delay_ms": delay_ms})
@@ -221,8 +220,7 @@ class HostRegistry:
         self._registered.add(host.host)
         if host.read_at is None or host.robots_state == RobotsState.UNKNOWN:
             return
-        # Other processes may read robots.txt anew. A cache of one minute bounds how long this one uses old
-        # rules.
+        # Other processes may read robots.txt anew. A cache of one minute bounds how long this one uses old rules.
         until = min(host.read_at + self.settings.robots_max_age, self._database.clock.now() + _TRUST_CACHE_FOR)
         before = self._known.get(host.host)
         if before is not None and before.read_at == host.read_at:  # parsing a long robots.txt takes time

@@ -253,8 +253,7 @@ def _require_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _used(tx: Transaction) -> dict[str, StoredIdentity | None]:
     """Identities that may make calls, by name; the built-in one, which has no row, if none is stored."""
     stored = records.everything(tx)
-    # If identities are stored and all are disabled, no call is made: the built-in one must not replace
-    # them.
+    # If identities are stored and all are disabled, no call is made: the built-in one must not replace them.
     return {one.name: one for one in stored if one.enabled} if stored else {BUILT_IN: None}
 
 

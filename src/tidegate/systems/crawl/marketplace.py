@@ -103,8 +103,8 @@ class MarketplaceSite:
         if _END not in body[-_AFTER_END:]:
             raise Unreadable("the listing is incomplete")
         page = LexborHTMLParser(body)
-        # A page without results still has the list and the navigation. Without them it is something else,
-        # such as a captcha.
+        # A page without results still has the list and the navigation. Without them it is
+        # something else, such as a captcha.
         if page.css_first("ul.search-list") is None or page.css_first("nav.paging .current") is None:
             if page.css_first("#challenge-form") is not None:
                 raise Challenged("the page is a captcha")

@@ -142,8 +142,7 @@ class RawProcessor:
             if batch[0].error is not None:
                 raise
             log.exception("crawl.raw_refused", raw=batch[0].id)
-            # The database refuses its content. Record that as a failed attempt; the last one makes a dead
-            # letter.
+            # The database refuses its content. Record that as a failed attempt; the last one makes a dead letter.
             await self._work_on([msgspec.structs.replace(batch[0], error=_named(error))])
 
 

@@ -55,8 +55,8 @@ class Rules:
     """The parsed rules of a robots.txt."""
 
     def __init__(self, text: str) -> None:
-        # The names are collected separately, because the parser does not list them. They tell whether rules
-        # can differ between identities.
+        # The names are collected separately, because the parser does not list them. They tell whether rules can differ
+        # between identities.
         self._rules = Protego.parse(text)
         self._names = {name.lower() for name in _NAMED.findall(text)} - {"*"}
         """The User-Agents that it names."""

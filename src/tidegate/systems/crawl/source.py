@@ -138,8 +138,7 @@ class CrawlSource:
 
     def _part(self, task: Task, target: Target, answer: Answer, stage: Stage) -> Reading:
         content = self._sites.get(target.site).extract(stage, target.product, answer.body)
-        # A hash of the extracted content, not of the page: dates and tokens in a page do not count as
-        # changes.
+        # A hash of the extracted content, not of the page: dates and tokens in a page do not count as changes.
         content_hash = bodies.digest(bodies.as_text(content).encode())
         raw = _raw(target, task.spec.bucket, stage, content_hash, answer.body)
         return Reading(effects=[raw], cursor=_cursor_of(answer, content_hash))

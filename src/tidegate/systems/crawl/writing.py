@@ -133,13 +133,12 @@ def _write_parts(tx: Transaction, ended: Sequence[_Ended]) -> None:
 
 def _is_known(content_hash: str, stage: Stage, known: AppliedParts | None, mine: Sequence[StoredAnswerState]) -> bool:
     """Whether the product has this content, or will have it when the pending answers are applied."""
-    # What the product will say when everything pending is applied. Comparing with the applied content
-    # alone would drop a change back to it.
+    # What the product will say when everything pending is applied. Comparing with the applied content alone would drop
+    # a change back to it.
     newest = max(mine, key=lambda raw: raw.id, default=None)
     if newest is None or (known is not None and newest.id < (known.raw_of(stage) or 0)):
         return known is not None and known.hash_of(stage) == content_hash
-    # A dead letter as the newest answer is not known content: the page is stored again, and may be
-    # readable now.
+    # A dead letter as the newest answer is not known content: the page is stored again, and may be readable now.
     return newest.state is RawState.PENDING and newest.hash == content_hash
 
 

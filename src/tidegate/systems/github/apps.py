@@ -47,8 +47,7 @@ async def ask_for_token(
     """Request a token; repeated once if a 401 may be caused by the local clock."""
     answer = await fetch(_token_request(installation, private_key, api_url, now))
     theirs = answer.date
-    # The signature contains the local time. The `Date` of the refusal shows whether that was the
-    # reason.
+    # The signature contains the local time. The `Date` of the refusal shows whether that was the reason.
     if answer.status == 401 and theirs is not None and abs(theirs - answer.received_at) > _TOLERATED:
         answer = await fetch(_token_request(installation, private_key, api_url, theirs))
     return answer

@@ -70,12 +70,11 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
         return repository_transferred(owner)
     if state.number == 1:
         state = _begun(task, state, answer, page)
-    # `_new` needs the state before the page: a commit of the page may be the parent of another one on
-    # it.
+    # `_new` needs the state before the page: a commit of the page may be the parent of another one on it.
     before, state = state, _followed(state, page.read)
     jobs = details.jobs_of(task, state.repository, state.details, _new(before, page.read) if state.details else [])
-    # Enough is read when the old head was seen and every parent of a new commit, too: a merge can bring
-    # old commits that follow the old head.
+    # Enough is read when the old head was seen and every parent of a new commit, too: a merge can bring old commits
+    # that follow the old head.
     if following is not None and not (state.has_met and not state.awaited_new):
         return Reading(documents=page.documents, skipped=page.skipped, follow_ups=[*jobs, _page(task, state)])
     # Only a list that was read to its end, without a limit of time, shows which commits are gone.

@@ -87,8 +87,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
         return node
     current, page = _begun(task), msgspec.json.decode(node, type=_RepositoryNode).items
     found = read_items(page.nodes, _ConnectionItem, lambda item, raw: _document(task, item, raw))
-    # By the upstream's clock, and a little earlier: an item that changes now may be missing on this
-    # page.
+    # By the upstream's clock, and a little earlier: an item that changes now may be missing on this page.
     began = current.began or format_upstream_time((answer.date or answer.received_at) - _MARGIN)
     state = msgspec.structs.replace(current, began=began, after=page.page_info.end_cursor, number=current.number + 1)
     documents = [

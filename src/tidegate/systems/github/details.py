@@ -128,8 +128,7 @@ def _at(item: Any, path: tuple[str, ...]) -> Any:
 
 def _document(task: Task, state: DetailState, declared: Kind, item: dict[str, Any]) -> Document:
     """Build a document. Its id contains the item if details of different items can have the same id."""
-    # The first field that is present identifies the item: events of a timeline do not all have a
-    # number.
+    # The first field that is present identifies the item: events of a timeline do not all have a number.
     named = next((found for name in declared.identity if (found := item.get(name)) is not None), None)
     if isinstance(named, bool) or not isinstance(named, int | str):
         raise InvalidArgument(" or ".join(declared.identity), named, "must be a number or a text")

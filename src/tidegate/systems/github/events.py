@@ -46,8 +46,7 @@ def read(task: Task, answer: Answer, following: str | None) -> Reading:
     page = items.events(task, kinds.DOCUMENTS[task.spec.kind], answer)
     state, found = _begun(task, answer), page.read
     actor = next((each.actor.id for each in found if each.actor and each.actor.id is not None), None)
-    # The login belongs to another account now; its events must not be mixed with those of the former
-    # one.
+    # The login belongs to another account now; its events must not be mixed with those of the former one.
     if actor is not None and state.actor not in (None, actor):
         return account_replaced(state.login, str(state.actor), actor)
     state = msgspec.structs.replace(state, actor=actor or state.actor)

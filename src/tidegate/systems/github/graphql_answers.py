@@ -46,8 +46,7 @@ def read_node(answer: Answer, *, missing: Verdict = Verdict.GONE) -> msgspec.Raw
     if envelope.data is not None and envelope.data.node != _NULL:
         node = envelope.data.node
     are_permanent = all(problem.type in _PERMANENT for problem in problems)
-    # GraphQL answers 200 with partial data. A temporary error would leave gaps that look like
-    # deletions.
+    # GraphQL answers 200 with partial data. A temporary error would leave gaps that look like deletions.
     if problems and (node is None or not are_permanent):
         return _trouble(answer, problems, missing)
     if envelope.data is None:

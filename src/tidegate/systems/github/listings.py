@@ -174,8 +174,7 @@ def _begun(task: Task, answer: Answer, found: Sequence[Item]) -> ListState:
     state = ListState.of(task)
     if state.path is not None:
         return state
-    # The newest change on the first page: the next run reads down to it. A change during this run is
-    # newer.
+    # The newest change on the first page: the next run reads down to it. A change during this run is newer.
     newest = max((item.updated_at for item in found if item.updated_at), default=state.newest)
     state = msgspec.structs.replace(state, newest=newest, etag=answer.headers.get("ETag"), reader=task.credential)
     if state.lap > 1 or state.full:
@@ -217,12 +216,10 @@ def _further(task: Task, state: ListState, last: str | None, following: str) -> 
         return _page(task, state, following)
     if last is None:
         return _page(task, msgspec.structs.replace(state, is_unsteady=True), following)
-    # First page of a list from which items can vanish: go on upwards, to the oldest change of that
-    # page.
+    # First page of a list from which items can vanish: go on upwards, to the oldest change of that page.
     if state.upto is None:
         upwards = msgspec.structs.replace(state, upto=state.oldest, since_of_page=state.known)
-    # The next range begins at the last item of this one. It is read again, which makes the ranges
-    # overlap.
+    # The next range begins at the last item of this one. It is read again, which makes the ranges overlap.
     elif last != state.since_of_page:
         upwards = msgspec.structs.replace(state, since_of_page=last)
     else:

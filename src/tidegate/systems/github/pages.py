@@ -217,8 +217,7 @@ def _changed(
         last, unsettled = state.last, set(state.were_unsettled)
         return [item for item in found if last is None or item.get("id", 0) > last or item.get("id") in unsettled], ""
     digests = [blake2b(msgspec.json.encode(item), digest_size=_DIGEST // 2).hexdigest() for item in found]
-    # Compared with all pages of the last run from here on: a deletion moves items from a later page to
-    # this one.
+    # Compared with all pages of the last run from here on: a deletion moves items from a later page to this one.
     before = "".join(mark.items for mark in state.before)
     old = {before[start : start + _DIGEST] for start in range(0, len(before), _DIGEST)}
     return [item for item, digest in zip(found, digests, strict=True) if digest not in old], "".join(digests)
@@ -255,8 +254,7 @@ def _go_on(task: Task, state: PagedListState, mark: PageMark) -> Reading:
         onwards = msgspec.structs.replace(state, path=mark.following, number=state.number + 1)
         return Reading(follow_ups=[_job(task, onwards)])
     is_whole = mark.following is None and not state.is_partial
-    # Read it once more with the new ETags. If any page differs, an item may have moved between pages
-    # unseen.
+    # Read it once more with the new ETags. If any page differs, an item may have moved between pages unseen.
     if is_whole and state.full and state.lap == 1 and state.number > 1:
         again = msgspec.structs.replace(state, path=None, number=1, lap=2, before=state.read, read=())
         return Reading(follow_ups=[_job(task, again)])

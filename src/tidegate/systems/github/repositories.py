@@ -156,8 +156,7 @@ class Repositories:
         include = self._include if state.include is None else frozenset(state.include)
         at = format_upstream_time(answer.date or answer.received_at)
         selected = [one for one in found if state.selection.includes(one)]
-        # Results of a search belong to the accounts of their repositories, which share cursors with other
-        # runs.
+        # Results of a search belong to the accounts of their repositories, which share cursors with other runs.
         owners = {one.full_name: task.user_id if state.login else one.owner for one in selected}
         return [
             job
@@ -170,8 +169,8 @@ class Repositories:
         state = _with_page(state, page)
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
-        # A repository is missing, and this pass could not have seen all. Deletions are decided only after a
-        # second pass.
+        # A repository is missing, and this pass could not have seen all. Deletions are decided
+        # only after a second pass.
         if _is_doubtful(state) and _missing(state):
             return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
         whole = (

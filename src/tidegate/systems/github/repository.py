@@ -39,8 +39,7 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     state, shown = RepositoryState.of(task), msgspec.json.decode(answer.body, type=ShownRepository)
     found = shown.repository
     former = _kept(task)
-    # A name can be taken by another repository after a deletion. Its documents must not be mixed with
-    # the former ones.
+    # A name can be taken by another repository after a deletion. Its documents must not be mixed with the former ones.
     if former is not None and former.id != found.id and not state.full:
         reason = (
             f"{state.full_name} is a different repository now: its number is {found.id}, and was {former.id}. Nothing "

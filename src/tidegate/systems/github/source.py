@@ -106,8 +106,7 @@ class GithubSource:
             reading = interpret(task, answer, reader, self._api_url)
         else:
             reading = interpret(_as_readable(task), answer, reader, self._api_url)
-            # Remember that the list is withheld, with the former cursor, so that the next runs make no paid
-            # call.
+            # Remember that the list is withheld, with the former cursor, so that the next runs make no paid call.
             if reading.verdict is Verdict.UNAVAILABLE:
                 cursor = WithheldRepository.cursor(task, reading.reason, answer.date or answer.received_at)
                 reading = msgspec.structs.replace(reading, cursor=cursor)

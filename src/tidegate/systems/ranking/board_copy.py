@@ -233,8 +233,8 @@ class BoardCopy:
 
 def _row(score: Score) -> Row:
     reached_us = (score.reached_at - _EPOCH) // timedelta(microseconds=1)
-    # Of equal scores, the one reached first is ahead. The server sorts equal scores by name, so the
-    # inverted time in hexadecimal digits is put in front of the member.
+    # Of equal scores, the one reached first is ahead. The server sorts equal scores by name, so the inverted time in
+    # hexadecimal digits is put in front of the member.
     return score.member, f"{_LATEST - reached_us:0{_PLACE_DIGITS}x}", score.score
 
 

@@ -55,8 +55,7 @@ class EventCounter:
         """Count an event unless it was counted before. Returns when its scores are visible."""
         order = _PendingCount(event)
         self._orders.append(order)
-        # One caller counts for all that came meanwhile. When the others get their turn, their events are
-        # usually done.
+        # One caller counts for all that came meanwhile. When the others get their turn, their events are usually done.
         async with self._turn:
             while not order.is_done:
                 await self._take_some()
@@ -91,8 +90,8 @@ class EventCounter:
         tally = await self._database.transaction(score_store.count, board, counts)
         for outcome, number in (("counted", tally.counted), ("repeated", tally.repeated), ("late", tally.late)):
             RANKING_EVENTS.labels(board.name, outcome).inc(number)
-        # After the commit: scores on the server are never ahead of SQL. Events that were counted before are
-        # written again, since the process may have died here.
+        # After the commit: scores on the server are never ahead of SQL. Events that were counted before are written
+        # again, since the process may have died here.
         if not await self._copy.put(tally.standings):
             await self._keeper.notify()
 

@@ -53,8 +53,7 @@ def count(tx: Transaction, board: Board, counts: Sequence[CountedEvent]) -> Coun
     windows = {each: _windows_of(each.at, board, tx.now) for each in counts}
     in_time = {each.event_id: each for each in counts if _counts_somewhere(windows[each], tx.now)}
     known = _known(tx, board, in_time)
-    # In the order of the primary key. Under the lock of the board, no other transaction inserts the
-    # same events.
+    # In the order of the primary key. Under the lock of the board, no other transaction inserts the same events.
     new = [each for event_id, each in sorted(in_time.items()) if event_id not in known]
     tx.insert_many(ranking_events, [_event_row(board, each) for each in new])
     # Also members of events that were counted before: their scores may not have reached the server.
@@ -76,8 +75,8 @@ def lock(tx: Transaction, board: Board) -> None:
     mine = select(_b.timezone).where(_b.board == board.name).with_for_update()
     timezone = tx.execute(mine).scalar_one_or_none()
     if timezone is None:
-        # The first transaction of a board. Two at once are possible, so the row is skipped if it exists,
-        # and locked by the second read.
+        # The first transaction of a board. Two at once are possible, so the row is skipped if it exists, and locked by
+        # the second read.
         tx.insert_many(ranking_boards, [{"board": board.name, "timezone": board.timezone}], skip_existing=True)
         timezone = tx.execute(mine).scalar_one()
     # Every score depends on the calendar. The recount happens under the lock, so no score of the old
@@ -105,8 +104,7 @@ def prune_scores(tx: Transaction, board: Board, period: RankingPeriod) -> int:
     """Delete the earliest window of a period if it is no longer kept; return the number of deleted rows."""
     lock(tx, board)
     ours = (_s.board == board.name, _s.period == period)
-    # One window per transaction: the lock of the board must not be held for long. Names of one period
-    # sort by time.
+    # One window per transaction: the lock of the board must not be held for long. Names of one period sort by time.
     earliest = tx.execute(select(func.min(_s.window_name)).where(*ours)).scalar_one()
     if earliest is None or earliest >= oldest_kept(period, tx.now, board.zone).name:
         return 0

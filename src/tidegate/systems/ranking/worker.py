@@ -39,8 +39,7 @@ class Rebuilder:
     async def rebuild(self, copy: BoardCopy) -> Rebuilt:
         """Rebuild every window; readers see each replaced in one step."""
         board, builder = copy.board, new_id()
-        # 1. Leave a mark on the server. If the server loses its data meanwhile, the mark is missing at the
-        # end.
+        # 1. Leave a mark on the server. If the server loses its data meanwhile, the mark is missing at the end.
         await copy.begin(builder)
         # 2. Make sure that the scores in SQL are those of the present calendar.
         await self._database.transaction(score_store.lock, board, timeout=_RECOUNT_WITHIN)

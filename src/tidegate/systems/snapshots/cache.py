@@ -138,8 +138,7 @@ class SnapshotCache:
         result, checked = each.result, str(to_ms(each.result.checked_at))
         if result.body is None:
             facts, mode = {"missing_ms": checked, "checked_ms": checked}, "missing"
-        # A changed body is sent in full; otherwise only its times are updated, which saves the transfer of
-        # the body.
+        # A changed body is sent in full; otherwise only its times are updated, which saves the transfer of the body.
         elif each.effect.is_changed:
             facts = {"hash": result.hash or "", "updated_ms": checked, "checked_ms": checked, "missing_ms": ""}
             facts["upstream_id"], mode = result.upstream_id or "", "whole"

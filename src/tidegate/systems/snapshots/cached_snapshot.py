@@ -76,8 +76,7 @@ class CachedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         failed: RefreshFailure | None = None,
     ) -> "CachedSnapshot":
         """Build from stored values. A subject that the upstream no longer has is shown without its stored body."""
-        # Decompress and encode once, when the entry is stored: a read only appends the tail that depends on
-        # its time.
+        # Decompress and encode once, when the entry is stored: a read only appends the tail that depends on its time.
         body = b"" if packed is None or missing_ms is not None else unpack(packed)
         times = b',"lastUpdatedAt":%b,"lastCheckedAt":%b' % (_moment(updated_ms), _moment(checked_ms))
         failure = b',"failure":' + (_NULL if failed is None else msgspec.json.encode(failed))

@@ -117,8 +117,8 @@ def _read_answer(
     except Exception as error:  # a defect of the kind; other workers would fail too
         message = f"the kind could not read the answer: {type(error).__name__}: {error}"
         return PermanentFailure(reason=FailureReason.PARSE_ERROR, message=message, trace=traceback_of(error))
-    # An upstream or proxy may answer for another subject. Stored under this key, that answer would be
-    # shown to its readers.
+    # An upstream or proxy may answer for another subject. Stored under this key, that answer
+    # would be shown to its readers.
     if isinstance(outcome, FoundSubject) and (not outcome.identity or outcome.identity not in (key, upstream_id)):
         identity = str(outcome.identity)[:_LONGEST_IDENTITY]
         message = f"the subject {key!r} was requested, but the answer is for {identity!r}"
@@ -138,12 +138,11 @@ def invalid(error: InvalidArgument) -> PermanentFailure:
 
 def _pause_after(head: Head) -> timedelta:
     """Return the pause that the upstream requires."""
-    # Only the form in seconds is read. The HTTP date form would depend on the upstream's clock and gets
-    # the default.
+    # Only the form in seconds is read. The HTTP date form would depend on the upstream's clock and gets the default.
     given = head.headers.get("Retry-After", "").strip()
     if given.isascii() and given.isdigit():
-        # At least the default pause, since `Retry-After: 0` would repeat the call at once; and with an
-        # upper bound, so that a wrong value cannot stop all refreshes for weeks.
+        # At least the default pause, since `Retry-After: 0` would repeat the call at once; and with an upper bound, so
+        # that a wrong value cannot stop all refreshes for weeks.
         return min(max(timedelta(seconds=int(given[:9])), _DEFAULT_PAUSE), _LONGEST_PAUSE)
     return _DEFAULT_PAUSE
 
@@ -232,13 +231,13 @@ class RefreshCalls:
         failures, redirects = 0, list[str]()
         while True:
             async with wait:
-                # Waiting for a permit may be cancelled at shutdown: no request was sent, and the event is delivered
-                # again.
+                # Waiting for a permit may be cancelled at shutdown: no request was sent, and the
+                # event is delivered again.
                 grant = await self._permit(event)
             if grant is None:
                 return ObsoleteEvent()
-            # Each request gets its own version from the time of its permit. A retry is therefore newer than the
-            # attempt before.
+            # Each request gets its own version from the time of its permit. A retry is therefore
+            # newer than the attempt before.
             version = version_of_result(event.version, grant.granted_at_ms)
             try:
                 outcome = await self._call(event, kind, request, grant)
@@ -260,8 +259,8 @@ class RefreshCalls:
                         return FailedCall(
                             PermanentFailure(reason=FailureReason.PARSE_ERROR, message=message), failures, version
                         )
-                    # Built from the original request: whether secret headers are sent depends on every server in the
-                    # chain.
+                    # Built from the original request: whether secret headers are sent depends on
+                    # every server in the chain.
                     request = redirected(asked, redirects)
                 case PermanentFailure():
                     return FailedCall(outcome, failures, version)
@@ -295,8 +294,8 @@ class RefreshCalls:
                 grant = await self._limiter.acquire(priority=event.priority)
                 self._outage.over()
                 waited_long = monotonic_ms() - began_ms > _LONG_WAIT_MS or failures_of_server > 0
-                # A newer event may have been published during a long wait. Its worker makes the call; this one
-                # would be wasted.
+                # A newer event may have been published during a long wait. Its worker makes the call;
+                # this one would be wasted.
                 if waited_long and await self._obsolete_checks.is_obsolete(event):
                     return None
                 # The check may have taken longer than the permit lasts. Then another one is taken.
@@ -376,8 +375,8 @@ class CancellableWait:
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        # The shutdown cancels the tasks that are registered at that moment. A task that begins to wait
-        # later ends itself.
+        # The shutdown cancels the tasks that are registered at that moment. A task that begins
+        # to wait later ends itself.
         if self._stopping.is_set():
             raise asyncio.CancelledError
         self._tasks.add(task)

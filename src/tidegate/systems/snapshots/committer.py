@@ -166,8 +166,8 @@ class RefreshCommitter:
             await occurs(self._filled, within_s=self._gather_s)
 
     async def _commit_batch(self, items: Sequence[FinishedEvent | RetryNote]) -> None:
-        # 1. Drop results of events that another worker has now. `began_s` is taken first: `_copy` treats
-        # results with care if this round takes long.
+        # 1. Drop results of events that another worker has now. `began_s` is taken first: `_copy` treats results with
+        # care if this round takes long.
         began_ns, began_s = time.time_ns(), time.monotonic()
         lost = await self._drop_reassigned([item for item in items if isinstance(item, FinishedEvent)])
         items = [item for item in items if id(item) not in lost]
@@ -177,13 +177,12 @@ class RefreshCommitter:
         given_up = {id(each) for each in done if each.refreshed is not None} - written.keys()
         ended = [each for each in done if id(each) not in given_up]
         failed = [each for each in ended if each.failed_subject is not None]
-        # 3. Update the copies and publish dead letters. Both come before the acknowledgement: a crash in
-        # between repeats them.
+        # 3. Update the copies and publish dead letters. Both come before the acknowledgement: a
+        # crash in between repeats them.
         await self._copy(list(written.values()), failed, began_s)
         if letters := [(each.dead.subject_id, each.dead.encode()) for each in ended if each.dead is not None]:
             await self._retry(lambda: self._dependencies.transport.publish(RefreshTopic.DEAD, letters))
-        # 4. Acknowledge only what is written, published or obsolete. An event that was given back stays
-        # unacknowledged.
+        # 4. Acknowledge only what is written, published or obsolete. An event that was given back stays unacknowledged.
         if ended:
             await self._retry(lambda: self._consumer.ack([each.delivery for each in ended]))
         # 5. Make room for new events only now: events in progress include those that wait for the database.
@@ -230,8 +229,8 @@ class RefreshCommitter:
         except Exception as error:
             if len(writers) > 1:
                 log.error("snapshots.batch_refused", subjects=len(writers), exc_info=error)
-                # Find the rejected result by writing each item in its own transaction, so that one bad result costs
-                # only itself.
+                # Find the rejected result by writing each item in its own transaction, so that one bad
+                # result costs only itself.
                 return {key: each for item in writers for key, each in (await self._write([item])).items()}
             return await self._give_back(writers[0], error)
 
@@ -249,8 +248,8 @@ class RefreshCommitter:
         while True:
             began = time.perf_counter()
             try:
-                # The breaker is shared with the readers of this process: while it is open, no worker tries the
-                # database either.
+                # The breaker is shared with the readers of this process: while it is open, no worker
+                # tries the database either.
                 with self._dependencies.breaker.attempt():
                     async with patience(self._dependencies.write_within.total_seconds()):
                         effects = await self._dependencies.database.transaction(
@@ -275,14 +274,14 @@ class RefreshCommitter:
     async def _hold(self, error: Unavailable, tries: int) -> None:
         """Stop reading and wait before the next try; raises `StoppedEarly` if the worker is stopping."""
         if not self._is_paused:
-            # First tell the reader to stop, then the transport: an event that is read in between would wait
-            # here for nothing.
+            # First tell the reader to stop, then the transport: an event that is read in between
+            # would wait here for nothing.
             self._is_paused = True
             self._on_held(True)
             await self._retry(self._consumer.pause)
         if isinstance(error, CircuitOpen):
-            # The breaker knows when it allows the next trial. An earlier attempt would fail without reaching
-            # the database.
+            # The breaker knows when it allows the next trial. An earlier attempt would fail
+            # without reaching the database.
             pause_s = max(0.05, (error.retry_at_ms - to_ms(self._dependencies.clock.now())) / 1000)
             is_finishing = await occurs(self._finishing, within_s=pause_s)
         else:
@@ -327,8 +326,8 @@ class RefreshCommitter:
                 await cache.put_written(written, only_known=is_late or self._priority is Priority.LOW)
             except ServerRefused as error:
                 self._copy_outage.note(error)
-                # A server that is out of memory refuses writes but accepts UNLINK. Without the old copy, readers
-                # get the new row from SQL.
+                # A server that is out of memory refuses writes but accepts UNLINK. Without the old copy, readers get
+                # the new row from SQL.
                 await cache.forget([each.result.subject for each in written])
             else:
                 self._copy_outage.over()

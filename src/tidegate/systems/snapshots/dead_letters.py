@@ -64,8 +64,7 @@ class RefreshDeadLetters:
         # Otherwise readers would not wait for this refresh, because the last one failed a moment ago.
         with self._reader.expecting(event.subject):
             outcome = await self._requests.publish(request)
-        # Drop it only after the event is published: a crash in between leaves a letter too many, not one
-        # too few.
+        # Drop it only after the event is published: a crash in between leaves a letter too many, not one too few.
         if not isinstance(outcome, AlreadyProcessing):
             await self._transport.drop(letter_id)
         return outcome

@@ -71,8 +71,7 @@ class RefreshEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         known = msgspec.to_builtins(self)
         known["priority"] = self.priority.name
         fields = {name: value for name, value in known.items() if name not in ("version", "unknown")}
-        # The version is only known to the script that takes the lock. It completes the JSON text on the
-        # server.
+        # The version is only known to the script that takes the lock. It completes the JSON text on the server.
         return msgspec.json.encode(known["unknown"] | fields)[:-1].decode() + ',"version":'
 
     def encode(self) -> bytes:
@@ -191,6 +190,5 @@ def as_json(event: bytes) -> bytes:
 
 
 def _end_of(trace: str) -> str:
-    # The end of a traceback has the error. Cut coarsely first, because the search for secrets is slow
-    # on long texts.
+    # The end of a traceback has the error. Cut coarsely first, because the search for secrets is slow on long texts.
     return fit_to_keep(trace[-_MARGIN * _LONGEST_TRACE :], most=sys.maxsize)[-_LONGEST_TRACE:]

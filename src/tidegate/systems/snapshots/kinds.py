@@ -67,8 +67,8 @@ class GameCharacter:
         except UNDECODABLE as error:
             raise UnreadableAnswer(f"character {key}: {error}") from None
         fields = [b'"%b":%b' % (name.encode(), getattr(kept, name)) for name in KEPT_FIELDS]
-        # The identity comes from the answer, never from the request: otherwise an answer for another
-        # subject would match.
+        # The identity comes from the answer, never from the request: otherwise an answer for
+        # another subject would match.
         identity = bytes(kept.id).decode()  # a JSON number; anything else does not match a key
         return FoundSubject(b"{" + b",".join(fields) + b"}", identity=identity, upstream_id=key)
 

@@ -130,8 +130,8 @@ class SnapshotLookup:
 
     async def _ask_server(self, lookups: list[PendingLookup]) -> None:
         """Ask the Valkey server, and SQL for the subjects it does not have or if it is slow."""
-        # In a task of its own: it goes on when the readers stop waiting for it, and its result may be
-        # needed if SQL fails.
+        # In a task of its own: it goes on when the readers stop waiting for it, and its result
+        # may be needed if SQL fails.
         asking = asyncio.create_task(self._read_copies(lookups), name=f"lookup {len(lookups)} up on the server")
         found: Mapping[SnapshotSubject, CachedSnapshot] = {}
         try:
@@ -179,8 +179,7 @@ class SnapshotLookup:
                 self._answer(lookup, _cached(rows[lookup.subject]))
             except Exception as error:  # one damaged row must not affect the others
                 self._fail(lookup, error)
-        # Copy only to a server that is known to work: these rows are a cache, and a copy must not delay its
-        # recovery.
+        # Copy only to a server that is known to work: these rows are a cache, and a copy must not delay its recovery.
         if self._server.state is ServerState.AVAILABLE:
             known = [known for known in rows.values() if known.row is not None and known.row.version]
             if known:
@@ -190,8 +189,7 @@ class SnapshotLookup:
     async def _without_sql(self, lookups: Sequence[PendingLookup], error: Exception) -> None:
         """Without SQL, wait for a slow Valkey server."""
         for lookup in lookups:
-            # The request to the server has its own time limit and returns nothing on failure, so this wait
-            # ends.
+            # The request to the server has its own time limit and returns nothing on failure, so this wait ends.
             kept = None if lookup.server is None else (await lookup.server).get(lookup.subject)
             if kept is not None:
                 self._answer(lookup, kept)
@@ -200,8 +198,7 @@ class SnapshotLookup:
 
     def _answer(self, lookup: PendingLookup, kept: CachedSnapshot) -> None:
         held = self.local.peek(lookup.place)
-        # `peek` instead of `get`: this is not a read, so it must not keep the entry or start another
-        # lookup.
+        # `peek` instead of `get`: this is not a read, so it must not keep the entry or start another lookup.
         if held is not None and held.version > kept.version:
             kept = held  # a later lookup finished first
         elif not lookup.is_outdated:

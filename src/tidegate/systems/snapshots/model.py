@@ -135,8 +135,7 @@ def pack(body: bytes) -> bytes:
     """Compress a body; raises `InvalidArgument` when it is larger than `LARGEST_BODY`."""
     if len(body) > LARGEST_BODY:
         raise InvalidArgument("body", f"{len(body)} bytes", f"must have at most {LARGEST_BODY}")
-    # One compressor per thread: they are expensive to create and must not be used by two threads at
-    # once.
+    # One compressor per thread: they are expensive to create and must not be used by two threads at once.
     if not hasattr(_per_thread, "compressor"):
         _per_thread.compressor = zstandard.ZstdCompressor(level=1)
     return _per_thread.compressor.compress(body)

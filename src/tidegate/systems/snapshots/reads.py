@@ -69,8 +69,7 @@ class ReadActivity:
         try:
             while self._read_at:
                 await occurs(self._closing, within_s=self._gather_s)
-                # Reads that come during the transaction are collected in the new dict, and written in the next
-                # round.
+                # Reads that come during the transaction are collected in the new dict, and written in the next round.
                 asked, self._read_at = self._read_at, {}
                 await self._database.transaction(
                     store.record_reads, {SnapshotSubject(kind, key): at for (kind, key), at in asked.items()}
@@ -308,8 +307,8 @@ class SnapshotReader:
             return Queued.NO
         if self._lookup.server is ServerState.UNAVAILABLE:
             return Queued.NO
-        # Without the feed no announcement arrives, and the server may be back in a moment: a waiting reader
-        # goes on waiting.
+        # Without the feed no announcement arrives, and the server may be back in a moment: a
+        # waiting reader goes on waiting.
         if self._feed.is_cut_off or self._lookup.server is ServerState.UNCERTAIN:
             return Queued.UNKNOWN
         is_queued = self._requests.request(
@@ -326,8 +325,7 @@ class SnapshotReader:
     def _failed_recently(self, place: CacheKey, failed_at: datetime) -> bool:
         """Return whether a refresh failed a moment ago and was not requested explicitly since."""
         now, asked_at = self._clock.now(), self._expected.get(place)
-        # Requested explicitly after that failure, and recently: the failure says nothing about the new
-        # refresh.
+        # Requested explicitly after that failure, and recently: the failure says nothing about the new refresh.
         is_expected = asked_at is not None and failed_at < asked_at and now - asked_at < _EXPECTED_FOR
         return now - failed_at < self._failed_for and not is_expected
 

@@ -126,8 +126,8 @@ class _WorkerRun:
 
     async def run(self) -> None:
         committing = asyncio.create_task(self._committer.run(), name="commit refreshes")
-        # If the committer fails, the blocking read has to end; otherwise the error would be raised after
-        # the next event only.
+        # If the committer fails, the blocking read has to end; otherwise the error would be raised
+        # after the next event only.
         committing.add_done_callback(lambda _: self._interrupt())
         watching = asyncio.create_task(self._interrupt_at_stop(), name="watch for the stop")
         try:
@@ -158,15 +158,15 @@ class _WorkerRun:
                 return committing.result()  # raises the error of the committer
             room = self._settings.most_in_hand - self._in_hand
             if room <= 0 or self._is_held:
-                # Cleared after the check above and without an await in between: a change that follows wakes the
-                # wait below.
+                # Cleared after the check above and without an await in between: a change that
+                # follows wakes the wait below.
                 self._changed.clear()
                 await first_of(self._changed, self._stopping)
                 continue
             try:
                 count = min(room, self._settings.batch)
-                # Reading never takes more events than can be worked on. Events that are not taken can go to other
-                # processes.
+                # Reading never takes more events than can be worked on. Events that are not taken
+                # can go to other processes.
                 deliveries = await unless(self._interrupted, self._consumer.read(count, _LISTEN_S))
                 failures = 0
                 self._unreadable.over()
@@ -195,8 +195,7 @@ class _WorkerRun:
     def _decode(self, delivery: Delivery, received_at: float) -> ReceivedEvent | None:
         """Decode an event. One that cannot be read, or that was delivered too often, becomes a dead letter."""
         if delivery.deliveries > self._name.most_deliveries:
-            # An event that kills its process is never reported as failed. Only the number of deliveries shows
-            # it.
+            # An event that kills its process is never reported as failed. Only the number of deliveries shows it.
             message = f"it was delivered {delivery.deliveries - 1} times without a result"
             failure = PermanentFailure(reason=FailureReason.WORKER_CRASHED, message=message)
             self._dead_letter(delivery, failure, received_at, event=_event_in(delivery.value))

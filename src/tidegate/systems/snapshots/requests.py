@@ -80,8 +80,7 @@ class RefreshPublisher:
     async def publish_many(self, requests: Sequence[RefreshRequest]) -> list[Outcome | TidegateError]:
         """Publish several requests; the outcome of a request that failed is its error."""
         outcomes: dict[int, Outcome | TidegateError] = {}
-        # Each priority has its own topic, so one batch per priority; the outcomes keep the order of the
-        # requests.
+        # Each priority has its own topic, so one batch per priority; the outcomes keep the order of the requests.
         for priority in Priority:
             ours = [(n, request) for n, request in enumerate(requests) if request.priority is priority]
             if ours:
@@ -144,13 +143,12 @@ class RefreshPublisher:
                 self._outage.note(error)
             else:
                 log.warning("snapshots.publish_failed", events=len(messages), error=str(error))
-            # The outcome may be unknown, and the event may still arrive. It then finds a released lock, which
-            # costs at most a second call.
+            # The outcome may be unknown, and the event may still arrive. It then finds a released lock, which costs at
+            # most a second call.
             await asyncio.gather(*(self._release(request.subject, outcome.version) for request, outcome in granted))
             return error
         self._outage.over()
-        # Only now are older events obsolete: marked earlier, a crash before the publication would leave no
-        # valid event.
+        # Only now are older events obsolete: marked earlier, a crash before the publication would leave no valid event.
         await self._confirm([(request.subject.id, outcome.version) for request, outcome in granted])
         return None
 
@@ -242,8 +240,7 @@ class BackgroundRequests:
         """Request a refresh, unless this process did so a moment ago; return whether it is known to be queued."""
         place, now_ms = (request.subject.kind, request.subject.key), self._now_ms()
         asked = self._asked.get(place)
-        # Answered from memory: popular subjects are read often, and each read would cost a call of the
-        # server.
+        # Answered from memory: popular subjects are read often, and each read would cost a call of the server.
         if asked is not None and now_ms < asked.until_ms:
             return asked.is_queued
         if len(self._asked) >= _MOST_REMEMBERED:
@@ -260,8 +257,7 @@ class BackgroundRequests:
     def estimate_ms(self) -> int:
         """Estimate how long a refresh that is queued now takes."""
         if self._now_ms() - self._lag_at_ms > _LAG_KNOWN_FOR_MS:
-            # Set before the task runs: only one task at a time reads the lag, and this reader uses the last
-            # known one.
+            # Set before the task runs: only one task at a time reads the lag, and this reader uses the last known one.
             self._lag_at_ms = self._now_ms()
             task = asyncio.create_task(self._read_lag())
             self._tasks.add(task)

@@ -117,8 +117,7 @@ def write_round(tx: Transaction, results: Sequence[Refreshed], keeps_history: bo
     """
     # 1. One result per subject: two events of it may have ended in the same batch.
     newest = versions.newest(results)
-    # 2. Lock the rows, then compare versions. Compared before the lock, another worker could write in
-    # between.
+    # 2. Lock the rows, then compare versions. Compared before the lock, another worker could write in between.
     present = _lock_rows(tx, sorted(newest))
     taken = [newest[each] for each in sorted(newest) if versions.replaces(newest[each], present[each])]
     # A subject that the upstream no longer has keeps its last body.
@@ -174,8 +173,8 @@ def record_failures(tx: Transaction, failures: Sequence[FailedAttempt]) -> list[
     """Record failed refreshes; return those recorded. The others are older than the last success of their subject."""
     if not failures:
         return []
-    # The row is locked although only the status is written. Otherwise a success could commit between
-    # comparison and write.
+    # The row is locked although only the status is written. Otherwise a success could commit
+    # between comparison and write.
     present = _lock_rows(tx, sorted({each.subject for each in failures}))
     counted = [
         each
@@ -200,8 +199,8 @@ def _record_failure(tx: Transaction, failure: FailedAttempt) -> None:
         "changed_at": tx.now,
     }
     at = snapshot_status.c
-    # Update, then insert: works in all dialects. The row of the subject is locked, so no other process
-    # inserts in between.
+    # Update, then insert: works in all dialects. The row of the subject is locked, so no other
+    # process inserts in between.
     moved = tx.execute(update(snapshot_status).where(at.kind == key["kind"], at.key == key["key"]).values(values))
     if moved.rowcount == 0:
         tx.insert_many(snapshot_status, [key | values], skip_existing=True)
@@ -258,8 +257,8 @@ _RECORD_READ = (
     .values(
         last_asked_at=bindparam("asked_at"),
         tier=TIER_NUMBERS[Tier.HOT],
-        # Only earlier, never later: a subject that is due soon stays due. Null stays null, which marks a
-        # subject as new.
+        # Only earlier, never later: a subject that is due soon stays due. Null stays null,
+        # which marks a subject as new.
         next_due_at=case(
             (_c.next_due_at > bindparam("look_at", type_=UtcDateTime), bindparam("look_at", type_=UtcDateTime)),
             else_=_c.next_due_at,
@@ -291,8 +290,7 @@ def _lock_rows(tx: Transaction, subjects: Sequence[SnapshotSubject]) -> dict[Sna
     """Insert missing rows, and return all rows locked until the commit."""
     empty = {"version": 0, "size": 0, "checks": 0, "changes": 0}
     made = [{"kind": each.kind, "key": each.key, "sample_place": _sample_place(each), **empty} for each in subjects]
-    # A row that does not exist cannot be locked. Inserted in key order like all writes, which avoids
-    # deadlocks.
+    # A row that does not exist cannot be locked. Inserted in key order like all writes, which avoids deadlocks.
     tx.insert_many(snapshots, made, skip_existing=True)
     columns = (_c.version, _c.hash, _c.last_checked_at, _c.missing_since, _c.changes, _c.change_rate)
     # Without the bodies: comparing needs only hashes.

@@ -190,8 +190,8 @@ class SnapshotsOverviewReader:
     def rates(self, status: LimiterStatus) -> list[RateView]:
         """Return the calls of the last second: all, LOW and HIGH, if there are limits that count them."""
         every, low = self._second_of(status, ALL), self._second_of(status, frozenset({Priority.LOW}))
-        # No rule counts HIGH on its own, so it is the difference. Both counters are read at once but may
-        # differ slightly.
+        # No rule counts HIGH on its own, so it is the difference. Both counters are read at
+        # once but may differ slightly.
         high = None if every is None or low is None else max(0.0, every[0] - low[0])
         top = None if every is None else every[1]
         return [

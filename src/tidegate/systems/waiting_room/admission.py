@@ -133,8 +133,8 @@ class Admitter:
                     needs_numbers=bool(needs_numbers),
                 )
             case [b"replaced"]:
-                # Only the script can decide this: between a check of the lease here and the call, the process may
-                # freeze.
+                # Only the script can decide this: between a check of the lease here and the
+                # call, the process may freeze.
                 raise LeaderReplaced(self.room, self.fence)
             case _:
                 raise UnknownRoom(self.room)
@@ -157,8 +157,8 @@ class Admitter:
     async def confirm(self, found: AdmissionResults) -> None:
         """Third step: visitors with an active row are inside, others are back in line; places of visitors that left
         meanwhile are freed."""
-        # Sessions first: a failure after this line leaves only visitors to restore or places to free, which
-        # the next leader repairs.
+        # Sessions first: a failure after this line leaves only visitors to restore or places to free, which the next
+        # leader repairs.
         await self.activate(found)
         await self._restore(found.not_admitted, wake_worker=True)
         await self.release(found.ended, "left")
@@ -179,8 +179,8 @@ class Admitter:
 
     async def settle(self, entries: Sequence[VisitorAdmission]) -> None:
         """Complete admissions that have rows, and revert the others."""
-        # Writing ROLLED_BACK decides the admission: a frozen process that inserts the row later finds it,
-        # and inserts nothing.
+        # Writing ROLLED_BACK decides the admission: a frozen process that inserts the row later
+        # finds it, and inserts nothing.
         found = await self._database.transaction(session_store.settle, self.room, entries, AdmissionState.ROLLED_BACK)
         await self.confirm(found)
         log.warning(
@@ -193,16 +193,16 @@ class Admitter:
         A session that a purchase has locked is checked again after a second.
         """
         found = await self._database.transaction(session_store.expire, self.room, entries)
-        # `active` here means renewed, or locked by a purchase. A locked session may have no time left,
-        # hence `at_least`.
+        # `active` here means renewed, or locked by a purchase. A locked session may have no
+        # time left, hence `at_least`.
         await self.activate(found, at_least=_BUYING)
         await self.release([*found.ended, *found.not_admitted], "expired")
 
     async def release_ended(self) -> None:
         """Free the places of visitors that are inside according to the server, but not according to SQL."""
         async for entries in self._known("admissions"):
-            # `not_admitted` has no row, or one that was rolled back: the server counts a visitor that SQL never
-            # admitted.
+            # `not_admitted` has no row, or one that was rolled back: the server counts a
+            # visitor that SQL never admitted.
             found = await self._database.read(session_store.results_of, self.room, entries)
             await self.release([*found.ended, *found.not_admitted], "expired")
 
@@ -280,5 +280,5 @@ def _numbers(record: bytes) -> list[int]:
 
 
 def _entries(found: list[Any]) -> list[VisitorAdmission]:
-    # An invited visitor that did not wait has no place.
+    # Not every reply has places, and an invited visitor that did not wait has none.
     return [VisitorAdmission(each[0].decode(), each[1], each[2] if len(each) > 2 else None) for each in found]

@@ -60,8 +60,8 @@ class RoomInstaller:
     async def _install(self) -> Room:
         for tries in range(1, _TRIES + 1):
             token = new_id()
-            # 1. Pause admissions. 2. Begin an epoch and read the room in one transaction. 3. Send it; the
-            # script refuses if the pause is over or was taken by another installer.
+            # 1. Pause admissions. 2. Begin an epoch and read the room in one transaction. 3. Send it; the script
+            # refuses if the pause is over or was taken by another installer.
             paused = await self._pause(token)
             records = await self._database.transaction(_begin, self.room, paused)
             outcome = await self._send(records, paused)
@@ -93,8 +93,8 @@ class RoomInstaller:
             case [b"replaced", _]:
                 raise LeaderReplaced(self.room, self._admitter.fence)
             case [run, admission, is_same_run, is_low, in_progress]:
-                # A server on another run may lack its last writes, so what it counts as inside or entering is
-                # checked against SQL.
+                # A server on another run may lack its last writes, so what it counts as inside or
+                # entering is checked against SQL.
                 if in_progress or not is_same_run:
                     await self._settle(is_same_run=bool(is_same_run))
                 numbers = room_store.NUMBERS_AT_ONCE if is_low else 0
@@ -119,8 +119,7 @@ class RoomInstaller:
         opens_in_ms = -1 if room.opens_at is None else max(0, to_ms(room.opens_at) - to_ms(now))
         inside = [(each.user, each.admission, each.left_ms(now), int(each.is_guest)) for each in records.sessions]
         outcome, told, most = b"", 0, max(len(inside), len(records.over))
-        # At least one part is sent, also for an empty room, since the last part makes the installation
-        # effective.
+        # At least one part is sent, also for an empty room, since the last part makes the installation effective.
         while not outcome or told < most:
             part = slice(told, told + _AT_ONCE)
             told += _AT_ONCE
@@ -170,8 +169,7 @@ class _RoomRecords(msgspec.Struct, frozen=True):
 
 
 def _begin(tx: Transaction, name: str, paused: _Paused) -> _RoomRecords:
-    # Takes an exclusive lock on the row. Transactions that write admissions hold it shared, so they
-    # have ended by now.
+    # Takes an exclusive lock on the row. Transactions that write admissions hold it shared, so they have ended by now.
     room, before = room_store.begin_epoch(tx, name, paused.numbers)
     over = [] if paused.admission is None else session_store.ended_since(tx, name, paused.admission)
     return _RoomRecords(

@@ -87,8 +87,7 @@ class PassSigner:
             said, signed = _bytes(body), _bytes(signature)
         except (ValueError, binascii.Error):
             raise PassRefused("the value is not a pass") from None
-        # Every key is tried, so that passes stay valid while keys are rotated. The comparison takes
-        # constant time.
+        # Every key is tried, so that passes stay valid while keys are rotated. The comparison takes constant time.
         if not any(hmac.compare_digest(_sign(key, said), signed) for key in self._keys):
             raise PassRefused("the pass was not signed here")
         return said

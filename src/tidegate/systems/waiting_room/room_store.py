@@ -67,8 +67,7 @@ def open_(tx: Transaction, name: str, opens_at: datetime | None) -> Room:
     room = _locked(tx, name)
     if opens_at is not None and opens_at != room.opens_at and room.has_started(tx.now):
         raise InvalidArgument("opens_at", opens_at.isoformat(), "the room has started already")
-    # A start that was reached stays: after it the seed is public, and no visitor may be drawn with a
-    # known seed.
+    # A start that was reached stays: after it the seed is public, and no visitor may be drawn with a known seed.
     start = room.opens_at if room.has_started(tx.now) else opens_at or tx.now
     return _change(tx, name, {"state": RoomState.OPEN, "opens_at": start})
 

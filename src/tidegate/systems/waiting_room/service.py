@@ -149,8 +149,8 @@ class WaitingRooms:
 
     async def _installed(self, name: str) -> WaitingRoom:
         waiting_room = await self.room(name)
-        # Always install here, never share an installation in progress: that one may have read the state
-        # before the change.
+        # Always install here, never share an installation in progress: that one may have read
+        # the state before the change.
         waiting_room.room = await waiting_room.installer.install()
         log.info("room.changed", room=name, state=waiting_room.room.state.value)
         return waiting_room

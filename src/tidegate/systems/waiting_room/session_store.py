@@ -42,8 +42,7 @@ def admit(
     Admissions that another process settled are left out, and so are visitors that are inside by another admission.
     Raises `EpochReplaced` if the room was installed again since they were taken out of the line.
     """
-    # Shared: admissions do not wait for each other, only for an installation, which takes the lock
-    # exclusively.
+    # Shared: admissions do not wait for each other, only for an installation, which takes the lock exclusively.
     current = lock_shared(tx, room)
     if current.epoch != epoch:
         raise EpochReplaced(f"room {room!r} is at epoch {current.epoch}, not {epoch}")
@@ -77,8 +76,8 @@ def expire(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) -> A
 
 def leave(tx: Transaction, room: str, entry: VisitorAdmission) -> None:
     """End a session, or an admission that is in progress."""
-    # An existing row is ended; if the admission has no row yet, one is written as LEFT, so that it
-    # cannot succeed later.
+    # An existing row is ended; if the admission has no row yet, one is written as LEFT, so
+    # that it cannot succeed later.
     _end(tx, room, [entry], AdmissionState.LEFT)
     settle(tx, room, [entry], AdmissionState.LEFT)
 
@@ -150,8 +149,7 @@ def results_of(tx: Transaction, room: str, entries: Sequence[VisitorAdmission]) 
     """Return what became of admissions so far."""
     numbers = [each.admission for each in entries]
     those = _SESSION.add_columns(_c.state).where(_c.room == room, _c.admission.in_(numbers)).order_by(_c.admission)
-    # By user and number: if the server gave a number twice after a loss of data, the row that was written
-    # first counts.
+    # By user and number: if the server gave a number twice after a loss of data, the row that was written first counts.
     rows = {(row.user_id, row.admission): row for row in tx.execute(those)}
     states = [(each, row.state if (row := rows.get((each.user, each.admission))) else None) for each in entries]
     return AdmissionResults(

@@ -185,8 +185,7 @@ class WaitingRoom:
             entry = VisitorAdmission(
                 shown.user, standing.admission, standing.place if isinstance(standing, Entering) else None
             )
-            # SQL first: if the process dies before the release, the leader finds the ended session and frees
-            # the place.
+            # SQL first: if the process dies before the release, the leader finds the ended session and frees the place.
             await self._database.transaction(session_store.leave, self.name, entry)
             await self.deadline.call(lambda: self.admitter.release([entry], "left"))
 

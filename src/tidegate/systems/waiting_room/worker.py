@@ -79,8 +79,8 @@ class RoomWorker:
             await self._admitter.expire(due.ended)
         admitted = await self._admitter.admit()
         ROOM_WAITING.labels(self._line.room).set(admitted.waiting)
-        # Reserve the next block while half of the last one is left. An installation voids admissions in
-        # progress; none is now.
+        # Reserve the next block while half of the last one is left. An installation voids admissions
+        # in progress; none is now.
         if admitted.needs_numbers:
             await self._installer.install()
         if due.overdue or due.ended:

@@ -119,7 +119,7 @@ class FastEntry:
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether the request has a small JSON body of known length that is sent without a prior response."""
         length = headers.get(b"content-length", b"")
-        # Small bodies of known length arrive in one message, so that no loop and no limit is needed here.
+        # Small bodies of known length usually arrive in one message; `read` passes all others on.
         is_small = length.isdigit() and int(length) <= self._largest
         is_json = headers.get(b"content-type", b"").lower() in _JSON
         return is_small and is_json and b"expect" not in headers and b"content-encoding" not in headers

@@ -49,8 +49,8 @@ class Recount:
         # Where more documents than items have a time, documents were added or changed.
         await self._write(kind, [at for at, number in there.items() if number > counted.get(at, 0)])
         counted = await self._counted(kind)
-        # An item that changed was moved to its new time by the step above. What is left over is gone, or
-        # moved to another user.
+        # An item that changed was moved to its new time by the step above. What is left over is gone,
+        # or moved to another user.
         if too_many := {at for at, number in counted.items() if number > there.get(at, 0)}:
             await self._write(kind, too_many & there.keys())
             await self._database.transaction(item_store.sweep, self._pass, kind, too_many)

@@ -82,8 +82,8 @@ class WebhookRoutes:
         size = int(length) if length.isdigit() else self._webhooks.settings.largest_body
         if size > self._webhooks.settings.largest_body:
             raise RequestFailed(ProblemType.TOO_LARGE, f"the limit is {self._webhooks.settings.largest_body:,} bytes")
-        # Reserved before the body is read, by its announced size: many large deliveries at once must not
-        # exhaust the memory.
+        # Reserved before the body is read, by its announced size: many large deliveries at once
+        # must not exhaust the memory.
         with self._webhooks.room_for(size):
             body = await read_body(request)
             headers = {name: request.headers.get(name, "") for name in (ID, EVENT, SIGNATURE)}

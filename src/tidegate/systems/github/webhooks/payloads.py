@@ -270,8 +270,7 @@ def _pull(it: _Context) -> Document:
     """A pull request without the fields that lists do not have."""
     found = msgspec.json.decode(it.payload.pull_request, type=_Pull)
     fields = msgspec.json.decode(it.payload.pull_request, type=dict[str, msgspec.Raw])
-    # Without them the fingerprint equals that of the list, so the next run does not count the document
-    # as changed.
+    # Without them the fingerprint equals that of the list, so the next run does not count the document as changed.
     listed = msgspec.json.encode({name: value for name, value in fields.items() if name not in _ONLY_ALONE})
     return it.document("pull_request", str(found.id), msgspec.Raw(listed), version=found.updated_at)
 

@@ -138,8 +138,7 @@ class Webhooks:
         )
         accepting = _Accepting(delivery, asyncio.get_running_loop().create_future())
         self._accepting.add(accepting)
-        # A timeout does not cancel the batch. If it is stored later, the redelivery of GitHub is a
-        # duplicate.
+        # A timeout does not cancel the batch. If it is stored later, the redelivery of GitHub is a duplicate.
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             is_new = await accepting.is_new
         return Receipt(delivery_id, DeliveryOutcome.ACCEPTED if is_new else DeliveryOutcome.DUPLICATE)
@@ -178,8 +177,8 @@ class Webhooks:
             report = payloads.report(kind, body, await self._situation(kind, body))
         except InvalidArgument as error:
             raise Undeliverable(str(error)) from None
-        # Before the transaction: MongoDB writes the documents here, and conditional writes can be repeated.
-        # In SQL they are written by the transaction.
+        # Before the transaction: MongoDB writes the documents here, and conditional writes can be repeated. In SQL they
+        # are written by the transaction.
         staged = await self._documents.stage_conditional(report.writes, completed=report.completed)
         written = await self._database.transaction(partial(deliveries.apply, delivery_id=delivery_id, staged=staged))
         if written is not None:

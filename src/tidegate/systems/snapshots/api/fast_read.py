@@ -113,8 +113,7 @@ class FastRead:
 
         Raises `ClientLeft`.
         """
-        # The deadline counts from the arrival of the request, so that admission and parsing are part of the
-        # wait.
+        # The deadline counts from the arrival of the request, so that admission and parsing are part of the wait.
         waiting = self._coalescer.join(call.place, deadline=began + call.wait_s)
         connection = connection_of(scope)
         if connection is not None:
@@ -125,8 +124,8 @@ class FastRead:
             return None
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            # Two causes end in this exception. The connection cancels only the future; the shutdown of the
-            # server cancels this task, and that must be passed on.
+            # Two causes end in this exception. The connection cancels only the future; the shutdown of the server
+            # cancels this task, and that must be passed on.
             if not waiting.cancelled() or (task is not None and task.cancelling()):
                 raise
             raise ClientLeft from None

@@ -75,8 +75,7 @@ class ReadCoalescer:
             task = asyncio.create_task(self._serve(place, group), name=f"read {place[0]}/{place[1]}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        # The running task sleeps until the deadlines it knows. Woken up, it reads again and includes this
-        # request.
+        # The running task sleeps until the deadlines it knows. Woken up, it reads again and includes this request.
         elif group.watch is not None:
             group.watch.wake()
         group.requests[request] = deadline

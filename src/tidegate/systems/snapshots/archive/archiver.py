@@ -77,8 +77,7 @@ class HistoryMover:
         """Move the entries of one file, of days that ended before `older_than`; return their number."""
         from tidegate.systems.snapshots.archive import parquet  # needs the extra `archive`
 
-        # 1. Choose the entries. The choice depends only on the rows, so that a repeated step writes the
-        # same file.
+        # 1. Choose the entries. The choice depends only on the rows, so that a repeated step writes the same file.
         part = await self._database.read(next_part, first_day_kept(older_than), self._most_entries, self._most_bytes)
         if part is None:
             return 0
@@ -88,8 +87,8 @@ class HistoryMover:
         await self._storage.put(name, content)
         if await self._storage.get(name) != content:
             raise ArchiveCorrupted(f"{name}: the content read back from the archive differs from what was written")
-        # 3. Record the file and delete its rows in one transaction: a reader finds each entry in at least
-        # one of the two places.
+        # 3. Record the file and delete its rows in one transaction: a reader finds each entry in at
+        # least one of the two places.
         await self._database.transaction(forget, part, name, len(content))
         ARCHIVE_ENTRIES_MOVED.inc(len(part.entries))
         log.info("archive.moved", file=name, entries=len(part.entries), bytes=len(content))
@@ -118,8 +117,7 @@ def next_part(tx: Transaction, before: date, most_entries: int, most_bytes: int)
 
 def _entries(tx: Transaction, day: date, kind: str, most_entries: int, most_bytes: int) -> list[HistoryEntry]:
     of_part = (_c.day == day, _c.kind == kind)
-    # Read the sizes first: a batch is limited by bytes, and bodies must not be loaded only to be
-    # dropped.
+    # Read the sizes first: a batch is limited by bytes, and bodies must not be loaded only to be dropped.
     sizes = tx.execute(select(_c.size).where(*of_part).order_by(_c.key, _c.version).limit(most_entries)).scalars()
     columns = select(_c.key, _c.version, _c.changed_at, _c.hash, _c.body).where(*of_part)
     rows = tx.execute(columns.order_by(_c.key, _c.version).limit(_count_fitting(list(sizes), most_bytes)))
@@ -194,8 +192,8 @@ class NightlyArchive:
         return max(0, math.ceil((self._due_at - now) / timedelta(milliseconds=1)))
 
     async def _move_some(self, now: datetime) -> bool:
-        # The storage is opened only if there is something to move: an installation without history needs no
-        # credentials.
+        # The storage is opened only if there is something to move: an installation without
+        # history needs no credentials.
         older_than = now - self._settings.after
         oldest = await self._database.read(oldest_day)
         if oldest is None or oldest >= first_day_kept(older_than):

@@ -94,8 +94,8 @@ class FolderLifecycle:
         return await asyncio.to_thread(self._apply, today)
 
     def _apply(self, today: date) -> bool:
-        # One limit for all three steps. Delete first, so that no file is copied to the cold folder only to
-        # be deleted there.
+        # One limit for all three steps. Delete first, so that no file is copied to the cold folder
+        # only to be deleted there.
         left = _FILES_AT_ONCE
         try:
             if self._settings.delete_after is not None:
@@ -129,8 +129,7 @@ class S3Lifecycle:
             # S3 replaces the whole configuration, so rules of other owners are written back unchanged.
             others = [rule for rule in present if rule.get("ID") != self._id]
             await self._put(client, [*others, *self.wanted()])
-            # Some compatible storages accept the call and drop what they do not support. Only reading back
-            # shows that.
+            # Some compatible storages accept the call and drop what they do not support. Only reading back shows that.
             if not self._is_set(await self._rules(client)):
                 what = "it did not store the lifecycle rule of the archive as set"
                 raise ServerRefused(self._url, what, remedy=_REMEDY)
@@ -145,8 +144,7 @@ class S3Lifecycle:
         """Return the rule as a list, empty if there is none. S3 counts days from when a file was written."""
         settings, rule = self._settings, dict[str, Any]()
         if settings.cold_age is not None:
-            # S3 counts from the upload. A file is uploaded when its history is `after` old, so that time is
-            # subtracted.
+            # S3 counts from the upload. A file is uploaded when its history is `after` old, so that time is subtracted.
             days = (settings.cold_age - settings.after).days
             rule["Transitions"] = [{"Days": days, "StorageClass": settings.cold_class}]
         if settings.delete_after is not None:
@@ -274,8 +272,7 @@ def _copy(path: Path, target: Path) -> None:
     with path.open("rb") as source:
         for folder in (*reversed(target.parent.parents), target.parent):  # `parents=True` would not set the mode
             folder.mkdir(mode=0o700, exist_ok=True)
-        # Written under another name and renamed at the end: a crash leaves no half file under the final
-        # name.
+        # Written under another name and renamed at the end: a crash leaves no half file under the final name.
         partial = target.with_name(f".{new_id()}.part")
         try:
             # Hash while copying, so that the original is read once.

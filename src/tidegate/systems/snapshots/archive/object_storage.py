@@ -67,8 +67,8 @@ class ObjectStorage:
             try:
                 answer = await obstore.get_async(self._store, name)
             except FileNotFoundError:
-                # `FolderLifecycle` copies a file before it removes the original, so it is found here if it was
-                # moved meanwhile.
+                # `FolderLifecycle` copies a file before it removes the original, so it is found here
+                # if it was moved meanwhile.
                 answer = await obstore.get_async(self._cold_store(), name)
             return bytes(await answer.bytes_async())
 
@@ -102,8 +102,8 @@ class ObjectStorage:
         except FileNotFoundError as error:
             raise FileGone(f"{self.url}: could not {what}: {_first_line(error)}") from None
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            # S3 reports a file in a cold class as 403, like missing permissions. Only the code in the text
-            # tells them apart.
+            # S3 reports a file in a cold class as 403, like missing permissions. Only the code in
+            # the text tells them apart.
             if "InvalidObjectState" in str(error):
                 raise FileNeedsRestore(f"{self.url}: could not {what}: the file is in a cold storage class") from None
             raise ServerRefused(self.url, f"it refused to {what}: {_first_line(error)}", remedy=_REMEDY) from None

@@ -32,8 +32,7 @@ _LONGEST_LABEL = 100
 
 def name_of(kind: str, day: date, entries: Sequence[HistoryEntry]) -> str:
     """Return the file name of these entries: equal entries have equal names, others do not."""
-    # Key and version identify an entry, and its body never changes. So the name does not need to cover
-    # the bodies.
+    # Key and version identify an entry, and its body never changes. So the name does not need to cover the bodies.
     digest = sha256(repr([kind, [(each.key, each.version) for each in entries]]).encode()).hexdigest()[:24]
     label = quote(kind, safe="")
     # File systems limit the length of a name, and quoting makes a label longer.

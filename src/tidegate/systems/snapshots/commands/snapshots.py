@@ -128,8 +128,7 @@ async def _refresh(
         reader, (kind, key) = snapshots.reader, (subject.kind, subject.key)
         # Watch before the request: the result may be announced before the first read.
         async with snapshots.feed.watch([reader.subject(kind, key).id]) as changes:
-            # A failure of an earlier refresh has a status already. Only a status that differs from it ends the
-            # wait.
+            # A failure of an earlier refresh has a status already. Only a status that differs from it ends the wait.
             before = await snapshots.parts.database.read(status_of, subject)
             outcome = await snapshots.refresh(kind, key)
             deadline = asyncio.get_running_loop().time() + wait_s

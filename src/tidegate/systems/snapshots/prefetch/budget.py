@@ -59,8 +59,7 @@ class CallBudget:
         """Return how many calls the targets allow from `begin` to `end`."""
         total, at = 0.0, begin.astimezone(UTC)
         while at < end:
-            # Add up quarter by quarter in UTC: within a quarter the target is constant, also when the clocks
-            # change.
+            # Add up quarter by quarter in UTC: within a quarter the target is constant, also when the clocks change.
             midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
             until = min(end, midnight + ((at - midnight) // _QUARTER + 1) * _QUARTER)
             total += self.target(at) * (until - at).total_seconds()
@@ -179,8 +178,7 @@ class WorkerBacklog:
             done = self._waiting + self._added - waiting
             pace = max(0.0, done / (now - self._read_at).total_seconds())
             self._pace = pace if self._pace is None else self._pace + _WEIGHT * (pace - self._pace)
-        # Workers that had nothing to do show no pace. Forget the last one, which may be of another number
-        # of workers.
+        # Workers that had nothing to do show no pace. Forget the last one, which may be of another number of workers.
         elif waiting < _BUSY:
             self._pace = None
         self._waiting, self._added, self._read_at = waiting, 0, now

@@ -109,8 +109,7 @@ class PrefetchPlanner:
         # If a server is unavailable, the subject stays due. Other errors concern the subject.
         unavailable = [outcome for _, outcome in results if isinstance(outcome, Unavailable)]
         planned = [self._plan(each) for each, outcome in results if not isinstance(outcome, Unavailable)]
-        # A failed request and one that joined a queued refresh made no call of their own: both are
-        # refunded.
+        # A failed request and one that joined a queued refresh made no call of their own: both are refunded.
         unspent = sum(isinstance(outcome, TidegateError | AlreadyProcessing) for outcome in outcomes)
         await self._database.transaction(queries.complete, booked, planned, unspent)
         if self._backlog is not None:
@@ -125,8 +124,7 @@ class PrefetchPlanner:
         """Plan the refresh after the one that was requested now."""
         now = self._database.clock.now()
         due = self._policy.due_at(msgspec.structs.replace(facts, last_checked_at=now), now)
-        # Each planned refresh is one observation for the price: whether the next interval is longer than
-        # the last one.
+        # Each planned refresh is one observation for the price: whether the next interval is longer than the last one.
         self._finder.observe(now - (facts.last_checked_at or now), due - now)
         return PlannedCheck(facts, due, self._shares.tier_of(facts, now))
 

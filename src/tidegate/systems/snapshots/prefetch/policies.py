@@ -186,8 +186,8 @@ def best_interval(rate: float, changes: int, worth: float, *, shortest: float, l
         return shortest
     low, high = shortest, longest
     while high > low * _PRECISION:
-        # Bisection on a logarithmic scale, because the bounds may differ by orders of magnitude. The worth
-        # grows with the interval.
+        # Bisection on a logarithmic scale, because the bounds may differ by orders of magnitude. The
+        # worth grows with the interval.
         middle = math.sqrt(low * high)
         if worth_of_a_check(rate, changes, middle) < worth:
             low = middle
@@ -209,8 +209,8 @@ class LearnedRates:
         """See `PrefetchPolicy`: the best interval after the last check, varied by a tenth to spread subjects."""
         if facts.last_checked_at is None:
             return now
-        # Derived from the version and not random: the same row gives the same due time in every process,
-        # and another one after each refresh.
+        # Derived from the version and not random: the same row gives the same due time in every process, and another
+        # one after each refresh.
         shift = 1 + _SPREAD * (2 * fraction(facts.subject, salt=facts.version) - 1)
         return facts.last_checked_at + shift * self.interval(facts, now)
 
@@ -252,8 +252,8 @@ class PriceFinder:
         if span < _ADJUST_EVERY.total_seconds() or per_second <= 0:
             return None
         seen = max(self._seen, 1)
-        # Two signals: calls made against calls allowed, and the trend of the intervals. The step is damped,
-        # since both are noisy.
+        # Two signals: calls made against calls allowed, and the trend of the intervals. The step is
+        # damped, since both are noisy.
         step = _GAIN * (math.log(seen / span / per_second) + self._growth / seen)
         self._began, self._seen, self._growth = now, 0, 0.0
         return min(max(price * math.exp(min(max(step, -_MOST_STEP), _MOST_STEP)), LEAST_PRICE), MOST_PRICE)

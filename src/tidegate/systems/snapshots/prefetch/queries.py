@@ -55,8 +55,7 @@ def book(tx: Transaction, policy: PrefetchPolicy, shares: TierShares, hours: Cal
     planned: list[PlannedCheck] = []
     not_due = 0
     for of_tier in Tier:
-        # The stored due time is only a hint: a reader may have caused a refresh since. The policy decides
-        # again.
+        # The stored due time is only a hint: a reader may have caused a refresh since. The policy decides again.
         for each in _due_in(tx, of_tier, limit):
             at, tier = policy.due_at(each, tx.now), shares.tier_of(each, tx.now)
             if at > tx.now:
@@ -157,8 +156,7 @@ def _row(plan: "PlannedCheck") -> dict[str, Any]:
 
 def _due_in(tx: Transaction, tier: Tier, limit: int) -> Iterable[SubjectFacts]:
     """Return due subjects of a tier, the longest due first."""
-    # Equality on the tier and a range on the due time: answered by the index (tier, next_due_at),
-    # without sorting.
+    # Equality on the tier and a range on the due time: answered by the index (tier, next_due_at), without sorting.
     those = _FACTS.where(_c.tier == TIER_NUMBERS[tier], _c.next_due_at <= tx.now)
     return map(_facts, tx.execute(those.order_by(_c.next_due_at).limit(limit)).all())
 

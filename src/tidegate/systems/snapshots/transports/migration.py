@@ -122,8 +122,7 @@ class TransportMigration:
         if left == 0 and not self._is_drained:
             log.info("snapshots.transport_drained")
         self._is_drained = left == 0
-        # Check often while events are left, and less and less often after that: old processes may still
-        # publish.
+        # Check often while events are left, and less and less often after that: old processes may still publish.
         self._checks = 1 if left else self._checks + 1
         return milliseconds(_CHECKS.delay(self._checks))
 

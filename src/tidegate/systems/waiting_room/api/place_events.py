@@ -157,8 +157,7 @@ class PlaceStreams:
         stream = PlaceStream(room, shown)
         self._watching.join(room, stream)
         self.streams[stream] = connection
-        # The server began to close while this request was admitted: the client reconnects to another
-        # process.
+        # The server began to close while this request was admitted: the client reconnects to another process.
         if self._is_closing:
             stream.end()
         if self._ticking is None:
@@ -190,8 +189,8 @@ class PlaceStreams:
             await asyncio.sleep(max(_LEAST_S, longest_silent + HEARTBEAT_S - time.monotonic()))
             for stream, connection in self.streams.items():
                 silent_s = time.monotonic() - stream.sent_at
-                # A clogged connection gets no comment, which would only fill its buffer. If it stays clogged, it is
-                # aborted.
+                # A clogged connection gets no comment, which would only fill its buffer. If it
+                # stays clogged, it is aborted.
                 if silent_s >= HEARTBEAT_S and (connection is None or not connection.is_clogged):
                     stream.beat()
                 elif silent_s >= _PATIENCE_S and connection is not None:
@@ -225,8 +224,7 @@ async def _write(stream: PlaceStream, connection: Connection, receive: Receive) 
     """Write each event directly to the connection, from the task that produced it."""
 
     def offer() -> None:
-        # A clogged connection calls `offer` again when it is writable. Until then, newer states replace the
-        # unsent one.
+        # A clogged connection calls `offer` again when it is writable. Until then, newer states replace the unsent one.
         if not connection.is_clogged and (latest := stream.take()) is not None:
             connection.write(latest)
 

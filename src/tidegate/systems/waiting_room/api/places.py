@@ -192,8 +192,7 @@ class PlaceRoutes:
         waiting_room = await self._waiting_rooms.room(room)
         token = shown_pass(request, room)
         shown = waiting_room.read(token)
-        # A browser reconnects after every end of a stream; 204 stops it. Not if the visitor has joined
-        # again since.
+        # A browser reconnects after every end of a stream; 204 stops it. Not if the visitor has joined again since.
         if request.headers.get("last-event-id") == ENDED:
             answer = await waiting_room.look(token)
             if isinstance(answer.standing, (Inside, NotPresent)):
@@ -218,8 +217,7 @@ class PlaceRoutes:
             with suppress(PassExpired):  # a browser keeps its cookie longer, and these values are public
                 shown = (await self._waiting_rooms.room(room)).read(token)
         status = await self._waiting_rooms.status(room)
-        # Before the start, place and number would let a visitor compare lots and join again for a better
-        # one.
+        # Before the start, place and number would let a visitor compare lots and join again for a better one.
         place = None if shown is None or status.seed is None else shown.place
         return DrawView(
             room=room,

@@ -59,8 +59,8 @@ class Publisher:
                     raise translate(self._settings, "to publish", error) from None
         finally:
             for each in sent:
-                # After an error the other futures are not awaited. Cancelled, they do not log "exception was never
-                # retrieved".
+                # After an error the other futures are not awaited. Cancelled, they do not log
+                # "exception was never retrieved".
                 each.cancel()
 
     async def close(self) -> None:
@@ -127,8 +127,7 @@ class KafkaReader:
         left = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         found: dict[TopicPartition, list[Record]] = {partition: [] for partition in left}
         async with self._client("to read") as consumer:
-            # Assigned by hand, without a group: the reader commits nothing and does not take part in
-            # rebalances.
+            # Assigned by hand, without a group: the reader commits nothing and does not take part in rebalances.
             consumer.assign(list(left))
             for partition, (begin, _) in left.items():
                 consumer.seek(partition, begin)

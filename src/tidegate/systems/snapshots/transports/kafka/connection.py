@@ -90,8 +90,8 @@ async def retried(settings: KafkaSettings, what: str, ask: Callable[[], Awaitabl
             try:
                 return await ask()
             except errors.KafkaError as error:
-                # The driver calls a missing topic retriable, but it does not appear by waiting: an operator has to
-                # create it.
+                # The driver calls a missing topic retriable, but it does not appear by waiting: an
+                # operator has to create it.
                 if not error.retriable or isinstance(error, errors.UnknownTopicOrPartitionError):
                     raise
                 await asyncio.sleep(PAUSES.delay(attempt).total_seconds())

@@ -90,8 +90,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while True:
-            # Cleared before the state is examined: what becomes ready after that sets it again, and the wait
-            # returns.
+            # Cleared before the state is examined: what becomes ready after that sets it again, and the wait returns.
             self._wakeup.clear()
             await self._raise_if_start_failed()
             # Also after a cancelled read: its unrecorded messages are still queued.
@@ -106,8 +105,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         """See `TransportConsumer`. Messages of a partition that went to another member are delivered again there."""
         for each in deliveries:
-            # Handles of an earlier assignment are ignored, so a late acknowledgement commits nothing of another
-            # member.
+            # Handles of an earlier assignment are ignored, so a late acknowledgement commits nothing of another member.
             self._offsets.done(each.handle)
         await self._commit()
 
@@ -159,8 +157,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
         assigned = list(assigned)
         self._assignment = AssignmentState.UNKNOWN
         self._stop_fetching()
-        # Partitions that went away are forgotten at once. Those that stay keep their messages in progress;
-        # `_load` decides whether they continue.
+        # Partitions that went away are forgotten at once. Those that stay keep their messages in progress; `_load`
+        # decides whether they continue.
         self._offsets.keep_only({each.partition for each in assigned})
         self._starting = asyncio.create_task(self._start(self._member, assigned))
         self._starting.add_done_callback(lambda _: self._wakeup.set())
@@ -281,8 +279,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
             for record in records:
                 if handle := self._offsets.take(partition.partition, record.offset):
                     times, is_counted = self._offsets.begin(handle)
-                    # A counted message is delivered only after its count is committed: otherwise its crash would not
-                    # be counted.
+                    # A counted message is delivered only after its count is committed: otherwise its
+                    # crash would not be counted.
                     (self._unrecorded if is_counted else self._ready).append(_delivery(record, handle, times))
 
     async def _joined(self) -> AIOKafkaConsumer:
@@ -329,8 +327,7 @@ class KafkaConsumer(ConsumerRebalanceListener):
         async with self._committing:
             if self._assignment is AssignmentState.UNKNOWN:
                 return False
-            # Computed under the lock: the commit has the latest state, and an older one never follows a newer
-            # one.
+            # Computed under the lock: the commit has the latest state, and an older one never follows a newer one.
             commits = self._offsets.to_commit(is_open=self._assignment is not AssignmentState.CLOSING)
             if self._member is None or not commits:
                 return True

@@ -84,8 +84,7 @@ class DeadMessages:
             await self.get(entry_id)
         except NotFound:
             return False
-        # Two processes may drop the same letter. Both write a record; reading them back shows which was
-        # first.
+        # Two processes may drop the same letter. Both write a record; reading them back shows which was first.
         written = new_id().encode()
         await self._note(self._notes.topic, (_note_key(partition, offset), written))
         await self._read_notes()

@@ -99,8 +99,7 @@ def is_open(text: str) -> bool:
 def _runs(counts: Mapping[int, int], base: int) -> list[str]:
     runs: list[tuple[int, int, int]] = []
     for offset in sorted(counts):
-        # Neighbours with the same count are one run: after a crash, usually all messages were delivered
-        # once.
+        # Neighbours with the same count are one run: after a crash, usually all messages were delivered once.
         if runs and runs[-1][0] + runs[-1][1] == offset and runs[-1][2] == counts[offset]:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1, runs[-1][2])
         else:
@@ -240,8 +239,7 @@ class MemberOffsets:
         except ValueError:
             raise InvalidArgument("handle", handle, "is not a handle of this transport") from None
         found = self._partitions.get(partition)
-        # The turn tells assignments apart: a partition can go away and come back while a message is in
-        # progress.
+        # The turn tells assignments apart: a partition can go away and come back while a message is in progress.
         return (found if found is not None and found.turn == turn else None), offset
 
 

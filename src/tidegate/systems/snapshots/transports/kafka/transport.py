@@ -108,8 +108,8 @@ class KafkaTransport:
     async def close(self) -> None:
         """See `Transport`."""
         for consumer in list(self._consumers):
-            # Leave first, while the other clients still work: a member that does not leave keeps its partitions
-            # until the session timeout.
+            # Leave first, while the other clients still work: a member that does not leave keeps its partitions until
+            # the session timeout.
             await consumer.leave()
         await self._publisher.close()
         await self._reader.close()

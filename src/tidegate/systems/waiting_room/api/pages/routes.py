@@ -134,8 +134,7 @@ class PageRoutes:
                     return await self._join(found, token, body.proof, request)
                 return await self._leave(found, token, request)
         except (NotFound, InvalidArgument):
-            # The GET that follows shows the reason. A page that is the answer of a POST would be sent again on
-            # reload.
+            # The GET that follows shows the reason. A page that is the answer of a POST would be sent again on reload.
             return _see(room, request)
         except _Throttled as error:
             return self._renderer.throttled(room, language, _title(found), error.wait_s)
@@ -149,8 +148,7 @@ class PageRoutes:
             response: HttpResponse = _redirect(plan.entrance)
         else:
             start = cookies.start_of(request, room.name)
-            # The progress starts at the largest place that was shown. A place that was restored can be further
-            # back.
+            # The progress starts at the largest place that was shown. A place that was restored can be further back.
             if view.position is not None and (start is None or start < view.position):
                 start = view.position
             visitor = (_visitor(room, request) or room.new_visitor()) if view.joins_as_visitor else ""
@@ -174,8 +172,7 @@ class PageRoutes:
             user = None if token is None else room.read(token).user
         except PassRefused:
             user = None
-        # Only anonymous visitors are limited by puzzle and throttle. A pass was issued by the shop or after
-        # both.
+        # Only anonymous visitors are limited by puzzle and throttle. A pass was issued by the shop or after both.
         if user is None:
             plan, visitor = (await room.present()).plan, _visitor(room, request)
             if not plan.anonymous or not _has_solved(visitor, proof, plan.puzzle_bits):
@@ -232,8 +229,8 @@ class PageRoutes:
         shown, is_good = _read(room, token)
         crowd = await self._crowd(room, token, shown if is_good else None)
         standing = crowd.standings[0] if crowd.standings else NotPresent()
-        # A valid pass and no place: the server lost the visitor. A HEAD request must not change anything,
-        # so it does not join.
+        # A valid pass and no place: the server lost the visitor. A HEAD request must not change
+        # anything, so it does not join.
         if may_join and isinstance(standing, NotPresent) and shown is not None and is_good and shown.kind == "waiting":
             standing = await _regained(room, shown.user, token)
         answer = None if shown is None else room.answer(shown.user, standing)
