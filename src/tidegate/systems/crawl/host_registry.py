@@ -167,7 +167,7 @@ class HostRegistry:
                 await self._keep(host, RobotsState.NONE, None)
             case RobotsAnswer.ELSEWHERE:
                 await self._keep(host, RobotsState.ELSEWHERE, None, f"it is at {shown(moved_to(answer))}")
-            # Each redirect is followed by another job with a permit of its own, so its state is kept in SQL.
+            # Each redirect is followed with another permit, so its state is kept in SQL.
             case RobotsAnswer.MOVED:
                 values = {"robots_url": moved_to(answer), "redirects": host.redirects + 1}
                 await self._database.transaction(hosts.write, host.host, values)

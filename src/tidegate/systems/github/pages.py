@@ -242,7 +242,7 @@ def _note_numbers(task: Task, state: PagedListState, declared: Kind, found: Sequ
         if details.are_wanted(task.spec.kind, state.details)
         else (),
         unsettled=min([*still, *_some(state.unsettled)], default=None),
-        # Numbers rise, so a page that reaches a known number is the last one to read.
+        # Pages go down from the newest number, so one that reaches a known number is the last to read.
         is_known=state.known is not None and min(numbers, default=0) <= state.known,
     )
 

@@ -169,8 +169,8 @@ class Repositories:
         state = _with_page(state, page)
         if page.following is not None:
             return Reading(follow_ups=[*jobs, _next(task, state, page.following)], completed=_switched_off(task, page))
-        # A repository is missing, and this pass could not have seen all. Deletions are decided
-        # only after a second pass.
+        # A repository is missing, and this pass may have overlooked it: read all pages again before it counts
+        # as gone.
         if _is_doubtful(state) and _missing(state):
             return Reading(follow_ups=[*jobs, _from_the_beginning(task, state)], completed=_switched_off(task, page))
         whole = (

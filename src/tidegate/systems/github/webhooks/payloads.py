@@ -278,7 +278,7 @@ def _pull(it: _Context) -> Document:
 def _push(it: _Context) -> DeliveryReport:
     """Commits of the default branch, which is what a collection reads."""
     found = it.repository
-    # A collection reads only the default branch. Other commits would be marked as gone by the next run.
+    # A collection reads only the default branch. Other commits could be marked as gone by the next run.
     if it.payload.ref is None or it.payload.ref != f"{_BRANCH}{found.default_branch}":
         return DeliveryReport([])
     given = [msgspec.json.decode(raw, type=_PushedCommit) for raw in it.payload.commits or () if bytes(raw) != _NOTHING]

@@ -279,8 +279,8 @@ class KafkaConsumer(ConsumerRebalanceListener):
             for record in records:
                 if handle := self._offsets.take(partition.partition, record.offset):
                     times, is_counted = self._offsets.begin(handle)
-                    # A counted message is delivered only after its count is committed: otherwise its
-                    # crash would not be counted.
+                    # A counted message is delivered only after its count is committed: otherwise a crash that it causes
+                    # would not be counted.
                     (self._unrecorded if is_counted else self._ready).append(_delivery(record, handle, times))
 
     async def _joined(self) -> AIOKafkaConsumer:
