@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import uvloop
 
-TOPICS = ("overview", "quotas", "machinery", "history")
+TOPICS = ("overview", "quotas", "runtime", "history")
 
 
 class Seen(msgspec.Struct):

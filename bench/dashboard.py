@@ -62,7 +62,7 @@ ADDRESSES: Mapping[str, Sequence[str]] = {
         f"/v1/runs/{large.RUNS}/jobs?state=failed&state=ready&state=running",
     ),
     "a job, and who worked on it": (f"/v1/jobs/{_JOB}", f"/v1/jobs/{_JOB}/executions"),
-    "overview, machinery, dead letters counted": ("/v1/overview", "/v1/machinery", "/v1/overview/dead"),
+    "overview, runtime, dead letters counted": ("/v1/overview", "/v1/runtime", "/v1/overview/dead"),
     "quotas, credentials, schedules": (
         "/v1/quotas",
         "/v1/quotas?pool=pool-7",
@@ -104,7 +104,7 @@ ADDRESSES: Mapping[str, Sequence[str]] = {
     ),
     "metrics, health": ("/metrics", "/readyz"),
     "live: the first event": (
-        "/v1/live?topic=overview&topic=quotas&topic=machinery&topic=history",
+        "/v1/live?topic=overview&topic=quotas&topic=runtime&topic=history",
         "/v1/live?topic=runs",
     ),
 }

@@ -225,11 +225,11 @@ def crowd() -> Json:
 
 
 def crawl() -> Json:
-    """Pages, kept answers, hosts."""
+    """Pages, stored answers, hosts."""
     panels = [
         rate("Pages, per second", "crawl_pages_total", "outcome", stacked=True),
-        rate("Kept answers, per second", "crawl_raws_total", "outcome", stacked=True),
-        level("Kept answers that wait", "crawl_raws_pending", alerts=["TidegateCrawlBacklogHigh"]),
+        rate("Stored answers, per second", "crawl_raws_total", "outcome", stacked=True),
+        level("Stored answers that wait", "crawl_raws_pending", alerts=["TidegateCrawlBacklogHigh"]),
         level("Dead letters of crawls", "crawl_raws_dead", alerts=["TidegateCrawlDeadLetters"]),
         rate("Calls by host", "upstream_requests_total", "host, status"),
         level("Resting identities and hosts", "rate_limit_tokens_blocked", "gate"),
@@ -291,7 +291,7 @@ def runtime() -> Json:
         Panel("Wrong keys within 5 minutes", refused, stacked=True, alerts=["TidegateLoginFailureRateHigh"]),
     ]
     rows = [Row("Processes", processes), Row("Outbox and timers", outbox), Row("Valkey", valkey), Row("HTTP", http)]
-    return dashboard("runtime", "The machinery: processes, outbox, timers, the Valkey server, HTTP.", rows)
+    return dashboard("runtime", "The runtime: processes, outbox, timers, the Valkey server, HTTP.", rows)
 
 
 def all_dashboards() -> dict[str, str]:

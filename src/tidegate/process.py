@@ -92,10 +92,10 @@ def build_process(
         leadership.reconsider()
 
     folder = parts.settings.data_dir / _PROCESSES / parts.unit.name
-    neighbours = ProcessDeathWatcher(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
+    deaths = ProcessDeathWatcher(folder, parts.owner, report_death, has_left=lambda: heartbeat.has_left)
     # Services stop in reverse order: the heartbeat renews the lease until all that depend on it have ended, and the
     # lock of this process is released last.
-    supervisor.add("neighbours", neighbours)
+    supervisor.add("process_deaths", deaths)
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)
     supervisor.add(

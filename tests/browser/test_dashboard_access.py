@@ -71,7 +71,7 @@ def views(run: dict[str, Any]) -> list[View]:
         View("#/", "Overview", ".tile-value", "overview", "overview-dark", "phone", moment=waits, is_whole=True),
         View("#/runs", "Runs", table("Runs")),
         View("#/quotas", "Quotas", ".chart-box canvas", dark="quotas-dark", moment=used_up),
-        View("#/machinery", "Machinery", table("Streams", "jobs"), "machinery"),
+        View("#/runtime", "Runtime", table("Streams", "jobs"), "runtime"),
         View("#/snapshots", "Snapshots", table("Subjects by freshness", "fresh"), "snapshots"),
         View("#/rooms", "Rooms", table("Rooms, by name", ROOM), "rooms"),
         View(f"#/rooms/{ROOM}", f"Room {ROOM}", ".tile-value"),

@@ -31,7 +31,7 @@ PLACES = {
     "x": "Crawl",
     "t": "Schedules",
     "k": "Credentials",
-    "m": "Machinery",
+    "m": "Runtime",
     "o": "Overview",
 }
 

@@ -12,7 +12,7 @@ from tests.http.serving import Served, served
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
     async with served(tmp_path_factory.mktemp("dashboard"), users=4, dashboard=True) as started:
-        await started.client.until("/v1/machinery", is_at_work)
+        await started.client.until("/v1/runtime", is_at_work)
         yield started
 
 

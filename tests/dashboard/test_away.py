@@ -60,7 +60,7 @@ async def test_without_valkey_what_sql_knows_is_told_and_the_rest_is_null_with_a
         await wired.valkey.refuse()
     try:
         overview = await asked(client, "/v1/overview", known="runs")
-        machinery = await asked(client, "/v1/machinery", known="outbox")
+        runtime = await asked(client, "/v1/runtime", known="outbox")
         page = await client.get("/")
     finally:
         wired.valkey.delay(0)
@@ -77,13 +77,13 @@ async def test_without_valkey_what_sql_knows_is_told_and_the_rest_is_null_with_a
     assert overview["attention"][0] == {
         "severity": "critical",
         "text": "Valkey does not answer",
-        "link": "#/machinery",
+        "link": "#/runtime",
         "until": None,
     }
     assert not any("leads" in each["text"] for each in overview["attention"]), "nobody knows"
-    assert {"streams", "timers", "gate", "processes"} == unknown(machinery)
-    assert machinery["outbox"] == {"pending": 0, "dead": 0, "oldest_at": None}
-    assert {each["reason"] for each in machinery["unknown"]} <= {
+    assert {"streams", "timers", "gate", "processes"} == unknown(runtime)
+    assert runtime["outbox"] == {"pending": 0, "dead": 0, "oldest_at": None}
+    assert {each["reason"] for each in runtime["unknown"]} <= {
         f"{whom} {what}"
         for whom in ("Valkey", "Valkey or the database")
         for what in ("cannot be reached", "does not answer in time")
@@ -96,7 +96,7 @@ async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(
     await wired.database.refuse()
     try:
         overview = await asked(client, "/v1/overview", known="leader")
-        machinery = await asked(client, "/v1/machinery", known="streams")
+        runtime = await asked(client, "/v1/runtime", known="streams")
         crawl = await asked(client, "/v1/crawl/overview")
         history = await asked(client, "/v1/history?series=stream/")
     finally:
@@ -106,9 +106,9 @@ async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(
     assert (overview["runs"], overview["waits"], overview["failed"]) == (None, None, None)
     assert overview["leader"] == wired.served.collection.parts.owner
     assert overview["attention"][0]["text"] == "The database does not answer"
-    assert machinery["outbox"] is None
+    assert runtime["outbox"] is None
     named = [f"{part}{name}" for part in ("", "github.", "crawl.") for name in ("jobs", "alarms")]
-    assert [stream["name"] for stream in machinery["streams"]] == named
+    assert [stream["name"] for stream in runtime["streams"]] == named
     assert unknown(crawl) == {"active", "pages", "raws", "hosts", "identities"}
     assert history["series"], "what was seen before is there"
 

@@ -15,7 +15,7 @@ async def test_its_addresses_are_described_and_its_files_are_not(deployment: Ser
     assert set(test_openapi.operations(document)) >= {
         "GET /v1/overview",
         "GET /v1/overview/dead",
-        "GET /v1/machinery",
+        "GET /v1/runtime",
         "GET /v1/crawl/overview",
         "GET /v1/history",
         "GET /v1/live",
@@ -31,7 +31,7 @@ async def test_answers_have_exactly_the_fields_of_their_schemas(deployment: Serv
     document = (await deployment.client.get("/openapi.json")).json
     schemas = document["components"]["schemas"]
 
-    for path in ("/v1/overview", "/v1/machinery", "/v1/crawl/overview", "/v1/overview/dead", "/v1/history"):
+    for path in ("/v1/overview", "/v1/runtime", "/v1/crawl/overview", "/v1/overview/dead", "/v1/history"):
         content = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         schema = schemas[content["$ref"].rpartition("/")[2]]
         answer = await deployment.client.get(path)

@@ -123,7 +123,7 @@ async def test_where_a_key_is_needed_the_page_is_open_and_its_data_is_not(tmp_pa
         digest = await digest_in(client)
 
         assert (await client.get(f"/assets/{digest}/app.css")).status == 200
-        for path in ("/v1/overview", "/v1/machinery", "/v1/history", "/v1/live?topic=overview", "/v1/overview/dead"):
+        for path in ("/v1/overview", "/v1/runtime", "/v1/history", "/v1/live?topic=overview", "/v1/overview/dead"):
             assert (await client.get(path)).problem == "key-needed", path
             if "live" not in path:
                 assert (await client.get(path, headers={"authorization": f"Bearer {KEY}"})).status == 200, path

@@ -242,7 +242,7 @@ async def test_every_topic_is_told_as_its_address_answers(deployment: Served):
     client = deployment.client
     addresses = {
         "overview": "/v1/overview",
-        "machinery": "/v1/machinery",
+        "runtime": "/v1/runtime",
         "quotas": "/v1/quotas",
         "runs": "/v1/runs",
         "rooms": "/v1/rooms",
@@ -292,7 +292,7 @@ async def test_nonsense_is_refused_and_says_what_there_is(deployment: Served):
     for path in ("/v1/live", "/v1/live?topic=weather", "/v1/live?topic=overview&topic=", "/v1/live?topics=runs"):
         answer = await deployment.client.get(path)
         assert (answer.status, answer.problem) == (422, "invalid"), path
-    assert "overview, machinery" in (await deployment.client.get("/v1/live?topic=weather")).json["detail"]
+    assert "overview, runtime" in (await deployment.client.get("/v1/live?topic=weather")).json["detail"]
 
 
 async def commands_of(valkey: Valkey) -> int:
@@ -315,7 +315,7 @@ async def test_nobody_watches_and_nothing_is_read(tmp_path: Path):
                 await look_again()
         await until(lambda: is_idle(valkey))
 
-        streams = [quiet.client.events("/v1/live?topic=machinery") for _ in range(3)]
+        streams = [quiet.client.events("/v1/live?topic=runtime") for _ in range(3)]
         for stream in streams:
             await anext(stream)
-        assert (await quiet.client.get("/v1/live?topic=machinery")).problem == "too-many"
+        assert (await quiet.client.get("/v1/live?topic=runtime")).problem == "too-many"

@@ -92,9 +92,9 @@ async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_mome
         assert (attention["severity"], attention["until"]) == ("info", wait["until"])
         assert "GITHUB_TOKEN" in attention["text"]
 
-        machinery = (await poor.client.get("/v1/machinery")).json
-        assert machinery["gate"]["pools"][0]["waiting"] == {"core": wait["jobs"]}
-        assert machinery["gate"]["waiting"] == wait["jobs"]
+        runtime = (await poor.client.get("/v1/runtime")).json
+        assert runtime["gate"]["pools"][0]["waiting"] == {"core": wait["jobs"]}
+        assert runtime["gate"]["waiting"] == wait["jobs"]
         await poor.client.post(f"/v1/runs/{run_id}/cancel")
 
 
@@ -133,10 +133,10 @@ async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: S
     )
 
 
-async def test_the_machinery_is_told_with_who_leads_and_who_takes_jobs(deployment: Served):
+async def test_the_runtime_is_told_with_who_leads_and_who_takes_jobs(deployment: Served):
     owner = deployment.collection.parts.owner
 
-    told = (await deployment.client.get("/v1/machinery")).json
+    told = (await deployment.client.get("/v1/runtime")).json
 
     named = [f"{part}{name}" for part in ("", "github.", "crawl.") for name in ("jobs", "alarms")]
     assert [stream["name"] for stream in told["streams"]] == named

@@ -29,7 +29,7 @@ GROWING = {
 WHOLE = {"/v1/reports/runs"}
 """Counts all runs there are by state, on purpose, from an index alone."""
 KNOWN = {"run_id": "1", "job_id": "1", "login": "mona", "host": "shop.example", "raw_id": "1", "schedule_id": "1"}
-TOPICS = ("overview", "machinery", "quotas", "runs", "rooms", "campaigns", "crawl", "dead", "history")
+TOPICS = ("overview", "runtime", "quotas", "runs", "rooms", "campaigns", "crawl", "dead", "history")
 Ran = dict[str, Any]
 
 

@@ -80,7 +80,7 @@ def supervised(valkey: Valkey, lease: timedelta, folder: Path | None) -> Supervi
     supervisor = Supervisor()
     if folder is not None:
         supervisor.add(
-            "neighbours", ProcessDeathWatcher(folder, owner, report_death, has_left=lambda: heartbeat.has_left)
+            "process_deaths", ProcessDeathWatcher(folder, owner, report_death, has_left=lambda: heartbeat.has_left)
         )
     supervisor.add("heartbeat", heartbeat)
     supervisor.add("leadership", leadership)

@@ -82,10 +82,10 @@ def find_attention(state: DeploymentState) -> list[Attention]:
 
 def _servers(state: DeploymentState) -> Iterator[Attention]:
     for name in state.away:
-        yield Attention(severity="critical", text=f"{_SERVERS[name]} does not answer", link="#/machinery")
+        yield Attention(severity="critical", text=f"{_SERVERS[name]} does not answer", link="#/runtime")
     for name in state.open_breakers:
         text = f"{_SERVERS.get(name, name)} failed repeatedly: the circuit breaker is open"
-        yield Attention(severity="warning", text=text, link="#/machinery")
+        yield Attention(severity="warning", text=text, link="#/runtime")
 
 
 def _processes(state: DeploymentState) -> Iterator[Attention]:
@@ -93,10 +93,10 @@ def _processes(state: DeploymentState) -> Iterator[Attention]:
         return
     if state.processes.leader is None:
         text = "There is no leader: timers, schedules and the completion of runs are delayed"
-        yield Attention(severity="critical", text=text, link="#/machinery")
+        yield Attention(severity="critical", text=text, link="#/runtime")
     if state.jobs is not None and state.jobs.pending and not state.processes.has_workers:
         text = f"No worker is running: {_count(state.jobs.pending, 'job')} pending. Start one with `tidegate work`"
-        yield Attention(severity="critical", text=text, link="#/machinery")
+        yield Attention(severity="critical", text=text, link="#/runtime")
 
 
 def _waits(waits: Sequence[PoolWait]) -> Iterator[Attention]:

@@ -37,7 +37,7 @@ class Watched(RequestInput, frozen=True, kw_only=True):
     """Query parameters of `/v1/live`."""
 
     topic: Annotated[tuple[TopicText, ...], Meta(min_length=1, max_length=20)]
-    """May be given several times: overview, machinery, runs, or a topic of a system, such as campaigns."""
+    """May be given several times: overview, runtime, runs, or a topic of a system, such as campaigns."""
 
 
 class DashboardRoutes:
@@ -52,7 +52,7 @@ class DashboardRoutes:
             *self._files.routes(),
             route("GET", "/v1/overview", self.show_overview, TAG),
             route("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
-            route("GET", "/v1/machinery", self.show_machinery, TAG),
+            route("GET", "/v1/runtime", self.show_runtime, TAG),
             route("GET", "/v1/history", self.show_history, TAG),
             route(
                 "GET",
@@ -81,9 +81,9 @@ class DashboardRoutes:
         """Count the dead letters of all kinds."""
         return await self._answer(TopicName.DEAD)
 
-    async def show_machinery(self) -> RuntimeStatus | HttpResponse:
+    async def show_runtime(self) -> RuntimeStatus | HttpResponse:
         """Show streams, timers, the gate, the outbox, processes and circuit breakers."""
-        return await self._answer(TopicName.MACHINERY)
+        return await self._answer(TopicName.RUNTIME)
 
     async def show_history(self, query: SeriesFilter) -> HistoryView:
         """Show recent values of some series; without `series`, list the names of all series.
@@ -102,7 +102,7 @@ class DashboardRoutes:
         Each event has the name of its topic, and the same data as the topic's route: the current state at once, and the
         new state after each change, at most once a second. A slow client gets the latest state. A `problem` event says
         why a topic cannot be read now; the read is retried. Comments keep an idle connection open.
-        Topics and their routes: `overview`, `machinery`, `quotas`, `runs`, `rooms`, `campaigns` are at `/v1/` and
+        Topics and their routes: `overview`, `runtime`, `quotas`, `runs`, `rooms`, `campaigns` are at `/v1/` and
         their name; `snapshots` and `crawl` at `/v1/snapshots/overview` and `/v1/crawl/overview`; `dead` at
         `/v1/overview/dead`; `history` has the newest points of `/v1/history`.
         """

@@ -94,13 +94,13 @@ class Sampler:
 
     async def _look(self, *, was_quiet: bool) -> dict[str, Sample]:
         reads = PartialReads()
-        work, machinery, quotas, refreshes = await asyncio.gather(
+        work, runtime, quotas, refreshes = await asyncio.gather(
             reads.read(DATABASE, self._work(was_quiet=was_quiet), "work"),
-            reads.read(VALKEY, self._machinery(), "machinery"),
+            reads.read(VALKEY, self._runtime(), "runtime"),
             reads.read(f"{DATABASE} or {VALKEY}", self._quotas(), "quotas"),
             reads.read(TRANSPORT, self._of_snapshots(), "snapshots"),
         )
-        return {**(work or {}), **(machinery or {}), **(quotas or {}), **(refreshes or {})}
+        return {**(work or {}), **(runtime or {}), **(quotas or {}), **(refreshes or {})}
 
     async def _work(self, *, was_quiet: bool) -> dict[str, Sample]:
         """Rates of finished jobs. After a failed read, the next one covers the time of both."""
@@ -121,7 +121,7 @@ class Sampler:
             "outbox/pending": Sample(depth.pending, "events"),
         }
 
-    async def _machinery(self) -> dict[str, Sample]:
+    async def _runtime(self) -> dict[str, Sample]:
         contexts = self._installation.contexts.values()
         lengths = await asyncio.gather(*(parts.gate.lengths() for parts in contexts))
         alarms = await asyncio.gather(*(parts.timers.status() for parts in contexts))

@@ -22,7 +22,7 @@ class TopicName(StrEnum):
     """Topics of the dashboard. Each event has the same data as the topic's route."""
 
     OVERVIEW = "overview"  # /v1/overview
-    MACHINERY = "machinery"  # /v1/machinery
+    RUNTIME = "runtime"  # /v1/runtime
     QUOTAS = "quotas"  # /v1/quotas
     RUNS = "runs"  # /v1/runs
     DEAD = "dead"  # /v1/overview/dead
@@ -43,9 +43,9 @@ class Readers:
         self._systems = systems
         self.dead = DeadReader(collection, systems)
         self.overview = OverviewReader(collection, snapshots, self.dead)
-        self.machinery = RuntimeStatusReader(collection, snapshots)
+        self.runtime = RuntimeStatusReader(collection, snapshots)
         self.history = History()
-        self.sampler = Sampler(collection, self.machinery.streams, self.history, snapshots=snapshots)
+        self.sampler = Sampler(collection, self.runtime.streams, self.history, snapshots=snapshots)
         self._quotas = QuotaRoutes(collection)
 
     def now(self) -> datetime:
@@ -55,7 +55,7 @@ class Readers:
     def topics(self) -> Iterator[Topic]:
         """The topics of the dashboard and of all open systems."""
         yield Topic(TopicName.OVERVIEW, self.overview.read, heeds_runs=True)
-        yield Topic(TopicName.MACHINERY, self.machinery.read)
+        yield Topic(TopicName.RUNTIME, self.runtime.read)
         yield Topic(TopicName.QUOTAS, self._read_quotas, heeds_runs=True)
         yield Topic(TopicName.RUNS, self._read_runs, heeds_runs=True)
         yield Topic(TopicName.DEAD, self.dead.read)

@@ -341,9 +341,9 @@ CRAWL_PAGES = Counter(
     ["outcome"],
     registry=REGISTRY,
 )
-CRAWL_RAWS = Counter("crawl_raws", "Kept answers, by what became of them.", ["outcome"], registry=REGISTRY)
-CRAWL_RAWS_PENDING = Gauge("crawl_raws_pending", "Kept answers that are not applied yet.", registry=REGISTRY)
-CRAWL_RAWS_DEAD = Gauge("crawl_raws_dead", "Kept answers that became dead letters.", registry=REGISTRY)
+CRAWL_RAWS = Counter("crawl_raws", "Stored answers, by what became of them.", ["outcome"], registry=REGISTRY)
+CRAWL_RAWS_PENDING = Gauge("crawl_raws_pending", "Stored answers that are not applied yet.", registry=REGISTRY)
+CRAWL_RAWS_DEAD = Gauge("crawl_raws_dead", "Stored answers that became dead letters.", registry=REGISTRY)
 
 # upstream
 UPSTREAM_REQUESTS = Counter(

@@ -93,7 +93,7 @@ def task_of(claim: Claim) -> Task:
 
 
 class PartRaws(Raws):
-    """Kept answers without the pages of searches."""
+    """Stored answers without the pages of searches."""
 
     async def page(self, **wanted: Any) -> RawPage:
         return await super().page(stages=STAGES, **wanted)
@@ -181,7 +181,7 @@ class Stall:
         return await self.database.read(runs.get, run_id)
 
     async def all_raws(self) -> list[Raw]:
-        """Kept answers about products."""
+        """Stored answers about products."""
         return (await self.raws.page(limit=1000)).raws
 
     async def searches(self) -> list[Raw]:

@@ -1,4 +1,4 @@
-"""Products and kept answers, as people ask for them."""
+"""Products and stored answers, as people ask for them."""
 
 from datetime import timedelta
 

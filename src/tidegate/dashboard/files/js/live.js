@@ -8,7 +8,7 @@ import { useCallback, useEffect, useRef, useState } from "./view.js";
 const NOTHING_YET = Object.freeze({ value: null, at: null, problem: null });
 const ADDRESSES = {
   overview: "/v1/overview",
-  machinery: "/v1/machinery",
+  runtime: "/v1/runtime",
   quotas: "/v1/quotas",
   runs: "/v1/runs",
   snapshots: "/v1/snapshots/overview",

@@ -14,7 +14,7 @@ export const PLACES = [
   { name: "crawl", label: "Crawl", href: "#/crawl", key: "x", group: "Systems" },
   { name: "schedules", label: "Schedules", href: "#/schedules", key: "t", group: "Set up" },
   { name: "credentials", label: "Credentials", href: "#/credentials", key: "k", group: "Set up" },
-  { name: "machinery", label: "Machinery", href: "#/machinery", key: "m", group: "Set up" },
+  { name: "runtime", label: "Runtime", href: "#/runtime", key: "m", group: "Set up" },
 ];
 
 const here = shared({ ...read(), visit: 0 });

@@ -3,7 +3,7 @@
 import typer
 
 from tidegate.cli.running import load_settings, run_traced
-from tidegate.systems.crawl.commands import hosts, identities, letters, products, schedules, tasks
+from tidegate.systems.crawl.commands import dead_letters, hosts, identities, products, schedules, tasks
 from tidegate.systems.crawl.commands.opening import (
     IGNORE_ROBOTS,
     JSON,
@@ -23,10 +23,10 @@ app.command("tasks")(tasks.tasks)
 app.command("products")(products.products)
 app.command("product")(products.product)
 app.command("forget")(products.forget)
-app.command("raws")(letters.raws)
-app.command("raw")(letters.raw)
-app.command("dead")(letters.dead)
-app.command("replay")(letters.replay)
+app.command("raws")(dead_letters.raws)
+app.command("raw")(dead_letters.raw)
+app.command("dead")(dead_letters.dead)
+app.command("replay")(dead_letters.replay)
 app.command("hosts")(hosts.hosts)
 
 _INTERRUPTED = "Interrupted before the crawl started; the same command continues."

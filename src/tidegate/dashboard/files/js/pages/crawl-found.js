@@ -103,7 +103,7 @@ export function Raws({ query, now }) {
     />` },
   ];
   return html`<${Section}
-    title="Kept answers"
+    title="Stored answers"
     note="Pending, applied and failed answers, with reasons"
     aside=${html`<${Choice}
       label="Which answers"
@@ -125,7 +125,7 @@ export function Raws({ query, now }) {
       caption="Stored answers, oldest first"
       empty="No matching answers."
     />
-    <${Pager} pages=${pages} next=${value?.next} label="kept answers" />
+    <${Pager} pages=${pages} next=${value?.next} label="stored answers" />
   <//>`;
 }
 

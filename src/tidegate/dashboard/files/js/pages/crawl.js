@@ -27,7 +27,7 @@ import { CrawlFields, toCrawl } from "./crawl-parts.js";
 
 const LEAD = "Crawls of marketplaces: searches, products and stored answers.";
 const PARTS = { overview: Overview, products: Products, raws: Raws, hosts: Hosts, identities: Identities };
-const LABELS = { raws: "Kept answers" };
+const LABELS = { raws: "Stored answers" };
 const PAGES = ["waiting", "running", "retrying", "succeeded", "unavailable", "failed", "canceled"];
 
 export function Crawl({ rest, query }) {

@@ -114,14 +114,14 @@ function Figures({ now }) {
       value=${number(now?.processes)}
       note=${leaderNote(now)}
       kind=${now && !now.leader ? "warning" : undefined}
-      href="#/machinery"
+      href="#/runtime"
     />
     <${Tile}
       label="Servers up"
       value=${now ? `${now.servers.length - down.length} of ${now.servers.length}` : "–"}
       note=${down.length ? `${namesOf(down, "name")} away` : now && namesOf(now.servers, "product")}
       kind=${down.length ? "critical" : undefined}
-      href="#/machinery"
+      href="#/runtime"
     />
   <//>`;
 }

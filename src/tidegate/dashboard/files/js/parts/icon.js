@@ -8,7 +8,7 @@ const PATHS = {
   overview: "M3 3h7v9H3zM14 3h7v5h-7zM14 12h7v9h-7zM3 16h7v5H3z",
   runs: "M5 4l14 8-14 8z",
   quotas: "M4 18a9 9 0 1 1 16 0M12 14l4-5",
-  machinery: "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4",
+  runtime: "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4",
   snapshots: "M4 8h4l2-3h4l2 3h4v11H4zM12 16.5a3 3 0 1 0 0-6 3 3 0 0 0 0 6",
   rooms: `${PERSON}M16 4.5a3.5 3.5 0 0 1 0 6.5M18 14.5c2.2.8 3.5 2.7 3.5 5.5`,
   campaigns: "M4 9h16v11H4zM3 6h18v3H3zM12 6v14M12 6c-4 0-5-4-2.5-4S12 6 12 6s0-4 2.5-4S16 6 12 6",

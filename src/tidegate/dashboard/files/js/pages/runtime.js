@@ -28,12 +28,12 @@ const BREAKERS = {
   trying: ["busy", "trying: one request probes the server"],
 };
 
-export function Machinery() {
-  const topic = useTopic("machinery");
+export function Runtime() {
+  const topic = useTopic("runtime");
   const servers = useTopic("overview").value?.servers;
   const now = topic.value;
   return html`<${Page}
-    title="Machinery"
+    title="Runtime"
     lead="Streams, timers, the gate, the outbox, processes and circuit breakers."
     live=${topic}
   >
