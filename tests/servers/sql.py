@@ -133,10 +133,14 @@ class MariaDb(SqlServer):
     def __init__(self, binary: str, installer: str, *, durable: bool = False) -> None:
         super().__init__("mariadb", free_port())
         folder = new_folder(None)
-        data = f"--datadir={folder / 'data'}"
+        # Its own folder for temporary tables: a server that starts, also the one that installs the data, deletes the
+        # temporary tables that it finds, even those of another server.
+        temporary = folder / "temporary"
+        temporary.mkdir()
+        data, tmpdir = f"--datadir={folder / 'data'}", f"--tmpdir={temporary}"
         as_user = ["--user=root"] if unprivileged_user() else []
         subprocess.run(
-            [installer, "--no-defaults", data, *as_user, "--skip-test-db", "--skip-name-resolve"],
+            [installer, "--no-defaults", data, tmpdir, *as_user, "--skip-test-db", "--skip-name-resolve"],
             check=True,
             capture_output=True,
         )
@@ -147,9 +151,7 @@ class MariaDb(SqlServer):
             # Not all rights: one who has them may write to a read-only server.
             "GRANT ALL ON `t%`.* TO tidegate@'127.0.0.1';\n"
         )
-        # Its own folder for temporary tables: a server that starts deletes those that it finds, also another one's.
-        (folder / "temporary").mkdir()
-        command = [binary, "--no-defaults", data, f"--tmpdir={folder / 'temporary'}", *as_user]
+        command = [binary, "--no-defaults", data, tmpdir, *as_user]
         command.append(f"--socket={folder / 'socket'}")
         command += ["--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={folder / 'init.sql'}"]
         command += ["--skip-name-resolve"]
