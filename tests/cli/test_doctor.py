@@ -86,7 +86,7 @@ async def test_events_that_no_process_handles_are_named_by_kind(tmp_path: Path):
         kinds = {"left.out": ("a", "b"), "failing": ("c",), "behind": ("c",)}
         outbox.add(tx, *(Event(kind, key, payload={}) for kind, keys in kinds.items() for key in keys))
         (failing,) = (row for row in outbox.pending_page(tx) if row.kind == "failing")
-        outbox.postpone(tx, failing.id, attempts=1, not_before=tx.now, error="refused")
+        outbox.postpone(tx, failing.id, seen=0, not_before=tx.now, error="refused")
 
     async with await Database.open(settings.effective_database_url, clock=clock) as past:
         await past.transaction(write)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from tests.processes.at_work import at_work
@@ -23,7 +24,7 @@ from tidegate.runtime.relay import Relay
 from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database, Transaction, outbox
-from tidegate.storage.sql.outbox import Event
+from tidegate.storage.sql.outbox import Event, outbox_events
 from tidegate.system import Context
 
 LEASE = timedelta(seconds=1)
@@ -139,6 +140,52 @@ async def test_a_handler_that_meets_an_outage_is_called_again_soon_and_no_attemp
     assert waits.longest == 10
     assert lines_of_outage(lines) in (["server.away"], ["server.away", "server.back"])
     assert [line["event"] for line in lines if line["event"].startswith("outbox.")] in ([], ["outbox.delivered"])
+
+
+@pytest.mark.parametrize("earlier_failures", [0, 1])
+async def test_an_event_is_delivered_after_an_outage_that_is_longer_than_its_handler_is_retried(
+    earlier_failures: int, tmp_path: Path, waits: Waits, monkeypatch: pytest.MonkeyPatch
+):
+    """The event is postponed without counting an attempt, and delivered when its time comes."""
+    monkeypatch.setattr(delivery, "_OUTLAST_S", 0.05)
+    monkeypatch.setattr(delivery, "OUTAGE_PAUSES", waits)
+    failures = [ValueError("a failure of its own")] * earlier_failures
+    is_away, handled = True, asyncio.Event()
+
+    async def handle(_event: Event) -> None:
+        if failures:
+            raise failures.pop()
+        if is_away:
+            raise Unavailable("no answer in time", server="a shop")
+        handled.set()
+
+    def postponed(tx: Transaction) -> list[int]:
+        """The attempts of the event, once it is postponed because of the outage."""
+        row = outbox_events.c
+        return list(tx.execute(select(row.attempts).where(row.last_error.contains("no answer in time"))).scalars())
+
+    settings = Settings(data_dir=await migrated_folder(tmp_path))
+    async with await Database.open(settings.effective_database_url) as database:
+        relay = Relay(database, [Handler("x", "handler", handle)], max_attempts=3, backoff=Waits())
+        stopping = asyncio.Event()
+        running = asyncio.create_task(relay.run(stopping))
+        try:
+            with capture_logs() as lines:
+                await database.transaction(lambda tx: outbox.add(tx, EVENT))
+                async with enough_time():
+                    while await database.read(postponed) != [earlier_failures]:
+                        await look_again()
+                is_away = False
+                async with enough_time():
+                    await handled.wait()
+                    while (await database.read(outbox.depth)).pending:
+                        await look_again()
+            stopping.set()
+            await running
+        finally:
+            await end(running)
+
+    assert "outbox.settle_failed" not in [line["event"] for line in lines]
 
 
 async def test_an_event_that_alone_meets_an_outage_becomes_a_dead_letter_and_its_key_goes_on(

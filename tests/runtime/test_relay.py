@@ -477,9 +477,7 @@ async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(m
         await add(database, "key", "first")
         (first,) = await database.read(outbox.pending_page)
         later = clock.now() + timedelta(minutes=1)
-        await database.transaction(
-            lambda tx: outbox.postpone(tx, first.id, attempts=1, not_before=later, error="not yet")
-        )
+        await database.transaction(lambda tx: outbox.postpone(tx, first.id, seen=0, not_before=later, error="not yet"))
         await add(database, "others", *range(250))
         await add(database, "key", "second")
         read = database.read

@@ -121,12 +121,12 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
     outbox.remove(tx, [outcome.row.id for outcome in outcomes if isinstance(outcome, Delivered)])
     # In the order of the ids, so that two relays that overlap cannot deadlock.
     for outcome in sorted(outcomes, key=lambda each: each.row.id):
-        row, tries = outcome.row, outcome.row.attempts + 1
+        row = outcome.row
         if isinstance(outcome, Postponed):
-            tries = tries if outcome.counts else row.attempts
-            outbox.postpone(tx, row.id, attempts=tries, not_before=outcome.not_before, error=outcome.error)
+            due, counts = outcome.not_before, outcome.counts
+            outbox.postpone(tx, row.id, seen=row.attempts, not_before=due, error=outcome.error, counts=counts)
         if isinstance(outcome, DeadLettered):
-            outbox.mark_dead(tx, row.id, attempts=tries, error=outcome.error)
+            outbox.mark_dead(tx, row.id, attempts=row.attempts + 1, error=outcome.error)
             if outcome.event is not None:
                 for effect in outcome.effects:
                     effect(tx, outcome.event)

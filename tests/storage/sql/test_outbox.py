@@ -92,7 +92,7 @@ async def test_one_event_id_can_be_added_only_once(db: Database) -> None:
 async def test_an_event_that_waits_keeps_its_key_back_and_no_other(db: Database, clock: ManualClock) -> None:
     first, other, second = await add(db, "a", "b", "a")
     due = clock.now() + MINUTE
-    assert await db.transaction(lambda tx: outbox.postpone(tx, first, attempts=1, not_before=due, error="E"))
+    assert await db.transaction(lambda tx: outbox.postpone(tx, first, seen=0, not_before=due, error="E"))
 
     assert [row.id for row in await pending(db)] == [other]
     assert await db.read(outbox.next_due) == due
@@ -107,7 +107,7 @@ async def test_an_event_that_waits_keeps_its_key_back_and_no_other(db: Database,
 async def test_no_secret_of_an_error_is_kept(db: Database, clock: ManualClock) -> None:
     postponed, buried = await add(db, "a", "b")
     error = f"{'x' * 3982} redis://:hunter2@host refused"
-    await db.transaction(lambda tx: outbox.postpone(tx, postponed, attempts=1, not_before=clock.now(), error=error))
+    await db.transaction(lambda tx: outbox.postpone(tx, postponed, seen=0, not_before=clock.now(), error=error))
     await db.transaction(lambda tx: outbox.mark_dead(tx, buried, attempts=1, error=error))
     kept = [*await pending(db), *await db.read(outbox.dead_letters)]
     assert [(each.last_error or "").endswith(" redis://:***@host") for each in kept] == [True, True]
@@ -121,13 +121,27 @@ async def test_named_keys_are_left_out(db: Database) -> None:
 async def test_a_relay_that_lost_the_lead_cannot_turn_attempts_back(db: Database, clock: ManualClock) -> None:
     (row,) = await add(db, "a")
 
-    def postpone(tx: Transaction, attempts: int) -> bool:
-        return outbox.postpone(tx, row, attempts=attempts, not_before=clock.now(), error="")
+    def postpone(tx: Transaction, seen: int, counts: bool = True) -> bool:
+        return outbox.postpone(tx, row, seen=seen, not_before=clock.now(), error="", counts=counts)
 
-    assert await db.transaction(postpone, 2)
-    assert not await db.transaction(postpone, 2)
+    assert await db.transaction(postpone, 1)
     assert not await db.transaction(postpone, 1)
+    assert not await db.transaction(postpone, 0)
+    assert not await db.transaction(postpone, 1, False)
     assert [each.attempts for each in await pending(db)] == [2]
+
+
+async def test_an_event_can_be_postponed_without_an_attempt(db: Database, clock: ManualClock) -> None:
+    (row,) = await add(db, "a")
+    due = clock.now() + MINUTE
+    for _ in range(2):  # the second time after a commit whose outcome was unknown
+        assert await db.transaction(
+            lambda tx: outbox.postpone(tx, row, seen=0, not_before=due, error="away", counts=False)
+        )
+
+    assert await pending(db) == []
+    clock.advance(MINUTE)
+    assert [(each.attempts, each.last_error) for each in await pending(db)] == [(0, "away")]
 
 
 async def test_handled_events_are_removed_in_one_go_and_twice_is_harmless(db: Database) -> None:
@@ -230,8 +244,8 @@ async def test_nonsense_is_refused(db: Database, clock: ManualClock) -> None:
         lambda tx: outbox.dead_letters(tx, limit=0),
         outbox.replay,
         lambda tx: outbox.replay(tx, kind="x", everything=True),
-        lambda tx: outbox.postpone(tx, 1, attempts=0, not_before=clock.now(), error=""),
-        lambda tx: outbox.postpone(tx, 1, attempts=1, not_before=naive, error=""),
+        lambda tx: outbox.postpone(tx, 1, seen=-1, not_before=clock.now(), error=""),
+        lambda tx: outbox.postpone(tx, 1, seen=0, not_before=naive, error=""),
         lambda tx: outbox.once(tx, "", "event"),
         lambda tx: outbox.once(tx, "handler", ""),
     ]
@@ -265,7 +279,7 @@ async def test_untried_events_are_counted_by_kind_without_those_behind_a_failed_
 ) -> None:
     added_at = clock.now()
     (failed, *_) = await add(db, "a", "a", "b", "c")
-    await db.transaction(lambda tx: outbox.postpone(tx, failed, attempts=1, not_before=tx.now, error="refused"))
+    await db.transaction(lambda tx: outbox.postpone(tx, failed, seen=0, not_before=tx.now, error="refused"))
     clock.advance(MINUTE)
     await add(db, "d")
 

@@ -97,11 +97,11 @@ def _apply(tx: Transaction, model: Model, step: str, key: str, number: int) -> N
             if entry.dead:
                 entry.dead, entry.attempts, entry.not_before = False, 0, START
         case "postpone", Entry():
-            until = tx.now + timedelta(minutes=number)
-            done = outbox.postpone(tx, entry.id, attempts=entry.attempts + 1, not_before=until, error="E")
+            until, counts = tx.now + timedelta(minutes=number), number % 2 == 1
+            done = outbox.postpone(tx, entry.id, seen=entry.attempts, not_before=until, error="E", counts=counts)
             assert done == (not entry.dead)
             if done:
-                entry.attempts, entry.not_before = entry.attempts + 1, until
+                entry.attempts, entry.not_before = entry.attempts + counts, until
         case _:
             pass  # nothing there yet
 

@@ -214,14 +214,15 @@ def remove(tx: Transaction, ids: Collection[int]) -> int:
     return removed
 
 
-def postpone(tx: Transaction, row_id: int, *, attempts: int, not_before: datetime, error: str) -> bool:
-    """Note that the `attempts`-th try failed and when the next may be made.
+def postpone(tx: Transaction, row_id: int, *, seen: int, not_before: datetime, error: str, counts: bool = True) -> bool:
+    """Record that an event was not delivered, and when it is due again. `counts`: the failure counts as an attempt.
 
-    False means that the row is gone, dead, or has had as many attempts already: another relay was faster.
+    `seen` is the number of attempts that the event had when it was loaded. False means that the row is gone or dead, or
+    that another relay has counted an attempt since. Repeating the call changes nothing.
     """
-    require_positive("attempts", attempts)
-    change = {"attempts": attempts, "not_before": not_before, "last_error": _kept(error)}
-    mine = [outbox_events.c.id == row_id, _is(EventState.PENDING), outbox_events.c.attempts < attempts]
+    require_not_negative("seen", seen)
+    change = {"attempts": seen + counts, "not_before": not_before, "last_error": _kept(error)}
+    mine = [outbox_events.c.id == row_id, _is(EventState.PENDING), outbox_events.c.attempts <= seen]
     return tx.execute(update(outbox_events).where(*mine).values(change)).rowcount == 1
 
 
