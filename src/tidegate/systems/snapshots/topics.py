@@ -43,7 +43,7 @@ class FreshnessSample(msgspec.Struct, frozen=True, kw_only=True):
     not_found: int
     """Subjects that the upstream does not have."""
     failed: int
-    """Number of all subjects priorities last refresh failed permanently; at most 10,000 are counted."""
+    """Subjects with a last refresh that failed permanently, over all priorities; at most 10,000 are counted."""
 
 
 def freshness_mix(
