@@ -131,6 +131,31 @@ def test_a_node_that_is_forbidden_costs_only_itself():
     assert passing.verdict is Verdict.RETRY
 
 
+@pytest.mark.parametrize("cursor", [None, "c"])
+def test_a_page_of_pull_requests_without_a_cursor_to_the_next_one_is_a_gap(cursor: str | None):
+    """The cursor of the list stays where it was, so the next run reads the pull requests behind it."""
+    asked = task(kinds.REPO_REVIEWS, newest=MOMENT, after="c")
+    page = {"hasNextPage": True, "endCursor": cursor}
+    body = {"data": {"node": {"pullRequests": {"nodes": [pull(review(1))], "pageInfo": page}}}}
+
+    reading = source.read(asked, answer(200, body))
+
+    assert ([document.id for document in reading.documents], len(reading.skipped)) == (["1"], 1)
+    assert (list(reading.follow_ups), list(reading.completed), reading.cursor) == ([], [], None)
+
+
+@pytest.mark.parametrize("cursor", [None, "c"])
+def test_reviews_without_a_cursor_to_the_next_ones_cost_only_themselves(cursor: str | None):
+    asked = task(kinds.REPO_REVIEWS, newest=MOMENT, pending=[["P", "c"], ["Q", "d"]], is_over=True)
+    node = pull(review(1))
+    node["reviews"]["pageInfo"] = {"hasNextPage": True, "endCursor": cursor}
+
+    reading = source.read(asked, answer(200, {"data": {"node": node}}))
+
+    assert ([document.id for document in reading.documents], len(reading.skipped)) == (["1"], 1)
+    assert reading.follow_ups[0].params["pending"] == (("Q", "d"),)
+
+
 def test_a_pull_request_that_vanished_while_its_reviews_were_read_costs_only_itself():
     asked = task(kinds.REPO_REVIEWS, newest=MOMENT, pending=[["P", "c"], ["Q", "d"]], is_over=True)
     for body in ({"data": {"node": None}}, {"data": {"node": None}, "errors": [{"type": "NOT_FOUND"}]}):

@@ -13,7 +13,7 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.graphql_answers import PageInfo, read_node
+from tidegate.systems.github.graphql_answers import STUCK, PageInfo, read_node
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import RepositoryScope, format_upstream_time
 
@@ -99,9 +99,8 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     is_known = state.floor is not None and bool(found.read) and found.read[-1].updated_at < state.floor
     if page.page_info.has_next_page and not is_known:
         # A cursor that does not move would request the same page forever.
-        if page.page_info.end_cursor in (None, current.after):
-            stuck = "the page has a successor, and no cursor that leads to it"
-            return Reading(documents=documents, skipped=[*found.skipped, stuck])
+        if page.page_info.is_stuck(current.after):
+            return Reading(documents=documents, skipped=[*found.skipped, STUCK])
         return Reading(documents=documents, skipped=found.skipped, follow_ups=[_job(task, state)])
     reaches = state.since if state.known is None else state.reaches
     return Reading(

@@ -11,6 +11,8 @@ _LIMITED = frozenset({"RATE_LIMITED", "RATE_LIMIT"})
 _NULL = msgspec.Raw(b"null")
 _PERMANENT = frozenset({"NOT_FOUND", "FORBIDDEN"})
 _BLOCKED = "access blocked"
+STUCK = "the page has a successor, and no cursor that leads to it"
+"""Why the items behind a page count as skipped; see `PageInfo.is_stuck`."""
 
 
 class PageInfo(msgspec.Struct, rename="camel"):
@@ -18,6 +20,10 @@ class PageInfo(msgspec.Struct, rename="camel"):
 
     has_next_page: bool
     end_cursor: str | None = None
+
+    def is_stuck(self, after: str | None) -> bool:
+        """Whether there is another page, but no cursor that leads to it: none, or the one of the request itself."""
+        return self.has_next_page and self.end_cursor in (None, after)
 
 
 class GraphqlError(msgspec.Struct, rename="camel"):

@@ -19,7 +19,7 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.graphql_answers import PageInfo
+from tidegate.systems.github.graphql_answers import STUCK, PageInfo
 from tidegate.systems.github.requests import GithubCall
 from tidegate.systems.github.review_answers import Pull, Review, parse
 from tidegate.systems.github.states import RepositoryScope
@@ -145,17 +145,20 @@ def read(task: Task, answer: Answer, _following: str | None) -> Reading:
     if isinstance(found, Reading):
         return found
     reviews = [(read_items(pull.reviews.nodes, Review, partial(_document, task, pull))) for pull in found.pulls]
-    more = tuple(more for pull in found.pulls for more in _more(pull))
+    documents = [document for each in reviews for document in each.documents]
+    skipped = [*found.skipped, *(reason for each in reviews for reason in each.skipped)]
+    # Cursors that do not move would request the same pages forever. What is behind them counts as skipped.
+    after = state.pending[0][1] if state.pending else None
+    skipped += [STUCK for pull in found.pulls if pull.reviews.page_info.is_stuck(after)]
+    if found.page_info is not None and found.page_info.is_stuck(state.after):
+        return Reading(documents=documents, skipped=[*skipped, STUCK])
+    more = tuple(more for pull in found.pulls for more in _more(pull, after))
     if found.page_info is None:
         # Further reviews of the same pull request come first; the list goes on when none is pending.
         state = msgspec.structs.replace(state, pending=more + state.pending[1:])
     else:
         state = _advanced(state, found.pulls, found.page_info, more)
-    return msgspec.structs.replace(
-        _go_on(task, state),
-        documents=[document for each in reviews for document in each.documents],
-        skipped=[*found.skipped, *(reason for each in reviews for reason in each.skipped)],
-    )
+    return msgspec.structs.replace(_go_on(task, state), documents=documents, skipped=skipped)
 
 
 def unchanged(_task: Task, _answer: Answer) -> Reading:
@@ -184,14 +187,13 @@ def _advanced(
     state: ReviewState, pulls: Sequence[Pull], page: PageInfo, pending: tuple[tuple[str, str], ...]
 ) -> ReviewState:
     is_last = not page.has_next_page
-    is_stuck = not is_last and page.end_cursor is None
     # If no pull request of a page could be read, the page does not show how far reading has come.
     is_known = state.known is not None and bool(pulls) and pulls[-1].updated_at < state.known
     return msgspec.structs.replace(
         state,
         after=page.end_cursor,
         pending=pending,
-        is_over=is_last or is_stuck or is_known,
+        is_over=is_last or is_known,
         is_covered=is_last and state.known is None,
     )
 
@@ -218,9 +220,9 @@ def _job(task: Task, state: ReviewState) -> JobSpec:
     )
 
 
-def _more(pull: Pull) -> tuple[tuple[str, str], ...]:
+def _more(pull: Pull, after: str | None) -> tuple[tuple[str, str], ...]:
     page = pull.reviews.page_info
-    return ((pull.id, page.end_cursor),) if page.has_next_page and page.end_cursor else ()
+    return ((pull.id, page.end_cursor),) if page.end_cursor and page.has_next_page and page.end_cursor != after else ()
 
 
 def _document(task: Task, pull: Pull, review: Review, _raw: msgspec.Raw) -> Document:
