@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from litestar.datastructures import Headers
 
 from tidegate.http.access import Access
-from tidegate.http.callers import CSRF_HEADER, LOOPBACK, NOBODY, ApiKey, AuthenticationMethod, HttpCaller
+from tidegate.http.callers import ANONYMOUS, CSRF_HEADER, LOOPBACK, ApiKey, AuthenticationMethod, HttpCaller
 from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.remote import speaks_tls
 from tidegate.http.sessions import COOKIE, find_token
@@ -72,7 +72,7 @@ class Authenticator:
         if not await self._access.is_revoked(caller, only_reads=method in HARMLESS):
             return caller
         if self._is_open(path):
-            return NOBODY
+            return ANONYMOUS
         raise stranger(headers, "the session was revoked; log in again")
 
     def _decide(self, method: str, path: str, headers: Headers, scheme: str, key: ApiKey | None) -> HttpCaller:
@@ -83,7 +83,7 @@ class Authenticator:
         # A read with a valid key or session needs no further check.
         if caller is None or method not in HARMLESS:
             if self._is_open(path):
-                return caller or NOBODY
+                return caller or ANONYMOUS
             if caller is None:
                 raise stranger(headers)
             caller.require_own_page(headers.get(CSRF_HEADER))

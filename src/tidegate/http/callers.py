@@ -86,7 +86,7 @@ class HttpCaller:
 
 
 LOOPBACK = HttpCaller(Role.OPERATE, AuthenticationMethod.LOOPBACK)
-NOBODY = HttpCaller(None, AuthenticationMethod.OPEN)
+ANONYMOUS = HttpCaller(None, AuthenticationMethod.OPEN)
 
 
 def caller_of(request: HttpRequest) -> HttpCaller:
@@ -96,7 +96,7 @@ def caller_of(request: HttpRequest) -> HttpCaller:
 
 def caller_in(scope: Scope) -> HttpCaller:
     """Like `caller_of`, for the ASGI scope of a request."""
-    found = scope.get(CALLER, NOBODY)
+    found = scope.get(CALLER, ANONYMOUS)
     assert isinstance(found, HttpCaller)
     return found
 
