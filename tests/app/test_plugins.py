@@ -139,7 +139,7 @@ async def test_a_process_imports_and_opens_only_the_systems_that_are_enabled(tmp
         ("up", {"TIDEGATE_SYSTEMS": '["nothing"]'}, "no system 'nothing' is installed"),
     ],
 )
-async def test_mistakes_in_settings_of_systems_are_named(
+async def test_errors_in_settings_of_systems_name_the_setting(
     installed: Path, tmp_path: Path, command: str, variables: dict[str, str], said: str
 ):
     given = environment(tmp_path, PYTHONPATH=str(installed), **variables)
@@ -170,7 +170,7 @@ def broken(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_system_that_cannot_be_loaded_is_reported_and_ends_no_other_command(broken: Path, tmp_path: Path):
+async def test_a_system_that_cannot_be_loaded_is_reported_and_other_commands_still_run(broken: Path, tmp_path: Path):
     left_out = environment(tmp_path, PYTHONPATH=str(broken), TIDEGATE_SYSTEMS='["campaigns"]')
     (tmp_path / "data").mkdir()
     await migrated_folder(tmp_path / "data")
@@ -193,7 +193,7 @@ async def test_a_system_that_cannot_be_loaded_is_reported_and_ends_no_other_comm
     assert (code, reason in said, "TIDEGATE_SYSTEMS" in said) == (1, True, True), "a system that is used has to load"
 
 
-async def test_no_key_is_made_while_a_system_that_cannot_be_loaded_has_tables(broken: Path, tmp_path: Path):
+async def test_no_key_file_is_created_while_a_system_with_tables_cannot_be_loaded(broken: Path, tmp_path: Path):
     folder = tmp_path / "data"
     folder.mkdir()
     await migrated_folder(folder)

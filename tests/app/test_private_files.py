@@ -20,7 +20,7 @@ def open_umask() -> Generator[None]:
 
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize("exists", [True, False])
-async def test_new_files_are_private_whatever_the_umask_and_the_folder(tmp_path: Path, *, exists: bool):
+async def test_new_files_are_private_regardless_of_umask_and_folder(tmp_path: Path, *, exists: bool):
     folder = tmp_path / "data"
     if exists:
         folder.mkdir(mode=0o755)

@@ -127,7 +127,9 @@ async def begin(parts: Context, numbers: Sequence[int], jobs: int = 2) -> None:
 OF_RUNS = (collection_runs, page_jobs, job_executions, parked_answers)
 
 
-async def test_every_table_has_a_rule_or_a_reason_why_it_has_none(tmp_path: Path, embedded: Valkey, clock: ManualClock):
+async def test_every_table_has_a_retention_rule_or_a_documented_exception(
+    tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
     describe_tables()  # imports them all
     async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
         covered = {table for rule in await rules_of(parts) for table in rule.tables}
@@ -137,7 +139,7 @@ async def test_every_table_has_a_rule_or_a_reason_why_it_has_none(tmp_path: Path
     assert covered | kept == set(metadata.tables)
 
 
-def test_every_key_ends_or_has_a_reason_why_it_does_not():
+def test_every_key_expires_or_has_a_documented_exception():
     rows = [line.strip("| \n").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     families = {row[0].strip("`"): row[3] for row in rows if len(row) == 5}
 
@@ -147,7 +149,7 @@ def test_every_key_ends_or_has_a_reason_why_it_does_not():
 
 
 @pytest.mark.every_server
-async def test_runs_go_with_their_jobs_and_what_is_in_use_stays(
+async def test_old_runs_are_deleted_with_their_jobs_and_rows_in_use_are_kept(
     migrated_url: str, embedded: Valkey, clock: ManualClock, tmp_path: Path
 ):
     async with opened(migrated_url, embedded, clock, tmp_path) as parts:
@@ -166,7 +168,7 @@ async def test_runs_go_with_their_jobs_and_what_is_in_use_stays(
 
 
 @pytest.mark.every_server
-async def test_a_run_that_is_retried_while_it_is_deleted_keeps_what_is_left(
+async def test_a_run_that_is_retried_during_its_deletion_keeps_its_remaining_rows(
     migrated_url: str, embedded: Valkey, clock: ManualClock, tmp_path: Path
 ):
     async with opened(migrated_url, embedded, clock, tmp_path) as parts:
@@ -184,7 +186,7 @@ async def test_a_run_that_is_retried_while_it_is_deleted_keeps_what_is_left(
 
 
 @pytest.mark.every_server
-async def test_cursors_go_that_no_kept_run_asked_for(
+async def test_cursors_that_no_kept_run_uses_are_deleted(
     migrated_url: str, embedded: Valkey, clock: ManualClock, tmp_path: Path
 ):
     async with opened(migrated_url, embedded, clock, tmp_path) as parts:
@@ -208,7 +210,7 @@ async def test_cursors_go_that_no_kept_run_asked_for(
 
 
 @pytest.mark.every_server
-async def test_a_note_of_a_handled_event_stays_while_the_event_can_come_again(
+async def test_a_record_of_a_handled_event_is_kept_while_the_event_can_be_redelivered(
     migrated_url: str, embedded: Valkey, clock: ManualClock, tmp_path: Path
 ):
     def happened(tx: Transaction) -> list[str]:
@@ -233,7 +235,7 @@ async def test_a_note_of_a_handled_event_stays_while_the_event_can_come_again(
         assert await count(parts, handled_events) == [1], "that of the pending event"
 
 
-async def test_campaigns_go_after_their_end_with_everything_that_they_left(
+async def test_ended_campaigns_are_deleted_with_all_their_rows_and_keys(
     embedded: Valkey, clock: ManualClock, tmp_path: Path
 ):
     async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
@@ -265,7 +267,7 @@ async def test_campaigns_go_after_their_end_with_everything_that_they_left(
         await shop.close()
 
 
-async def test_dead_letters_of_a_stream_go_when_they_are_old(embedded: Valkey, clock: ManualClock, tmp_path: Path):
+async def test_old_dead_letters_of_a_stream_are_deleted(embedded: Valkey, clock: ManualClock, tmp_path: Path):
     async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
         old, young = to_ms(clock.now() - 91 * DAY), to_ms(clock.now() - DAY)
         for n in range(250):
@@ -276,7 +278,7 @@ async def test_dead_letters_of_a_stream_go_when_they_are_old(embedded: Valkey, c
         assert await embedded.execute("XLEN", parts.jobs.keys.dead) == 1
 
 
-async def test_ten_thousand_runs_have_a_steady_size(embedded: Valkey, clock: ManualClock, tmp_path: Path):
+async def test_the_database_size_is_steady_over_ten_thousand_runs(embedded: Valkey, clock: ManualClock, tmp_path: Path):
     """A hundred runs a day: after the ninetieth day nothing grows any more."""
     async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
         sizes = list[list[int]]()
@@ -289,7 +291,7 @@ async def test_ten_thousand_runs_have_a_steady_size(embedded: Valkey, clock: Man
         assert sizes[19] == sizes[18]
 
 
-async def test_the_leader_deletes_what_is_too_old_when_it_begins(embedded: Valkey, clock: ManualClock, tmp_path: Path):
+async def test_the_leader_applies_retention_when_it_starts(embedded: Valkey, clock: ManualClock, tmp_path: Path):
     async with opened(await migrated_file(tmp_path / "retention.db"), embedded, clock, tmp_path) as parts:
         await begin(parts, [1])
         clock.advance(91 * DAY)
@@ -301,7 +303,7 @@ async def test_the_leader_deletes_what_is_too_old_when_it_begins(embedded: Valke
                 await look_again()
 
 
-async def test_a_rule_that_fails_does_not_keep_the_others_from_their_work():
+async def test_a_failing_rule_does_not_stop_other_rules():
     class Rule:
         tables = ()
 

@@ -35,7 +35,7 @@ def refusal() -> str:
     return str(refused.value)
 
 
-def test_nothing_given_means_embedded_parts(tmp_path: Path):
+def test_without_settings_embedded_servers_are_used(tmp_path: Path):
     settings = Settings.load()
 
     assert settings.valkey_url is None
@@ -44,7 +44,7 @@ def test_nothing_given_means_embedded_parts(tmp_path: Path):
     assert settings.breaker.window == 10
 
 
-def test_the_data_folder_is_the_platforms_unless_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_default_data_folder_is_the_platform_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv("TIDEGATE_DATA_DIR")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
@@ -53,13 +53,13 @@ def test_the_data_folder_is_the_platforms_unless_given(monkeypatch: pytest.Monke
     assert Settings.load().data_dir.name == "tidegate"
 
 
-def test_a_data_folder_is_made_absolute(monkeypatch: pytest.MonkeyPatch, folder: Path):
+def test_a_relative_data_folder_becomes_absolute(monkeypatch: pytest.MonkeyPatch, folder: Path):
     monkeypatch.setenv("TIDEGATE_DATA_DIR", "here")
 
     assert Settings.load().data_dir == folder / "here"
 
 
-def test_the_environment_wins_over_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_environment_variables_override_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
     (folder / "tidegate.toml").write_text("key_prefix = 'file'\n[breaker]\nwindow = 20\ntrials = 2\n")
     monkeypatch.setenv("TIDEGATE_BREAKER__WINDOW", "30")
 
@@ -70,7 +70,7 @@ def test_the_environment_wins_over_the_file(folder: Path, monkeypatch: pytest.Mo
     assert settings.breaker.trials == 2
 
 
-def test_an_empty_variable_is_no_setting(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_empty_variable_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Compose files and units set variables to nothing when they mean not to set them."""
     (folder / "tidegate.toml").write_text("key_prefix = 'file'")
     monkeypatch.setenv("TIDEGATE_KEY_PREFIX", "")
@@ -78,7 +78,7 @@ def test_an_empty_variable_is_no_setting(folder: Path, monkeypatch: pytest.Monke
     assert Settings.load().key_prefix == "file"
 
 
-def test_the_named_file_comes_first_then_the_working_folder_then_the_data_folder(
+def test_files_are_searched_as_named_file_then_working_folder_then_data_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     (tmp_path / "data").mkdir()
@@ -105,14 +105,14 @@ def test_the_named_file_comes_first_then_the_working_folder_then_the_data_folder
         ("PT45S", timedelta(seconds=45)),
     ],
 )
-def test_a_span_of_time_is_written_as_people_write_it(written: str, span: timedelta, monkeypatch: pytest.MonkeyPatch):
+def test_durations_are_accepted_in_common_notations(written: str, span: timedelta, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_BREAKER__OPEN_FOR", written)
 
     assert Settings.load().breaker.open_for == span
 
 
 @pytest.mark.parametrize("database", ["postgresql://u:p@db/tidegate", "mysql://u:p@db/tidegate"])
-def test_a_database_that_is_not_our_own_is_not_migrated_unasked(database: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_database_that_is_not_embedded_is_not_migrated_automatically(database: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_DATABASE_URL", database)
     assert not Settings.load().migrates_at_start
 
@@ -136,7 +136,7 @@ def test_every_kind_of_server_is_accepted(url: str, monkeypatch: pytest.MonkeyPa
     assert Settings.load().valkey_url == url
 
 
-def test_every_mistake_is_told_at_once_with_its_name_its_reason_and_what_was_meant(
+def test_all_invalid_settings_are_reported_at_once_with_name_reason_and_suggestion(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     file = folder / "tidegate.toml"
@@ -162,7 +162,7 @@ def test_every_mistake_is_told_at_once_with_its_name_its_reason_and_what_was_mea
     ]
 
 
-def test_settings_that_do_not_fit_together_are_all_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_all_conflicting_settings_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
     file = folder / "tidegate.toml"
     file.write_text("[membership]\nrenew_every = '1m'\n")
     monkeypatch.setenv("TIDEGATE_MEMBERSHIP__LEASE", "10s")
@@ -173,7 +173,7 @@ def test_settings_that_do_not_fit_together_are_all_named(folder: Path, monkeypat
     )
 
 
-def test_a_list_comes_from_a_table_or_from_json(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_list_is_read_from_a_table_or_from_json(folder: Path, monkeypatch: pytest.MonkeyPatch):
     (folder / "tidegate.toml").write_text("[[limiter.limits]]\nname = 'all'\npermits = 5\nwindow = '2s'\n")
     monkeypatch.setenv("TIDEGATE_LIMITER__RATES", '[{"name": "pace", "per_second": 2, "burst": 9}]')
 
@@ -183,7 +183,7 @@ def test_a_list_comes_from_a_table_or_from_json(folder: Path, monkeypatch: pytes
     assert [rate.burst for rate in settings.limiter.rates] == [9]
 
 
-def test_a_mistake_inside_a_list_is_told_with_its_place(folder: Path):
+def test_an_invalid_list_item_is_reported_with_its_index(folder: Path):
     file = folder / "tidegate.toml"
     file.write_text("[[limiter.limits]]\nname = 'all'\npermits = 0\nwindow = 'soon'\npermitz = 3\n")
 
@@ -206,7 +206,7 @@ def test_a_group_cannot_be_set_by_one_variable(monkeypatch: pytest.MonkeyPatch):
     assert "TIDEGATE_BREAKER: unknown setting" in refusal()
 
 
-def test_variables_of_tests_are_not_ours(monkeypatch: pytest.MonkeyPatch):
+def test_variables_reserved_for_tests_are_ignored(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_TEST_REQUIRE_ALL_SERVERS", "1")
 
     Settings.load()
@@ -226,7 +226,7 @@ def test_variables_of_tests_are_not_ours(monkeypatch: pytest.MonkeyPatch):
         ("hunter2", "must start with"),
     ],
 )
-def test_a_wrong_address_is_refused_without_its_password(url: str, reason: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_invalid_url_is_refused_without_showing_its_password(url: str, reason: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_VALKEY_URL", url)
 
     with pytest.raises(InvalidSettings) as refused:
@@ -238,7 +238,7 @@ def test_a_wrong_address_is_refused_without_its_password(url: str, reason: str, 
 
 
 @pytest.mark.parametrize("url", ["oracle://u:hunter2@db/x", "postgres//u:hunter2@db", "hunter2", "sqlite://"])
-def test_a_wrong_database_is_refused_without_its_password(url: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_invalid_database_url_is_refused_without_showing_its_password(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_DATABASE_URL", url)
 
     text = refusal()
@@ -247,33 +247,33 @@ def test_a_wrong_database_is_refused_without_its_password(url: str, monkeypatch:
     assert "hunter2" not in text
 
 
-def test_settings_do_not_show_passwords():
+def test_the_repr_of_settings_hides_passwords():
     settings = Settings(valkey_url="redis://:hunter2@h", database_url="postgresql://u:hunter2@h/d")
 
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in str(settings)
 
 
-def test_a_prefix_that_keys_cannot_carry_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_key_prefix_with_invalid_characters_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_KEY_PREFIX", "a{b}")
 
     assert "TIDEGATE_KEY_PREFIX is 'a{b}': must be printable and contain none of | { }" in refusal()
 
 
-def test_a_file_that_was_named_must_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_named_settings_file_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("TIDEGATE_CONFIG", str(tmp_path / "missing.toml"))
 
     assert refusal() == f"{tmp_path}/missing.toml cannot be read: No such file or directory"
 
 
 @pytest.mark.parametrize("content", [b"key_prefix = ", b"\xff\xfe", b"a = 1\na = 2"])
-def test_a_file_that_is_not_toml_is_told_as_such(content: bytes, folder: Path):
+def test_a_settings_file_that_is_not_toml_is_an_error(content: bytes, folder: Path):
     (folder / "tidegate.toml").write_bytes(content)
 
     assert "is not a TOML file" in refusal()
 
 
-def test_settings_made_in_code_look_at_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_settings_created_in_code_ignore_environment_and_files(folder: Path, monkeypatch: pytest.MonkeyPatch):
     (folder / "tidegate.toml").write_text("key_prefix = 'file'")
     monkeypatch.setenv("TIDEGATE_BREAKER__WINDOW", "30")
 
@@ -283,7 +283,7 @@ def test_settings_made_in_code_look_at_nothing_else(folder: Path, monkeypatch: p
     assert settings.breaker.window == 10
 
 
-def test_settings_do_not_change():
+def test_settings_are_immutable():
     settings = Settings()
 
     with pytest.raises(ValidationError):
@@ -299,7 +299,7 @@ def groups(model: type[BaseModel]) -> list[type[BaseModel]]:
 
 
 @pytest.mark.parametrize("group", groups(compose()), ids=lambda group: group.__name__)
-def test_every_group_is_frozen_refuses_strangers_and_explains_its_fields(group: type[BaseModel]):
+def test_every_group_is_frozen_refuses_unknown_fields_and_documents_its_fields(group: type[BaseModel]):
     assert group.model_config.get("frozen")
     assert group.model_config.get("extra") == "forbid" or issubclass(group, Settings), "it refuses them itself"
     assert [name for name, field in group.model_fields.items() if not field.description] == []
@@ -317,7 +317,7 @@ def test_the_reference_page_is_current():
     assert page == describe_settings(), "run: python -m tidegate.settings.reference > docs/reference/settings.md"
 
 
-def test_a_data_folder_that_cannot_be_used_is_told_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unusable_data_folder_is_reported_on_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("/proc/nope", f"/tmp/{'x' * 300}"):
         monkeypatch.setenv("TIDEGATE_DATA_DIR", folder)
@@ -339,7 +339,7 @@ def test_a_data_folder_that_cannot_be_used_is_told_when_it_is_needed(tmp_path: P
         ("TIDEGATE_STREAM__MAX_DELIVERIES", "1" + "0" * 18),
     ],
 )
-def test_what_would_break_the_scripts_or_keep_a_server_busy_is_refused(
+def test_values_that_overload_a_server_or_break_scripts_are_refused(
     variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(variable, value)

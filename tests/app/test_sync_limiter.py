@@ -17,7 +17,7 @@ RULES = tidegate.LimiterSettings(
 )
 
 
-def test_threads_share_the_limits_and_each_key_has_its_own(tmp_path: Path):
+def test_threads_share_the_limits_and_keys_are_limited_separately(tmp_path: Path):
     calls: list[str] = []
     settings = tidegate.Settings(data_dir=tmp_path)
     with (
@@ -34,7 +34,7 @@ def test_threads_share_the_limits_and_each_key_has_its_own(tmp_path: Path):
     assert len(calls) == 16
 
 
-def test_a_server_that_is_away_is_reported_where_the_limiter_is_opened(tmp_path: Path):
+def test_an_unavailable_server_is_reported_when_the_limiter_is_opened(tmp_path: Path):
     (port,) = free_ports(1)
     settings = tidegate.Settings(data_dir=tmp_path, valkey_url=f"redis://127.0.0.1:{port}")
 

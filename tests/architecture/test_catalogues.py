@@ -60,7 +60,7 @@ def used_metrics(tree: ast.Module) -> set[str]:
     return {name for name in names if name.isupper() and name != "REGISTRY"}
 
 
-def test_every_event_is_named_by_a_text_that_can_be_searched_for(modules: dict[str, ast.Module]):
+def test_every_event_name_is_a_string_literal(modules: dict[str, ast.Module]):
     unnamed = [
         f"{path}:{call.lineno}"
         for path, tree in modules.items()
@@ -71,7 +71,7 @@ def test_every_event_is_named_by_a_text_that_can_be_searched_for(modules: dict[s
     assert unnamed == []
 
 
-def test_the_catalogue_of_events_lists_what_is_logged(modules: dict[str, ast.Module]):
+def test_the_event_catalogue_equals_the_logged_events(modules: dict[str, ast.Module]):
     logged = {
         call.args[0].value
         for tree in modules.values()
@@ -83,13 +83,13 @@ def test_the_catalogue_of_events_lists_what_is_logged(modules: dict[str, ast.Mod
     assert sorted(EVENTS.keys() - logged) == [], "in the catalogue, but never logged"
 
 
-def test_events_are_dotted_sorted_and_explained():
+def test_event_names_are_dotted_sorted_and_documented():
     assert [name for name in EVENTS if not re.fullmatch(r"[a-z]+(_[a-z]+)*\.[a-z]+(_[a-z]+)*", name)] == []
     assert list(EVENTS) == sorted(EVENTS)
     assert [name for name, meaning in EVENTS.items() if not meaning.endswith(".")] == []
 
 
-def test_the_facts_of_an_event_are_fields(modules: dict[str, ast.Module]):
+def test_event_facts_are_passed_as_fields(modules: dict[str, ast.Module]):
     """Nothing is interpolated, and nothing but the event stands without a name."""
     loose = [
         f"{path}:{call.lineno}" for path, tree in modules.items() for call in logging_calls(tree) if len(call.args) > 1
@@ -98,7 +98,7 @@ def test_the_facts_of_an_event_are_fields(modules: dict[str, ast.Module]):
     assert loose == []
 
 
-def test_logs_leave_by_one_door(modules: dict[str, ast.Module]):
+def test_only_listed_modules_import_logging_libraries(modules: dict[str, ast.Module]):
     around = {
         path
         for path, tree in modules.items()
@@ -109,7 +109,7 @@ def test_logs_leave_by_one_door(modules: dict[str, ast.Module]):
     assert sorted(QUIETS_LIBRARIES.keys() - around) == [], "allowed, but no longer needed"
 
 
-def test_every_metric_is_used_and_every_used_one_defined(modules: dict[str, ast.Module]):
+def test_defined_metrics_and_used_metrics_are_equal(modules: dict[str, ast.Module]):
     used: set[str] = set()
     for path, tree in modules.items():
         if not path.startswith(TELEMETRY):

@@ -99,7 +99,7 @@ def uses_of_time(tree: ast.Module) -> Iterator[tuple[int, str]]:
         ("entry.time()", []),
     ],
 )
-def test_a_use_of_time_is_recognised(code: str, found: list[str]):
+def test_direct_uses_of_time_are_recognised(code: str, found: list[str]):
     assert [name for _, name in uses_of_time(ast.parse(code))] == found
 
 

@@ -23,7 +23,7 @@ LAZY = {name: file for name, file in FILES.items() if "lazy_exports(__name__" in
 
 
 @pytest.mark.parametrize("package", LAZY)
-def test_the_lists_of_a_package_agree_and_its_names_are_there(package: str):
+def test_the_export_lists_of_a_package_agree_and_every_name_exists(package: str):
     tree = ast.parse(LAZY[package].read_text())
     (guarded,) = (each for each in tree.body if isinstance(each, ast.If))
     imported = {
@@ -40,7 +40,7 @@ def test_the_lists_of_a_package_agree_and_its_names_are_there(package: str):
     assert places.keys() & {each.stem for each in LAZY[package].parent.iterdir()} == set(), "a module would hide it"
 
 
-def test_only_these_packages_import_when_they_are_imported():
+def test_only_listed_packages_import_modules_eagerly():
     eager = {
         name
         for name, file in FILES.items()
@@ -51,7 +51,7 @@ def test_only_these_packages_import_when_they_are_imported():
     assert eager == EAGER
 
 
-def test_importing_a_module_imports_nothing_else_of_its_package():
+def test_importing_a_module_imports_no_other_module_of_its_package():
     code = "import sys, tidegate.primitives.gate.settings; print('\\n'.join(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -60,6 +60,6 @@ def test_importing_a_module_imports_nothing_else_of_its_package():
     }
 
 
-def test_a_name_that_a_package_does_not_have_is_an_attribute_error():
+def test_an_unknown_name_of_a_package_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"module 'tidegate\.primitives\.gate' has no attribute 'Nothing'"):
         import_module("tidegate.primitives.gate").Nothing  # noqa: B018

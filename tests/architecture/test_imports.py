@@ -16,7 +16,7 @@ def test_the_import_contract_holds(root: Path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_no_module_is_a_place_for_everything(root: Path):
+def test_no_module_has_a_catch_all_name(root: Path):
     """A module that is named after nothing in particular attracts everything."""
     shapeless = {"utils", "util", "common", "helpers", "helper", "misc", "types"}
 

@@ -31,12 +31,12 @@ def header_of(path: Path) -> Header:
     return parse_header(path, path.read_text())
 
 
-def test_there_are_scripts_to_look_at():
+def test_lua_scripts_are_found():
     assert SCRIPTS
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_lua_file_begins_with_what_it_does(path: Path):
+def test_a_lua_file_starts_with_a_description(path: Path):
     assert path.read_text().startswith("-- ")
 
 
@@ -77,7 +77,7 @@ def words_of(path: Path) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_lua_file_uses_only_names_that_it_or_its_includes_define(path: Path):
+def test_a_lua_file_uses_only_names_defined_in_it_or_its_includes(path: Path):
     """An include that used a local of the script would fail only when that line runs."""
     header = header_of(path)
     known = header.keys.keys() | header.args.keys() | {header.keyset}

@@ -17,7 +17,7 @@ from tools.prose import (
 TERMS = retired_terms(GLOSSARY.read_text())
 
 
-def test_terms_that_the_glossary_lists_as_done_do_not_occur():
+def test_retired_terms_marked_done_do_not_occur():
     done = pattern_of([term for term, status in TERMS.items() if status == "done"])
     checked = [path for path in files() if path not in (GLOSSARY, ROOT / "CHANGELOG.md")]
 
@@ -55,7 +55,7 @@ def test_pronouns_are_found_in_docstrings_comments_and_messages_but_not_in_code(
     assert sorted(rules_of("src/tidegate/core/example.py", code)) == [("pronouns", 1), ("pronouns", 3), ("pronouns", 4)]
 
 
-def test_prose_of_a_page_leaves_out_code_and_keeps_line_numbers():
+def test_prose_of_a_page_excludes_code_and_keeps_line_numbers():
     page = "# Title\n\n```sh\nwhoever\n```\n\nNobody uses `--anybody`.\n"
 
     assert rules_of("docs/example.md", page) == [("nobody", 7)]
@@ -70,14 +70,14 @@ def test_prose_of_scripts_and_pages_is_found():
     assert rules_of("src/tidegate/example.html", "<p class='nobody'>\nNobody\n</p>") == [("nobody", 2)]
 
 
-def test_a_docstring_of_three_words_is_brief_where_the_name_is_public():
+def test_a_docstring_of_three_words_is_reported_for_public_names():
     both = 'class Both:\n    """Both of them."""\n\n    def _own(self):\n        """Own."""\n'
     code = f'{both}\n    def run(self):\n        """Run all pending jobs."""\n'
 
     assert [each.text for each in brief_docstrings(code)] == ["Both: Both of them."]
 
 
-def test_a_sum_may_fall_and_move_between_packages_but_not_rise():
+def test_a_total_may_fall_or_move_between_packages_but_not_rise():
     stored = {"src: who": {"a": 2, "b": 1}}
 
     assert risen({"src: who": {"a": 1, "b": 1}}, stored) == []

@@ -22,7 +22,7 @@ def test_every_name_exists_and_has_a_docstring():
     assert 40 <= len(found) <= 60
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(tidegate, "no_such_name")
 
 

@@ -45,7 +45,7 @@ def texts(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
-def test_the_repository_does_not_carry(what: str, texts: dict[str, str]):
+def test_the_repository_contains_no_forbidden_files_or_texts(what: str, texts: dict[str, str]):
     pattern = re.compile(FORBIDDEN[what])
 
     found = [

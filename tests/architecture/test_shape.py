@@ -53,11 +53,11 @@ def fixed_sleeps(tree: ast.Module) -> Iterator[int]:
             yield node.lineno
 
 
-def test_every_module_says_what_it_is_for(modules: dict[str, ast.Module]):
+def test_every_module_has_a_docstring(modules: dict[str, ast.Module]):
     assert [path for path, tree in modules.items() if not ast.get_docstring(tree)] == []
 
 
-def test_no_two_classes_have_the_same_name(root: Path):
+def test_class_names_are_unique(root: Path):
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted((root / "src").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -67,14 +67,14 @@ def test_no_two_classes_have_the_same_name(root: Path):
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
-def test_no_module_is_too_long_to_read(root: Path, modules: dict[str, ast.Module]):
+def test_modules_stay_below_the_length_limit(root: Path, modules: dict[str, ast.Module]):
     sources = {"tidegate": root / "src", "tidegate_simulators": root / "simulators" / "src"}
     lengths = {path: len((sources[Path(path).parts[0]] / path).read_text().splitlines()) for path in modules}
 
     assert {path: length for path, length in lengths.items() if length > LONGEST_MODULE} == {}
 
 
-def test_every_table_of_transitions_is_whole(modules: dict[str, ast.Module]):
+def test_every_transition_table_is_complete(modules: dict[str, ast.Module]):
     """Every state has a row and can be reached from the first one that its enumeration lists."""
     tables = [(path, name) for path, tree in modules.items() for name in names_of_moves(tree)]
     assert tables, "no table was found: does the search still work?"
@@ -102,7 +102,7 @@ def test_a_fixed_sleep_is_recognised(code: str, lines: list[int]):
     assert list(fixed_sleeps(ast.parse(code))) == lines
 
 
-def test_nobody_polls(modules: dict[str, ast.Module]):
+def test_no_code_polls_at_a_fixed_interval(modules: dict[str, ast.Module]):
     """Every wait is a blocking one, or grows: a sleep for a fixed span is how polling begins."""
     sleepers = {path: list(fixed_sleeps(tree)) for path, tree in modules.items()}
     found = {path: lines for path, lines in sleepers.items() if lines}

@@ -50,7 +50,7 @@ async def too_wide(page: Page) -> list[str]:
     )
 
 
-async def test_no_page_state_keeps_anybody_out(wired: tuple[RoomSite, Proxy], visitors: Visitors):
+async def test_every_state_of_the_waiting_page_is_accessible(wired: tuple[RoomSite, Proxy], visitors: Visitors):
     site, wire = wired
     shown, watched = set[str](), Watched()
     page = await visitors.come(viewport=NARROW, watched=watched)
@@ -74,7 +74,7 @@ async def test_no_page_state_keeps_anybody_out(wired: tuple[RoomSite, Proxy], vi
     assert [each for each in watched.complaints if "status of" not in each] == []
 
 
-async def test_the_page_for_too_many_visitors_keeps_nobody_out(site: RoomSite, visitors: Visitors):
+async def test_the_page_for_too_many_visitors_is_accessible(site: RoomSite, visitors: Visitors):
     await site.open()
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
         while (await press(Client(session, site.url), site.path, "join")).status == 303:

@@ -67,7 +67,7 @@ async def confirm(page: Page, button: str) -> None:
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_the_overview_moves_while_a_run_goes_on(demo: Deployment, visitors: Visitors, watched: Watched):
+async def test_the_overview_updates_while_a_run_progresses(demo: Deployment, visitors: Visitors, watched: Watched):
     login = demo.upstreams.github.world.logins()[0]
     demo.upstreams.github.faults.inject(FaultKind.PENDING, times=MANY, route="user.events", contains=login)
     page = await opened(demo, visitors, watched)
@@ -89,7 +89,7 @@ async def test_the_overview_moves_while_a_run_goes_on(demo: Deployment, visitors
     assert 0 < int(share) <= ended["total_jobs"]
 
 
-async def test_a_run_is_begun_and_canceled(demo: Deployment, visitors: Visitors, watched: Watched):
+async def test_a_run_is_started_and_canceled(demo: Deployment, visitors: Visitors, watched: Watched):
     login = demo.upstreams.github.world.logins()[1]
     # So that it does not end before it is canceled.
     demo.upstreams.github.faults.inject(FaultKind.PENDING, times=MANY, contains=login)
@@ -105,7 +105,7 @@ async def test_a_run_is_begun_and_canceled(demo: Deployment, visitors: Visitors,
     assert (status, run["status"]) == (200, "canceled")
 
 
-async def test_a_failed_job_is_tried_again(demo: Deployment, visitors: Visitors, watched: Watched):
+async def test_a_failed_job_is_retried(demo: Deployment, visitors: Visitors, watched: Watched):
     upstream = demo.upstreams.github
     owned = upstream.truth(upstream.world.logins()[2]).repositories
     broken = next(each.repository["id"] for each in owned if each.commits)
@@ -138,7 +138,7 @@ async def test_a_dead_letter_is_replayed(demo: Deployment, visitors: Visitors, w
     assert (status, found["freshness"]) == (200, "FRESH")
 
 
-async def test_a_quota_is_seen_to_run_out_and_to_refill(demo: Deployment, visitors: Visitors, watched: Watched):
+async def test_a_quota_is_shown_exhausted_and_refilled(demo: Deployment, visitors: Visitors, watched: Watched):
     page = await opened(demo, visitors, watched, "#/quotas")
     runs = [await begin(demo, number) for number in range(3, 11)]
     allowance = page.get_by_role("table", name=re.compile("^Allowance of ")).first

@@ -192,7 +192,7 @@ async def take(page: Page, view: View) -> None:
 
 
 @pytest.mark.timeout(600)  # many pages, and more so where they are waited for
-async def test_no_page_keeps_anybody_out(demo: Deployment, life: asyncio.Task[None], visitors: Visitors):
+async def test_every_dashboard_page_is_accessible(demo: Deployment, life: asyncio.Task[None], visitors: Visitors):
     watched = Watched()
     places = ("#/", *LONG_WATCHED) if FOLDER else ("#/",)
     pages = dict[str, Page]()

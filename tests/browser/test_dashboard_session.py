@@ -65,7 +65,7 @@ async def walk_to(page: Page, goal: Locator) -> None:
 
 
 @pytest.mark.smoke
-async def test_a_wrong_key_is_refused_and_one_to_read_only_looks(guarded: Served, visitors: Visitors):
+async def test_a_wrong_key_is_refused_and_a_read_only_key_shows_no_actions(guarded: Served, visitors: Visitors):
     watched = Watched()
     page = await visitors.come(watched=watched, viewport=NARROW)
     await page.goto(f"{guarded.client.url}/#/runs")
@@ -98,7 +98,7 @@ async def test_a_wrong_key_is_refused_and_one_to_read_only_looks(guarded: Served
     assert [each for each in watched.complaints if "status of 401" not in each] == []
 
 
-async def test_who_may_operate_acts_and_only_the_page_can_in_his_name(guarded: Served, visitors: Visitors):
+async def test_an_operator_can_act_and_other_pages_cannot_act_with_the_session(guarded: Served, visitors: Visitors):
     login = guarded.logins[0]
     page = await visitors.come(viewport={"width": 1280, "height": 860})
     await page.goto(f"{guarded.client.url}/#/runs")
@@ -117,7 +117,7 @@ async def test_who_may_operate_acts_and_only_the_page_can_in_his_name(guarded: S
     assert (await guarded.client.post(f"/v1/runs/{run}/cancel")).status == 200
 
 
-async def test_everything_is_done_with_the_keyboard_alone(guarded: Served, visitors: Visitors):
+async def test_every_action_works_with_the_keyboard_alone(guarded: Served, visitors: Visitors):
     login = guarded.logins[1]
     page = await visitors.come(viewport={"width": 1280, "height": 860})
     keys = page.keyboard
@@ -171,7 +171,7 @@ async def test_everything_is_done_with_the_keyboard_alone(guarded: Served, visit
     await expect(heading(page, login)).to_be_focused()  # the button is gone, and nobody is lost
 
 
-async def test_the_page_says_since_when_it_is_not_live_and_comes_back(guarded: Served, visitors: Visitors):
+async def test_the_page_shows_since_when_it_is_disconnected_and_reconnects(guarded: Served, visitors: Visitors):
     async with Proxy(urlsplit(guarded.client.url).port or 0) as wire:
         page = await visitors.come(viewport={"width": 1280, "height": 860})
         await page.goto(f"http://127.0.0.1:{wire.port}/")

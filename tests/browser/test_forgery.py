@@ -90,7 +90,7 @@ async def ask(page: Page, method: str, url: str, body: str | None = None, **head
     return await page.evaluate(_ASK, [method, url, named, body])
 
 
-async def test_our_page_acts_and_pages_of_others_do_not(visitors: Visitors):
+async def test_actions_of_the_own_page_are_accepted_and_of_foreign_pages_refused(visitors: Visitors):
     books = Books()
     async with site(books, KEY) as ours, site(Books(), None) as neighbour:
         page = await visitors.come()
@@ -119,7 +119,7 @@ async def test_our_page_acts_and_pages_of_others_do_not(visitors: Visitors):
         assert (await ask(page, "GET", f"{ours}/v1/thing"))["status"] == 401
 
 
-async def test_without_a_key_a_page_of_another_port_gets_nothing_either(visitors: Visitors):
+async def test_without_a_key_a_page_on_another_port_is_refused_too(visitors: Visitors):
     books = Books()
     async with site(books, None) as ours, site(Books(), None) as neighbour:
         page = await visitors.come()

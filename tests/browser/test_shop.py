@@ -77,7 +77,7 @@ async def see_ranking(page: Page, site: Site) -> None:
             await page.wait_for_timeout(100)
 
 
-async def test_somebody_waits_is_let_in_buys_a_seat_and_sees_it_ranked(shop_site: Site, visitors: Visitors):
+async def test_a_visitor_waits_is_admitted_buys_a_seat_and_sees_it_ranked(shop_site: Site, visitors: Visitors):
     first, second = await shop_site.come("early-1", "early-2")
     watched = Watched()
     page = await visitors.come(watched=watched)
@@ -112,7 +112,7 @@ async def test_somebody_waits_is_let_in_buys_a_seat_and_sees_it_ranked(shop_site
     assert {urlsplit(address).netloc for address in watched.addresses} == {urlsplit(shop_site.url).netloc}
 
 
-async def test_no_page_of_the_shop_keeps_anybody_out(shop_site: Site, visitors: Visitors):
+async def test_every_page_of_the_shop_is_accessible(shop_site: Site, visitors: Visitors):
     page = await visitors.come(viewport=NARROW, java_script_enabled=True)
 
     async def check(heading: str) -> None:

@@ -41,7 +41,7 @@ async def pass_of(page: Page) -> str:
     return next(each.get("value", "") for each in await page.context.cookies() if each.get("name") == COOKIE)
 
 
-async def test_an_open_page_hears_that_the_line_is_paused_and_that_it_goes_on(site: RoomSite, visitors: Visitors):
+async def test_an_open_page_shows_that_the_line_is_paused_and_resumed(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=12, capacity=1)
     await site.keep_pace(room, every=timedelta(seconds=10), times=11)
     page = await visitors.come()
@@ -62,7 +62,7 @@ async def test_an_open_page_hears_that_the_line_is_paused_and_that_it_goes_on(si
     assert await is_marked(page)
 
 
-async def test_the_page_solves_the_puzzle_of_a_room_by_itself(site: RoomSite, visitors: Visitors):
+async def test_the_page_solves_the_puzzle_of_a_room_without_user_action(site: RoomSite, visitors: Visitors):
     room = await site.open(puzzle_bits=14)
     watched = Watched()
     page = await visitors.come(watched=watched)
@@ -79,7 +79,7 @@ async def test_the_page_solves_the_puzzle_of_a_room_by_itself(site: RoomSite, vi
 
 
 @pytest.mark.smoke
-async def test_somebody_joins_sees_the_place_change_and_lands_at_the_entrance(site: RoomSite, visitors: Visitors):
+async def test_a_visitor_joins_sees_the_place_change_and_is_sent_to_the_entrance(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=5, capacity=1, entrance=ENTRANCE)
     await site.keep_pace(room, every=timedelta(seconds=40), times=3)  # one is inside now, and one before him waits
     watched = Watched()
@@ -147,7 +147,7 @@ async def counted_down_to(page: Page, seconds: int) -> bool:
     return await seconds_left(page) <= seconds
 
 
-async def test_in_korean_from_the_draw_to_the_line(site: RoomSite, visitors: Visitors):
+async def test_the_korean_page_works_from_the_draw_to_the_line(site: RoomSite, visitors: Visitors):
     """Everybody's place is known in the same moment: the page shows it without asking for anything."""
     room = await site.open(opens_in=timedelta(minutes=2), title="2026 겨울 콘서트")
     page = await visitors.come(locale="ko-KR", viewport=PHONE)
@@ -179,7 +179,7 @@ async def test_in_korean_from_the_draw_to_the_line(site: RoomSite, visitors: Vis
     await expect((await published.value).locator("body")).to_contain_text(f'"seed":"{room.room.seed}"')
 
 
-async def test_a_server_that_was_away_is_found_again(site: RoomSite, visitors: Visitors):
+async def test_the_page_reconnects_after_a_server_outage(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=2)
     page = await visitors.come()
     await page.clock.install()
@@ -202,7 +202,7 @@ async def test_a_server_that_was_away_is_found_again(site: RoomSite, visitors: V
     assert await is_marked(page)
 
 
-async def test_whom_no_events_reach_is_told_by_asking(site: RoomSite, visitors: Visitors):
+async def test_a_page_without_events_falls_back_to_requests(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=1)
     page = await visitors.come()
     await page.clock.install()
@@ -217,9 +217,7 @@ async def test_whom_no_events_reach_is_told_by_asking(site: RoomSite, visitors: 
     await expect(page.locator("#lost")).to_be_hidden()
 
 
-async def test_who_hides_the_page_has_given_a_sign_of_life_and_holds_the_newest_pass(
-    site: RoomSite, visitors: Visitors
-):
+async def test_hiding_the_page_sends_a_heartbeat_and_stores_the_newest_pass(site: RoomSite, visitors: Visitors):
     """It may be the last that is heard of him: his place is kept from this moment on."""
     room = await site.open(capacity=0)
     page = await visitors.come()
@@ -235,7 +233,7 @@ async def test_who_hides_the_page_has_given_a_sign_of_life_and_holds_the_newest_
     assert (await room.look(await pass_of(page))).waiting == 1
 
 
-async def test_with_the_keyboard_alone_one_can_join_and_leave(site: RoomSite, visitors: Visitors):
+async def test_a_visitor_can_join_and_leave_with_the_keyboard_alone(site: RoomSite, visitors: Visitors):
     room = await site.open(ahead=1)
     page = await visitors.come()
 
@@ -261,7 +259,7 @@ async def test_with_the_keyboard_alone_one_can_join_and_leave(site: RoomSite, vi
     assert (await room.census()).waiting == 1
 
 
-async def test_a_page_on_which_nothing_is_live_looks_again(site: RoomSite, visitors: Visitors):
+async def test_a_page_without_live_updates_reloads_its_state(site: RoomSite, visitors: Visitors):
     await site.create()
     page = await visitors.come()
     await page.clock.install()
@@ -278,7 +276,7 @@ async def test_a_page_on_which_nothing_is_live_looks_again(site: RoomSite, visit
     await expect(page.get_by_role("heading", name="Join the line")).to_be_visible()
 
 
-async def test_the_script_says_a_wait_as_the_server_does(site: RoomSite, visitors: Visitors):
+async def test_the_script_formats_waiting_times_like_the_server(site: RoomSite, visitors: Visitors):
     await site.open()
     page = await visitors.come()
     await page.goto(site.page_url)
@@ -297,7 +295,9 @@ async def test_the_script_says_a_wait_as_the_server_does(site: RoomSite, visitor
         assert told == expected
 
 
-async def test_whoever_is_let_in_while_he_joins_reaches_a_shop_at_another_address(site: RoomSite, visitors: Visitors):
+async def test_a_visitor_who_is_admitted_while_joining_reaches_a_shop_on_another_host(
+    site: RoomSite, visitors: Visitors
+):
     """A browser holds what follows a form to the policy of the page with the form."""
     entrance = f"http://localhost:{urlsplit(site.url).port}{ENTRANCE}"
     room = await site.open(capacity=1, entrance=entrance)

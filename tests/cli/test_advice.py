@@ -25,7 +25,7 @@ def half_fail(tx: Transaction, run_id: int) -> None:
     tx.execute(update(collection_runs).where(collection_runs.c.id == run_id).values(counters))
 
 
-async def test_commands_say_what_is_missing_and_what_to_do(tmp_path: Path):
+async def test_commands_report_what_is_missing_and_the_remedy(tmp_path: Path):
     (tmp_path / "file").touch()
     get, prefetch, history, dead, nothing, onto_a_file, narrowed, unowned, settings = await tidegate_each(
         tmp_path,
@@ -61,13 +61,13 @@ async def test_commands_say_what_is_missing_and_what_to_do(tmp_path: Path):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_a_folder_that_cannot_be_written_comes_with_advice(number: int):
+def test_an_unwritable_folder_is_reported_with_advice(number: int):
     told = str(ExportFailed(Path("/mnt/there"), OSError(number, "no")))
 
     assert "folder" in told.partition("partial file was left. ")[2]
 
 
-async def test_a_list_of_runs_counts_what_was_done_well_and_tells_where_nobody_works(tmp_path: Path):
+async def test_a_list_of_runs_counts_completed_jobs_and_reports_missing_workers(tmp_path: Path):
     async with installation(tmp_path) as database:
         canceled = await database.transaction(begin, "octocat")
         await database.transaction(half_fail, canceled)
@@ -86,7 +86,7 @@ async def test_a_list_of_runs_counts_what_was_done_well_and_tells_where_nobody_w
     assert json.loads(as_json.out)["has_workers"] is None, "nobody has to work on what is over"
 
 
-def test_wishes_are_told_in_the_words_of_the_command_line():
+def test_invalid_options_are_reported_in_terms_of_the_command_line():
     options = {"include": ["REPO_ISSUES", "USER_BASIC"], "full": True, "since": "2026-01-01"}
     asked = run(status=RunState.COMPLETED, options=options)
 
@@ -95,7 +95,7 @@ def test_wishes_are_told_in_the_words_of_the_command_line():
     assert options == "options    full, include profile, issues, since 2026-01-01"
 
 
-def test_a_login_that_nobody_has_is_not_worth_another_try():
+def test_an_unknown_login_is_reported_without_a_retry_command():
     github = GithubPlugin(Settings())
 
     assert github.is_missing_subject("USER_BASIC", "user:nobody", "404: Not Found")

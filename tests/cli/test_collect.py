@@ -53,7 +53,7 @@ async def collect(folder: Path, sim: GithubSimulator, *arguments: str, logins: I
     return await tidegate(folder, "collect", *named, "--api-url", sim.url, *arguments, GITHUB_TOKEN=token_of(sim))
 
 
-async def test_it_collects_and_the_second_time_spends_nothing(tmp_path: Path):
+async def test_a_second_collection_of_unchanged_data_makes_no_calls(tmp_path: Path):
     async with simulator() as sim:
         first = await collect(tmp_path, sim, "--json")
         spent = sim.report().spent
@@ -87,7 +87,7 @@ def documents_of(sim: GithubSimulator) -> dict[str, int]:
 
 
 @pytest.mark.full
-async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_lines(tmp_path: Path):
+async def test_without_a_terminal_plan_progress_and_summary_are_plain_lines(tmp_path: Path):
     async with simulator(manners=Manners(latency_ms=20)) as sim:
         login = sim.world.logins()[0]
         (tmp_path / "logins.txt").write_text(f"# ours\nhttps://github.com/{login}\n\n@nobody-at-all  # gone\n")
@@ -115,7 +115,7 @@ async def test_without_a_terminal_it_tells_plan_progress_and_summary_in_plain_li
 
 
 @pytest.mark.full
-async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_and_fetches_nothing_twice(
+async def test_an_interrupted_collection_continues_with_the_same_command_without_repeated_calls(
     tmp_path: Path,
 ):
     async with simulator(LONG, manners=Manners(latency_ms=100)) as sim:
@@ -151,7 +151,7 @@ async def test_a_collection_that_was_interrupted_goes_on_with_the_same_command_a
 
 
 @pytest.mark.full
-async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
+async def test_waits_are_reported_with_reason_and_time(tmp_path: Path):
     async with simulator(SHORT, limits=RATIONED) as sim:
         ended = await collect(tmp_path, sim, "--kinds", "issues")
 
@@ -162,7 +162,7 @@ async def test_waits_are_told_with_their_reason_and_a_time(tmp_path: Path):
 
 
 @pytest.mark.full
-async def test_a_token_that_is_refused_is_told_of_before_anything_begins(tmp_path: Path):
+async def test_a_refused_token_is_reported_before_the_collection_starts(tmp_path: Path):
     async with simulator() as sim:
         bad = "ghp_0123456789abcdefghij0123456789abcdef"
         ended = await tidegate(tmp_path, "collect", "octocat", "--api-url", sim.url, GITHUB_TOKEN=bad)
@@ -174,7 +174,7 @@ async def test_a_token_that_is_refused_is_told_of_before_anything_begins(tmp_pat
     assert bad not in ended.err
 
 
-async def test_without_a_token_it_says_what_to_set(tmp_path: Path):
+async def test_without_a_token_the_setting_to_set_is_named(tmp_path: Path):
     ended = await tidegate(tmp_path, "collect", "octocat", GITHUB_TOKEN="")
 
     assert ended.code == 1
@@ -210,7 +210,7 @@ async def test_several_processes_collect_the_same_users_together(tmp_path: Path)
 
 
 @pytest.mark.full
-async def test_a_user_with_a_token_of_his_own_is_served_by_it_and_waits_for_it_alone(tmp_path: Path):
+async def test_a_user_with_an_own_token_is_collected_with_it_alone(tmp_path: Path):
     async with simulator(SHORT, limits=LimitSettings(quota=5, window_s=6)) as sim:
         own, other = sim.world.logins()
         stored = await tidegate_each(
@@ -234,7 +234,7 @@ async def test_a_user_with_a_token_of_his_own_is_served_by_it_and_waits_for_it_a
 
 
 @pytest.mark.full
-async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_path: Path):
+async def test_a_temporarily_unavailable_server_is_reported_and_waited_for(tmp_path: Path):
     (port,) = free_ports(1)
     with ValkeyServer(port=port):
         async with simulator(LONG, manners=Manners(latency_ms=60)) as sim, Proxy(port) as wire:
@@ -264,7 +264,7 @@ async def test_a_server_that_is_away_for_a_while_is_told_of_and_waited_for(tmp_p
 
 
 @pytest.mark.full
-async def test_in_a_terminal_a_picture_shows_users_kinds_permits_and_waits(tmp_path: Path):
+async def test_a_terminal_shows_users_kinds_permits_and_waits(tmp_path: Path):
     async with simulator(SHORT, limits=RATIONED) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url, "--kinds", "issues,commits")
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:
@@ -282,7 +282,7 @@ async def test_in_a_terminal_a_picture_shows_users_kinds_permits_and_waits(tmp_p
     assert "━" not in end
 
 
-async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path):
+async def test_ctrl_c_once_stops_gracefully_and_twice_immediately(tmp_path: Path):
     """The calls hang for longer than a test may take: one Ctrl-C waits for them, the second does not."""
     async with simulator(manners=Manners(faults=parse_faults("timeout@user=1"), hang_s=100)) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
@@ -302,7 +302,7 @@ async def test_ctrl_c_once_stops_in_good_order_and_twice_at_once(tmp_path: Path)
     assert "[error" not in terminal.text
 
 
-async def test_ctrl_c_before_it_has_begun_says_so(tmp_path: Path):
+async def test_ctrl_c_before_the_start_is_reported(tmp_path: Path):
     async with simulator(manners=Manners(latency_ms=30_000)) as sim:
         arguments = ("collect", *sim.world.logins(), "--api-url", sim.url)
         async with in_terminal(tmp_path, *arguments, GITHUB_TOKEN=token_of(sim)) as terminal:

@@ -47,7 +47,7 @@ async def run(*command: str, folder: Path, **variables: str) -> Ended:
     return Ended(process.returncode, out.decode(), err.decode())
 
 
-async def test_the_doctor_finds_a_new_installation_healthy(tmp_path: Path):
+async def test_the_doctor_reports_a_new_installation_as_healthy(tmp_path: Path):
     ended = await tidegate(tmp_path, "doctor", "--json")
 
     assert (ended.code, ended.err) == (0, "")
@@ -58,7 +58,7 @@ async def test_the_doctor_finds_a_new_installation_healthy(tmp_path: Path):
     assert findings["database (embedded)"]["found"].startswith("sqlite 3.")
 
 
-async def test_the_doctor_tells_what_to_do_about_a_server_that_is_away(tmp_path: Path):
+async def test_the_doctor_gives_advice_for_an_unavailable_server(tmp_path: Path):
     url = f"redis://:{SECRET}@127.0.0.1:1"
     ended = await tidegate(tmp_path, "doctor", TIDEGATE_VALKEY_URL=url)
 
@@ -68,7 +68,7 @@ async def test_the_doctor_tells_what_to_do_about_a_server_that_is_away(tmp_path:
     assert SECRET not in ended.out + ended.err
 
 
-async def test_the_doctor_tells_of_a_server_of_another_kind(tmp_path: Path):
+async def test_the_doctor_reports_a_server_of_the_wrong_kind(tmp_path: Path):
     async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
@@ -82,7 +82,7 @@ async def test_the_doctor_tells_of_a_server_of_another_kind(tmp_path: Path):
     assert "no Valkey or Redis" in ended.out
 
 
-async def test_the_doctor_tells_to_name_another_data_folder_where_this_one_cannot_be_used(tmp_path: Path):
+async def test_the_doctor_suggests_another_data_folder_when_this_one_is_unusable(tmp_path: Path):
     (tmp_path / "file").touch()
     ended = await tidegate(tmp_path, "doctor", "--json", TIDEGATE_DATA_DIR=str(tmp_path / "file" / "data"))
 
@@ -94,7 +94,7 @@ async def test_the_doctor_tells_to_name_another_data_folder_where_this_one_canno
 
 
 @pytest.mark.every_server
-async def test_the_doctor_tells_of_a_schema_that_is_behind(tmp_path: Path, database_url: str):
+async def test_the_doctor_reports_an_outdated_schema(tmp_path: Path, database_url: str):
     behind = await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=database_url)
     assert behind.code == 1
     assert "tidegate migrate" in behind.out
@@ -108,7 +108,7 @@ async def test_the_doctor_tells_of_a_schema_that_is_behind(tmp_path: Path, datab
     assert (await tidegate(tmp_path, "doctor", TIDEGATE_DATABASE_URL=database_url)).code == 0
 
 
-async def test_an_unknown_setting_is_refused_by_name_before_anything_runs(tmp_path: Path):
+async def test_an_unknown_setting_is_refused_by_name_before_the_command_runs(tmp_path: Path):
     ended = await tidegate(tmp_path, "doctor", TIDEGATE_VALKY_URL="redis://localhost")
 
     assert ended.code == 1
@@ -126,7 +126,7 @@ async def test_settings_are_shown_without_secrets(tmp_path: Path):
     assert SECRET not in ended.out
 
 
-async def test_settings_are_shown_as_they_are(tmp_path: Path):
+async def test_settings_are_shown_with_their_values(tmp_path: Path):
     folder = tmp_path / "[/tide] [bold]gate"
     ended = await tidegate(tmp_path, "settings", TIDEGATE_DATA_DIR=str(folder), COLUMNS="400")
 
@@ -134,11 +134,11 @@ async def test_settings_are_shown_as_they_are(tmp_path: Path):
     assert str(folder) in ended.out
 
 
-async def test_the_version_is_told(tmp_path: Path):
+async def test_the_version_is_printed(tmp_path: Path):
     assert (await tidegate(tmp_path, "--version")).out == f"tidegate {__version__}\n"
 
 
-async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(tmp_path: Path):
+async def test_the_doctor_times_out_on_a_silent_server(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody answers them
         url = f"mysql://tide:x@127.0.0.1:{silent.getsockname()[1]}/tidegate"
         hasty = "from tidegate.app.cli import doctor, main; doctor._PATIENCE_S = 1; main()"  # it has ten for each part
@@ -149,7 +149,7 @@ async def test_the_doctor_does_not_wait_for_ever_for_a_server_that_says_nothing(
     assert "data folder" in ended.out, "the parts before it were reported"
 
 
-async def test_an_upstream_that_cannot_be_reached_is_told_of_with_what_to_look_at(tmp_path: Path):
+async def test_an_unreachable_upstream_is_reported_with_advice(tmp_path: Path):
     ended = await tidegate(
         tmp_path, "collect", "octocat", "--api-url", "http://127.0.0.1:1", GITHUB_TOKEN="ghp_" + "x" * 36
     )

@@ -125,7 +125,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path, sim:
 
 
 @pytest.mark.full
-async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, forbidding: str):
+async def test_an_impossible_crawl_is_refused_with_advice(tmp_path: Path, forbidding: str):
     run = f"crawl run x --url {forbidding}"
     wrong = {
         f"{run} -k a --site nosuch": (1, "there is no site 'nosuch'; there is marketplace"),
@@ -170,7 +170,7 @@ async def test_what_cannot_be_crawled_is_told_with_what_to_do(tmp_path: Path, fo
 
 
 @pytest.mark.full
-async def test_a_host_that_does_not_answer_is_told_of_and_ctrl_c_leaves_the_run_for_later(tmp_path: Path):
+async def test_an_unresponsive_host_is_reported_and_ctrl_c_keeps_the_run(tmp_path: Path):
     run = ("crawl", "run", "lost", "--url", NOWHERE, "-k", "a")
     async with in_terminal(tmp_path, *run, columns=300) as terminal:
         await terminal.until(r"robots.txt cannot be read: no connection.* Check --url\. The next attempt is at")
@@ -185,7 +185,7 @@ async def test_a_host_that_does_not_answer_is_told_of_and_ctrl_c_leaves_the_run_
     assert "or the same command, tidegate crawl run lost …" in listed.out
 
 
-async def test_ctrl_c_twice_does_not_wait_for_calls_under_way(tmp_path: Path):
+async def test_ctrl_c_twice_does_not_wait_for_running_calls(tmp_path: Path):
     called, over = asyncio.Event(), asyncio.Event()
 
     async def say_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -33,7 +33,7 @@ def does_not_answer(tx: Transaction) -> None:
     hosts.write(tx, HOST, {"failures": 2, "rests_until": until, "reason": "no connection: refused"})
 
 
-async def test_a_host_that_rests_is_told_of_and_one_that_does_not_answer_in_other_words(tmp_path: Path):
+async def test_a_paused_host_and_an_unresponsive_host_are_reported_differently(tmp_path: Path):
     async with installation(tmp_path) as database:
         assert await database.read(wait_of, HOST) is None, "nobody has met it"
         await database.transaction(hosts.register, HOST)
@@ -58,7 +58,7 @@ async def test_a_host_that_rests_is_told_of_and_one_that_does_not_answer_in_othe
 @pytest.mark.parametrize(
     ("resting", "told"), [((), None), (("a",), None), (("a", "b"), "all 2 identities are paused until")]
 )
-async def test_that_identities_rest_is_told_where_nobody_else_can_call(
+async def test_paused_identities_are_reported_when_no_other_identity_can_call(
     tmp_path: Path, resting: tuple[str, ...], told: str | None
 ):
     async with installation(tmp_path) as database:
@@ -74,7 +74,7 @@ async def test_that_identities_rest_is_told_where_nobody_else_can_call(
         assert told is None or (wait is not None and told in wait and "429: called too often" in wait)
 
 
-async def test_a_rest_that_is_over_and_the_built_in_identity_that_rests(tmp_path: Path):
+async def test_an_expired_pause_is_not_reported_and_that_of_the_built_in_identity_is(tmp_path: Path):
     async with installation(tmp_path) as database:
         await database.transaction(rests, "tidegate", -1)
         assert await database.read(wait_of, HOST) is None

@@ -34,7 +34,7 @@ async def line_about_space(process: WarmProcess, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("full", ["everything", "only the server's file"])
-async def test_a_full_disk_is_reported_once_and_the_work_continues_when_there_is_space(tmp_path: Path, full: str):
+async def test_a_full_disk_is_reported_once_and_work_resumes_when_there_is_space(tmp_path: Path, full: str):
     with small_disk(tmp_path / "small") as disk:
         elsewhere = {
             "TIDEGATE_DATABASE_URL": f"sqlite:///{tmp_path / 'tidegate.db'}",

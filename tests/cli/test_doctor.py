@@ -27,7 +27,7 @@ async def found(check: Callable[[Settings], AsyncIterator[Finding]], settings: S
     return {finding.check: finding async for finding in check(settings)}
 
 
-async def test_files_that_others_may_read_are_named_with_the_remedy(tmp_path: Path):
+async def test_files_readable_by_others_are_reported_with_the_remedy(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
     tmp_path.chmod(0o700)
     async with await Database.open(settings.effective_database_url):
@@ -48,7 +48,7 @@ async def test_files_that_others_may_read_are_named_with_the_remedy(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(99, "failed"), (999, "advice"), (1000, "ok")])
-async def test_free_space_is_reported_with_its_figure(
+async def test_free_space_is_reported_with_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: str
 ):
     monkeypatch.setattr(doctor_files, "free_mb", lambda _folder: free)  # pyright: ignore[reportUnknownLambdaType]
@@ -58,7 +58,9 @@ async def test_free_space_is_reported_with_its_figure(
     assert (space.verdict, space.found) == (verdict, f"{free:,} MB free in {tmp_path}")
 
 
-async def test_a_token_is_tried_and_its_upstream_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_configured_token_is_tested_and_its_upstream_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     async with simulator() as sim:
         settings = Settings.model_validate({"data_dir": tmp_path, "github": {"api_url": sim.url}})
@@ -77,7 +79,7 @@ async def test_a_token_is_tried_and_its_upstream_reached(tmp_path: Path, monkeyp
         assert (refused.verdict, "401" in refused.found) == ("failed", True)
 
 
-async def test_events_that_no_process_handles_are_named_by_kind(tmp_path: Path):
+async def test_events_without_a_handler_are_reported_by_kind(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
     await migrated_folder(tmp_path)
     clock = ManualClock(datetime.now(UTC) - timedelta(hours=1))
@@ -100,7 +102,7 @@ async def test_events_that_no_process_handles_are_named_by_kind(tmp_path: Path):
     assert "`systems`" in events[0].remedy
 
 
-async def test_an_upstream_that_cannot_be_reached_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_an_unreachable_upstream_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
     settings = Settings.model_validate({"data_dir": tmp_path, "snapshots": {"game": {"url": url}}})
@@ -110,7 +112,7 @@ async def test_an_upstream_that_cannot_be_reached_is_a_failure(tmp_path: Path, m
     assert (game.verdict, game.found) == ("failed", f"{url} cannot be reached: Connection refused")
 
 
-async def test_up_names_every_mistake_before_it_migrates(tmp_path: Path):
+async def test_up_reports_every_invalid_setting_before_it_migrates(tmp_path: Path):
     (port,) = free_ports(1)
     ended = await tidegate(
         *(tmp_path, "up", "--port", "0"),

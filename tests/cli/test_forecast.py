@@ -15,22 +15,22 @@ def supply(now: int = 100, per_window: int = 100, opens_in_s: float = 60, per_mi
     )
 
 
-def test_what_fits_into_the_permits_left_takes_as_long_as_the_calls_take():
+def test_work_within_the_remaining_permits_takes_the_duration_of_its_calls():
     assert forecast(50, [supply()]) == Forecast(seconds=5)
     assert forecast(50, [supply()], calls_per_s=2) == Forecast(seconds=25)
     assert forecast(0, [supply(now=0)]) == Forecast(seconds=0)
 
 
-def test_what_does_not_fit_waits_for_the_next_windows():
+def test_work_beyond_the_remaining_permits_waits_for_the_next_windows():
     assert forecast(150, [supply()]) == Forecast(seconds=65, windows=1, waits=1, first_wait_s=60)
     assert forecast(250, [supply()]) == Forecast(seconds=3_665, windows=2, waits=2, first_wait_s=60)
 
 
-def test_a_window_that_opens_while_there_is_work_is_no_wait():
+def test_a_window_that_opens_during_work_causes_no_wait():
     assert forecast(200, [supply(opens_in_s=8)]) == Forecast(seconds=20, windows=1)
 
 
-def test_more_calls_than_a_minute_allows_come_at_its_pace():
+def test_calls_above_the_minute_limit_are_paced_by_it():
     assert forecast(100, [supply(per_minute=60)]) == Forecast(seconds=60 / 10 + 40)
     rested = forecast(200, [supply(per_minute=60, opens_in_s=1_000)])
     assert rested == Forecast(seconds=1_000 + 60 / 10 + 40, windows=1, waits=1, first_wait_s=1_000)
@@ -41,7 +41,7 @@ def test_credentials_share_the_work():
     assert forecast(150, [one, other]) == Forecast(seconds=32.5, windows=2, waits=2, first_wait_s=10)
 
 
-def test_nobody_knows_where_nobody_can_call():
+def test_without_a_usable_credential_there_is_no_forecast():
     assert forecast(10, []) is None
     assert forecast(10, [supply(per_window=0)]) is None
     with pytest.raises(InvalidArgument):
@@ -58,7 +58,7 @@ SUPPLIES = st.builds(
 
 
 @given(st.integers(0, 5_000), st.lists(SUPPLIES, min_size=1, max_size=4))
-def test_more_calls_never_end_earlier_and_no_limit_is_broken_to_keep_the_date(calls: int, supplies: list[Supply]):
+def test_more_calls_never_end_earlier_and_every_limit_is_respected(calls: int, supplies: list[Supply]):
     end, later = forecast(calls, supplies), forecast(calls + 1, supplies)
     assert end is not None
     assert later is not None

@@ -60,7 +60,7 @@ def helps() -> dict[str, Imported]:
     return imports_of(f"{name} --help" for name in (*all_commands(), *GROUPS))
 
 
-def test_every_command_is_where_the_list_says(helps: dict[str, Imported]):
+def test_every_listed_command_exists_at_its_listed_place(helps: dict[str, Imported]):
     assert {name: looked.output for name, looked in helps.items() if looked.code} == {}
     assert [name for name, looked in helps.items() if "install-completion" in looked.output] == []
 
@@ -91,7 +91,7 @@ def test_help_shows_a_flag_without_a_type(helps: dict[str, Imported]):
     assert all("--help" in looked.output for looked in helps.values())
 
 
-async def test_a_command_imports_nothing_that_it_has_no_use_for(tmp_path: Path):
+async def test_a_command_imports_only_modules_that_it_uses(tmp_path: Path):
     await migrated_file(tmp_path / "tidegate.db")
     (tmp_path / "tidegate.db").chmod(0o600)
     tmp_path.chmod(0o700)
@@ -139,7 +139,7 @@ def test_a_shell_completes_the_commands_of_a_group():
 
 
 @pytest.mark.parametrize("shell", TYPED)
-def test_the_script_that_a_shell_needs_is_printed(shell: str):
+def test_the_completion_script_of_a_shell_is_printed(shell: str):
     printed = imports_of([""], {"_TIDEGATE_COMPLETE": f"source_{shell}"})[""]
 
     assert printed.code == 0

@@ -26,7 +26,7 @@ def drawn(picture: ProgressView, shown: View, height: int = 24, width: int = 80)
     return captured.get().splitlines()
 
 
-def test_totals_kinds_users_and_permits_are_told():
+def test_totals_kinds_users_and_permits_are_shown():
     octocat = run(failed_jobs=1, unchanged_calls=2)
     lines = drawn(
         ProgressView(),
@@ -56,7 +56,7 @@ def test_a_run_that_failed_is_not_counted_as_complete():
     assert lines[0].startswith("1 of 2 users complete, 1 failed, ")
 
 
-def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
+def test_a_thousand_users_fit_into_a_small_terminal_in_a_stable_order():
     picture = ProgressView()
     runs = [run(n, f"user-{n}", RunState.RUNNING, succeeded_jobs=n % 7) for n in range(1, 1_001)]
     first = drawn(picture, view(*runs))
@@ -78,7 +78,7 @@ def test_a_thousand_users_fit_into_a_small_terminal_and_stay_where_they_are():
 
 @pytest.mark.parametrize("height", [8, 10, 15, 24, 50])
 @pytest.mark.parametrize("users", [1, 5, 12, 40])
-def test_the_picture_is_never_higher_than_it_has_to_be(users: int, height: int):
+def test_the_view_uses_no_more_lines_than_needed(users: int, height: int):
     runs = [run(n, f"user-{n}") for n in range(1, users + 1)]
     assert len(drawn(ProgressView(), view(*runs), height)) <= max(height, 14)
 
@@ -97,17 +97,17 @@ def test_the_picture_is_never_higher_than_it_has_to_be(users: int, height: int):
         ),
     ],
 )
-def test_a_wait_says_whose_it_is_why_and_until_when(one: Permits, told: str):
+def test_a_wait_is_shown_with_its_user_reason_and_end(one: Permits, told: str):
     (why,) = wait_reasons([one], NOW)
     assert re.fullmatch(told, why)
 
 
 @pytest.mark.parametrize("reason", [None, "concurrency", "probing"])
-def test_what_ends_with_a_call_under_way_is_no_wait(reason: str | None):
+def test_a_wait_that_ends_with_a_running_call_is_not_shown(reason: str | None):
     assert wait_reasons([permits(reason=reason)], NOW) == []
 
 
-def test_lines_come_at_the_start_when_somebody_has_to_wait_and_not_at_every_look():
+def test_lines_are_printed_at_the_start_of_a_wait_and_not_at_every_refresh():
     out = io.StringIO()
     lines = LineOutput(Console(file=out))
     waiting = permits(reason="exhausted", left=0, opens_at=LATER)
@@ -125,12 +125,12 @@ def test_lines_come_at_the_start_when_somebody_has_to_wait_and_not_at_every_look
     assert re.search(r"; token of octocat: 0 left, opens \d\d:02:10$", told[1])
 
 
-def test_a_server_that_does_not_answer_is_told_of_and_nothing_breaks():
+def test_an_unresponsive_server_is_reported_and_the_view_continues():
     shown = view(run(), trouble="127.0.0.1: no answer")
     assert "not up to date: 127.0.0.1: no answer" in drawn(ProgressView(), shown)
 
 
-def test_a_screen_that_nobody_looks_at_says_only_what_cannot_wait():
+def test_quiet_output_has_only_urgent_lines():
     out = io.StringIO()
     with open_screen(Console(file=out), LogSettings(), quiet=True) as screen:
         assert isinstance(screen, SilentOutput)

@@ -51,7 +51,7 @@ def supply(now: int, opens_in_s: float) -> list[Supply]:
         (PoolStatus(credentials=[], waiting={}), []),
     ],
 )
-def test_what_is_held_lost_or_kept_in_reserve_cannot_be_spent(status: PoolStatus, expected: list[Supply]):
+def test_permits_that_are_held_lost_or_reserved_cannot_be_spent(status: PoolStatus, expected: list[Supply]):
     assert supplies(status, "core", LIMITS) == expected
     assert supplies(status, "graphql", LIMITS) == []
 
@@ -61,13 +61,13 @@ def test_a_small_limit_keeps_a_small_reserve():
     assert (one.now, one.per_window) == (60 - 10 - 5 - 1, 59)
 
 
-def test_where_calls_are_made_one_at_a_time_the_forecast_says_so():
+def test_credentials_for_graphql_have_a_concurrency_of_one():
     (queries,) = supplies(pool(name="graphql"), "graphql", LIMITS)
     (calls,) = supplies(pool(), "core", LIMITS)
     assert (queries.concurrency, calls.concurrency) == (1, 5)
 
 
-def test_credentials_go_by_the_names_that_people_know():
+def test_credentials_are_shown_with_their_display_names():
     (one,) = permits_of(pool(), {"user-1": "token of mona"}, NOW)
     assert (one.credential, one.left, one.in_flight) == ("token of mona", 885, 3)
     assert one.resets_at == NOW + timedelta(minutes=1)
@@ -76,7 +76,7 @@ def test_credentials_go_by_the_names_that_people_know():
     assert stranger.credential == "user-1"
 
 
-def test_of_a_credential_that_was_never_used_nothing_is_known():
+def test_an_unused_credential_has_no_known_allowance():
     fresh = IDLE
     (one,) = permits_of(PoolStatus(credentials=[fresh], waiting={}), {}, NOW)
     assert permit_text(one, NOW) == "not known before the first call"

@@ -49,7 +49,7 @@ def told(*users: UserPlan, known: UserHistory = NOTHING, end: Forecast | None = 
     return list(plan_lines(assemble_plan(users, known, [permits()], end, NOW)))
 
 
-def test_of_a_new_user_three_calls_are_known_and_the_rest_is_an_assumption_that_says_so():
+def test_a_new_user_has_three_known_calls_and_an_estimate_marked_as_such():
     user = planned()
     assert (user.mode, user.jobs, user.calls, user.is_estimate) == (RunStart.NEW, 3, ASSUMED_CALLS, True)
     lines = told(user)
@@ -58,7 +58,7 @@ def test_of_a_new_user_three_calls_are_known_and_the_rest_is_an_assumption_that_
     assert lines[2].strip().startswith("100 are assumed for each new user: about thirty repositories")
 
 
-def test_what_users_took_before_is_a_better_guess():
+def test_previous_runs_of_users_improve_the_estimate():
     known = msgspec.structs.replace(NOTHING, typical=RunAverages(users=8, calls=46.4))
     user = planned(known)
     assert user.calls == 46
@@ -67,7 +67,7 @@ def test_what_users_took_before_is_a_better_guess():
     )
 
 
-def test_whoever_was_here_before_is_asked_for_changes_and_only_the_same_credential_asks_for_nothing():
+def test_a_known_user_is_asked_for_changes_and_only_the_same_credential_uses_etags():
     known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
     user = planned(known)
     assert (user.mode, user.calls, user.free_calls, user.is_estimate) == (RunStart.INCREMENTAL, 40, 30, False)
@@ -76,13 +76,13 @@ def test_whoever_was_here_before_is_asked_for_changes_and_only_the_same_credenti
     assert lines[1] == "calls      40, 30 of them free if nothing changed; changed items need further calls"
 
 
-def test_whoever_reads_everything_again_pays_for_it():
+def test_a_full_run_costs_all_calls_again():
     known = msgspec.structs.replace(NOTHING, last={"octocat": LAST}, marks={"octocat": MARKS})
     user = planned(known, full=True)
     assert (user.mode, user.calls, user.free_calls) == (RunStart.FULL, 100, 0)
 
 
-def test_a_run_that_is_not_over_goes_on_and_so_do_its_own_options():
+def test_an_unfinished_run_continues_with_its_own_options():
     known = msgspec.structs.replace(NOTHING, active={"octocat": run(15)})
     user = planned(known)
     assert (user.mode, user.run_id, user.jobs, user.jobs_done, user.calls) == (RunStart.RESUMED, 15, 10, 4, 6)
@@ -94,14 +94,14 @@ def test_a_run_that_is_not_over_goes_on_and_so_do_its_own_options():
     )
 
 
-def test_a_run_that_is_still_being_planned_may_take_more_than_is_known():
+def test_a_run_in_planning_may_cost_more_than_is_known():
     known = msgspec.structs.replace(NOTHING, active={"octocat": run(15, status=RunState.PLANNING)})
     user = planned(known)
     assert (user.calls, user.is_estimate) == (ASSUMED_CALLS - 4, True)
     assert told(user)[0].endswith("done, repositories are still being found")
 
 
-def test_the_end_says_what_it_depends_on():
+def test_the_estimated_end_states_its_assumptions():
     user = planned()
     assert told(user)[-1] == "end        not known before the first call"
     assert re.fullmatch(
@@ -113,7 +113,7 @@ def test_the_end_says_what_it_depends_on():
     assert re.search(r"do not suffice, waits 2 times, first for a window that opens \d\d:02:10$", waits)
 
 
-def test_the_end_is_that_of_the_slowest_pool_and_what_is_free_needs_no_permit():
+def test_the_end_is_that_of_the_slowest_pool_and_free_calls_need_no_permit():
     paid = msgspec.structs.replace(planned(), calls=150)
     free = msgspec.structs.replace(paid, free_calls=150)
     assert forecast_plan([paid], {"github": [SUPPLY]}) == Forecast(seconds=65, windows=1, waits=1, first_wait_s=60)
@@ -125,7 +125,7 @@ def test_the_end_is_that_of_the_slowest_pool_and_what_is_free_needs_no_permit():
     assert forecast_plan([paid], {"github": []}) is None
 
 
-def test_many_users_are_counted_and_a_few_are_named():
+def test_many_users_are_counted_and_only_a_few_are_named():
     new = [msgspec.structs.replace(planned(), login=f"user-{n}") for n in range(900)]
     known = msgspec.structs.replace(NOTHING, active={"octocat": run(15)})
     others = [msgspec.structs.replace(planned(known), login=f"old-{n}") for n in range(100)]

@@ -17,7 +17,7 @@ AWAY = "redis://127.0.0.1:1"
 
 
 @pytest.mark.full
-async def test_every_question_has_its_options_and_all_are_answered_in_brief(tmp_path: Path):
+async def test_every_question_has_its_options_and_all_have_a_brief_answer(tmp_path: Path):
     async with installation(tmp_path) as database:
         await database.transaction(fill)
 
@@ -58,7 +58,7 @@ async def test_every_question_has_its_options_and_all_are_answered_in_brief(tmp_
     assert "longer-than is '5'" in never.err
 
 
-def test_spans_and_moments_are_read_as_people_write_them():
+def test_durations_and_times_are_accepted_in_common_notations():
     assert parse_span("x", "90s") == timedelta(seconds=90)
     assert parse_span("x", " 1.5H ") == timedelta(minutes=90)
     assert parse_since("7d", NOW) == NOW - timedelta(days=7)
@@ -67,7 +67,7 @@ def test_spans_and_moments_are_read_as_people_write_them():
 
 
 @pytest.mark.parametrize("written", ["", "5", "-1h", "h", "9999999d", "9" * 400 + "s", "1 week", "nan d"])
-def test_what_is_no_span_is_refused_by_name(written: str):
+def test_an_invalid_duration_is_refused_by_name(written: str):
     with pytest.raises(InvalidArgument, match="longer-than"):
         parse_span("longer-than", written)
     with pytest.raises(InvalidArgument, match="since"):

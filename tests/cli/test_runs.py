@@ -60,7 +60,7 @@ def complete_with_a_failure(tx: Transaction, run_id: int) -> int:
     return failed
 
 
-async def test_runs_are_listed_and_shown_to_people_and_to_programs(tmp_path: Path):
+async def test_runs_are_listed_and_shown_as_text_and_as_json(tmp_path: Path):
     async with installation(tmp_path) as database:
         octocat = await database.transaction(begin, "octocat")
         failed = await database.transaction(complete_with_a_failure, octocat)
@@ -142,7 +142,7 @@ async def test_a_job_is_shown_with_its_executions(tmp_path: Path):
     assert (unknown.code, unknown.out, unknown.err) == (1, "", "there is no job 99")
 
 
-async def test_what_failed_is_done_again_all_of_it_or_one_job(tmp_path: Path):
+async def test_failed_jobs_are_retried_together_or_one_by_one(tmp_path: Path):
     async with installation(tmp_path) as database:
         octocat = await database.transaction(begin, "octocat")
         failed = await database.transaction(complete_with_a_failure, octocat)
@@ -186,7 +186,7 @@ def bury_the_end(tx: Transaction, run_id: int) -> None:
 
 
 @pytest.mark.full
-async def test_a_run_whose_statistics_failed_for_good_is_named_and_left_by_a_retry(tmp_path: Path):
+async def test_a_run_with_permanently_failed_statistics_is_named_and_not_retried(tmp_path: Path):
     async with installation(tmp_path) as database:
         octocat, hubot = [await database.transaction(begin, login) for login in ("octocat", "hubot")]
         for run_id in (octocat, hubot):
@@ -226,7 +226,7 @@ def postpone_all(tx: Transaction, run_id: int) -> None:
     tx.execute(update(page_jobs).where(page_jobs.c.run_id == run_id).values(later))
 
 
-async def test_what_is_tried_again_is_shown_with_the_reason(tmp_path: Path):
+async def test_retried_jobs_are_shown_with_their_reason(tmp_path: Path):
     async with installation(tmp_path) as database:
         octocat = await database.transaction(begin, "octocat")
         await database.transaction(postpone_all, octocat)
@@ -238,7 +238,7 @@ async def test_what_is_tried_again_is_shown_with_the_reason(tmp_path: Path):
 
 
 @pytest.mark.full
-async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_computed_again(tmp_path: Path):
+async def test_a_leader_in_another_process_is_woken_to_recompute_statistics(tmp_path: Path):
     settings = Settings(data_dir=tmp_path / "data")
     async with open_github(settings, needs_credential=False) as collection:
         database, process = collection.parts.database, collection.process()
@@ -257,7 +257,7 @@ async def test_who_leads_elsewhere_hears_at_once_that_statistics_are_to_be_compu
     assert "will be computed again" in retried.out
 
 
-async def test_a_run_is_canceled_once_and_also_where_valkey_does_not_answer(tmp_path: Path):
+async def test_a_run_is_canceled_once_also_while_valkey_does_not_answer(tmp_path: Path):
     async with installation(tmp_path) as database:
         octocat, hubot = [await database.transaction(begin, login) for login in ("octocat", "hubot")]
 
@@ -277,7 +277,7 @@ async def test_a_run_is_canceled_once_and_also_where_valkey_does_not_answer(tmp_
             assert {job.status for job in await database.read(jobs_of, run_id)} == {JobState.CANCELED}
 
 
-async def test_nonsense_is_refused_before_anything_is_opened(tmp_path: Path):
+async def test_invalid_arguments_are_refused_before_connections_are_opened(tmp_path: Path):
     (tmp_path / "bad.txt").write_text("octocat\nnot a login\n")
     told = await tidegate_each(
         tmp_path,

@@ -33,7 +33,7 @@ def summary_lines(told: Summary) -> Iterator[str]:
     return lines_for(told, GithubPlugin(Settings()))
 
 
-def test_the_exit_code_tells_complete_failed_and_interrupted_apart():
+def test_the_exit_code_distinguishes_complete_failed_and_interrupted():
     failed = run(2, status=RunState.COMPLETED, succeeded_jobs=9, failed_jobs=1)
     assert summary(DONE).exit_code == 0
     assert summary(DONE, was_interrupted=True).exit_code == 0, "it was complete all the same"
@@ -43,13 +43,13 @@ def test_the_exit_code_tells_complete_failed_and_interrupted_apart():
     assert summary(DONE, run(2), was_interrupted=True).exit_code == 130
 
 
-def test_runs_with_failed_jobs_are_over_and_not_complete():
+def test_runs_with_failed_jobs_are_ended_but_not_complete():
     told = summary(DONE, run(2, status=RunState.COMPLETED, succeeded_jobs=9, failed_jobs=1))
 
     assert (told.over, told.complete, told.failed_jobs) == (True, False, 1)
 
 
-def test_everything_is_told_in_a_few_lines():
+def test_the_summary_has_a_few_lines():
     assert list(summary_lines(summary(DONE, issue=1_200, commit=0, event=3))) == [
         "users      1 of 1 user complete in 12 s",
         "           octocat  run 1 completed: 10 of 10 pages, 321 documents",
@@ -67,7 +67,7 @@ def test_an_export_is_recommended_in_a_format_that_is_installed(monkeypatch: pyt
     assert list(summary_lines(summary(DONE)))[-1].strip() == "tidegate export --format csv --output DIR"
 
 
-def test_items_that_could_not_be_read_are_counted_and_no_failure():
+def test_unreadable_items_are_counted_and_are_not_failures():
     skipped = summary(DONE, run(2, status=RunState.COMPLETED, skipped_items=3), issue=1)
 
     assert (skipped.exit_code, skipped.skipped_items) == (0, 3)
@@ -89,7 +89,7 @@ def test_failures_are_grouped_by_their_reason():
     assert "next       tidegate runs retry 1: retries the failed jobs" in lines
 
 
-def test_what_the_upstream_shows_to_nobody_is_told_and_is_no_failure():
+def test_withheld_items_are_reported_and_are_not_failures():
     closed = Failure(run_id=1, job_id=7, kind="REPO_ISSUES", resource="repo:octocat/a", reason="451: taken down")
     outcome = CollectOutcome(
         plan=PLAN, view=view(DONE, kinds={1: [kind(unavailable=3)]}), seconds=12.3, was_interrupted=False
@@ -103,7 +103,7 @@ def test_what_the_upstream_shows_to_nobody_is_told_and_is_no_failure():
     assert not any("retry" in line for line in lines)
 
 
-def test_of_many_users_those_with_troubles_are_named():
+def test_of_many_users_only_those_with_problems_are_named():
     troubled = [run(n, f"sad-{n}", RunState.COMPLETED, failed_jobs=1) for n in range(13)]
     well = [run(100 + n, f"glad-{n}", RunState.COMPLETED) for n in range(987)]
     lines = list(summary_lines(summary(*well, *troubled)))
@@ -113,7 +113,7 @@ def test_of_many_users_those_with_troubles_are_named():
     assert "           987 complete without a failure, and 3 more with failures" in lines
 
 
-def test_what_did_not_complete_is_not_called_complete():
+def test_an_incomplete_run_is_not_reported_as_complete():
     ended = [DONE, run(2, "sad", RunState.FAILED, failed_jobs=1), run(3, "off", RunState.CANCELED)]
     told = summary(*ended, run(4, "slow"))
     assert next(summary_lines(told)) == "users      1 of 4 users complete in 12 s, 1 failed, 1 canceled, 1 stopped"
@@ -121,14 +121,14 @@ def test_what_did_not_complete_is_not_called_complete():
     assert (summary(*ended).over, summary(*ended).complete, summary(DONE).complete) == (True, False, True)
 
 
-def test_a_run_that_failed_leads_to_its_retry_and_to_no_statistics():
+def test_a_failed_run_suggests_its_retry_and_not_its_statistics():
     failed = run(status=RunState.FAILED, succeeded_jobs=1, failed_jobs=2, total_jobs=3)
     lines = list(summary_lines(summary(failed)))
     assert lines[0] == "users      0 of 1 user complete in 12 s, 1 failed"
     assert lines[-1] == "next       tidegate runs retry 1: retries the failed jobs"
 
 
-def test_what_was_stopped_says_how_to_go_on():
+def test_an_interrupted_collection_prints_how_to_continue():
     lines = list(summary_lines(summary(run(), was_interrupted=True)))
     assert "           octocat  run 1 stopped: 4 of 10 pages, 321 documents" in lines
     assert lines[-1] == "next       stopped; run the same command again to continue"

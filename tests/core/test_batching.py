@@ -8,7 +8,7 @@ from tidegate.core.batching import Batcher
 from tidegate.core.errors import InvalidArgument
 
 
-async def test_what_comes_in_one_turn_is_one_batch_and_no_batch_is_too_large():
+async def test_items_of_one_loop_turn_form_one_batch_within_the_size_limit():
     batches: list[list[int]] = []
 
     async def note(batch: list[int]) -> None:
@@ -24,7 +24,7 @@ async def test_what_comes_in_one_turn_is_one_batch_and_no_batch_is_too_large():
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [10]]
 
 
-async def test_while_as_many_batches_as_may_be_are_under_way_the_next_one_grows():
+async def test_items_wait_in_the_next_batch_while_all_batch_slots_are_in_use():
     batches: list[list[int]] = []
     go_on = asyncio.Event()
 
@@ -45,7 +45,7 @@ async def test_while_as_many_batches_as_may_be_are_under_way_the_next_one_grows(
     assert batches == [[0], [1], [2, 3, 4, 5]]
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     async def nothing(_: list[int]) -> None: ...
 
     for most, under_way in ((0, 1), (1, 0)):

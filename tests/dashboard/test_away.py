@@ -51,7 +51,7 @@ SILENT, REFUSING = "silent", "refusing"
 
 
 @pytest.mark.parametrize("how", [REFUSING, SILENT])
-async def test_without_valkey_what_sql_knows_is_told_and_the_rest_is_null_with_a_reason(how: str, wired: Cut):
+async def test_without_valkey_sql_data_is_shown_and_the_rest_is_null_with_a_reason(how: str, wired: Cut):
     client = wired.client
     await until_whole(client)
     if how == SILENT:
@@ -90,7 +90,7 @@ async def test_without_valkey_what_sql_knows_is_told_and_the_rest_is_null_with_a
     }
 
 
-async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(wired: Cut):
+async def test_without_the_database_processes_and_valkey_data_are_shown(wired: Cut):
     client = wired.client
     await until_whole(client)
     await wired.database.refuse()
@@ -114,7 +114,7 @@ async def test_without_its_database_it_tells_who_is_there_and_what_valkey_knows(
 
 
 @pytest.mark.full
-async def test_those_who_watch_are_told_that_it_is_away_and_that_it_is_back(wired: Cut):
+async def test_event_streams_report_the_outage_and_the_recovery(wired: Cut):
     await until_whole(wired.client)
     events = wired.client.events("/v1/live?topic=runs&topic=overview")
 

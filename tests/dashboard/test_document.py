@@ -9,7 +9,7 @@ from tests.http.serving import Served
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_its_addresses_are_described_and_its_files_are_not(deployment: Served):
+async def test_its_routes_are_documented_and_its_files_are_not(deployment: Served):
     document = (await deployment.client.get("/openapi.json")).json
 
     assert set(test_openapi.operations(document)) >= {
@@ -27,7 +27,7 @@ async def test_its_addresses_are_described_and_its_files_are_not(deployment: Ser
     await test_openapi.test_no_answer_has_a_place_for_a_secret(document)
 
 
-async def test_answers_have_exactly_the_fields_of_their_schemas(deployment: Served):
+async def test_responses_have_exactly_the_fields_of_their_schemas(deployment: Served):
     document = (await deployment.client.get("/openapi.json")).json
     schemas = document["components"]["schemas"]
 

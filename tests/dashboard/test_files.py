@@ -20,7 +20,7 @@ async def digest_in(client: Client) -> str:
     return page.partition("/assets/")[2].partition("/")[0]
 
 
-async def test_the_page_may_do_nothing_but_what_it_needs(deployment: Served):
+async def test_the_content_security_policy_allows_only_what_the_page_needs(deployment: Served):
     answer = await deployment.client.get("/")
 
     assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -43,7 +43,7 @@ async def test_the_page_may_do_nothing_but_what_it_needs(deployment: Served):
     assert b"style=" not in answer.body
 
 
-async def test_its_files_are_kept_for_ever_under_the_digest_of_them_all(deployment: Served):
+async def test_files_are_cached_forever_under_their_common_digest(deployment: Served):
     client = deployment.client
     digest = await digest_in(client)
 
@@ -56,7 +56,7 @@ async def test_its_files_are_kept_for_ever_under_the_digest_of_them_all(deployme
     assert (await client.get(f"/assets/{'0' * 16}/js/main.js")).problem == "not-found"
 
 
-async def test_every_file_that_the_page_names_is_there(deployment: Served):
+async def test_every_file_that_the_page_references_exists(deployment: Served):
     page = (await deployment.client.get("/")).body.decode()
 
     named = [part.partition('"')[0] for part in page.split('"/assets/')[1:]]
@@ -84,7 +84,7 @@ async def test_every_file_that_the_page_names_is_there(deployment: Served):
         "js/main.js%00.css",
     ],
 )
-async def test_nothing_but_its_files_is_given_away(path: str, deployment: Served):
+async def test_only_files_of_the_dashboard_are_served(path: str, deployment: Served):
     client, digest = deployment.client, await digest_in(deployment.client)
 
     # As it stands: whoever wants what is not his does not clean up his addresses.
@@ -93,7 +93,7 @@ async def test_nothing_but_its_files_is_given_away(path: str, deployment: Served
         assert (answer.status, answer.content_type) == (404, "application/problem+json")
 
 
-async def test_the_digest_changes_with_a_name_and_with_a_content_and_what_is_no_file_of_ours_is_left_out(
+async def test_the_digest_depends_on_names_and_contents_and_ignores_foreign_files(
     tmp_path: Path,
 ):
     (tmp_path / "js").mkdir()
@@ -115,7 +115,7 @@ async def test_the_digest_changes_with_a_name_and_with_a_content_and_what_is_no_
             await third.show_file(third.digest, name)
 
 
-async def test_where_a_key_is_needed_the_page_is_open_and_its_data_is_not(tmp_path: Path):
+async def test_with_keys_configured_the_page_is_public_and_its_data_is_not(tmp_path: Path):
     async with served(
         tmp_path, http=HttpSettings(api_key=SecretStr(KEY)), users=1, works=False, dashboard=True
     ) as guarded:

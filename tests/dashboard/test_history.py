@@ -31,7 +31,7 @@ def values(history: History, name: str) -> list[tuple[float, float]]:
     return series.points
 
 
-async def test_a_run_leaves_its_traces_and_then_it_is_quiet(tmp_path: Path):
+async def test_a_run_adds_points_to_the_history_which_then_stays_constant(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, users=1) as poor:
         collection, history = poor.collection, History()
         parts = collection.parts
@@ -71,7 +71,7 @@ class Counting:
         history.record = counted
 
 
-async def test_a_pace_is_not_overstated_after_looks_that_failed(deployment: Served, monkeypatch: pytest.MonkeyPatch):
+async def test_a_rate_is_not_overstated_after_failed_samples(deployment: Served, monkeypatch: pytest.MonkeyPatch):
     """A hundred jobs end in every second, also while nobody here can see it."""
     collection, history = deployment.collection, History()
     created_at, is_away = datetime.now(UTC), False
@@ -125,7 +125,7 @@ class Paces:
         return len(self.paces)
 
 
-async def test_those_who_watch_at_once_cause_one_look_and_not_before_it_is_time(deployment: Served):
+async def test_concurrent_viewers_cause_one_sample_per_interval(deployment: Served):
     history = History()
     sampler = Sampler(deployment.collection, [], history, gap=timedelta(minutes=1))
     looks = Counting(history)
@@ -136,7 +136,7 @@ async def test_those_who_watch_at_once_cause_one_look_and_not_before_it_is_time(
     assert looks.count == 1
 
 
-async def test_history_is_told_by_name_and_without_one_only_which_there_are(deployment: Served):
+async def test_history_is_read_by_name_and_without_a_name_the_series_are_listed(deployment: Served):
     client = deployment.client
 
     names = (await client.get("/v1/history")).json

@@ -44,7 +44,7 @@ async def test_a_job_is_shown_with_its_run(deployment: Served):
     assert (await deployment.client.get("/v1/jobs/0")).problem == "not-found"
 
 
-async def test_of_many_who_retry_one_job_at_once_one_does_and_the_run_goes_on(deployment: Served):
+async def test_concurrent_retries_of_one_job_succeed_once_and_the_run_continues(deployment: Served):
     client = deployment.client
     ended = await deployment.collect("nobody-of-that-name")
     [job_id, *others] = [failure["job_id"] for failure in ended["failures"]]
@@ -66,7 +66,7 @@ async def test_of_many_who_retry_one_job_at_once_one_does_and_the_run_goes_on(de
     assert again["calls"] - ended["calls"] <= len(good) * shown["max_attempts"]
 
 
-async def test_a_retry_of_a_job_and_of_its_run_at_once_do_each_job_once(deployment: Served):
+async def test_concurrent_retries_of_a_job_and_its_run_enqueue_each_job_once(deployment: Served):
     client = deployment.client
     ended = await deployment.collect("nobody-whatever")
     failed = [failure["job_id"] for failure in ended["failures"]]
@@ -82,7 +82,7 @@ async def test_a_retry_of_a_job_and_of_its_run_at_once_do_each_job_once(deployme
     await agree(deployment, ended["id"])
 
 
-async def test_a_job_of_a_canceled_run_stays_as_it_is(deployment: Served):
+async def test_a_job_of_a_canceled_run_is_not_retried(deployment: Served):
     client = deployment.client
     ended = await deployment.collect("nobody-is-canceled")
     [job_id, *_] = [failure["job_id"] for failure in ended["failures"]]

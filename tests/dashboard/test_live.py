@@ -65,7 +65,7 @@ async def shown(listener: Listener, within_s: float = PATIENCE_S) -> int:
     return msgspec.json.decode(snapshot.body)["value"]
 
 
-async def test_a_move_of_any_run_is_read_once_for_all_who_watch(deployment: Served):
+async def test_a_change_of_any_run_is_read_once_for_all_viewers(deployment: Served):
     source, change_feed = Source(), deployment.collection.change_feed
     hub = hub_of(source, change_feed)
     async with AsyncExitStack() as stack:
@@ -84,7 +84,7 @@ async def test_a_move_of_any_run_is_read_once_for_all_who_watch(deployment: Serv
     assert source.reads == settled, "nobody watches, nothing is read"
 
 
-async def test_what_has_no_news_is_read_after_a_silence_and_shown_when_it_changed(deployment: Served):
+async def test_a_topic_without_notifications_is_reread_periodically_and_sent_when_changed(deployment: Served):
     source = Source()
     hub = hub_of(source, deployment.collection.change_feed, heeds=False, silence=SOON * 2)
     async with hub.listen(["it"]) as listener:
@@ -95,7 +95,7 @@ async def test_what_has_no_news_is_read_after_a_silence_and_shown_when_it_change
         assert await shown(listener) == 1
 
 
-async def test_a_slow_listener_is_shown_the_latest(deployment: Served):
+async def test_a_slow_client_receives_only_the_latest_state(deployment: Served):
     source, change_feed = Source(), deployment.collection.change_feed
     hub = hub_of(source, change_feed)
     async with hub.listen(["it"]) as quick, hub.listen(["it"]) as slow:
@@ -108,7 +108,7 @@ async def test_a_slow_listener_is_shown_the_latest(deployment: Served):
         assert await slow.next(0.01) is None
 
 
-async def test_a_topic_that_changes_faster_than_somebody_reads_does_not_keep_the_others_from_him():
+async def test_a_fast_changing_topic_does_not_starve_other_topics_of_a_slow_client():
     busy, calm = Channel(), Channel()
     listener = Listener([busy, calm], asyncio.Event())
     seen: list[bytes] = []
@@ -122,7 +122,7 @@ async def test_a_topic_that_changes_faster_than_somebody_reads_does_not_keep_the
     assert seen == [b"busy 0", b"calm", b"busy 2", b"busy 3"]
 
 
-async def test_what_cannot_be_read_is_a_problem_until_it_can(deployment: Served):
+async def test_an_unreadable_topic_is_reported_as_a_problem_until_it_recovers(deployment: Served):
     source = Source()
     hub = hub_of(source, deployment.collection.change_feed, heeds=False, silence=SOON * 2)
     source.error = DatabaseUnavailable("postgres at 10.0.0.7 is away")
@@ -137,7 +137,7 @@ async def test_what_cannot_be_read_is_a_problem_until_it_can(deployment: Served)
         assert await shown(listener) == 0
 
 
-async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
+async def test_an_unresponsive_server_is_reported_and_recovery_is_shown_soon(
     deployment: Served, monkeypatch: pytest.MonkeyPatch
 ):
     """However long it hung: that says nothing of what a look costs, and nobody rests for a multiple of it."""
@@ -161,7 +161,7 @@ async def test_a_server_that_hangs_is_told_of_and_shown_soon_after_it_is_back(
         assert source.reads - reads <= 2, "nothing piled up meanwhile"
 
 
-async def test_a_defect_of_one_topic_is_a_problem_and_not_the_end(deployment: Served):
+async def test_a_defect_of_one_topic_is_a_problem_and_does_not_end_the_stream(deployment: Served):
     source = Source()
     hub = hub_of(source, deployment.collection.change_feed, heeds=False, silence=SOON * 2)
     source.error = ZeroDivisionError()
@@ -173,7 +173,7 @@ async def test_a_defect_of_one_topic_is_a_problem_and_not_the_end(deployment: Se
         assert await shown(listener) == 0
 
 
-async def test_whoever_asks_is_told_what_was_read_after_he_asked_and_many_share_it():
+async def test_a_request_is_answered_from_a_read_that_started_after_it_and_reads_are_shared():
     source = Source()
     shared = SharedRead(source.read)
     source.may_go_on.clear()
@@ -190,7 +190,7 @@ async def test_whoever_asks_is_told_what_was_read_after_he_asked_and_many_share_
     assert source.reads == 2
 
 
-async def test_one_who_gives_up_does_not_take_the_answer_from_the_others():
+async def test_a_cancelled_request_does_not_cancel_the_shared_read():
     source = Source()
     shared = SharedRead(source.read)
     source.may_go_on.clear()
@@ -204,7 +204,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others():
     assert source.reads == 1
 
 
-async def test_seats_are_shared_and_those_of_who_left_are_free(deployment: Served):
+async def test_connection_slots_are_limited_and_freed_on_disconnect(deployment: Served):
     hub = hub_of(Source(), deployment.collection.change_feed, seats=1)
     for _ in range(3):
         async with hub.listen(["it"]):
@@ -213,7 +213,7 @@ async def test_seats_are_shared_and_those_of_who_left_are_free(deployment: Serve
                     pass
 
 
-async def test_closing_sends_everybody_home(deployment: Served):
+async def test_closing_ends_all_streams(deployment: Served):
     hub = hub_of(Source(), deployment.collection.change_feed)
     async with hub.listen(["it"]) as listener:
         await listener.next(60)
@@ -238,7 +238,7 @@ async def first_of_each(client_url: str, session: aiohttp.ClientSession, topics:
     return found
 
 
-async def test_every_topic_is_told_as_its_address_answers(deployment: Served):
+async def test_every_topic_equals_the_response_of_its_route(deployment: Served):
     client = deployment.client
     addresses = {
         "overview": "/v1/overview",
@@ -269,7 +269,7 @@ async def overview_in(events: AsyncIterator[Event], is_so: Callable[[Any], bool]
                 return event.data
 
 
-async def test_the_overview_is_told_anew_when_a_run_moves(tmp_path: Path):
+async def test_the_overview_is_sent_again_when_a_run_changes(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, users=1, dashboard=True) as poor:
         events = poor.client.events("/v1/live?topic=overview&topic=runs")
         seen: list[Event] = [await anext(events), await anext(events)]
@@ -288,7 +288,7 @@ async def test_the_overview_is_told_anew_when_a_run_moves(tmp_path: Path):
         assert {event.kind async for event in events} <= {"overview", "runs", ""}, "the stream ends"
 
 
-async def test_nonsense_is_refused_and_says_what_there_is(deployment: Served):
+async def test_an_unknown_topic_is_refused_with_the_known_topics(deployment: Served):
     for path in ("/v1/live", "/v1/live?topic=weather", "/v1/live?topic=overview&topic=", "/v1/live?topics=runs"):
         answer = await deployment.client.get(path)
         assert (answer.status, answer.problem) == (422, "invalid"), path
@@ -307,7 +307,7 @@ async def is_idle(valkey: Valkey) -> bool:
     return await commands_of(valkey) - before - elapsed_s() <= 2
 
 
-async def test_nobody_watches_and_nothing_is_read(tmp_path: Path):
+async def test_without_viewers_nothing_is_read(tmp_path: Path):
     async with served(tmp_path, users=1, dashboard=True, http=HttpSettings(most_listeners=3)) as quiet:
         valkey = quiet.collection.parts.valkey
         async with patience():  # the first reads of a process that begins

@@ -26,7 +26,7 @@ GITHUB = "https://api.github.com"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-async def test_a_quiet_deployment_is_told_as_one(deployment: Served):
+async def test_an_idle_deployment_has_an_overview_without_problems(deployment: Served):
     told = (await deployment.client.get("/v1/overview")).json
 
     assert [(server["name"], server["is_up"], server["reason"]) for server in told["servers"]] == [
@@ -41,7 +41,7 @@ async def test_a_quiet_deployment_is_told_as_one(deployment: Served):
     assert datetime.fromisoformat(told["at"]) <= datetime.now(UTC)
 
 
-async def test_a_run_that_ended_is_counted_and_is_active_no_more(deployment: Served):
+async def test_an_ended_run_is_counted_and_no_longer_active(deployment: Served):
     before = (await deployment.client.get("/v1/overview")).json["runs"]
 
     await deployment.collect(deployment.logins[0])
@@ -51,7 +51,7 @@ async def test_a_run_that_ended_is_counted_and_is_active_no_more(deployment: Ser
     assert told["active"] == []
 
 
-async def test_what_failed_is_told_with_its_reason_and_where_it_is(deployment: Served):
+async def test_failures_are_shown_with_reason_and_link(deployment: Served):
     ended = await deployment.collect("nobody-of-this-name")
 
     told = (await deployment.client.get("/v1/overview")).json
@@ -65,7 +65,7 @@ async def test_what_failed_is_told_with_its_reason_and_where_it_is(deployment: S
     assert {"severity": "info", "link": "#/runs?state=failed"}.items() <= told["attention"][-1].items()
 
 
-async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_moment(tmp_path: Path):
+async def test_a_run_waiting_for_quota_is_shown_with_reason_and_time(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, users=1, dashboard=True) as poor:
         run_id = await begin(poor.client, poor.logins[0])
         # Right after the first request the credential is still being probed.
@@ -98,7 +98,7 @@ async def test_a_run_that_waits_for_a_quota_is_told_with_the_reason_and_the_mome
         await poor.client.post(f"/v1/runs/{run_id}/cancel")
 
 
-async def test_without_anybody_who_works_that_is_the_first_thing_told(tmp_path: Path):
+async def test_missing_workers_are_the_first_problem_shown(tmp_path: Path):
     async with served(tmp_path, users=1, works=False, dashboard=True) as idle:
         run_id = await begin(idle.client, idle.logins[0])
         told = await idle.client.until("/v1/overview", lambda told: told["jobs"]["waiting"] > 0)
@@ -118,7 +118,7 @@ def _add_dead_letter(tx: Transaction) -> None:
     outbox.mark_dead(tx, event.id, attempts=12, error="it failed")
 
 
-async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: Served):
+async def test_dead_letters_are_counted_by_kind_and_listed_as_problems(deployment: Served):
     database = deployment.collection.parts.database
     await database.transaction(_add_dead_letter)
 
@@ -133,7 +133,7 @@ async def test_dead_letters_are_counted_by_kind_and_need_attention(deployment: S
     )
 
 
-async def test_the_runtime_is_told_with_who_leads_and_who_takes_jobs(deployment: Served):
+async def test_the_runtime_shows_the_leader_and_the_workers(deployment: Served):
     owner = deployment.collection.parts.owner
 
     told = (await deployment.client.get("/v1/runtime")).json
@@ -152,7 +152,7 @@ async def test_the_runtime_is_told_with_who_leads_and_who_takes_jobs(deployment:
     assert (told["outbox"]["pending"], told["unknown"]) == (0, [])
 
 
-async def test_the_crawl_is_told_also_where_there_is_none(deployment: Served):
+async def test_the_crawl_is_shown_also_without_sites(deployment: Served):
     told = (await deployment.client.get("/v1/crawl/overview")).json
 
     assert (told["active"], told["unknown"]) == ([], [])
@@ -162,7 +162,7 @@ async def test_the_crawl_is_told_also_where_there_is_none(deployment: Served):
     assert told["identities"] == {"enabled": 1, "disabled": 0, "resting": 0}
 
 
-async def test_where_there_are_no_kinds_of_snapshots_it_is_said_why(deployment: Served):
+async def test_missing_snapshot_kinds_are_explained(deployment: Served):
     answer = await deployment.client.get("/v1/snapshots/overview")
 
     assert (answer.status, answer.problem) == (404, "not-found")
@@ -213,7 +213,7 @@ def waiting(reason: str, *credentials: str) -> PoolWait:
     return PoolWait(pool="github", bucket="core", jobs=3, reason=reason, until=None, credentials=waits)
 
 
-async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_not_said():
+async def test_the_most_severe_problem_comes_first_and_temporary_conditions_are_omitted():
     nobody = ProcessList(members=[], jobs=[StreamStatus(0, 0, 0, 0, [])])
     dead = DeadCount(kind="snapshots", label="snapshots", count=12, parts=[], link="#/dead/snapshots")
     none = DeadCount(kind="crawl", label="the crawl", count=0, parts=[], link="#/dead/crawl")
@@ -242,20 +242,20 @@ async def test_what_is_most_severe_is_said_first_and_what_passes_by_itself_is_no
 @pytest.mark.parametrize(
     "credentials", [[], [credential(CredentialState.INVALID)], [credential(audience="https://github.example/api/v3")]]
 )
-async def test_without_a_valid_credential_not_all_is_well(credentials: list[Credential]):
+async def test_a_missing_valid_credential_is_a_problem(credentials: list[Credential]):
     told = find_attention(state(credentials=credentials))
 
     assert (told[-1].severity, told[-1].link) == ("info", "#/credentials")
     assert told[-1].text.startswith(f"There is no valid credential for {GITHUB}, so nothing can be collected")
 
 
-async def test_a_token_that_waits_for_its_upstream_is_told_instead():
+async def test_a_token_waiting_for_its_upstream_is_shown_instead_of_a_missing_credential():
     [told] = find_attention(state(credentials=[], awaited_tokens={"github": "no connection"}))
 
     assert (told.severity, told.text) == ("warning", "GITHUB_TOKEN is not in use yet: no connection")
 
 
-async def test_where_the_database_is_away_nothing_is_said_of_credentials():
+async def test_credentials_are_not_judged_while_the_database_is_unavailable():
     assert find_attention(state(credentials=None)) == []
 
 
@@ -281,13 +281,13 @@ def failed(minutes_ago: int) -> FailedJob:
         ([1] * 10, "10 jobs or more failed in the last 10 minutes. Latest reason: no connection"),
     ],
 )
-async def test_an_upstream_that_is_away_is_seen_by_the_jobs_that_fail(ages: list[int], text: str):
+async def test_an_unavailable_upstream_is_inferred_from_failing_jobs(ages: list[int], text: str):
     [told] = find_attention(state(failed=[failed(age) for age in ages]))
 
     assert (told.severity, told.text, told.link) == ("warning", text, "#/runs/7")
 
 
-async def test_what_failed_long_ago_needs_nobody_now():
+async def test_old_failures_are_not_shown_as_problems():
     assert find_attention(state(failed=[failed(11)])) == []
 
 
@@ -296,7 +296,7 @@ async def ask(client: Client, path: str, times: int) -> list[bytes]:
     return [answer.body for answer in await asyncio.gather(*asked)]
 
 
-async def test_many_who_ask_at_once_are_answered_from_few_reads(deployment: Served):
+async def test_concurrent_requests_share_few_reads(deployment: Served):
     bodies = await ask(deployment.client, "/v1/overview", 20)
 
     assert len(set(bodies)) <= 5, "each read has a moment of its own"

@@ -22,7 +22,7 @@ def values(history: History, name: str) -> list[tuple[float, float]]:
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(2, 6))
-def test_a_series_keeps_the_newest_points_and_every_change_among_them(seen: list[int], most: int):
+def test_a_series_keeps_the_newest_points_and_all_changes_between_them(seen: list[int], most: int):
     history = History(most_points=most)
     for moment, value in enumerate(seen):
         history.record(moment, {"it": Sample(value, "jobs")})
@@ -41,7 +41,7 @@ def test_a_series_keeps_the_newest_points_and_every_change_among_them(seen: list
         assert all(each == value for each in between)
 
 
-def test_what_stays_the_same_needs_two_points_however_long_it_does():
+def test_a_constant_value_is_stored_as_two_points():
     history = History(most_points=4)
     history.record(0, {"it": Sample(1, "jobs")})
     for moment in range(1, 1000):
@@ -51,7 +51,7 @@ def test_what_stays_the_same_needs_two_points_however_long_it_does():
     assert values(history, "it") == [(0, 1), (1, 5), (999, 5), (1000, 2)]
 
 
-def test_of_too_many_series_the_one_goes_that_was_not_written_for_the_longest_time():
+def test_beyond_the_limit_the_least_recently_written_series_is_dropped():
     history = History(most_series=2)
     history.record(0, {"a": Sample(1, "jobs"), "b": Sample(1, "jobs")})
     history.record(1, {"a": Sample(1, "jobs")})
@@ -62,7 +62,7 @@ def test_of_too_many_series_the_one_goes_that_was_not_written_for_the_longest_ti
         History(most_points=0)
 
 
-def test_series_are_found_by_their_names_and_by_how_they_begin():
+def test_series_are_found_by_name_and_by_prefix():
     history = History()
     history.record(0, {name: Sample(1, "calls") for name in ("quota/a/core", "quota/b/core", "quotas", "runs/active")})
     history.record(5, {"runs/active": Sample(2, "runs")})
@@ -77,7 +77,7 @@ def ended(succeeded: int, failed: int = 0, *, since: timedelta = timedelta(0)) -
     return EndedJobs(created_at=NOW + since, succeeded=succeeded, failed=failed)
 
 
-def test_a_pace_is_what_ended_since_the_last_look():
+def test_a_rate_counts_runs_that_ended_since_the_last_sample():
     pace = JobRateMeter()
     pace.mark_changed([1, 2])
     assert pace.take_changed() == [1, 2]
@@ -91,7 +91,7 @@ def test_a_pace_is_what_ended_since_the_last_look():
     assert pace.update({1: ended(15, 0, since=old)}, NOW, 5.0) == JobRates(0, 0), "tried again is not unhappened"
 
 
-def test_after_a_long_silence_what_has_ended_counts_for_the_next_look():
+def test_after_a_pause_ended_runs_count_for_the_next_sample():
     pace = JobRateMeter()
     pace.update({}, NOW - timedelta(hours=1), None)
     pace.mark_changed([1])
@@ -102,7 +102,7 @@ def test_after_a_long_silence_what_has_ended_counts_for_the_next_look():
     assert pace.update({1: ended(5, since=began)}, NOW, 5.0) == JobRates(1.0, 0)
 
 
-def test_when_something_may_have_been_missed_all_that_is_known_is_looked_at():
+def test_after_a_gap_in_the_feed_all_known_runs_are_read():
     pace = JobRateMeter()
     pace.update({1: ended(1), 2: ended(1)}, NOW, 5.0)
     pace.mark_changed(None)

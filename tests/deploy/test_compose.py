@@ -42,19 +42,19 @@ VARIABLES = {variable_of(path) for path, _ in settings_of(compose())}
 PINNED = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*")
 
 
-def test_every_value_that_the_file_wants_is_in_the_example_and_the_other_way_round():
+def test_the_example_file_has_exactly_the_values_that_the_compose_file_uses():
     assert variables() == set(example())
     assert {name for name, value in example().items() if not value} - set(FILLED) == {"GITHUB_TOKEN", "TRACES_ENDPOINT"}
 
 
-def test_what_has_to_be_filled_in_has_no_default_and_is_asked_for():
+def test_required_values_have_no_default_and_are_enforced():
     for name in FILLED:
         assert example()[name] == "", "a secret that everybody knows is none"
         assert f"${{{name}:?" in COMPOSE.read_text()
 
 
 @pytest.mark.parametrize("name", services())
-def test_every_service_is_pinned_watched_and_started_again(name: str):
+def test_every_service_is_pinned_has_a_health_check_and_restarts(name: str):
     service = services()[name]
 
     assert PINNED.fullmatch(service["image"])
@@ -65,7 +65,7 @@ def test_every_service_is_pinned_watched_and_started_again(name: str):
     assert (service["healthcheck"] == {"disable": True}) == (name == "migrate"), "which ends by itself"
 
 
-def test_nothing_is_published_but_the_dashboard_on_this_machine():
+def test_only_the_dashboard_is_published_and_only_on_localhost():
     assert {name: each["ports"] for name, each in services().items() if "ports" in each} == {
         "serve": ["127.0.0.1:8321:8321"]
     }
@@ -74,7 +74,7 @@ def test_nothing_is_published_but_the_dashboard_on_this_machine():
     assert outside == set(OURS)
 
 
-def test_valkey_takes_the_options_of_the_file_and_keeps_what_it_is_told_to():
+def test_valkey_accepts_the_configured_options_and_persists_data():
     """As its image passes them on: each line is one argument."""
     program, *options = services()["valkey"]["command"]
     port, password = free_port(), FILLED["VALKEY_PASSWORD"]
@@ -88,7 +88,7 @@ def test_valkey_takes_the_options_of_the_file_and_keeps_what_it_is_told_to():
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_services_may_do_nothing_but_their_work(name: str):
+def test_services_of_the_project_run_with_minimal_privileges(name: str):
     service = services()[name]
 
     assert (service["user"], service["read_only"], service["cap_drop"]) == ("10001:10001", True, ["ALL"])
@@ -96,14 +96,14 @@ def test_our_services_may_do_nothing_but_their_work(name: str):
     assert not service.get("volumes"), "whatever must last is on a server"
 
 
-def test_every_volume_has_a_name_and_every_file_that_is_mounted_is_there():
+def test_every_volume_is_named_and_every_mounted_file_exists():
     mounted = [place.split(":")[0] for each in services().values() for place in each.get("volumes", [])]
 
     assert {place for place in mounted if not place.startswith(".")} == set(stack()["volumes"])
     assert [place for place in mounted if place.startswith(".") and not (DEPLOY / place).exists()] == []
 
 
-def test_prometheus_finds_every_process_by_the_name_of_its_container():
+def test_prometheus_finds_every_process_by_container_name():
     scraped = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     [job] = [each for each in scraped["scrape_configs"] if each["job_name"] == "tidegate"]
     workers = [f"{stack()['name']}-work-{n + 1}:{port_of('work')}" for n in range(int(example()["WORKERS"]))]
@@ -121,7 +121,7 @@ def port_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_settings_take_what_the_files_give(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_settings_accept_the_values_of_the_files(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     given = Dockerfile().environment | services()[name]["environment"] | {"TIDEGATE_DATA_DIR": str(tmp_path)}
     assert {each for each in given if each.startswith("TIDEGATE_")} <= VARIABLES
     for variable in [each for each in os.environ if each.startswith("TIDEGATE_")]:
@@ -138,7 +138,7 @@ def test_the_settings_take_what_the_files_give(name: str, monkeypatch: pytest.Mo
     assert not settings.migrates_at_start, "one process does, before all others"
 
 
-def test_the_image_is_pinned_and_its_user_owns_nothing():
+def test_the_image_is_pinned_and_its_user_owns_no_files():
     image = Dockerfile()
 
     assert all(PINNED.fullmatch(each.split()[0]) for each in image.all("FROM"))
@@ -149,7 +149,7 @@ def test_the_image_is_pinned_and_its_user_owns_nothing():
     assert all("--require-hashes" in each or "--no-index" in each for each in image.all("RUN") if "pip install" in each)
 
 
-def test_only_what_the_image_is_made_of_reaches_the_builder():
+def test_only_files_that_the_image_needs_reach_the_builder():
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = {line[1:] for line in lines if line.startswith("!")}
     copied = {word for each in Dockerfile().all("COPY") if "--from" not in each for word in each.split()[:-1]}
@@ -166,7 +166,7 @@ def pins_in(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)(?:\[[\w,]+\])?==([^ ;]+)", text, re.MULTILINE))
 
 
-def test_the_image_has_the_versions_that_the_tests_ran_with_and_all_drivers():
+def test_the_image_has_the_tested_versions_and_all_drivers():
     runtime, tested = pins_in("runtime.txt"), pins_in("dev.txt")
     [extras] = re.findall(r"^IMAGE_EXTRAS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
@@ -187,7 +187,7 @@ def test_the_image_has_the_versions_that_the_tests_ran_with_and_all_drivers():
 
 @pytest.mark.skipif("TIDEGATE_TEST_IMAGE" not in os.environ, reason="minutes of downloads: TIDEGATE_TEST_IMAGE=1")
 @pytest.mark.timeout(900)
-def test_the_steps_of_the_image_work_in_a_folder(tmp_path: Path):
+def test_the_build_steps_work_in_a_folder(tmp_path: Path):
     """Those that install, one after the other, with /opt and the rest below a folder of ours."""
     source = tmp_path / "src"
     (source / "requirements").mkdir(parents=True)
@@ -286,7 +286,7 @@ async def surroundings(folder: Path, sim: GithubSimulator) -> AsyncGenerator[dic
 
 
 @pytest.mark.full
-async def test_the_commands_of_our_services_do_their_work_in_that_environment(tmp_path: Path):
+async def test_the_commands_of_the_services_run_in_their_environment(tmp_path: Path):
     """Kafka is left out: nothing is configured that would use it, as in the file itself."""
     async with AsyncExitStack() as stack:
         sim = await stack.enter_async_context(

@@ -45,14 +45,14 @@ def panels_of(path: Path) -> list[dict[str, Any]]:
 ALL_PANELS = [pytest.param(panel, id=f"{path.stem}: {panel['title']}") for path in FILES for panel in panels_of(path)]
 
 
-def test_the_files_are_those_that_the_code_makes():
+def test_the_dashboard_files_equal_the_generated_ones():
     """`make grafana` writes them anew."""
     assert {path.name: path.read_text() for path in FILES} == all_dashboards()
     assert [path.stem for path in FILES] == NAMES
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_dashboard_has_what_grafana_needs(path: Path):
+def test_a_dashboard_has_the_fields_that_grafana_requires(path: Path):
     whole = read(path)
 
     assert (whole["uid"], whole["title"]) == (f"tidegate-{path.stem}", f"Tidegate: {path.stem}")
@@ -66,7 +66,7 @@ def test_a_dashboard_has_what_grafana_needs(path: Path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_panels_have_numbers_of_their_own_and_cover_no_other(path: Path):
+def test_panel_ids_are_unique_and_panels_do_not_overlap(path: Path):
     panels = read(path)["panels"]
     covered: list[tuple[int, int]] = []
     for place in (panel["gridPos"] for panel in panels):
@@ -82,7 +82,7 @@ def test_panels_have_numbers_of_their_own_and_cover_no_other(path: Path):
 
 
 @pytest.mark.parametrize("panel", ALL_PANELS)
-def test_a_panel_has_what_grafana_needs(panel: dict[str, Any]):
+def test_a_panel_has_the_fields_that_grafana_requires(panel: dict[str, Any]):
     defaults = panel["fieldConfig"]["defaults"]
     steps = defaults["thresholds"]["steps"]
 
@@ -101,7 +101,7 @@ def test_a_panel_has_what_grafana_needs(panel: dict[str, Any]):
 
 
 @pytest.mark.parametrize("panel", ALL_PANELS)
-def test_a_panel_asks_for_figures_that_there_are(panel: dict[str, Any]):
+def test_a_panel_queries_existing_metrics(panel: dict[str, Any]):
     for target in panel["targets"]:
         expression, name = target["expr"], target["legendFormat"]
         labels = set(re.findall(r"{{(\w+)}}", name))
@@ -129,7 +129,7 @@ def test_every_alert_is_on_a_panel_with_its_threshold_and_colour():
     assert missing == []
 
 
-def test_no_figure_is_forgotten():
+def test_every_metric_is_on_a_panel():
     """Each metric of ours is on some panel, or in some rule."""
     asked = {name for panel in ALL_PANELS for name in re.findall(r"[a-z_:]+", str(panel.values))}
     asked |= {name for rule in rules() for name in metrics_of(rule["expr"])}
@@ -139,7 +139,7 @@ def test_no_figure_is_forgotten():
     assert sorted(forgotten) == ["process_virtual_memory_bytes"]
 
 
-def test_the_panels_that_runbooks_speak_of_exist():
+def test_panels_named_in_runbooks_exist():
     books = {page.stem: page.read_text().replace("\n", " ") for page in RUNBOOKS.glob("*.md") if page.stem != "README"}
     titles = {panel["title"] for path in FILES for panel in panels_of(path)}
     astray = [
@@ -154,7 +154,7 @@ def test_the_panels_that_runbooks_speak_of_exist():
     assert astray == [], "the alert is not on the dashboard that its runbook names"
 
 
-def test_grafana_finds_the_source_and_the_dashboards_at_its_start():
+def test_grafana_is_provisioned_with_data_source_and_dashboards():
     provisioning = GRAFANA / "provisioning"
     (source,) = read_yaml(provisioning / "datasources" / "prometheus.yaml")["datasources"]
     (provider,) = read_yaml(provisioning / "dashboards" / "tidegate.yaml")["providers"]

@@ -69,19 +69,19 @@ def test_the_configuration_is_valid_and_loads_the_rules(promtool: str, tmp_path:
 
 
 @pytest.mark.full
-def test_every_case_of_every_alert_comes_out_as_it_says(promtool: str):
+def test_every_test_case_of_every_alert_passes(promtool: str):
     assert "SUCCESS" in check(promtool, "test", "rules", "alerts_test.yml")
 
 
 @pytest.mark.parametrize("name", OF_THE_SPECIFICATIONS)
-def test_an_alert_of_the_specifications_has_their_threshold_and_duration(name: str):
+def test_alerts_of_the_specification_have_its_thresholds_and_durations(name: str):
     alert = alerts()[name]
 
     assert (alert.limit, alert.lasting, alert.labels["severity"]) == OF_THE_SPECIFICATIONS[name]
 
 
 @pytest.mark.parametrize("alert", alerts().values(), ids=alerts().keys())
-def test_an_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(alert: Alert):
+def test_an_alert_has_a_firing_and_a_silent_test_case(alert: Alert):
     asked = [each for case in cases() for each in case["alert_rule_test"] if each["alertname"] == alert.name]
     fires = [told for each in asked for told in each["exp_alerts"]]
 
@@ -90,7 +90,7 @@ def test_an_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(aler
 
 
 @pytest.mark.parametrize("alert", alerts().values(), ids=alerts().keys())
-def test_an_alert_says_what_is_wrong_how_much_and_where_to_read_on(alert: Alert):
+def test_an_alert_has_summary_value_and_runbook_link(alert: Alert):
     assert set(alert.annotations) == {"summary", "description", "runbook_url"}
     assert "$value" in alert.annotations["description"]
     assert alert.annotations["description"].endswith(".")
@@ -103,13 +103,13 @@ def test_an_alert_says_what_is_wrong_how_much_and_where_to_read_on(alert: Alert)
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
-def test_a_rule_asks_for_figures_that_there_are(rule: dict[str, str]):
+def test_a_rule_queries_existing_metrics(rule: dict[str, str]):
     assert metrics_of(rule["expr"])
     assert faults_of(rule["expr"], recorded()) == []
 
 
 @pytest.mark.parametrize("alert", alerts().values(), ids=alerts().keys())
-def test_an_alert_tells_the_deployment(alert: Alert):
+def test_an_alert_names_the_deployment(alert: Alert):
     """Each aggregation keeps it; what is not aggregated has all its labels."""
     groups = re.findall(r"\b(?:by|on) \(([^)]*)\)", alert.expression)
     aggregations = re.findall(r"\b(?:sum|max|min)\b", alert.expression)
@@ -124,7 +124,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
     assert pages == alerts().keys()
 
 
-def test_the_index_of_runbooks_tells_every_alert_with_its_severity_and_summary():
+def test_the_runbook_index_lists_every_alert_with_severity_and_summary():
     index = (RUNBOOKS / "README.md").read_text()
 
     missing = [
@@ -137,7 +137,7 @@ def test_the_index_of_runbooks_tells_every_alert_with_its_severity_and_summary()
     assert missing == []
 
 
-def test_names_that_nobody_tells_are_found():
+def test_undefined_metric_names_are_found():
     """The checks above would say nothing if they understood nothing."""
     expression = 'sum by (deployment, room) (rate(page_jobs_lost_total{kind="x"}[5m])) / max(outbox_dead) > 3'
 

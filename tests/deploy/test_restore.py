@@ -42,7 +42,7 @@ def run_of(words: list[str], places: dict[str, str]) -> None:
 
 
 @pytest.mark.crash
-async def test_a_deployment_is_copied_in_the_middle_of_a_run_killed_and_goes_on_elsewhere(tmp_path: Path):
+async def test_a_deployment_is_backed_up_during_a_run_killed_and_restored_elsewhere(tmp_path: Path):
     if shutil.which("sqlite3") is None:
         skip_or_fail("sqlite3", "its command line is not installed")
     first, second, safe = (tmp_path / name for name in ("first", "second", "safe"))
@@ -95,7 +95,7 @@ def put_a_run(tx: Transaction) -> int:
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("server_name", ["postgres", "mariadb"])
-async def test_a_dump_holds_everything_and_is_a_database_again(server_name: SqlName, tmp_path: Path):
+async def test_a_dump_is_complete_and_can_be_restored(server_name: SqlName, tmp_path: Path):
     tools = ("pg_dump", "pg_restore") if server_name == "postgres" else ("mysqldump", "mysql")
     async with migrated_on(server_name) as (server, origin), server.database() as empty:
         async with await Database.open(server.url(origin)) as database:

@@ -37,7 +37,7 @@ def unit(name: str) -> str:
     return (DEPLOY / "systemd" / name).read_text()
 
 
-def test_systemd_takes_the_units(folder: Path):
+def test_systemd_accepts_the_units(folder: Path):
     names = [str(each) for each in sorted(folder.iterdir())]
     checked = subprocess.run(["systemd-analyze", "verify", *names], capture_output=True, text=True, check=False)
 
@@ -45,7 +45,7 @@ def test_systemd_takes_the_units(folder: Path):
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_little_is_exposed(folder: Path, name: str):
+def test_the_systemd_exposure_score_is_low(folder: Path, name: str):
     """On its scale from 0 to 10; a unit that says nothing has 9.6."""
     file = str(folder / name.replace("@.", "@9101."))
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", file]
@@ -56,14 +56,14 @@ def test_little_is_exposed(folder: Path, name: str):
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_stop_takes_as_long_as_our_processes_may(name: str):
+def test_the_stop_timeout_covers_the_graceful_shutdown(name: str):
     [seconds] = re.findall(r"^TimeoutStopSec=(\d+)$", unit(name), re.MULTILINE)
 
     assert int(seconds) >= DRAIN_WITHIN.total_seconds() + 5
     assert "KillMode=process" in unit(name), "the embedded server is not one process's alone"
 
 
-def test_both_units_guard_themselves_alike():
+def test_both_units_have_the_same_sandboxing_options():
     first, second = ([line for line in unit(name).splitlines() if line.startswith(GUARDS)] for name in UNITS)
 
     assert first == second

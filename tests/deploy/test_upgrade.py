@@ -26,7 +26,7 @@ def calls_in(file: Path) -> list[ast.Call]:
 
 
 @pytest.mark.parametrize("file", VERSIONS, ids=lambda file: file.stem)
-def test_a_migration_only_adds_so_that_the_version_before_goes_on_working(file: Path):
+def test_a_migration_only_adds_so_that_the_previous_version_keeps_working(file: Path):
     calls = calls_in(file)
 
     assert calls
@@ -36,7 +36,7 @@ def test_a_migration_only_adds_so_that_the_version_before_goes_on_working(file: 
 
 
 @pytest.mark.full
-async def test_who_runs_goes_on_under_a_newer_schema_and_who_starts_is_told(tmp_path: Path):
+async def test_running_processes_continue_under_a_newer_schema_and_starting_ones_are_refused(tmp_path: Path):
     async with simulator() as (sim, variables), started(tmp_path, "up", "--port", "0", **variables) as up:
         become_newer(tmp_path / "data" / "tidegate.db")
         async with client_of(up.url) as client:

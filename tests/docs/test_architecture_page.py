@@ -39,7 +39,7 @@ def test_the_layers_are_those_of_the_import_contract():
     assert f"`{' → '.join(layers())}`" in section_of(ARCHITECTURE, "Package layout")
 
 
-def test_every_folder_and_every_primitive_is_introduced():
+def test_every_folder_and_every_primitive_is_described():
     layout, primitives = section_of(ARCHITECTURE, "Package layout"), section_of(ARCHITECTURE, "The primitives")
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     groups = ("storage", "primitives", "systems")
@@ -59,7 +59,7 @@ def test_every_folder_and_every_primitive_is_introduced():
         ("How a visitor joins a waiting room", "systems/waiting_room"),
     ],
 )
-def test_a_walk_names_few_files_that_exist(section: str, folder: str):
+def test_a_walkthrough_names_few_files_and_all_exist(section: str, folder: str):
     rows = re.findall(r"^\| (`[\w/]+\.py`.*?) \|", section_of(ARCHITECTURE, section), re.MULTILINE)
     files = [name for row in rows for name in re.findall(r"`([\w/]+\.(?:py|lua))`", row)]
 
@@ -68,7 +68,7 @@ def test_a_walk_names_few_files_that_exist(section: str, folder: str):
 
 
 @pytest.mark.parametrize("section", TABLES)
-def test_a_diagram_shows_the_moves_of_its_table(section: str):
+def test_a_diagram_shows_the_transitions_of_its_table(section: str):
     module, name = TABLES[section]
     moves = cast("dict[StrEnum, set[StrEnum]]", getattr(cast("Any", importlib.import_module(module)), name))
     drawn = set(re.findall(r"^ +(\w+) --> (\w+)", section_of(LIFECYCLES, section), re.MULTILINE))
@@ -76,7 +76,7 @@ def test_a_diagram_shows_the_moves_of_its_table(section: str):
     assert {(a, b) for a, b in drawn if a != b} == {(str(a), str(b)) for a in moves for b in moves[a] if a != b}
 
 
-def test_every_table_of_moves_has_its_diagram():
+def test_every_transition_table_has_a_diagram():
     with_table = {
         ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
         for path in SOURCE.rglob("*.py")

@@ -44,7 +44,7 @@ async def run(*command: str, data_dir: Path, **variables: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_documented_command_is_one_of_ours_or_an_installed_tool(command: str):
+def test_a_documented_command_is_a_project_command_or_an_installed_tool(command: str):
     first, *rest = shlex.split(command)
     if first == "make":
         assert rest[0] in TARGETS
@@ -65,14 +65,14 @@ def test_every_target_named_in_the_text_exists():
     assert named - TARGETS == set()
 
 
-def test_every_command_of_ours_named_in_the_text_exists():
+def test_every_tidegate_command_named_in_the_text_exists():
     named = {name for page in PAGES for name in re.findall(r"`(?:\.venv/bin/)?tidegate ([a-z]+)", prose_of(page))}
 
     # Typer's own type of a group differs between its releases.
     assert named == set(all_commands()), "the command line and the documentation name the same commands"
 
 
-async def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: Path):
+async def test_the_documented_tidegate_commands_run_in_an_empty_folder(tmp_path: Path):
     asked = [*OURS, *(f"{each} --json" for each in OURS)]
 
     code, out, err = await run(sys.executable, "-c", RUN_ALL, *asked, data_dir=tmp_path)
@@ -83,14 +83,14 @@ async def test_the_documented_commands_of_ours_run_on_a_fresh_folder(tmp_path: P
         assert json.loads(stdout) if "--json" in arguments else stdout
 
 
-async def test_a_setting_that_there_is_not_is_refused_by_name(tmp_path: Path):
+async def test_an_unknown_setting_is_refused_by_name(tmp_path: Path):
     code, _, err = await run(str(BIN / "tidegate"), "settings", data_dir=tmp_path, TIDEGATE_BREAKER__WINDW="3")
 
     assert code == 1
     assert "TIDEGATE_BREAKER__WINDW: unknown setting" in err
 
 
-def test_the_hooks_before_a_commit_are_valid_and_run_installed_tools():
+def test_the_pre_commit_hooks_are_valid_and_run_installed_tools():
     config = ROOT / ".pre-commit-config.yaml"
     validated = subprocess.run([BIN / "pre-commit", "validate-config", config], capture_output=True, check=False)
     entries = re.findall(r"entry: \.venv/bin/(\S+)", config.read_text())

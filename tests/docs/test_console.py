@@ -27,7 +27,7 @@ ASKED = sorted({(place, *words[1:]) for place, words in TYPED if words[0] == "cu
 OPERATIONS = re.findall(r"^### ([A-Z]+) (/\S*)$", (ROOT / "docs/reference/http.md").read_text(), re.MULTILINE)
 
 
-def test_the_command_line_takes_every_command_that_a_page_shows():
+def test_the_command_line_accepts_every_documented_command():
     refused = dict[str, str]()
     for place, *words in OURS:
         try:
@@ -52,7 +52,7 @@ def parse(command: Any, words: list[str]) -> None:
         command.make_context(command.name, list(words))
 
 
-def test_every_address_that_a_page_asks_is_one_of_the_reference():
+def test_every_documented_request_path_is_in_the_reference():
     unknown = list[str]()
     for place, *words in ASKED:
         [url] = [word for word in words if word.startswith("http://")]

@@ -26,11 +26,11 @@ def expected_output(example: Block) -> str | None:
     return following[0].text if is_next else None
 
 
-def test_the_parts_have_examples():
+def test_the_packages_have_examples():
     assert [example.page.name for example in EXAMPLES].count("primitives.md") >= 3
 
 
-def test_the_login_and_the_token_of_the_readme_are_those_of_the_simulator():
+def test_login_and_token_of_the_readme_exist_in_the_simulator():
     shown = (ROOT / "README.md").read_text()
     simulator = GithubSimulator(SimulatorConfig(world=WorldShape(seed=1, users=3)))
 
@@ -47,7 +47,7 @@ def test_the_readme_is_short_and_shows_both_commands():
 
 
 @pytest.mark.full
-def test_what_the_examples_import_warns_of_nothing():
+def test_imports_of_the_examples_cause_no_warnings():
     statements = [statement for example in EXAMPLES for statement in ast.parse(example.text).body]
     imports = {ast.unparse(each) for each in statements if isinstance(each, ast.Import | ast.ImportFrom)}
     command = [sys.executable, "-W", "error", "-c", "\n".join(sorted(imports))]
@@ -58,7 +58,7 @@ def test_what_the_examples_import_warns_of_nothing():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
-async def test_an_example_runs_and_prints_what_stands_below_it(example: Block, tmp_path: Path):
+async def test_an_example_runs_and_prints_the_documented_output(example: Block, tmp_path: Path):
     script = tmp_path / "example.py"
     script.write_text(example.text)
     strictly = (

@@ -55,7 +55,7 @@ def documented_keys() -> dict[tuple[str, str], str]:
     return found
 
 
-def test_every_key_that_is_built_is_documented_and_the_other_way_round():
+def test_built_keys_and_documented_keys_are_equal():
     built, documented = built_keys(), documented_keys()
 
     assert NOT_KEYS.keys() <= built, "left out, but no longer built"
@@ -63,7 +63,7 @@ def test_every_key_that_is_built_is_documented_and_the_other_way_round():
     assert sorted(documented.keys() - built) == [], "on the page, but built nowhere"
 
 
-def test_every_row_says_a_type_and_what_happens_when_it_is_lost():
+def test_every_row_has_a_type_and_the_effect_of_its_loss():
     rows = [row for folder, _ in documented_keys() for row in table_rows(section_of(PAGE, folder))]
 
     assert [row[0] for row in rows if len(row) != 5 or row[1] not in TYPES or not all(row)] == []
@@ -84,7 +84,7 @@ def keys_in(part: object, seen: set[int]) -> Iterator[tuple[str, Key]]:
                 yield from keys_in(inner, seen)
 
 
-async def test_in_a_deployment_no_key_is_two_things_at_once(tmp_path: Path):
+async def test_no_key_of_a_deployment_has_two_purposes(tmp_path: Path):
     """Primitives of one unit whose parts have the same name share a key, which the server refuses to the second."""
     types, kinds = documented_keys(), defaultdict[str, set[str]](set)
     valkey = Valkey("redis://localhost")  # connects when it is first used, which it is not

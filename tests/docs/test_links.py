@@ -17,7 +17,7 @@ def links_of(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path):
+def test_every_link_has_a_target(page: Path):
     broken: list[str] = []
     for link in links_of(page):
         path, _, anchor = link.partition("#")
@@ -28,7 +28,7 @@ def test_every_link_leads_somewhere(page: Path):
     assert broken == []
 
 
-def test_every_page_can_be_reached_from_the_readme():
+def test_every_page_is_linked_directly_or_indirectly_from_the_readme():
     reached, frontier = set[Path](), [ROOT / "README.md"]
     while frontier:
         page = frontier.pop()
@@ -41,7 +41,7 @@ def test_every_page_can_be_reached_from_the_readme():
     assert sorted(map(name_of, unreached)) == []
 
 
-def test_decisions_are_numbered_without_gaps_and_titled_by_their_number():
+def test_decisions_are_numbered_without_gaps_and_titles_match():
     pages = sorted(DECISIONS.glob("*.md"))
     numbers = [page.name[:4] for page in pages]
 

@@ -33,7 +33,7 @@ Rows = Sequence[Sequence[Any]]
 
 
 @pytest.mark.every_server
-async def test_the_sql_of_the_page_finds_what_the_commands_tell(database: Database):
+async def test_the_sql_of_the_page_returns_what_the_commands_print(database: Database):
     await database.transaction(fill)
     since = database.clock.now() - timedelta(days=1)
     failing = (await database.read(failing_kinds, since)).kinds
@@ -78,7 +78,7 @@ async def test_the_sql_of_the_page_finds_what_the_commands_tell(database: Databa
 
 @pytest.mark.every_server
 @on_sqlite
-async def test_the_commands_print_what_the_page_shows(database: Database, embedded: Valkey):
+async def test_the_commands_print_the_output_of_the_page(database: Database, embedded: Valkey):
     await database.transaction(fill)
     gate = build_context(Settings(), embedded, database).gate
     await _keep_waiting(gate)
@@ -100,7 +100,7 @@ async def test_the_commands_print_what_the_page_shows(database: Database, embedd
 
 
 @pytest.mark.parametrize("name", report_text.TITLES)
-def test_every_question_is_on_the_page_as_a_command_over_http_and_as_sql(name: str):
+def test_every_question_is_on_the_page_as_command_request_and_sql(name: str):
     text = PAGE.read_text()
 
     assert f".venv/bin/tidegate report {name}\n" in text

@@ -55,7 +55,7 @@ def example_of(name: str) -> str:
 WITH_EXAMPLE = [name for name in tidegate.__all__ if example_of(name)]
 
 
-def test_what_a_program_opens_or_makes_has_an_example():
+def test_functions_and_classes_of_the_public_api_have_examples():
     assert set(WITH_EXAMPLE) >= {
         *("Application", "open", "open_context", "open_database", "open_valkey", "SnapshotKind", "System", "Service"),
         *("Campaigns", "Ranking", "Snapshots", "WaitingRoom", "Limiter", "SyncLimiter", "LimiterSettings", "Gate"),

@@ -23,7 +23,7 @@ async def test_a_page_is_current(name: str):
     assert (FOLDER / f"{name}.md").read_text() == await PAGES[name](), OUTDATED
 
 
-async def test_what_the_server_says_of_itself_is_current(tmp_path: Path):
+async def test_the_openapi_document_is_current(tmp_path: Path):
     async with started(tmp_path, "serve", "--port", "0", **EVERYTHING) as server:
         document = await document_at(server.url)
 
@@ -31,7 +31,7 @@ async def test_what_the_server_says_of_itself_is_current(tmp_path: Path):
     assert (FOLDER / "events.md").read_text() == describe_events(document), OUTDATED
 
 
-def test_the_kinds_of_the_outbox_are_those_that_the_code_adds():
+def test_documented_event_kinds_equal_those_added_by_the_code():
     source = ROOT / "src" / "tidegate"
     added = [
         name
@@ -54,7 +54,7 @@ def test_the_index_lists_every_page_of_the_folder():
 
 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.stem)
-def test_no_two_headings_have_one_name_for_links(page: Path):
+def test_heading_anchors_are_unique(page: Path):
     headings = re.findall(r"^#{1,6} +(.+)$", prose_of(page), re.MULTILINE)
 
     assert len(headings) == len(anchors_of(page))

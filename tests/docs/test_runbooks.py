@@ -50,25 +50,25 @@ def find(words: list[str]) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize("page", RUNBOOKS, ids=name_of)
-def test_a_runbook_answers_the_same_questions_as_every_other(page: Path):
+def test_every_runbook_has_the_same_sections(page: Path):
     assert re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE) == SECTIONS
     assert page.read_text().startswith(f"# {page.stem}\n")
 
 
-def test_every_line_to_type_is_a_command():
+def test_every_console_line_is_a_command():
     assert [line for line in LINES if not re.match(r"\$ (tidegate|curl) ", line)] == []
     assert len(OURS) > 20, "the search finds nothing any more"
 
 
 @pytest.mark.parametrize("line", OURS)
-def test_a_command_to_type_is_understood(line: str):
+def test_a_console_command_is_valid(line: str):
     command, words = find(line.split()[1:])
 
     command.make_context(command.name, words)
 
 
 @pytest.mark.parametrize("line", NAMED)
-def test_a_command_in_the_text_exists(line: str):
+def test_a_command_named_in_the_text_exists(line: str):
     """Its arguments may be left out there."""
     command, words = find(line.split()[1:])
 
@@ -76,7 +76,7 @@ def test_a_command_in_the_text_exists(line: str):
     assert {word for word in words if word.startswith("--")} <= options
 
 
-def test_commands_that_are_not_understood_are_found():
+def test_invalid_commands_are_found():
     with pytest.raises(Exception, match="No such command"):
         find(["runs", "lst"])
     command, words = find(["runs", "list", "--stat", "active"])
@@ -85,7 +85,7 @@ def test_commands_that_are_not_understood_are_found():
 
 
 @pytest.mark.full
-async def test_the_commands_to_type_run_on_a_fresh_folder(tmp_path: Path):
+async def test_the_console_commands_run_in_an_empty_folder(tmp_path: Path):
     """Where nothing is set up some say so, and none crashes."""
     lines = [line for line in OURS if not re.search(r"\b[A-Z]{3,}\b", line)]  # CAMPAIGN is what one has to fill in
 
@@ -98,7 +98,7 @@ async def test_the_commands_to_type_run_on_a_fresh_folder(tmp_path: Path):
 
 
 @pytest.mark.every_server
-async def test_the_statements_are_understood_by_every_database(database: Database):
+async def test_the_sql_statements_run_on_every_database(database: Database):
     def read(tx: Transaction, statement: str) -> list[Any]:
         return list(tx.execute(text(statement)))
 
@@ -108,7 +108,7 @@ async def test_the_statements_are_understood_by_every_database(database: Databas
         assert isinstance(await database.read(read, statement.strip().removesuffix(";")), list), place
 
 
-def test_the_pages_of_the_dashboard_that_are_named_exist():
+def test_dashboard_pages_that_are_named_exist():
     named = {page for book in RUNBOOKS for page in re.findall(r"`(#/[a-z]*)`", book.read_text())}
     router = (ROOT / "src/tidegate/dashboard/files/js/router.js").read_text()
 
@@ -117,7 +117,7 @@ def test_the_pages_of_the_dashboard_that_are_named_exist():
     assert [book.name for book in RUNBOOKS if "On the dashboard: `#/" not in book.read_text().replace("\n", " ")] == []
 
 
-def test_what_is_named_with_a_dot_is_an_event_of_the_log_or_a_setting():
+def test_dotted_names_are_log_events_or_settings():
     settings = set(re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs/reference/settings.md").read_text(), re.MULTILINE))
     others = {"collection.run_ended", "prometheus.yml", "alerts.yml"}
     named = {name for book in RUNBOOKS for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", book.read_text())}
@@ -127,7 +127,7 @@ def test_what_is_named_with_a_dot_is_an_event_of_the_log_or_a_setting():
     assert sorted(named - EVENTS.keys() - settings - others) == []
 
 
-def test_the_addresses_that_are_named_exist():
+def test_request_paths_that_are_named_exist():
     asked = {path for line in LINES for path in re.findall(r"http://127\.0\.0\.1:8321(/\S+)", line)}
     asked |= {path for book in RUNBOOKS for path in re.findall(r"`(?:GET|POST|DELETE) (/\S+)`", book.read_text())}
     served: set[str] = set()

@@ -20,7 +20,7 @@ DRAWN_WITH_A_FOREIGN_PROGRAM = ".mermaid, [data-md-component=source]"
 
 
 @pytest.mark.full
-def test_the_site_is_built_without_a_warning_and_leads_nowhere_wrong(tmp_path: Path):
+def test_the_site_is_built_without_warnings_and_without_broken_links(tmp_path: Path):
     """A page that the navigation leaves out is a warning, too. One test, since the site is built once for it."""
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
@@ -84,7 +84,7 @@ def _value(node: LexborNode, attribute: str) -> str:
     return node.attributes.get(attribute) or ""
 
 
-def test_a_diagram_is_told_as_a_table():
+def test_a_diagram_has_a_table_as_alternative():
     states = "stateDiagram-v2\n  [*] --> pending: added\n  pending --> [*]\n"
     flow = 'flowchart LR\n  you[your code] -- "rows" --> sql[(SQL)] -. "later" .-> you\n'
 

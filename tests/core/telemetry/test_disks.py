@@ -9,9 +9,7 @@ from tidegate.core.telemetry import disks
 from tidegate.core.telemetry.disks import Disk
 
 
-def test_a_failure_from_before_the_space_was_freed_is_not_reported_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failure_older_than_the_freed_space_is_not_reported_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     free = [0]
 
     def free_mb(folder: Path) -> int:

@@ -35,7 +35,7 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
     return [cast("dict[str, Any]", json.loads(line)) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_for_machines_is_one_object_with_event_level_time_and_facts():
+def test_a_json_line_is_one_object_with_event_level_time_and_facts():
     configure("json", stream=(stream := io.StringIO()))
 
     get_logger("tidegate.primitives.stream").info("stream.taken_over", stream="jobs", messages=12, idle_ms=15_004)
@@ -52,7 +52,7 @@ def test_a_line_for_machines_is_one_object_with_event_level_time_and_facts():
     }
 
 
-def test_events_that_nobody_wants_to_read_of_are_left_out():
+def test_excluded_events_are_omitted():
     configure("json", stream=(stream := io.StringIO()), without=["worker.lease_ended"])
     log = get_logger("tidegate.runtime")
 
@@ -63,7 +63,7 @@ def test_events_that_nobody_wants_to_read_of_are_left_out():
 
 
 @pytest.mark.parametrize(("level", "told"), [("info", []), ("warning", ["worker.lease_ended"])])
-def test_a_command_that_goes_on_says_nothing_of_who_ended_unless_it_is_asked_to(level: LogLevel, told: list[str]):
+def test_a_running_command_omits_process_endings_unless_configured(level: LogLevel, told: list[str]):
     configure_log(LogSettings(format="json", level=level), stream=(stream := io.StringIO()))
 
     get_logger("tidegate.runtime").warning("worker.lease_ended", owner="a", messages=0)
@@ -71,7 +71,7 @@ def test_a_command_that_goes_on_says_nothing_of_who_ended_unless_it_is_asked_to(
     assert [line["event"] for line in written(stream)] == told
 
 
-def test_a_line_for_people_has_event_and_facts():
+def test_a_text_line_has_event_and_facts():
     configure("console", stream=(stream := io.StringIO()))
 
     get_logger("tidegate.primitives.stream").warning("stream.dead_lettered", stream="jobs")
@@ -80,7 +80,7 @@ def test_a_line_for_people_has_event_and_facts():
     assert "stream=jobs" in stream.getvalue()
 
 
-def test_only_the_level_asked_for_is_written():
+def test_only_events_of_the_configured_level_are_written():
     configure("json", "warning", stream=(stream := io.StringIO()))
     log = get_logger("tidegate")
 
@@ -90,7 +90,7 @@ def test_only_the_level_asked_for_is_written():
     assert [line["event"] for line in written(stream)] == ["service.failed"]
 
 
-def test_a_logger_made_earlier_obeys_a_later_configuration():
+def test_a_logger_created_before_configuration_uses_the_new_configuration():
     log = get_logger("tidegate")
     configure("json", stream=(first := io.StringIO()))
     log.info("service.started")
@@ -102,7 +102,7 @@ def test_a_logger_made_earlier_obeys_a_later_configuration():
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_no_secret_leaves_by_a_field_an_exception_or_a_library(form: Any):
+def test_secrets_in_fields_exceptions_and_library_logs_are_redacted(form: Any):
     configure(form, stream=(stream := io.StringIO()))
     log = get_logger("tidegate")
 
@@ -120,7 +120,7 @@ def test_no_secret_leaves_by_a_field_an_exception_or_a_library(form: Any):
     assert "RuntimeError" in stream.getvalue()
 
 
-def test_libraries_are_heard_once_and_from_warnings_upwards():
+def test_libraries_are_logged_once_and_from_warning_level():
     configure("json", stream=io.StringIO())
     configure("json", stream=(stream := io.StringIO()))
 
@@ -132,7 +132,7 @@ def test_libraries_are_heard_once_and_from_warnings_upwards():
     assert line["module"] == "library"
 
 
-def test_a_fact_that_json_does_not_know_is_written_all_the_same():
+def test_a_fact_that_json_cannot_encode_is_written_as_text():
     configure("json", stream=(stream := io.StringIO()))
 
     get_logger("tidegate").info("service.started", what={1, 2}, half=float("nan"), odd="\ud800", raw=b"\xff")
@@ -143,6 +143,6 @@ def test_a_fact_that_json_does_not_know_is_written_all_the_same():
 
 
 @pytest.mark.parametrize(("form", "level"), [("xml", "info"), ("json", "loud")])
-def test_an_unknown_form_or_level_is_refused(form: Any, level: Any):
+def test_an_unknown_format_or_level_is_refused(form: Any, level: Any):
     with pytest.raises(InvalidArgument):
         configure(form, level)

@@ -9,7 +9,7 @@ from tidegate.core.telemetry import metrics
 FAMILIES = {family.name: family for family in metrics.REGISTRY.collect()}
 
 
-def test_the_exposition_can_be_read_back():
+def test_the_exposition_can_be_parsed():
     names = {family.name for family in text_string_to_metric_families(metrics.exposition().decode())}
 
     assert names >= {"delayed_queue_size", "scheduler_leader_active", "outbox_depth"}
@@ -22,17 +22,17 @@ def test_the_exposition_can_be_read_back():
         "xautoclaim_recovered", "scheduler_sleep_duration", "scheduler_leader_active", "dedup_coalesce_hit",
     ],
 )  # fmt: skip
-def test_the_names_that_alert_rules_know_are_there(name: str):
+def test_the_metric_names_used_by_alert_rules_exist(name: str):
     assert name in FAMILIES
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
-def test_every_metric_says_what_it_means(family: Metric):
+def test_every_metric_has_a_description(family: Metric):
     assert family.documentation.endswith(".")
 
 
 @pytest.mark.parametrize(
     "family", [each for each in FAMILIES.values() if each.type == "histogram"], ids=lambda each: each.name
 )
-def test_every_span_says_its_unit(family: Metric):
+def test_every_duration_metric_names_its_unit(family: Metric):
     assert "in seconds" in family.documentation

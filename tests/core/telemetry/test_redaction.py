@@ -45,7 +45,7 @@ TOKEN = "gh" + "p_16C7e42F292c6912E7710c838347Ae178B4a"
         ("-----BEGIN PRIVATE KEY-----\nhunter2 cut off", "***"),
     ],
 )
-def test_a_secret_is_known_by_its_shape(text: str, shown: str):
+def test_a_secret_is_recognised_by_its_format(text: str, shown: str):
     assert redact_text(text) == shown
 
 
@@ -63,7 +63,7 @@ def test_a_secret_is_known_by_its_shape(text: str, shown: str):
         "a basic understanding",
     ],
 )
-def test_what_only_resembles_a_secret_stays_readable(text: str):
+def test_text_that_only_resembles_a_secret_is_kept(text: str):
     assert redact_text(text) == text
 
 
@@ -75,7 +75,7 @@ def test_what_only_resembles_a_secret_stays_readable(text: str):
         "encryption_keys", "token_value", "headers.authorization",
     ],
 )  # fmt: skip
-def test_a_secret_is_known_by_its_name(name: str):
+def test_a_secret_is_recognised_by_its_field_name(name: str):
     assert is_secret_name(name)
     assert redact("x", name=name) == "***"
 
@@ -83,11 +83,11 @@ def test_a_secret_is_known_by_its_name(name: str):
 @pytest.mark.parametrize(
     "name", ["key", "order_key", "token_id", "token_hash", "tokens_blocked", "stream", "tokenizer", "monkey", ""]
 )
-def test_other_names_are_not_secret(name: str):
+def test_values_of_other_field_names_are_kept(name: str):
     assert not is_secret_name(name)
 
 
-def test_numbers_of_tokens_are_counts_and_numbers_as_passwords_are_not():
+def test_token_counts_are_kept_and_numeric_passwords_are_hidden():
     assert redact(3, name="tokens") == 3
     assert redact(1234, name="password") == "***"
 
@@ -100,7 +100,7 @@ def test_secrets_are_found_at_any_depth():
     assert shown == {"headers": [{"Authorization": "***"}], "urls": ["redis://:***@h"], "k": {"tokens": ["***"]}}
 
 
-def test_objects_are_shown_by_their_text_without_secrets():
+def test_objects_are_rendered_as_text_without_secrets():
     @dataclass
     class Login:
         user: str
@@ -113,7 +113,7 @@ def test_objects_are_shown_by_their_text_without_secrets():
     assert redact(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01 00:00:00+00:00"
 
 
-def test_an_object_that_cannot_be_shown_does_not_lose_the_line():
+def test_an_object_whose_repr_fails_does_not_lose_the_line():
     class Shy:
         def __str__(self) -> str:
             raise RuntimeError
@@ -121,7 +121,7 @@ def test_an_object_that_cannot_be_shown_does_not_lose_the_line():
     assert redact({"a": Shy()}) == {"a": "<unprintable Shy>"}
 
 
-def test_a_structure_that_contains_itself_ends():
+def test_a_recursive_structure_is_rendered_finitely():
     endless: dict[str, object] = {"password": "hunter2"}
     endless["again"] = endless
 
@@ -143,12 +143,12 @@ def test_a_github_token_is_hidden_in_any_text(before: str, after: str, secret: s
     scheme=st.sampled_from(["redis", "rediss", "redis+cluster", "postgresql", "mysql+asyncmy"]),
     user=st.sampled_from(["", "me"]),
 )
-def test_the_password_of_an_address_is_hidden_whatever_it_contains(password: str, scheme: str, user: str):
+def test_the_password_of_a_url_is_hidden_whatever_it_contains(password: str, scheme: str, user: str):
     assert redact_text(f"at {scheme}://{user}:{password}@host:1/0 now") == f"at {scheme}://{user}:***@host:1/0 now"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(), st.lists))
-def test_redacting_twice_is_redacting_once(value: object):
+def test_redaction_is_idempotent(value: object):
     once = redact(value)
 
     assert redact(once) == once
@@ -163,20 +163,20 @@ def test_a_parameter_of_a_url_is_hidden_by_its_name(name: str):
 
 
 @pytest.mark.parametrize("query", ["page=2&keyword=a", "sort=key&per_page=100", "monkey=1", "signed=yes", "a=b;c=d"])
-def test_other_parameters_of_a_url_stay_readable(query: str):
+def test_other_parameters_of_a_url_are_kept(query: str):
     assert redact_url(f"https://h/key=1?{query}") == f"https://h/key=1?{query}"
 
 
-def test_a_known_secret_is_hidden_wherever_it_stands():
+def test_a_known_secret_is_hidden_at_every_position():
     assert redact_known("https://h/a+b/c1?appid=a%2Bb%2Fc1&x=1", "a+b/c1") == "https://h/***?appid=***&x=1"
     assert redact_known("https://h/page?x=1", "page") == "https://h/page?x=1"
     assert redact_known("text", "") == "text"
 
 
-def test_a_text_that_is_kept_gives_no_orders_to_a_terminal():
+def test_control_characters_are_escaped_in_stored_text():
     assert fit_to_keep("a\x1b[2J\x9b2J\x07\x00\tb\r\nc é", most=100) == "a\\x1b[2J\\x9b2J\\x07\tb\r\nc é"
 
 
 @pytest.mark.parametrize("before", ["\x1b", "\udcff"])
-def test_a_secret_behind_an_escaped_character_is_not_kept(before: str):
+def test_a_secret_after_an_escaped_character_is_hidden(before: str):
     assert fit_to_keep(f"x{before}{TOKEN}", most=100).endswith("ghp_***")

@@ -76,7 +76,7 @@ def samples(told: str) -> dict[str, list[Sample]]:
 
 
 @pytest.mark.parametrize("name", OF_THE_SPECIFICATIONS)
-def test_a_metric_of_the_specifications_is_told_by_its_name(name: str, told: str, samples: dict[str, list[Sample]]):
+def test_every_metric_of_the_specification_is_exported(name: str, told: str, samples: dict[str, list[Sample]]):
     kind, labels = OF_THE_SPECIFICATIONS[name]
     exposed = f"{name}_total" if kind == COUNTER else name
     found = samples.get(f"{name}{SUFFIX[kind]}", [])
@@ -86,7 +86,7 @@ def test_a_metric_of_the_specifications_is_told_by_its_name(name: str, told: str
     assert [sample.labels for sample in found if sample.labels.keys() != labels] == []
 
 
-def test_the_labels_have_the_values_that_the_specifications_name(samples: dict[str, list[Sample]]):
+def test_labels_have_the_values_of_the_specification(samples: dict[str, list[Sample]]):
     def values(name: str, label: str) -> set[str]:
         return {sample.labels[label] for sample in samples[name]}
 
@@ -97,7 +97,7 @@ def test_the_labels_have_the_values_that_the_specifications_name(samples: dict[s
     assert values("update_process_error_total", "reason") >= {"UPSTREAM_4XX", "UPSTREAM_5XX", "PARSE_ERROR"}
 
 
-def test_every_source_of_figures_could_be_asked(samples: dict[str, list[Sample]]):
+def test_every_metrics_source_is_collected_without_an_error(samples: dict[str, list[Sample]]):
     sources = {sample.labels["source"]: sample.value for sample in samples["metrics_source_up"]}
 
     assert {name for name, value in sources.items() if value != 1} == set()

@@ -85,9 +85,7 @@ async def calls_made(sim: GithubSimulator, calls: int) -> None:
 
 
 @pytest.mark.full
-async def test_one_trace_leads_from_the_request_over_two_workers_to_the_statistics(
-    collector: Collector, tmp_path: Path
-):
+async def test_one_trace_spans_request_two_workers_and_statistics(collector: Collector, tmp_path: Path):
     async with (
         upstream(collector) as (sim, variables),
         started(tmp_path, "serve", "--port", "0", **variables) as serve,
@@ -144,7 +142,7 @@ def assert_parts_of_a_job(collector: Collector, job: Received) -> None:
 
 
 @pytest.mark.full
-async def test_a_worker_that_is_killed_leaves_the_trace_to_the_next_one(collector: Collector, tmp_path: Path):
+async def test_the_trace_of_a_killed_worker_is_continued_by_the_next(collector: Collector, tmp_path: Path):
     async with upstream(collector) as (sim, variables):
         async with (
             started(tmp_path, "up", "--port", "0", **variables) as first,
@@ -171,7 +169,7 @@ async def test_a_worker_that_is_killed_leaves_the_trace_to_the_next_one(collecto
 
 
 @pytest.mark.full
-async def test_a_command_is_the_beginning_of_a_trace_or_a_part_of_its_pipelines(collector: Collector, tmp_path: Path):
+async def test_a_command_starts_a_trace_or_continues_that_of_its_pipeline(collector: Collector, tmp_path: Path):
     async with upstream(collector) as (sim, variables):
         own, others = sim.world.logins()
         ended = [await tidegate(tmp_path, "collect", own, "--no-progress", **variables)]
@@ -190,9 +188,7 @@ async def test_a_command_is_the_beginning_of_a_trace_or_a_part_of_its_pipelines(
     assert {each.trace for each in collector.named("statistics")} == {own_root.trace, TRACE}
 
 
-async def test_a_refresh_is_traced_from_the_request_over_the_event_to_the_row(
-    collector: Collector, tmp_path: Path, embedded: Valkey
-):
+async def test_a_refresh_is_traced_from_request_to_row(collector: Collector, tmp_path: Path, embedded: Valkey):
     async with game() as sim, deployed(tmp_path, embedded, sim) as deployment, traced(collector):
         with span("page", parent=TRACEPARENT):
             await deployment.read(4711)
@@ -213,9 +209,7 @@ async def clockwork(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> Asy
         yield opened
 
 
-async def test_each_schedule_that_is_due_begins_a_trace_of_its_own(
-    collector: Collector, clockwork: Clockwork, clock: ManualClock
-):
+async def test_each_due_schedule_starts_its_own_trace(collector: Collector, clockwork: Clockwork, clock: ManualClock):
     added = {each.login: each.id for each in await clockwork.add("ada", "grace", "broken")}
     clock.advance(3 * HOUR)
     async with traced(collector):
@@ -232,7 +226,7 @@ async def test_each_schedule_that_is_due_begins_a_trace_of_its_own(
     assert "the source has a defect" in fired["broken"].failure
 
 
-async def test_a_schedule_that_somebody_fires_goes_on_with_his_trace(collector: Collector, clockwork: Clockwork):
+async def test_a_triggered_schedule_continues_the_trace_of_its_caller(collector: Collector, clockwork: Clockwork):
     [ada] = await clockwork.add("ada")
     async with traced(collector):
         with span("message", parent=TRACEPARENT):
@@ -244,7 +238,7 @@ async def test_a_schedule_that_somebody_fires_goes_on_with_his_trace(collector: 
     assert run.traceparent == f"00-{TRACE}-{fired.id}-01"
 
 
-async def test_what_is_not_among_the_sample_is_nowhere(collector: Collector, clockwork: Clockwork):
+async def test_an_unsampled_trace_exports_no_spans(collector: Collector, clockwork: Clockwork):
     [ada, grace] = await clockwork.add("ada", "grace")
     async with traced(collector, sample=0):
         await clockwork.schedules.trigger(ada.id, "key")
@@ -262,7 +256,7 @@ async def test_what_is_not_among_the_sample_is_nowhere(collector: Collector, clo
     assert sorted(each.name for each in collector.spans) == ["message", f"schedule {grace.id}"]
 
 
-async def test_a_stranger_does_not_choose_what_is_traced(collector: Collector):
+async def test_an_external_traceparent_does_not_force_sampling(collector: Collector):
     """What is open to everybody is traced as the settings say; whoever showed a key may have it traced."""
     key = "operate-0123456789abcdef"
     settings = HttpSettings(api_key=SecretStr(key))
@@ -287,7 +281,7 @@ async def traced(collector: Collector, **settings: Any) -> AsyncGenerator[None]:
         await asyncio.to_thread(opened.__exit__, None, None, None)
 
 
-async def test_log_lines_inside_a_span_say_its_trace_and_others_do_not(collector: Collector):
+async def test_log_lines_inside_a_span_have_its_trace_id(collector: Collector):
     lines, log = StringIO(), get_logger(__name__)
     configure("json", stream=lines)
     try:
@@ -303,7 +297,7 @@ async def test_log_lines_inside_a_span_say_its_trace_and_others_do_not(collector
     assert "trace_id" not in written["outside"]
 
 
-async def test_a_failure_is_told_without_its_secrets(collector: Collector):
+async def test_a_recorded_failure_contains_no_secrets(collector: Collector):
     token = "ghp_" + "a1B2" * 9
     async with traced(collector):
         with pytest.raises(ValueError), span("risky", {"note": f"with {token}"}):
@@ -314,7 +308,7 @@ async def test_a_failure_is_told_without_its_secrets(collector: Collector):
     assert token.encode() not in collector.raw
 
 
-def test_a_collector_that_is_away_keeps_nobody_for_long(monkeypatch: pytest.MonkeyPatch):
+def test_an_unavailable_collector_delays_shutdown_only_briefly(monkeypatch: pytest.MonkeyPatch):
     assert spans.SENT_WITHIN_S <= 5
     monkeypatch.setattr(spans, "SENT_WITHIN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers
@@ -326,13 +320,13 @@ def test_a_collector_that_is_away_keeps_nobody_for_long(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("address", ["localhost:4318", "ftp://host", "http://u:p@host:4318", "http://host?key=1", ""])
-def test_an_endpoint_must_be_an_address_alone(address: str):
+def test_an_endpoint_must_be_a_plain_url(address: str):
     with pytest.raises(ValidationError, match="must be an address"):
         TraceSettings(endpoint=address)
 
 
 @pytest.mark.parametrize("sample", [-0.1, 1.1])
-def test_a_sample_is_a_part(sample: float):
+def test_the_sample_ratio_is_between_zero_and_one(sample: float):
     with pytest.raises(ValidationError):
         TraceSettings(sample=sample)
 
@@ -341,7 +335,7 @@ def _is_not_there(_name: str) -> None:
     """As `find_spec` says it."""
 
 
-def test_without_the_library_whoever_wants_traces_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_without_the_library_enabling_traces_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(traces, "find_spec", _is_not_there)
     with (
         pytest.raises(InvalidSettings, match=r'pip install "tidegate\[otel\]"'),
@@ -352,14 +346,14 @@ def test_without_the_library_whoever_wants_traces_is_told_what_to_install(monkey
         assert traces.tracer() is None
 
 
-def test_the_switch_of_the_standard_turns_everything_off(monkeypatch: pytest.MonkeyPatch):
+def test_the_standard_disable_variable_turns_tracing_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     with open_traces(TraceSettings(endpoint="http://localhost:4318")):
         assert traces.tracer() is None
 
 
 @pytest.mark.full
-def test_where_nobody_wants_traces_nothing_of_them_is_imported(tmp_path: Path):
+def test_disabled_tracing_imports_no_tracing_library(tmp_path: Path):
     """In a process of its own; where metrics of it are installed, the Redis client imports those by itself."""
     script = """
 import asyncio, sys
