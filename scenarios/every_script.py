@@ -6,7 +6,7 @@ from datetime import timedelta
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import Coalescer, Draft
 from tidegate.primitives.gate import Admitted, Gate, Job, settlement
-from tidegate.primitives.gate.pool_records import PoolRecord
+from tidegate.primitives.gate.model import PoolRecord
 from tidegate.primitives.limiter import Limiter
 from tidegate.primitives.membership import Membership
 from tidegate.primitives.membership.election import Election

@@ -11,6 +11,8 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 EAGER = {
     "tidegate.app.cli",  # starts a command
+    "tidegate.primitives.throttle",  # one class beside its scripts
+    "tidegate.primitives.wakeup",  # one class beside its scripts
 }
 
 
@@ -52,11 +54,11 @@ def test_only_listed_packages_import_modules_eagerly():
 
 
 def test_importing_a_module_imports_no_other_module_of_its_package():
-    code = "import sys, tidegate.primitives.gate.settings; print('\\n'.join(sys.modules))"
+    code = "import sys, tidegate.primitives.gate.model; print('\\n'.join(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert {name for name in ran.stdout.split() if name.startswith("tidegate.primitives.gate.")} == {
-        "tidegate.primitives.gate.settings"
+        "tidegate.primitives.gate.model"
     }
 
 

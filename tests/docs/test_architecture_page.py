@@ -15,7 +15,7 @@ LIFECYCLES = ROOT / "docs" / "lifecycles.md"
 SOURCE = ROOT / "src" / "tidegate"
 TABLES = {
     "Outbox event": ("tidegate.storage.sql.outbox", "MOVES"),
-    "CircuitBreaker": ("tidegate.primitives.circuit_breaker.circuit_breaker", "MOVES"),
+    "CircuitBreaker": ("tidegate.primitives.circuit_breaker", "MOVES"),
     "Run": ("tidegate.engine.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.engine.lifecycle", "JOB_MOVES"),
     "Admission": ("tidegate.systems.waiting_room.model", "ADMISSION_MOVES"),

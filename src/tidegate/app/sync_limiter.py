@@ -9,8 +9,7 @@ from typing import Any, Self, TypeVar
 from tidegate.connections import open_valkey
 from tidegate.core.errors import GrantVoid
 from tidegate.core.priority import Priority
-from tidegate.primitives.limiter.grant import Grant
-from tidegate.primitives.limiter.ledger import LimiterStatus
+from tidegate.primitives.limiter.ledger import Grant, LimiterStatus
 from tidegate.primitives.limiter.limiter import Limiter
 from tidegate.primitives.limiter.settings import LimiterSettings
 from tidegate.settings import Settings

@@ -19,8 +19,8 @@ from tidegate.core.arguments import require_positive
 from tidegate.core.backoff import DEFECT_PAUSES
 from tidegate.core.errors import InvalidArgument, Unavailable, ValkeyUnavailable
 from tidegate.core.telemetry.logs import get_logger
+from tidegate.primitives.stream.consumer import BlockingReader, PausingReader, Reader
 from tidegate.primitives.stream.message import Entry
-from tidegate.primitives.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.storage.valkey import Key, Valkey

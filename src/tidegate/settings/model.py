@@ -20,13 +20,15 @@ from tidegate.core.plugins import all_sections, section_class
 from tidegate.core.telemetry.logs import LogSettings
 from tidegate.core.telemetry.traces import TraceSettings
 from tidegate.http.settings import HttpSettings
-from tidegate.primitives.circuit_breaker.settings import CircuitBreakerSettings
-from tidegate.primitives.coalescer.settings import CoalescerSettings
-from tidegate.primitives.gate.settings import CredentialLimits
 from tidegate.primitives.limiter.settings import LimiterSettings
-from tidegate.primitives.membership.settings import MembershipSettings
-from tidegate.primitives.stream.settings import StreamSettings
-from tidegate.primitives.timers.settings import TimerSettings
+from tidegate.primitives.settings import (
+    CircuitBreakerSettings,
+    CoalescerSettings,
+    CredentialLimits,
+    MembershipSettings,
+    StreamSettings,
+    TimerSettings,
+)
 from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
 from tidegate.storage.documents.settings import DocumentSettings

@@ -10,7 +10,7 @@ from tests.waiting import until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.primitives.limiter import Limit, Limiter, LimiterSettings
-from tidegate.primitives.limiter.keys import LimiterKeys
+from tidegate.primitives.limiter.ledger import LimiterKeys
 from tidegate.runtime.waiting import end
 from tidegate.storage.valkey import Unit, Valkey
 

@@ -12,7 +12,7 @@ from tests.virtual_time import run_virtually
 from tests.waiting import lasting_at_least
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.stream import Stream, StreamSettings
-from tidegate.primitives.stream.readers import PausingReader
+from tidegate.primitives.stream.consumer import PausingReader
 from tidegate.storage.valkey import Valkey
 
 

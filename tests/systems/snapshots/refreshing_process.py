@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from tests.systems.snapshots.deployment import QUICK
 from tidegate.connections import build_context
 from tidegate.core.clock import SystemClock
-from tidegate.primitives.membership.settings import MembershipSettings
+from tidegate.primitives.settings import MembershipSettings
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from tidegate.primitives.coalescer.coalescer import (
         AlreadyProcessing,
         Coalescer,
+        CoalescerKeys,
         Draft,
         Outcome,
         Published,
         Upgraded,
     )
-    from tidegate.primitives.coalescer.keys import CoalescerKeys
-    from tidegate.primitives.coalescer.settings import CoalescerSettings
+    from tidegate.primitives.settings import CoalescerSettings
 
 __all__ = [
     "AlreadyProcessing",
@@ -30,8 +30,9 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.primitives.coalescer.coalescer": "AlreadyProcessing Coalescer Draft Outcome Published Upgraded",
-        "tidegate.primitives.coalescer.keys": "CoalescerKeys",
-        "tidegate.primitives.coalescer.settings": "CoalescerSettings",
+        "tidegate.primitives.coalescer.coalescer": (
+            "AlreadyProcessing Coalescer Draft Outcome Published Upgraded CoalescerKeys"
+        ),
+        "tidegate.primitives.settings": "CoalescerSettings",
     },
 )

@@ -11,10 +11,20 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.core.ids import new_id
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.metrics import DEDUP_COALESCE_HIT, DEDUP_LOCK_CONFLICT, DEDUP_UPGRADE
-from tidegate.primitives.coalescer.keys import CoalescerKeys
-from tidegate.primitives.coalescer.settings import CoalescerSettings
-from tidegate.storage.valkey import Key, Valkey, lua_script
+from tidegate.primitives.settings import CoalescerSettings
+from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 from tidegate.storage.valkey.scripts import Script, run_together
+
+
+class CoalescerKeys:
+    """The keys of a subject's lock and version; all subjects share one unit, so that one script can read many."""
+
+    def __init__(self, unit: Unit, subject: str) -> None:
+        self.work: Key = unit.key(f"work:{require_name('subject', subject)}")
+        """hash, expires: version, published; and while locked: token, outcome, urgent, lasts_ms, until_ms."""
+        self.mark: Key = unit.key("mark")
+        """string, never expires: the highest version of all subjects."""
+
 
 _HIGHEST_VERSION = 2**52
 """Lua counts exactly up to 2**53. Microseconds reach half of that in the year 2112; the rest is room to grow."""

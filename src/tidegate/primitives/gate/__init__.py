@@ -8,10 +8,22 @@ if TYPE_CHECKING:
     from tidegate.primitives.gate.clearance import Clearances, GatePermit, PermitWithdrawn
     from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
     from tidegate.primitives.gate.gate import Gate, Report, Settled, ShardStatus
-    from tidegate.primitives.gate.jobs import Admitted, Allowance, Job, Outcome, Settlement, settlement
-    from tidegate.primitives.gate.pool_records import CredentialRecord, LearnedLimits, PoolRecord
-    from tidegate.primitives.gate.settings import CredentialLimits
-    from tidegate.primitives.gate.status import BucketStatus, CredentialStatus, PaceStatus, PoolStatus
+    from tidegate.primitives.gate.model import (
+        Admitted,
+        Allowance,
+        BucketStatus,
+        CredentialRecord,
+        CredentialStatus,
+        Job,
+        LearnedLimits,
+        Outcome,
+        PaceStatus,
+        PoolRecord,
+        PoolStatus,
+        Settlement,
+        settlement,
+    )
+    from tidegate.primitives.settings import CredentialLimits
 
 __all__ = [
     "Admitted",
@@ -43,10 +55,11 @@ __getattr__ = lazy_exports(
     {
         "tidegate.primitives.gate.clearance": "Clearances GatePermit PermitWithdrawn",
         "tidegate.primitives.gate.gate": "ShardStatus Gate Report Settled",
-        "tidegate.primitives.gate.jobs": "Admitted Allowance Job Outcome Settlement settlement",
-        "tidegate.primitives.gate.pool_records": "LearnedLimits PoolRecord CredentialRecord",
+        "tidegate.primitives.gate.model": (
+            "Admitted Allowance Job Outcome Settlement settlement LearnedLimits PoolRecord CredentialRecord "
+            "BucketStatus CredentialStatus PaceStatus PoolStatus"
+        ),
         "tidegate.primitives.gate.enqueue_intents": "EnqueueIntents",
-        "tidegate.primitives.gate.settings": "CredentialLimits",
-        "tidegate.primitives.gate.status": "BucketStatus CredentialStatus PaceStatus PoolStatus",
+        "tidegate.primitives.settings": "CredentialLimits",
     },
 )

@@ -17,7 +17,7 @@ from tidegate.core.batching import Batcher
 from tidegate.core.clock import monotonic_ms
 from tidegate.core.errors import ContractBroken, GrantVoid, Unavailable
 from tidegate.primitives.gate.gate import Gate, Report
-from tidegate.primitives.gate.jobs import Admitted, Settlement
+from tidegate.primitives.gate.model import Admitted, Settlement
 
 FRESH_MS = 100.0
 """How long a clearance is valid: long enough to send the requests of one batch, short enough that a process that was

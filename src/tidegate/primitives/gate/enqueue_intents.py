@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.ids import new_id
-from tidegate.primitives.gate.keys import promise_keys
+from tidegate.primitives.gate.scripts import promise_keys
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 FIRST_LOOK = timedelta(seconds=10)

@@ -26,11 +26,18 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.gate import scripts
 from tidegate.primitives.gate.enqueue_intents import EnqueueIntents
-from tidegate.primitives.gate.jobs import LONGEST_MS, Admitted, Job, Settlement
-from tidegate.primitives.gate.keys import epoch_key, gate_keys
-from tidegate.primitives.gate.pool_records import LearnedLimits, PoolRecord
-from tidegate.primitives.gate.settings import CredentialLimits
-from tidegate.primitives.gate.status import PoolStatus, read_status
+from tidegate.primitives.gate.model import (
+    LONGEST_MS,
+    Admitted,
+    Job,
+    LearnedLimits,
+    PoolRecord,
+    PoolStatus,
+    Settlement,
+    read_status,
+)
+from tidegate.primitives.gate.scripts import epoch_key, gate_keys
+from tidegate.primitives.settings import CredentialLimits
 from tidegate.storage.valkey import Key, Unit, Valkey
 
 log = get_logger(__name__)

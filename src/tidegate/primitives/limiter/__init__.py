@@ -6,9 +6,7 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.core.priority import Priority
-    from tidegate.primitives.limiter.grant import Grant
-    from tidegate.primitives.limiter.keys import LimiterKeys
-    from tidegate.primitives.limiter.ledger import LimiterStatus, Usage
+    from tidegate.primitives.limiter.ledger import Grant, LimiterKeys, LimiterStatus, Usage
     from tidegate.primitives.limiter.limiter import Batch, Limiter
     from tidegate.primitives.limiter.settings import Limit, LimiterSettings, Rate
 
@@ -28,9 +26,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.primitives.limiter.grant": "Grant",
-        "tidegate.primitives.limiter.keys": "LimiterKeys",
-        "tidegate.primitives.limiter.ledger": "LimiterStatus Usage",
+        "tidegate.primitives.limiter.ledger": "Grant LimiterKeys LimiterStatus Usage",
         "tidegate.primitives.limiter.limiter": "Batch Limiter",
         "tidegate.primitives.limiter.settings": "Limit LimiterSettings Rate",
         "tidegate.core.priority": "Priority",

@@ -17,10 +17,7 @@ from tidegate.core.clock import Clock, SystemClock, milliseconds, monotonic_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.limiter.grant import Grant
-from tidegate.primitives.limiter.keys import LimiterKeys
-from tidegate.primitives.limiter.ledger import Demand, Ledger, LimiterStatus
-from tidegate.primitives.limiter.plan import make_plan
+from tidegate.primitives.limiter.ledger import Demand, Grant, Ledger, LimiterKeys, LimiterStatus, make_plan
 from tidegate.primitives.limiter.queue import PermitQueue, WaitingCount
 from tidegate.primitives.limiter.settings import LimiterSettings
 from tidegate.storage.valkey import Unit, Valkey

@@ -14,8 +14,7 @@ from tidegate.core.clock import milliseconds
 from tidegate.core.errors import GrantVoid, TooManyWaiting, ValkeyUnavailable
 from tidegate.core.priority import Priority
 from tidegate.core.telemetry.logs import get_logger
-from tidegate.primitives.limiter.grant import Grant, Tally
-from tidegate.primitives.limiter.ledger import Demand, GrantedRequests, Ledger
+from tidegate.primitives.limiter.ledger import Demand, Grant, GrantedRequests, Ledger, Tally
 from tidegate.primitives.limiter.settings import LimiterSettings
 
 log = get_logger(__name__)

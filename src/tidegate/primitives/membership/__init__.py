@@ -6,9 +6,8 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.primitives.membership.election import Elected, Election, Following
-    from tidegate.primitives.membership.keys import MembershipKeys
-    from tidegate.primitives.membership.membership import Expiry, Member, Membership
-    from tidegate.primitives.membership.settings import MembershipSettings
+    from tidegate.primitives.membership.membership import Expiry, Member, Membership, MembershipKeys
+    from tidegate.primitives.settings import MembershipSettings
 
 __all__ = [
     "Elected",
@@ -25,8 +24,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.primitives.membership.election": "Elected Election Following",
-        "tidegate.primitives.membership.keys": "MembershipKeys",
-        "tidegate.primitives.membership.membership": "Expiry Member Membership",
-        "tidegate.primitives.membership.settings": "MembershipSettings",
+        "tidegate.primitives.membership.membership": "MembershipKeys Expiry Member Membership",
+        "tidegate.primitives.settings": "MembershipSettings",
     },
 )

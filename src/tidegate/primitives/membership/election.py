@@ -10,8 +10,8 @@ from typing import Any
 from tidegate.core.arguments import require_name
 from tidegate.core.clock import Clock, SystemClock, milliseconds
 from tidegate.core.errors import LeaseLost
-from tidegate.primitives.membership.keys import MembershipKeys
-from tidegate.primitives.membership.settings import MembershipSettings
+from tidegate.primitives.membership.membership import MembershipKeys
+from tidegate.primitives.settings import MembershipSettings
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 

@@ -5,11 +5,17 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from tidegate.primitives.settings import StreamSettings
     from tidegate.primitives.stream.consumer import Consumer
     from tidegate.primitives.stream.dead_letters import DeadLetters
-    from tidegate.primitives.stream.keys import StreamKeys
-    from tidegate.primitives.stream.message import ConsumerStatus, DeadLetter, DeadLetterPage, Message, StreamStatus
-    from tidegate.primitives.stream.settings import StreamSettings
+    from tidegate.primitives.stream.message import (
+        ConsumerStatus,
+        DeadLetter,
+        DeadLetterPage,
+        Message,
+        StreamKeys,
+        StreamStatus,
+    )
     from tidegate.primitives.stream.stream import Stream, owner_of
     from tidegate.primitives.stream.ticketed_stream import MessageSource, TicketedStream, UnusedTickets
 
@@ -35,10 +41,11 @@ __getattr__ = lazy_exports(
     {
         "tidegate.primitives.stream.consumer": "Consumer",
         "tidegate.primitives.stream.dead_letters": "DeadLetters",
-        "tidegate.primitives.stream.keys": "StreamKeys",
-        "tidegate.primitives.stream.message": "ConsumerStatus DeadLetter DeadLetterPage Message StreamStatus",
+        "tidegate.primitives.stream.message": (
+            "StreamKeys ConsumerStatus DeadLetter DeadLetterPage Message StreamStatus"
+        ),
         "tidegate.primitives.stream.ticketed_stream": "MessageSource UnusedTickets TicketedStream",
-        "tidegate.primitives.stream.settings": "StreamSettings",
+        "tidegate.primitives.settings": "StreamSettings",
         "tidegate.primitives.stream.stream": "Stream owner_of",
     },
 )

@@ -1,5 +1,7 @@
 """A consumer of a stream.
 
+It waits for messages in blocking reads, or in reads with growing pauses where blocking is not allowed.
+
 The server records a message as delivered when it sends the reply, not when the reply is received. A reply can be lost:
 the connection breaks, or the waiting task is cancelled. So before its first read and after every failed read, a
 consumer requests all messages that are recorded as its own, and returns those that it has not returned before. No
@@ -7,19 +9,68 @@ delivered message is missed, and none is returned twice.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.exceptions import ResponseError
 
 from tidegate.core.arguments import require_at_most, require_not_negative, require_positive
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.primitives.stream.message import Entry, Message, to_message
-from tidegate.primitives.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.storage.valkey import Valkey
 
 if TYPE_CHECKING:
     from tidegate.primitives.stream.stream import Stream
+
+Fetch = Callable[[int, int | None], Awaitable[list[Entry]]]
+"""Reads up to `count` new messages; blocks up to `block_ms`, or not at all if that is None."""
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 1.0
+
+
+class Reader(Protocol):
+    """A way to wait for new messages."""
+
+    async def wait(self, count: int, within_s: float) -> list[Entry]:
+        """Wait for messages and return at most `count`; an empty list after `within_s` seconds."""
+        ...
+
+
+class BlockingReader:
+    """Waits with one blocking command."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def wait(self, count: int, within_s: float) -> list[Entry]:
+        """See `Reader`."""
+        # For the server, a block of 0 means forever.
+        return await self._fetch(count, math.ceil(within_s * 1000) if within_s > 0 else None)
+
+
+class PausingReader:
+    """Reads repeatedly, with pauses that grow while there is no message. The pause is kept between calls."""
+
+    def __init__(self, fetch: Fetch, first_pause_s: float = FIRST_PAUSE_S) -> None:
+        self._fetch, self._first_pause_s = fetch, first_pause_s
+        self.pause_s = first_pause_s
+
+    async def wait(self, count: int, within_s: float) -> list[Entry]:
+        """See `Reader`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while not (entries := await self._fetch(count, None)):
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                return []
+            await asyncio.sleep(min(self.pause_s, left_s))
+            # The first pause can be set to more than the usual maximum.
+            self.pause_s = min(self.pause_s * 2, max(LONGEST_PAUSE_S, self._first_pause_s))
+        self.pause_s = self._first_pause_s
+        return entries
+
 
 _LARGEST_READ = 1000
 _LONGEST_WAIT_S = 3600

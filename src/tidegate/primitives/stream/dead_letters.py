@@ -4,9 +4,14 @@ from collections.abc import Iterable
 
 from tidegate.core.arguments import require_at_most, require_positive
 from tidegate.core.errors import NotFound
-from tidegate.primitives.stream.batches import id_batches, require_id
-from tidegate.primitives.stream.keys import StreamKeys
-from tidegate.primitives.stream.message import DeadLetter, DeadLetterPage, to_dead_letter
+from tidegate.primitives.stream.message import (
+    DeadLetter,
+    DeadLetterPage,
+    StreamKeys,
+    id_batches,
+    require_id,
+    to_dead_letter,
+)
 from tidegate.storage.valkey import Key, Valkey, lua_script
 
 _LARGEST_PAGE = 1000

@@ -1,15 +1,66 @@
-"""Messages, dead letters and status of a stream, and their encoding."""
+"""Keys of a stream, and its messages, dead letters and status with their encoding.
 
-from collections.abc import Mapping, Sequence
+Commands are split into batches of bounded size, because a long script blocks the server.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tidegate.core.arguments import require_at_most
+from tidegate.core.arguments import require_at_most, require_name
 from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument
+from tidegate.storage.valkey import Key, Unit
 from tidegate.storage.valkey.packing import text_header
+
+
+class StreamKeys:
+    """Keys of one stream, all in one unit, because messages move between them in one atomic step."""
+
+    def __init__(self, unit: Unit, name: str) -> None:
+        self._unit, self._name = unit, require_name("stream", name)
+        self.stream: Key = unit.key(name)
+        """stream: the messages, waiting or pending."""
+        self.dead: Key = unit.key(f"{name}:dead")
+        """stream: the dead letters."""
+
+    def added(self, token: str) -> Key:
+        """string, expires: this batch has been added."""
+        return self._unit.key(f"{self._name}:added:{token}")
+
+
+T = TypeVar("T")
+
+BATCH = 100
+"""Messages per script."""
+
+_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+
+
+def in_batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Split items into batches of at most `BATCH`, in order."""
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def id_batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Split ids into batches of at most `BATCH`, without duplicates. Raises `InvalidArgument` for invalid ids."""
+    unique = list(dict.fromkeys(ids))
+    for one in unique:
+        require_id("id", one)
+    for batch in in_batches(unique):
+        yield list(batch)
+
+
+def require_id(name: str, value: str) -> str:
+    """Require an id of a stream entry: milliseconds, a hyphen, a number."""
+    if not _ID.fullmatch(value):
+        raise InvalidArgument(name, value, "is not the id of a message")
+    return value
+
 
 DELIVERIES = b"deliveries"
 """Field with the number of deliveries; absent at the first one."""

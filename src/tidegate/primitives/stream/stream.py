@@ -29,12 +29,18 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import fit_to_keep
-from tidegate.primitives.stream.batches import BATCH, id_batches, in_batches
+from tidegate.primitives.settings import StreamSettings
 from tidegate.primitives.stream.consumer import Consumer
 from tidegate.primitives.stream.dead_letters import DeadLetters
-from tidegate.primitives.stream.keys import StreamKeys
-from tidegate.primitives.stream.message import ConsumerStatus, StreamStatus, pack_messages
-from tidegate.primitives.stream.settings import StreamSettings
+from tidegate.primitives.stream.message import (
+    BATCH,
+    ConsumerStatus,
+    StreamKeys,
+    StreamStatus,
+    id_batches,
+    in_batches,
+    pack_messages,
+)
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 
 log = get_logger(__name__)

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tidegate.core.arguments import require_name, require_positive
 from tidegate.core.clock import milliseconds
-from tidegate.primitives.stream.batches import BATCH, id_batches
 from tidegate.primitives.stream.consumer import Consumer
-from tidegate.primitives.stream.message import Message, to_message
+from tidegate.primitives.stream.message import BATCH, Message, id_batches, to_message
 from tidegate.primitives.stream.stream import WAYPOINT, Stream
 from tidegate.storage.valkey import Key, Valkey, lua_script
 

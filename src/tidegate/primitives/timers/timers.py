@@ -15,11 +15,23 @@ from tidegate.core.clock import Clock, SystemClock, from_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, TIMERS_PROMOTED
-from tidegate.primitives.timers.keys import TimerKeys
-from tidegate.primitives.timers.settings import TimerSettings
+from tidegate.primitives.settings import TimerSettings
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
 from tidegate.storage.valkey.packing import as_text
+
+
+class TimerKeys:
+    """Keys of one set of timers."""
+
+    def __init__(self, unit: Unit, name: str) -> None:
+        self.due: Key = unit.key(f"{name}:due")
+        """zset: timer id scored by its due time in ms."""
+        self.payloads: Key = unit.key(f"{name}:payloads")
+        """hash: timer id -> payload of its message."""
+        self.wake: Key = unit.key("wake")
+        """list: the wake-up of the unit, at most one token."""
+
 
 log = get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 A unit is what must be changed in one atomic step: a shard of the gate, a stream, a room, a subject. All its keys carry
 the unit's name as their hash tag, so they live in one slot of a cluster and may be passed to one script. Each primitive
-lists its parts once, in its own `keys.py`.
+lists its parts once, in a class of keys.
 """
 
 from dataclasses import dataclass

@@ -7,8 +7,7 @@ import msgspec
 
 from tidegate.core.clock import Clock
 from tidegate.primitives.stream import DeadLetter, DeadLetters, StreamKeys
-from tidegate.primitives.stream.batches import id_batches
-from tidegate.primitives.stream.message import to_dead_letter
+from tidegate.primitives.stream.message import id_batches, to_dead_letter
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.model import CampaignEntry

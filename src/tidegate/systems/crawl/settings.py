@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from tidegate import __version__
 from tidegate.core.backoff import Backoff
-from tidegate.primitives.gate.settings import CredentialLimits
+from tidegate.primitives.settings import CredentialLimits
 
 _NONE = timedelta(0)
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

@@ -21,8 +21,8 @@ from tidegate.core.backoff import Backoff
 from tidegate.core.errors import TooManyWaiting, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import ROOM_WATCHERS
+from tidegate.primitives.stream.consumer import BlockingReader, PausingReader, Reader
 from tidegate.primitives.stream.message import Entry
-from tidegate.primitives.stream.readers import BlockingReader, PausingReader, Reader
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs, only_our_cancellation
 from tidegate.storage.valkey import Key, Valkey

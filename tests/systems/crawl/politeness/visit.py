@@ -13,7 +13,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.upstream import Answer, UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import Gate, Job
-from tidegate.primitives.gate.status import CredentialStatus, PaceStatus
+from tidegate.primitives.gate.model import CredentialStatus, PaceStatus
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey

@@ -14,7 +14,7 @@ from tidegate.core.clock import Clock, SystemClock, to_ms
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.primitives.stream import Consumer as GroupMember
 from tidegate.primitives.stream import Stream, StreamSettings
-from tidegate.primitives.stream.batches import require_id
+from tidegate.primitives.stream.message import require_id
 from tidegate.storage.valkey import Key, Unit, Valkey
 from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, DeadEntry, Delivery, Message, RefreshTopic
 

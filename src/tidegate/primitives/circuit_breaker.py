@@ -22,7 +22,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import Gauge
 from tidegate.core.transitions import Moves
-from tidegate.primitives.circuit_breaker.settings import CircuitBreakerSettings
+from tidegate.primitives.settings import CircuitBreakerSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
