@@ -32,7 +32,7 @@ async def remembered(database: Database) -> list[CredentialRecord]:
     return [note for memory in await database.read(allowance_records.memories) for note in memory.notes]
 
 
-async def test_that_little_is_left_is_noted_and_that_much_is_left_is_not(database: Database):
+async def test_a_low_remaining_quota_is_recorded_and_a_high_one_is_not(database: Database):
     await told(database, {"remaining": 4000})
     assert await remembered(database) == []
 
@@ -45,21 +45,21 @@ async def test_that_little_is_left_is_noted_and_that_much_is_left_is_not(databas
     assert note.blocked_ms == 0
 
 
-async def test_a_newer_window_counts_and_an_older_one_that_comes_late_does_not(database: Database):
+async def test_a_newer_window_replaces_the_record_and_a_late_older_one_does_not(database: Database):
     await told(database, {"remaining": 3}, {"remaining": 90, "window": WINDOW + 3600}, {"remaining": 1})
     (note,) = await remembered(database)
     assert (note.window, note.remaining) == (WINDOW + 3600, 90)
 
 
 @pytest.mark.every_server
-async def test_a_rest_is_noted_and_the_longest_counts(database: Database):
+async def test_a_block_is_recorded_and_the_longest_one_is_kept(database: Database):
     await told(database, {"blocked_ms": 60_000}, {"blocked_ms": 2_000}, {"remaining": 30})
     (note,) = await remembered(database)
     assert 50_000 < note.blocked_ms <= 60_000
     assert note.remaining == 30
 
 
-async def test_a_rest_of_one_bucket_is_noted_as_such_and_one_of_the_credential_covers_it(database: Database):
+async def test_a_block_of_a_bucket_is_recorded_and_covered_by_one_of_the_credential(database: Database):
     await told(database, {"blocked_ms": 60_000, "rests_bucket": True}, {"blocked_ms": 2_000, "rests_bucket": True})
     (note,) = await remembered(database)
     assert (note.bucket, note.rests_bucket) == ("core", True)
@@ -70,7 +70,7 @@ async def test_a_rest_of_one_bucket_is_noted_as_such_and_one_of_the_credential_c
     assert (note.rests_bucket, note.blocked_ms > 50_000) == (False, True)
 
 
-async def test_what_came_too_late_to_be_written_tells_all_the_same(database: Database):
+async def test_a_result_with_an_old_fencing_token_still_records_its_block(database: Database):
     _, job_ids = await begun(database)
     (old,) = await claimed(database, *job_ids)
     await claimed(database, *job_ids)
@@ -78,7 +78,7 @@ async def test_what_came_too_late_to_be_written_tells_all_the_same(database: Dat
     assert [note.credential for note in await remembered(database)] == ["librarian"]
 
 
-async def test_notes_are_thrown_away_when_they_mean_nothing_any_more(database: Database):
+async def test_outdated_records_are_deleted(database: Database):
     await told(database, {"remaining": 30, "resets_in_ms": 0}, {"blocked_ms": 1})
     await told(database, {"remaining": 20, "resets_in_ms": 0})
 
@@ -90,7 +90,7 @@ async def test_notes_are_thrown_away_when_they_mean_nothing_any_more(database: D
     assert await remembered(database) == []
 
 
-async def test_calls_of_the_last_minute_and_those_under_way_are_counted_by_pool(database: Database):
+async def test_calls_of_the_last_minute_and_running_calls_are_counted_by_pool(database: Database):
     _, job_ids = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(5)])
     claims = await claimed(database, *job_ids[:3])
     await write(database, [finished(claims[0])])
@@ -104,7 +104,7 @@ async def test_calls_of_the_last_minute_and_those_under_way_are_counted_by_pool(
     assert await database.read(in_a_minute) == [PoolRecord(pool="pool", started=0, running=2, notes=[])]
 
 
-async def test_what_a_refusal_taught_is_noted_until_it_has_no_effect_any_more(database: Database):
+async def test_the_limit_learned_from_a_refusal_is_recorded_while_it_has_an_effect(database: Database):
     def lesson(concurrency: int, ends_in_ms: int) -> LearnedLimits:
         return LearnedLimits(
             concurrency=concurrency, per_minute=100, begins_in_ms=60_000, every_ms=120_000, ends_in_ms=ends_in_ms

@@ -12,7 +12,9 @@ from tidegate.engine.gate_sync import Recovery
 REST_MS = 1_500
 
 
-async def test_jobs_that_were_not_sent_wait_at_the_gate_and_lose_no_attempt(local: Library, upstream: ShelfUpstream):
+async def test_jobs_that_were_not_sent_wait_at_the_gate_without_a_counted_attempt(
+    local: Library, upstream: ShelfUpstream
+):
     """Two calls at a time, so most of the jobs that have their permits are not sent yet when one is refused."""
     upstream.shelves = {f"ada-{n}": 1 for n in range(30)}
     upstream.trouble["/shelves/ada-4/0"] = [429]
@@ -40,7 +42,7 @@ async def test_jobs_that_were_not_sent_wait_at_the_gate_and_lose_no_attempt(loca
     assert status.credentials[0].concurrency_now < 50
 
 
-async def test_a_gate_that_lost_its_data_learns_again_from_sql_what_it_may_do(local: Library, upstream: ShelfUpstream):
+async def test_a_gate_without_data_restores_allowances_from_sql(local: Library, upstream: ShelfUpstream):
     upstream.shelves = {f"ada-{n}": 1 for n in range(10)}
     upstream.trouble["/shelves/ada-4/0"] = [429]
     async with local.working():

@@ -122,7 +122,7 @@ async def retry_job_by_http(settings: Settings, run_id: int, job_id: int) -> Non
 
 
 @pytest.mark.parametrize("retry", [retry_by_command, retry_job_by_command, retry_by_http, retry_job_by_http])
-async def test_a_retried_run_is_done_again_by_the_workers_of_its_cell(
+async def test_a_retried_run_is_executed_by_the_workers_of_its_cell(
     tmp_path: Path, retry: Callable[[Settings, int, int], Awaitable[None]]
 ):
     async with open_bookshop(tmp_path) as shop, working(shop.collection):
@@ -181,7 +181,7 @@ def bury_an_end(tx: Transaction) -> tuple[int, int]:
     return run_id, event.id
 
 
-async def test_a_dead_letter_that_another_process_replays_wakes_the_leader_of_the_cell(tmp_path: Path):
+async def test_a_dead_letter_replayed_by_another_process_wakes_the_leader_of_the_cell(tmp_path: Path):
     async with open_bookshop(tmp_path) as shop, open_application(shop.settings, ["collection"]) as application:
         database, opened = application.context.database, application.find(OpenCollection)
         run_id, letter = await database.transaction(bury_an_end)
@@ -197,7 +197,7 @@ async def test_a_dead_letter_that_another_process_replays_wakes_the_leader_of_th
         await running
 
 
-async def test_a_run_whose_last_credential_is_gone_fails_with_the_advice_for_its_source(tmp_path: Path):
+async def test_a_run_without_credentials_left_fails_with_advice_for_its_source(tmp_path: Path):
     configured = ("tests.engine.cell_process:UnreachableBookshop",)
     settings = Settings(data_dir=await migrated_folder(tmp_path), sources=configured)
     advice = "tidegate credentials add --source bookshop"

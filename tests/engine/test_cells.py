@@ -42,7 +42,7 @@ async def collect_with_the_others(collection: Collection, login: str) -> None:
     await until_all_complete(parts.database, [run_id])
 
 
-async def test_jobs_wait_for_a_process_that_knows_their_source_and_outlive_it(tmp_path: Path):
+async def test_jobs_wait_for_a_process_with_their_source_and_survive_its_end(tmp_path: Path):
     theirs, ours = ShelfUpstream({"zoe-shelf": 4}), ShelfUpstream({f"ada-shelf{n}": 40 for n in range(4)})
     (their_runner, their_url), (our_runner, our_url) = await serve(theirs), await serve(ours)
     source, data_dir = NamedShelfSource(BOOKSHOP, our_url), await migrated_folder(tmp_path)

@@ -40,7 +40,7 @@ async def calm(watch: Watch) -> None:
     await watch.news(0.01)
 
 
-async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(change_feed: RunChangeFeed, valkey: Valkey):
+async def test_a_notification_wakes_only_watchers_of_that_run(change_feed: RunChangeFeed, valkey: Valkey):
     async with change_feed.watch([1]) as one, change_feed.watch([2]) as two, change_feed.watch([1, 2]) as both:
         await until_reading(valkey, 1)
         for watch in (one, two, both):
@@ -53,7 +53,7 @@ async def test_a_tell_wakes_those_who_watch_the_run_and_nobody_else(change_feed:
         assert not await two.news(0.05)
 
 
-async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(change_feed: RunChangeFeed, valkey: Valkey):
+async def test_many_notifications_to_a_busy_watcher_cause_one_read(change_feed: RunChangeFeed, valkey: Valkey):
     async with change_feed.watch([1]) as watch, change_feed.watch([2]) as last:
         await until_reading(valkey, 1)
         await calm(watch)
@@ -67,7 +67,7 @@ async def test_many_tells_to_one_who_is_busy_are_one_reason_to_look(change_feed:
         assert not await watch.news(0.05)
 
 
-async def test_another_process_is_heard(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
+async def test_notifications_of_other_processes_are_received(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     """Another object on another connection is all that another process is to the server."""
     other = await Valkey.connect(valkey.url)
     try:
@@ -81,7 +81,7 @@ async def test_another_process_is_heard(change_feed: RunChangeFeed, valkey: Valk
 
 
 @pytest.mark.every_server
-async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read_is_not_lost(
+async def test_a_notification_between_subscribing_and_the_first_read_is_not_lost(
     change_feed: RunChangeFeed, valkey: Valkey, unit: Unit
 ):
     await change_feed.tell([1])
@@ -90,7 +90,9 @@ async def test_what_is_told_between_the_watchers_look_and_the_readers_first_read
         assert await watch.news(60)
 
 
-async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(change_feed: RunChangeFeed, valkey: Valkey):
+async def test_fifty_watchers_share_one_reader_which_ends_with_the_last_watcher(
+    change_feed: RunChangeFeed, valkey: Valkey
+):
     async with AsyncExitStack() as stack:
         watches = [await stack.enter_async_context(change_feed.watch([n % 5])) for n in range(50)]
         await until_reading(valkey, 1)
@@ -103,7 +105,7 @@ async def test_fifty_watchers_have_one_reader_and_when_they_are_gone_none(change
     await until_reading(valkey, 0)
 
 
-async def test_who_comes_while_the_last_one_leaves_is_served(change_feed: RunChangeFeed, valkey: Valkey):
+async def test_a_watcher_that_joins_while_the_last_one_leaves_is_served(change_feed: RunChangeFeed, valkey: Valkey):
     for n in range(30):
         async with change_feed.watch([n]) as watch:
             await change_feed.tell([n])
@@ -111,7 +113,7 @@ async def test_who_comes_while_the_last_one_leaves_is_served(change_feed: RunCha
     await until_reading(valkey, 0)
 
 
-async def test_who_leaves_at_any_moment_leaves_at_once(embedded: Valkey):
+async def test_a_watcher_can_leave_immediately_at_any_time(embedded: Valkey):
     """Also in the moment in which the reader's first command is on its way: its cancellation must not get lost."""
     change_feed = RunChangeFeed(embedded, embedded.unit("board"))
     async with patience():
@@ -120,7 +122,7 @@ async def test_who_leaves_at_any_moment_leaves_at_once(embedded: Valkey):
                 await simulated_delay(n % 8 * 0.0002)
 
 
-async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(change_feed: RunChangeFeed, valkey: Valkey):
+async def test_a_cancelled_watcher_is_cleaned_up(change_feed: RunChangeFeed, valkey: Valkey):
     async def watch_for_ever() -> None:
         async with change_feed.watch([1]) as watch:
             while True:
@@ -137,7 +139,7 @@ async def test_a_watcher_that_is_cancelled_leaves_nothing_behind(change_feed: Ru
 
 @pytest.mark.full
 @pytest.mark.every_server
-async def test_the_stream_stays_short(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
+async def test_the_stream_is_trimmed(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     for _ in range(1_500):
         await change_feed.tell([1])
 
@@ -146,9 +148,7 @@ async def test_the_stream_stays_short(change_feed: RunChangeFeed, valkey: Valkey
 
 
 @pytest.mark.every_server
-async def test_whoever_says_often_that_runs_moved_tells_it_together(
-    change_feed: RunChangeFeed, valkey: Valkey, unit: Unit
-):
+async def test_frequent_notifications_are_combined(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     async with change_feed.watch([150]) as watch:
         await until_reading(valkey, 1)
         await calm(watch)
@@ -164,7 +164,7 @@ async def test_whoever_says_often_that_runs_moved_tells_it_together(
 
 
 @pytest.mark.every_server
-async def test_what_moved_last_is_told_before_the_end(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
+async def test_pending_notifications_are_sent_before_shutdown(change_feed: RunChangeFeed, valkey: Valkey, unit: Unit):
     change_feed.moved([1])
     change_feed.moved([2])
     await change_feed.close()
@@ -173,7 +173,7 @@ async def test_what_moved_last_is_told_before_the_end(change_feed: RunChangeFeed
     assert [msgspec.msgpack.decode(fields[b"runs"]) for _, fields in entries] == [[1, 2]]
 
 
-async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey, unit: Unit):
+async def test_without_blocking_reads_the_stream_is_read_periodically(valkey: Valkey, unit: Unit):
     other = await Valkey.connect(valkey.url)
     other._info = dataclasses.replace(other.info, can_block=False)  # pyright: ignore[reportPrivateUsage]
     try:
@@ -185,7 +185,7 @@ async def test_where_blocking_is_forbidden_it_looks_now_and_then(valkey: Valkey,
         await other.close()
 
 
-async def test_a_server_that_lost_its_data_is_followed_from_its_new_beginning(embedded: Valkey):
+async def test_a_server_that_lost_its_data_is_followed_from_the_new_start(embedded: Valkey):
     change_feed = RunChangeFeed(embedded, embedded.unit("board"))
     async with change_feed.watch([1]) as watch:
         await change_feed.tell([1])
@@ -196,7 +196,7 @@ async def test_a_server_that_lost_its_data_is_followed_from_its_new_beginning(em
         assert await watch.news(60)
 
 
-async def test_after_a_broken_connection_everybody_looks_again():
+async def test_after_a_broken_connection_all_watchers_read_again():
     """Also those whose run moved while nobody could be told."""
     [port] = free_ports(1)
     with ValkeyServer(port=port) as server:
@@ -215,7 +215,7 @@ async def test_after_a_broken_connection_everybody_looks_again():
                 assert await watch.news(20)
 
 
-async def test_nonsense_is_refused(embedded: Valkey):
+async def test_invalid_arguments_are_refused(embedded: Valkey):
     change_feed = RunChangeFeed(embedded, embedded.unit("board"))
     with pytest.raises(InvalidArgument, match="nothing to watch"):
         async with change_feed.watch([]):
@@ -226,7 +226,7 @@ async def test_nonsense_is_refused(embedded: Valkey):
     assert await leftover_keys(embedded, embedded.unit("board")) == {}
 
 
-async def test_one_who_follows_with_a_gap_is_told_of_many_moves_together_and_keeps_nobody_waiting(
+async def test_a_rate_limited_watcher_gets_combined_notifications_and_delays_no_other(
     change_feed: RunChangeFeed, valkey: Valkey
 ):
     heard: list[Collection[int] | None] = []

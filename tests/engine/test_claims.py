@@ -43,7 +43,7 @@ async def reasons(database: Database, run_id: int) -> list[str | None]:
 
 
 @pytest.mark.every_server
-async def test_the_second_run_waits_until_the_first_has_ended_every_list_of_the_resource(database: Database):
+async def test_a_second_run_waits_until_the_first_has_ended_every_list_of_the_resource(database: Database):
     first, [job] = await begin(database, "ada", entry("shelf:poems", NEXT))
     second, waiting = await begin(database, "eve", entry("shelf:poems", NEXT))
     assert waiting == []
@@ -68,7 +68,7 @@ async def test_the_second_run_waits_until_the_first_has_ended_every_list_of_the_
 
 
 @pytest.mark.every_server
-async def test_of_several_that_wait_one_is_released_after_the_other(database: Database):
+async def test_several_waiting_runs_are_released_one_after_the_other(database: Database):
     _, [job] = await begin(database, "ada")
     others = [(await begin(database, user))[0] for user in ("eve", "ben")]
     order = list[int]()
@@ -80,7 +80,7 @@ async def test_of_several_that_wait_one_is_released_after_the_other(database: Da
     assert order == others
 
 
-async def test_a_resource_that_is_done_with_is_not_waited_for(database: Database):
+async def test_a_completed_resource_is_not_waited_for(database: Database):
     _, jobs = await begin(database, "ada", entry("shelf:poems"), entry("shelf:novels"))
     [claim] = await claimed(database, next(job.id for job in jobs if job.spec.resource == "shelf:poems"))
     await write(database, [finished(claim)])
@@ -89,7 +89,7 @@ async def test_a_resource_that_is_done_with_is_not_waited_for(database: Database
     assert job.spec.resource == "shelf:poems"
 
 
-async def test_two_runs_may_wait_for_each_other_at_different_resources(database: Database):
+async def test_two_runs_may_wait_for_each_other_on_different_resources(database: Database):
     _, [poems] = await begin(database, "ada", entry("shelf:poems"))
     _, [novels] = await begin(database, "eve", entry("shelf:novels"))
     [first, second] = await claimed(database, poems.id, novels.id)
@@ -100,7 +100,7 @@ async def test_two_runs_may_wait_for_each_other_at_different_resources(database:
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("end", ["canceled", "unserved"])
-async def test_a_run_that_is_given_up_releases_what_waits_for_it(database: Database, end: str):
+async def test_a_canceled_run_releases_waiting_jobs(database: Database, end: str):
     first, _ = await begin(database, "ada", pool="gone")
     second, _ = await begin(database, "eve")
     if end == "canceled":
@@ -115,7 +115,7 @@ async def test_a_run_that_is_given_up_releases_what_waits_for_it(database: Datab
     assert len(await offered(database, second)) == 1
 
 
-async def test_recovery_releases_what_waits_in_vain(database: Database):
+async def test_recovery_releases_jobs_that_wait_for_an_ended_run(database: Database):
     """A process died after the run was canceled and before it looked what waits for it."""
     first, _ = await begin(database, "ada")
     second, _ = await begin(database, "eve")
@@ -126,7 +126,7 @@ async def test_recovery_releases_what_waits_in_vain(database: Database):
     assert len(await offered(database, second)) == 1
 
 
-async def test_a_failed_job_that_waited_is_done_again_without_waiting(database: Database):
+async def test_a_retried_job_that_waited_before_does_not_wait_again(database: Database):
     first, _ = await begin(database, "ada")
     second, _ = await begin(database, "eve", pool="gone")
     await database.transaction(runs.fail_pool, "gone", "no valid credential")
@@ -135,14 +135,14 @@ async def test_a_failed_job_that_waited_is_done_again_without_waiting(database: 
     assert await offered(database, second) == [again.id]
 
 
-async def test_a_job_that_claims_nothing_never_waits(database: Database):
+async def test_a_job_without_claims_never_waits(database: Database):
     await begin(database, "ada")
     _, jobs = await begin(database, "eve", JobSpec(kind=LIST, resource="shelf:poems"))
     assert len(jobs) == 1
 
 
 @pytest.mark.every_server
-async def test_runs_that_begin_and_end_at_the_same_time_lose_nobody(database: Database):
+async def test_concurrent_starts_and_ends_of_runs_lose_no_waiting_job(database: Database):
     """Whatever overlaps, at the end every run was released and is over."""
     resources = [f"shelf:{n}" for n in range(6)]
 
@@ -172,7 +172,7 @@ async def test_runs_that_begin_and_end_at_the_same_time_lose_nobody(database: Da
 
 
 @pytest.mark.every_server
-async def test_a_job_that_began_to_wait_while_the_run_was_canceled_is_released(database: Database):
+async def test_a_job_that_starts_waiting_during_a_cancellation_is_released(database: Database):
     """Its transaction saw the run at work, and was committed after the transaction that canceled the run."""
     first, _ = await begin(database, "ada")
     await database.transaction(runs.cancel, first)
@@ -185,7 +185,7 @@ async def test_a_job_that_began_to_wait_while_the_run_was_canceled_is_released(d
 
 
 @pytest.mark.every_server
-async def test_a_job_that_waits_in_vain_waits_for_the_run_that_has_the_resource_by_now(database: Database):
+async def test_a_job_waiting_for_an_ended_run_waits_for_the_run_that_holds_the_resource_now(database: Database):
     first, _ = await begin(database, "ada")
     await database.transaction(runs.cancel, first)
     second, _ = await begin(database, "eve")
@@ -197,7 +197,7 @@ async def test_a_job_that_waits_in_vain_waits_for_the_run_that_has_the_resource_
 
 
 @pytest.mark.every_server
-async def test_what_an_end_released_is_known_when_its_answer_was_lost(database: Database):
+async def test_jobs_released_by_an_end_are_known_although_its_answer_was_lost(database: Database):
     """The commit is unknown: the result is written again, comes too late, and what it released has to be offered."""
     first, [job] = await begin(database, "ada")
     second, _ = await begin(database, "eve")
@@ -207,7 +207,7 @@ async def test_what_an_end_released_is_known_when_its_answer_was_lost(database: 
     assert await database.read(claims.affected_runs, [job.id]) == [first, second]
 
 
-async def test_a_claim_passes_to_a_run_while_its_counters_are_locked(tmp_path: Path):
+async def test_a_claim_passes_to_a_run_whose_counters_are_locked(tmp_path: Path):
     """A transaction holds its runs and then asks for claims; another one holds a claim and passes it to such a run."""
     async with migrated_database("postgres", tmp_path) as url, await Database.open(url) as database:
         _, [job] = await begin(database, "ada", entry("shelf:poems"))
@@ -226,7 +226,7 @@ def wait_for(tx: Transaction, job_id: int, run_id: int) -> None:
     tx.execute(update(page_jobs).where(page_jobs.c.id == job_id).values(awaits_run=run_id))
 
 
-async def test_cancelling_a_run_releases_a_job_that_begins_to_wait_meanwhile(
+async def test_canceling_a_run_releases_a_job_that_starts_waiting_meanwhile(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ):
     database, gate = library.parts.database, library.parts.gate
@@ -330,7 +330,7 @@ async def claimed_of(database: Database, job_id: int) -> list[int]:
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("migrated_url", ["sqlite", "postgres"], indirect=True)
-async def test_the_index_of_jobs_that_wait_has_no_other_jobs(database: Database):
+async def test_the_index_of_waiting_jobs_contains_only_waiting_jobs(database: Database):
     def condition(tx: Transaction) -> str:
         if tx.dialect == "sqlite":
             listed = "SELECT sql FROM sqlite_master WHERE name = 'ix_page_jobs_awaits_run_resource_key'"

@@ -54,7 +54,7 @@ def committer(local: Library) -> Committer:
     return Committer(parts.database, parts.gate, local.documents, consumer, recovery, policy=CommitPolicy())
 
 
-async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
+async def test_an_unwritable_result_fails_alone(local: Library, monkeypatch: pytest.MonkeyPatch):
     local = Library(local.parts, local.upstream, settings=QUICK)
     monkeypatch.setattr(local.source, "read", CarelessSource().read)
     async with local.working():
@@ -69,7 +69,7 @@ async def test_a_result_that_cannot_be_written_fails_alone(local: Library, monke
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("migrated_url", SERVERS, indirect=True)
-async def test_claims_wait_for_no_results_on_a_server(database: Database, embedded: Valkey):
+async def test_claims_do_not_wait_for_results_on_a_server(database: Database, embedded: Valkey):
     """The batch of results is held up by a lock on its run. SQLite has one writer, and commits both together."""
     parts = build_context(Settings(), embedded, database)
     run_id, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
@@ -111,7 +111,7 @@ async def written(committer: Committer, results: Sequence[JobResult]) -> None:
     await running
 
 
-async def test_documents_of_an_overtaken_result_are_left_out_of_their_round(local: Library, committer: Committer):
+async def test_documents_of_a_rejected_result_are_not_written(local: Library, committer: Committer):
     database = local.parts.database
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     late, good = await claimed(database, *job_ids)
@@ -126,7 +126,7 @@ async def test_documents_of_an_overtaken_result_are_left_out_of_their_round(loca
     assert await local.items() == ["good"]
 
 
-async def test_a_job_that_came_twice_is_claimed_for_the_later_message_alone(local: Library, committer: Committer):
+async def test_a_job_delivered_twice_is_claimed_only_for_the_later_message(local: Library, committer: Committer):
     """It was offered again while its first message waited to be claimed: that one is worth nothing any more."""
     _, (job_id, other) = await begun(local.parts.database, specs=[shelf_job("novels"), shelf_job("poems")])
     first = asyncio.create_task(committer.claim([job_id, other]))
@@ -138,7 +138,7 @@ async def test_a_job_that_came_twice_is_claimed_for_the_later_message_alone(loca
     assert list(await second) == [job_id]
 
 
-async def test_a_claim_that_was_ended_twice_in_one_round_counts_once(local: Library, committer: Committer):
+async def test_a_claim_ended_twice_in_one_batch_counts_once(local: Library, committer: Committer):
     database = local.parts.database
     run_id, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     claim, _ = await claimed(database, *job_ids)
@@ -155,7 +155,7 @@ def unwritable(claim: Claim) -> JobResult:
     return finished(claim, follow_ups=[JobSpec(kind="X", resource="x", params={"x": object()})])
 
 
-async def test_claims_in_the_round_of_a_bad_result_are_made_all_the_same(local: Library, committer: Committer):
+async def test_claims_in_a_batch_with_a_bad_result_are_made(local: Library, committer: Committer):
     database = local.parts.database
     _, (bad, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     (claim,) = await claimed(database, bad)
@@ -167,9 +167,7 @@ async def test_claims_in_the_round_of_a_bad_result_are_made_all_the_same(local: 
     assert list(await claiming) == [other]
 
 
-async def test_a_claim_that_cannot_be_made_is_told_so_and_keeps_no_result_from_being_written(
-    local: Library, committer: Committer
-):
+async def test_a_failed_claim_is_reported_and_blocks_no_result(local: Library, committer: Committer):
     database = local.parts.database
     run_id, (good, _) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     (claim,) = await claimed(database, good)
@@ -183,7 +181,7 @@ async def test_a_claim_that_cannot_be_made_is_told_so_and_keeps_no_result_from_b
     assert (await assert_counted(database, run_id)).succeeded_jobs == 1
 
 
-async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
+async def test_the_write_queue_is_bounded_in_number_and_bytes(
     local: Library, committer: Committer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(committer_module, "_MOST_HELD", 3)
@@ -208,7 +206,7 @@ async def test_what_waits_to_be_written_is_bounded_in_number_and_in_bytes(
     fifth.cancel()
 
 
-async def test_what_followed_from_a_commit_of_unknown_outcome_is_found(embedded: Valkey, upstream: ShelfUpstream):
+async def test_follow_ups_of_a_commit_with_unknown_outcome_are_found(embedded: Valkey, upstream: ShelfUpstream):
     """The commit happened, and its answer was lost: the round is tried again, and finds itself overtaken."""
     async with (
         migrated_on("postgres") as (server, name),

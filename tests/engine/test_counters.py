@@ -118,7 +118,7 @@ def _has_active_key(tx: Transaction, run_id: int) -> bool:
     deadline=None,
 )
 @given(example=steps)
-async def test_counters_are_a_recount_after_any_history(database: Database, example: list[tuple[str, int, int]]):
+async def test_counters_equal_a_recount_after_any_history(database: Database, example: list[tuple[str, int, int]]):
     run_id, _ = await begun(database, f"user {next(_users)}", [shelf_job("novels"), shelf_job("poems")])
     history, status = History(database, run_id), RunState.PLANNING
     for step, first, second in example:
@@ -156,7 +156,7 @@ def _states(tx: Transaction) -> Counter[str]:
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_of_many_who_write_at_once_each_job_is_ended_once_and_the_run_too(database: Database):
+async def test_concurrent_writers_end_each_job_once_and_the_run_once(database: Database):
     run_id, _ = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(12)])
 
     brought = sum(await asyncio.gather(*(work(database, run_id, seed) for seed in range(5))))
@@ -169,7 +169,7 @@ async def test_of_many_who_write_at_once_each_job_is_ended_once_and_the_run_too(
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_a_run_that_is_canceled_while_many_write_has_no_job_left(database: Database):
+async def test_a_run_canceled_during_concurrent_writes_has_no_open_job(database: Database):
     run_id, _ = await begun(database, specs=[shelf_job(f"shelf {n}") for n in range(12)])
 
     async def cancel() -> bool:

@@ -94,7 +94,7 @@ async def until_all_complete(database: Database, run_ids: list[int]) -> list[run
 
 
 @pytest.mark.smoke
-async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path):
+async def test_killed_workers_lose_and_repeat_nothing(tmp_path: Path):
     names = [f"user{u}" for u in range(USERS)]
     upstream = ShelfUpstream({f"{name}-shelf{s}": ITEMS for name in names for s in range(SHELVES)})
     runner, url = await serve(upstream)

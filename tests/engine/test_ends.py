@@ -22,7 +22,7 @@ from tidegate.storage.sql import Database
 USERS = frozenset({"USER"})
 
 
-async def test_a_run_counts_calls_whatever_came_of_them(local: Library, upstream: ShelfUpstream):
+async def test_a_run_counts_calls_whatever_their_result(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/users/ada"] = [429, broken()]
     upstream.trouble["/shelves/ada-novels/1"] = [500]
     upstream.trouble["/shelves/ada-poems/0"] = [304]
@@ -36,7 +36,7 @@ async def test_a_run_counts_calls_whatever_came_of_them(local: Library, upstream
     assert (run.triggered_by, run.options) == ("manual", {})
 
 
-async def test_a_run_says_why_its_last_job_failed(local: Library, upstream: ShelfUpstream):
+async def test_a_run_has_the_failure_reason_of_its_last_job(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with local.working():
         run = await local.ended()
@@ -54,7 +54,7 @@ async def test_a_run_says_why_its_last_job_failed(local: Library, upstream: Shel
         (JobState.READY, []),
     ],
 )
-async def test_jobs_that_wait_for_another_begin_when_it_ended_unless_nothing_can_be_read(
+async def test_dependent_jobs_start_when_their_job_has_ended_unless_nothing_is_readable(
     database: Database, state: JobState, kinds: list[str]
 ):
     first = JobSpec(kind="SHELF", resource="shelf:novels", params={"n": 1}, followed_by=("LIST", "COVER"))
@@ -98,7 +98,7 @@ async def test_a_list_with_gaps_keeps_its_cursor_once(database: Database):
 
 
 @pytest.mark.every_server
-async def test_what_is_kept_of_a_reason_is_short_without_secrets_and_text_to_every_server(database: Database):
+async def test_a_stored_reason_is_short_and_valid_text_without_secrets(database: Database):
     run_id, (job_id, _) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     (claim,) = await claimed(database, job_id)
     reason = "no\0 shelf \ud800 for password=hunter2, " + "x" * 100_000
@@ -114,7 +114,7 @@ async def test_what_is_kept_of_a_reason_is_short_without_secrets_and_text_to_eve
 
 
 @pytest.mark.every_server
-async def test_a_result_that_the_database_refuses_is_kept_with_the_words_of_its_driver_alone(database: Database):
+async def test_a_result_refused_by_the_database_is_recorded_with_the_driver_message_only(database: Database):
     _, (job_id,) = await begun(database)
     (claim,) = await claimed(database, job_id)
     with pytest.raises(DBAPIError) as refusal:
@@ -126,7 +126,7 @@ async def test_a_result_that_the_database_refuses_is_kept_with_the_words_of_its_
     assert not re.search(r"SELECT|a value|sqlalche|\[SQL|class", refused.reason)
 
 
-async def test_a_run_that_cannot_be_planned_fails_and_says_why(local: Library, upstream: ShelfUpstream):
+async def test_a_run_that_cannot_be_planned_fails_with_the_reason(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/users/ada"] = [404]
     async with local.working():
         run = await local.ended()
@@ -143,7 +143,7 @@ async def test_a_run_that_cannot_be_planned_fails_and_says_why(local: Library, u
     assert other.id != run.id
 
 
-async def test_whoever_watches_is_told_of_every_move(local: Library):
+async def test_watchers_are_notified_of_every_change(local: Library):
     async with local.working():
         run = await local.ended()
 
@@ -153,7 +153,7 @@ async def test_whoever_watches_is_told_of_every_move(local: Library):
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.SUCCEEDED])
-async def test_it_fails_where_a_planning_job_did(database: Database, state: JobState):
+async def test_a_run_fails_when_a_planning_job_fails(database: Database, state: JobState):
     run_id, (user,) = await begun(database)
     (claim,) = await claimed(database, user)
     await write(database, [finished(claim, state, reason="who is that?")])
@@ -178,7 +178,7 @@ async def failed_run(database: Database, user: str = "ada", shelves: int = 2) ->
     return run_id, job_ids
 
 
-async def test_one_failed_job_is_done_again_alone(database: Database):
+async def test_one_failed_job_is_retried_alone(database: Database):
     run_id, (first, second) = await failed_run(database)
 
     (again,) = await database.transaction(runs.retry_job, first)
@@ -199,7 +199,7 @@ async def test_one_failed_job_is_done_again_alone(database: Database):
 
 
 @pytest.mark.every_server
-async def test_a_run_is_not_taken_up_again_while_the_user_has_another(database: Database):
+async def test_a_run_is_not_retried_while_the_user_has_another_active_run(database: Database):
     old, (job, _) = await failed_run(database)
     new, _ = await begun(database)
 
@@ -214,7 +214,7 @@ async def test_a_run_is_not_taken_up_again_while_the_user_has_another(database: 
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_of_a_retry_and_a_beginning_at_once_one_wins(database: Database):
+async def test_of_a_concurrent_retry_and_start_one_succeeds(database: Database):
     for n in range(3):
         run_id, _ = await failed_run(database, f"user {n}", shelves=1)
         results = await asyncio.gather(
@@ -236,7 +236,7 @@ async def test_a_canceled_run_stays_canceled(database: Database):
 
 
 @pytest.mark.every_server
-async def test_failures_of_a_run_that_goes_on_are_retried_without_disturbing_it(database: Database):
+async def test_retrying_failures_of_an_active_run_does_not_disturb_it(database: Database):
     run_id, job_ids = await begun(database)
     (user,) = await claimed(database, *job_ids)
     await write(database, [finished(user, follow_ups=[shelf_job("novels"), shelf_job("poems")])])
@@ -252,7 +252,7 @@ async def test_failures_of_a_run_that_goes_on_are_retried_without_disturbing_it(
     assert (run.status, run.failed_jobs, run.last_error) == (RunState.RUNNING, 0, None)
 
 
-async def test_a_retried_job_is_offered_and_done(local: Library, upstream: ShelfUpstream):
+async def test_a_retried_job_is_enqueued_and_done(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with local.working():
         run = await local.ended()
@@ -265,7 +265,7 @@ async def test_a_retried_job_is_offered_and_done(local: Library, upstream: Shelf
     assert (run.failed_jobs, run.succeeded_jobs) == (0, 8)
 
 
-async def test_what_was_gone_leaves_its_mark_for_the_next_run(local: Library, upstream: ShelfUpstream):
+async def test_a_gone_resource_is_remembered_for_the_next_run(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with local.working():
         await local.ended()
@@ -277,7 +277,7 @@ async def test_what_was_gone_leaves_its_mark_for_the_next_run(local: Library, up
     assert second.cursor.cursor == "was not there"
 
 
-async def test_a_list_is_asked_for_again_by_whoever_has_its_etag(local: Library, upstream: ShelfUpstream):
+async def test_a_list_is_requested_again_by_the_credential_that_has_its_etag(local: Library, upstream: ShelfUpstream):
     """For anybody else the ETag is worthless, and an unchanged list would cost a call."""
     upstream.shelves = {f"ada-{n}": 1 for n in range(12)}
     local.librarians = ["first", "second", "third"]
@@ -291,7 +291,7 @@ async def test_a_list_is_asked_for_again_by_whoever_has_its_etag(local: Library,
     assert len({first for first, _ in asked.values()}) > 1, "several took part"
 
 
-async def test_a_source_is_told_which_attempt_it_is(local: Library, upstream: ShelfUpstream):
+async def test_a_source_gets_the_attempt_number(local: Library, upstream: ShelfUpstream):
     upstream.trouble["/users/ada"] = [500, 429, 500]
     async with local.working():
         await local.ended()

@@ -44,7 +44,7 @@ def rows(tx: Transaction) -> list[Any]:
     return list(tx.execute(select(job_executions)))
 
 
-async def test_an_execution_begins_with_the_claim_and_ends_with_the_job(database: Database):
+async def test_an_execution_starts_with_the_claim_and_ends_with_the_job(database: Database):
     _, job_ids = await begun(database, specs=[shelf_job(str(n)) for n in range(5)])
     claims = await write(database, wanted={job_id: f"librarian-{n}" for n, job_id in enumerate(job_ids)})
     (open_one,) = await executed(database, job_ids[0])
@@ -67,7 +67,7 @@ async def test_an_execution_begins_with_the_claim_and_ends_with_the_job(database
         assert one.ended_at >= one.started_at
 
 
-async def test_what_a_dead_worker_left_open_is_ended_as_lost_by_the_next_claim(database: Database):
+async def test_an_execution_left_open_by_a_dead_worker_is_ended_as_lost_by_the_next_claim(database: Database):
     _, (job_id,) = await begun(database)
     old = (await write(database, wanted={job_id: "dead"}))[job_id]
     new = (await write(database, wanted={job_id: "heir"}))[job_id]
@@ -98,7 +98,7 @@ async def _stranded(database: Database, _run_id: int) -> None:
 @pytest.mark.parametrize(
     ("end", "outcome", "reason"), [(_canceled, Came.CANCELED, None), (_stranded, Came.FAILED, "no valid credential")]
 )
-async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any, outcome: Came, reason: str | None):
+async def test_open_executions_end_with_their_run(database: Database, end: Any, outcome: Came, reason: str | None):
     run_id, (job_id, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     claims: dict[int, Claim] = await write(database, wanted={job_id: "a", other: "b"})
     await write(database, finished(claims[other]))
@@ -111,7 +111,7 @@ async def test_what_is_under_way_ends_with_its_run(database: Database, end: Any,
 
 
 @pytest.mark.every_server
-async def test_they_go_with_their_jobs_and_claims_of_others_are_not_recorded(database: Database):
+async def test_executions_are_deleted_with_their_jobs_and_recorded_only_for_listed_sources(database: Database):
     run_id, (job_id,) = await begun(database)
     await write(database, wanted={job_id: "a"}, policy=CommitPolicy(records_claims=frozenset({"others"})))
     assert await database.read(rows) == []
@@ -126,7 +126,7 @@ async def test_they_go_with_their_jobs_and_claims_of_others_are_not_recorded(dat
 
 
 @pytest.mark.every_server
-async def test_of_any_source_each_result_is_recorded_with_its_request(database: Database):
+async def test_results_of_every_source_are_recorded_with_their_request(database: Database):
     _, (job_id,) = await begun(database)
     sent_at = database.clock.now() - timedelta(seconds=3)
     call = CallRecord(sent_at=sent_at, duration_ms=120, method="GET", url="http://shelves.test/é?a='b'", status=500)
@@ -148,7 +148,7 @@ async def test_of_any_source_each_result_is_recorded_with_its_request(database: 
 
 
 @pytest.mark.every_server
-async def test_a_result_of_a_worker_that_lost_its_lease_is_not_recorded(database: Database):
+async def test_a_result_of_a_worker_without_lease_is_not_recorded(database: Database):
     _, (job_id,) = await begun(database)
     old = (await write(database, wanted={job_id: ""}, policy=PLAIN))[job_id]
     new = (await write(database, wanted={job_id: ""}, policy=PLAIN))[job_id]
@@ -167,7 +167,7 @@ async def test_a_result_of_a_worker_that_lost_its_lease_is_not_recorded(database
 
 
 @pytest.mark.every_server
-async def test_the_newest_ones_of_a_job_are_kept(database: Database):
+async def test_the_newest_executions_of_a_job_are_kept(database: Database):
     _, (often, other) = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     for _ in range(KEPT + 3):
         claims = await write(database, wanted={often: "", other: ""}, policy=PLAIN)
@@ -181,7 +181,7 @@ async def test_the_newest_ones_of_a_job_are_kept(database: Database):
 
 
 @pytest.mark.every_server
-async def test_they_cost_one_statement_for_each_batch(database: Database):
+async def test_executions_cost_one_statement_per_batch(database: Database):
     with statements() as of_one:
         await write_all(database, 1)
     with statements() as of_many:
@@ -231,7 +231,7 @@ async def test_a_worker_records_its_requests(local: Library, upstream: ShelfUpst
     assert all(call["url"].startswith("http://shelves.test/") for call in calls)
 
 
-async def test_a_worker_records_who_made_each_call(local: Library, upstream: ShelfUpstream):
+async def test_a_worker_records_the_credential_of_each_call(local: Library, upstream: ShelfUpstream):
     library = Library(local.parts, upstream, records_claims={"shelves"})
     library.librarians = ["one", "two"]
     upstream.trouble["/shelves/ada-poems/0"] = [500]

@@ -9,7 +9,7 @@ from tidegate.storage.sql import Database
 
 
 @pytest.mark.every_server
-async def test_the_result_of_a_worker_that_was_overtaken_changes_nothing(database: Database):
+async def test_a_result_with_an_old_fencing_token_changes_nothing(database: Database):
     run_id, (job_id,) = await begun(database)
     (first,) = await claimed(database, job_id)
     (second,) = await claimed(database, job_id)
@@ -26,7 +26,7 @@ async def test_the_result_of_a_worker_that_was_overtaken_changes_nothing(databas
     assert (run.total_jobs, run.succeeded_jobs, run.calls) == (2, 1, 3)
 
 
-async def test_two_results_of_one_job_in_a_round_count_once(database: Database):
+async def test_two_results_of_one_job_in_a_batch_count_once(database: Database):
     run_id, (job_id,) = await begun(database)
     (first,) = await claimed(database, job_id)
     (second,) = await claimed(database, job_id)
@@ -38,7 +38,7 @@ async def test_two_results_of_one_job_in_a_round_count_once(database: Database):
 
 
 @pytest.mark.every_server
-async def test_what_an_overtaken_result_brought_is_not_written(database: Database):
+async def test_documents_of_a_result_with_an_old_fencing_token_are_not_written(database: Database):
     """Its documents stand among those of others, which are."""
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
     store = SqlDocuments(database).of("shelves")
@@ -54,7 +54,7 @@ async def test_what_an_overtaken_result_brought_is_not_written(database: Databas
     assert await store.count("item") == 0, "a committer stages what is left anew"
 
 
-async def test_a_job_that_has_ended_cannot_be_claimed(database: Database):
+async def test_an_ended_job_cannot_be_claimed(database: Database):
     _, (job_id,) = await begun(database)
     (claim,) = await claimed(database, job_id)
     await write(database, [finished(claim)])

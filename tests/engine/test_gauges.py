@@ -58,7 +58,7 @@ def add_runs(tx: Transaction, more: int = 0) -> None:
 
 
 @pytest.mark.every_server
-async def test_runs_are_counted_and_of_jobs_those_that_count(database: Database):
+async def test_runs_are_counted_and_jobs_of_active_runs(database: Database):
     assert await database.read(count_runs) == RunFigures(active=0, pending=0, failed=0, ended=0)
     await database.transaction(add_runs)
 
@@ -69,7 +69,7 @@ async def test_runs_are_counted_and_of_jobs_those_that_count(database: Database)
     assert RunFigures(active=0, pending=0, failed=0, ended=0).failed_rate == 0
 
 
-async def test_active_runs_are_counted_however_old_they_are(database: Database):
+async def test_active_runs_are_counted_regardless_of_age(database: Database):
     await database.transaction(add_runs, 1_200)
 
     assert (await database.read(count_runs)).active == 3
@@ -120,7 +120,7 @@ def values(gauge: metrics.Gauge) -> list[float]:
     return found
 
 
-async def test_many_who_ask_at_once_are_told_of_one_look(make: Callable[[timedelta], EngineGauges], stream: Watched):
+async def test_concurrent_scrapes_share_one_read(make: Callable[[timedelta], EngineGauges], stream: Watched):
     gauges = make(timedelta(minutes=1))
     await asyncio.gather(*(gauges.refresh() for _ in range(20)))
     await gauges.refresh()
@@ -128,7 +128,7 @@ async def test_many_who_ask_at_once_are_told_of_one_look(make: Callable[[timedel
     assert stream.looks == 1
 
 
-async def test_a_source_that_breaks_costs_its_own_figures_and_no_others(
+async def test_a_failing_gauge_source_does_not_affect_other_sources(
     make: Callable[[timedelta], EngineGauges], stream: Watched
 ):
     gauges = make(timedelta(0))
@@ -149,9 +149,7 @@ async def test_a_source_that_breaks_costs_its_own_figures_and_no_others(
     assert not any(map(math.isnan, values(metrics.STREAM_PENDING_COUNT))), "and it is told again"
 
 
-async def test_events_that_wait_and_those_that_are_dead_are_told(
-    make: Callable[[timedelta], EngineGauges], sqlite: Database
-):
+async def test_waiting_and_dead_events_are_counted(make: Callable[[timedelta], EngineGauges], sqlite: Database):
     def fill(tx: Transaction) -> None:
         outbox.add(tx, *(Event("kind", "key", n) for n in range(3)))
         outbox.mark_dead(tx, outbox.pending_page(tx)[0].id, attempts=5, error="broken")
@@ -164,7 +162,7 @@ async def test_events_that_wait_and_those_that_are_dead_are_told(
     assert 0 <= waits_s < 60
 
 
-async def test_a_look_has_a_deadline(make: Callable[[timedelta], EngineGauges], stream: Watched):
+async def test_a_read_of_gauges_has_a_deadline(make: Callable[[timedelta], EngineGauges], stream: Watched):
     gauges, stream.pause_s = make(timedelta(0)), 60
 
     async with patience():

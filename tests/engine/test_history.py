@@ -12,7 +12,7 @@ from tidegate.engine.reports.history import ReadResources, RunAverages
 NAME = "shelves"
 
 
-async def test_users_have_the_run_that_is_active_the_last_that_was_completed_and_what_it_left(library: Library):
+async def test_users_have_their_active_run_last_completed_run_and_documents(library: Library):
     read = library.parts.database.read
     async with library.working():
         first = await library.begin("ada")
@@ -35,7 +35,9 @@ async def test_users_have_the_run_that_is_active_the_last_that_was_completed_and
 
 
 @pytest.mark.every_server
-async def test_what_users_took_is_told_by_their_largest_run(library: Library, upstream: ShelfUpstream):
+async def test_the_typical_cost_is_the_average_of_the_largest_run_of_each_user(
+    library: Library, upstream: ShelfUpstream
+):
     read = library.parts.database.read
     assert await read(history.typical, NAME) == RunAverages(users=0, calls=0)
     async with library.working():
@@ -50,7 +52,7 @@ async def test_what_users_took_is_told_by_their_largest_run(library: Library, up
 
 
 @pytest.mark.every_server
-async def test_more_users_are_asked_about_than_fit_into_one_statement(library: Library):
+async def test_more_users_than_fit_into_one_statement_can_be_queried(library: Library):
     run_id = await library.begin("ada")
     many = [f"user-{n}" for n in range(1_200)] + ["ada"]
 

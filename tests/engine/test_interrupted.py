@@ -49,7 +49,7 @@ async def finished(trouble: int | Exception, source: ShelfSource | None = None) 
     return await calls.make(claim, admitted)
 
 
-async def test_a_refusal_that_breaks_off_is_a_refusal_all_the_same():
+async def test_a_refusal_with_an_interrupted_body_is_a_refusal():
     one = await finished(truncated(429, x_remaining="7"))
     settled = one.settlement
     assert (settled.outcome, settled.limit, settled.remaining, settled.blocked_ms) == (Outcome.ANSWERED, LIMIT, 7, 50)
@@ -57,19 +57,19 @@ async def test_a_refusal_that_breaks_off_is_a_refusal_all_the_same():
 
 
 @pytest.mark.parametrize("refusal", [429, truncated(429, x_remaining="7")])
-async def test_that_nobody_said_how_long_to_rest_is_told_to_the_gate(refusal: int | Exception):
+async def test_a_refusal_without_a_duration_is_marked_as_a_guess(refusal: int | Exception):
     assert (await finished(refusal, Guessing())).settlement.is_guess
     assert not (await finished(refusal)).settlement.is_guess
 
 
 @pytest.mark.parametrize("status", [304, 401, 404])
-async def test_what_it_would_have_meant_for_the_job_does_not_count(status: int):
+async def test_an_interrupted_refusal_does_not_decide_the_job(status: int):
     one = await finished(truncated(status, x_remaining="7"))
     assert (one.state, one.cursor, one.unchanged_calls) == (JobState.READY, None, 0)
     assert (one.settlement.remaining, one.settlement.retired) == (7, False)
 
 
-async def test_where_its_beginning_cannot_be_read_the_call_counts_as_spent():
+async def test_a_call_with_an_unreadable_start_counts_as_spent():
     one = await finished(truncated(429))
     assert (one.settlement.outcome, one.settlement.window) == (Outcome.UNKNOWN, None)
     assert one.state is JobState.READY

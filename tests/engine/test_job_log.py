@@ -29,7 +29,7 @@ def events(lines: StringIO, *about: str) -> list[dict[str, Any]]:
     return [each for each in told if each["event"].partition(".")[0] in about]
 
 
-async def test_every_job_and_every_run_has_a_line_with_its_facts(
+async def test_every_job_and_every_run_has_a_log_line_with_its_fields(
     local: Library, upstream: ShelfUpstream, logged: StringIO
 ):
     upstream.shelves = {"ada-novels": 3}
@@ -57,7 +57,7 @@ async def test_every_job_and_every_run_has_a_line_with_its_facts(
     assert completed["duration_ms"] >= 0
 
 
-async def test_retries_and_failures_are_told_at_info_and_successes_are_not(
+async def test_retries_and_failures_are_logged_at_info_and_successes_are_not(
     local: Library, upstream: ShelfUpstream, at_info: StringIO
 ):
     upstream.shelves = {"ada-novels": 1}
@@ -73,7 +73,7 @@ async def test_retries_and_failures_are_told_at_info_and_successes_are_not(
     assert {one["run_id"] for one in (retried, failed)} == {run.id}
 
 
-async def test_however_a_run_ends_it_is_told(local: Library, at_info: StringIO):
+async def test_every_end_of_a_run_is_logged(local: Library, at_info: StringIO):
     canceled = await local.begin("ada")
     await local.orchestrator.cancel(canceled)
     failed = await local.begin("bob")

@@ -44,7 +44,7 @@ def parked_rows(tx: Any) -> int:
     return tx.execute(select(func.count()).select_from(parked_answers)).scalar_one()
 
 
-async def test_a_reader_that_fails_is_given_the_same_answer_again(keeping: Library):
+async def test_a_reader_that_failed_gets_the_same_answer_again(keeping: Library):
     async with keeping.working():
         run = await keeping.ended()
 

@@ -23,7 +23,7 @@ async def prices(collection: Collection, source: str) -> set[int]:
     return {found.body["price"] async for found in collection.documents.of(source).iterate("book")}
 
 
-async def test_documents_and_cursors_of_two_sources_do_not_meet(tmp_path: Path):
+async def test_documents_and_cursors_of_two_sources_are_separate(tmp_path: Path):
     ours, theirs = Bookshop({"maps": 12}, calls=100), Bookshop({"maps": 12}, calls=100)
     for isbn in theirs.books["maps"]:
         theirs.books["maps"][isbn]["price"] = 1_000

@@ -16,7 +16,7 @@ SINGLE = {"tidegate", "tidegate.connections", "tidegate.process", "tidegate.syst
 
 
 @pytest.mark.full
-async def test_a_collection_from_github_imports_no_other_system(tmp_path: Path):
+async def test_a_github_collection_imports_no_other_system(tmp_path: Path):
     (tmp_path / "data").mkdir()
     folder = await migrated_folder(tmp_path / "data")
     async with simulator() as sim:

@@ -24,7 +24,7 @@ def result(claim: Claim, *, with_document: bool) -> JobResult:
 
 
 @pytest.mark.parametrize("with_document", [False, True])
-async def test_the_first_result_is_written_at_once_and_the_following_together(
+async def test_the_first_result_is_written_immediately_and_the_next_ones_together(
     local: Library, monkeypatch: pytest.MonkeyPatch, with_document: bool
 ):
     monkeypatch.setattr(committer_module, "_PACE_S", 3600)

@@ -63,7 +63,7 @@ async def until_parked(library: Library, at_least: int) -> None:
             await look_again()
 
 
-async def test_an_answer_that_cannot_be_written_is_kept_and_not_asked_for_again(
+async def test_an_unwritable_answer_is_parked_and_not_requested_again(
     shelved: Library, upstream: ShelfUpstream, wire: Proxy
 ):
     await wire.refuse()
@@ -85,7 +85,7 @@ async def test_an_answer_that_cannot_be_written_is_kept_and_not_asked_for_again(
     assert (bucket.held, bucket.lost) == (0, 0), "permits of tries without a call are given back"
 
 
-async def test_a_silent_store_does_not_hold_up_who_does_not_need_it(
+async def test_a_silent_document_store_does_not_delay_jobs_without_documents(
     shelved: Library, upstream: ShelfUpstream, wire: Proxy
 ):
     upstream.shelves = {"ada-novels": 3}
@@ -129,7 +129,7 @@ async def parked_job(database: Database, body: bytes = b"{}", user: str = "ada")
 
 
 @pytest.mark.every_server
-async def test_the_next_try_finds_the_answer_within_the_hour(still: Database, clock: ManualClock):
+async def test_the_next_attempt_finds_the_answer_within_an_hour(still: Database, clock: ManualClock):
     body = bytes(range(256)) * 1000  # longer than the shortest blob of any server
     _, job_id = await parked_job(still, body)
     clock.advance(timedelta(minutes=59))

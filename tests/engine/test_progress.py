@@ -20,7 +20,7 @@ async def runs_in(library: Library, **wanted: object) -> list[int]:
 
 
 @pytest.mark.every_server
-async def test_runs_are_listed_the_newest_first_and_can_be_narrowed_down(library: Library):
+async def test_runs_are_listed_newest_first_and_can_be_filtered(library: Library):
     ada, eve, zoe = [await library.begin(login) for login in ("ada", "eve", "zoe")]
     assert await library.orchestrator.cancel(eve)
 
@@ -88,7 +88,7 @@ async def test_every_state_of_a_job_has_its_own_count(library: Library):
 
 
 @pytest.mark.every_server
-async def test_jobs_are_shown_a_page_at_a_time_and_by_state(library: Library, upstream: ShelfUpstream):
+async def test_jobs_are_paginated_and_filtered_by_state(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with library.working():
         run_id = await library.begin()

@@ -25,7 +25,7 @@ class Muted(Orchestrator):
         raise ValkeyUnavailable("it went away")
 
 
-async def test_jobs_that_could_not_be_published_after_their_commit_are_published_by_the_leader(
+async def test_jobs_not_published_after_their_commit_are_published_by_the_leader(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
     assert timedelta(seconds=10) >= enqueue_intents.FIRST_LOOK
@@ -41,7 +41,7 @@ async def test_jobs_that_could_not_be_published_after_their_commit_are_published
     assert (run.login, run.succeeded_jobs) == ("ada", run.total_jobs)
 
 
-async def test_follow_ups_that_could_not_be_published_after_their_commit_are_published_later(
+async def test_follow_ups_not_published_after_their_commit_are_published_later(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
     """The server is away for the first three times that somebody settles: nothing is called twice, nothing is lost."""

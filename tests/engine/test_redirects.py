@@ -39,7 +39,7 @@ async def test_a_redirected_call_needs_a_permit_for_each_request(library: Librar
     assert len(await library.items()) == 10
 
 
-async def test_another_host_does_not_get_the_secret(local: Library, upstream: ShelfUpstream):
+async def test_the_secret_is_not_sent_to_another_host(local: Library, upstream: ShelfUpstream):
     upstream.moved = {SHELF: STRANGER}
     async with local.working():
         run = await local.ended()
@@ -50,7 +50,7 @@ async def test_another_host_does_not_get_the_secret(local: Library, upstream: Sh
     assert following == ["token secret of librarian"], "the next page is asked for where the source says"
 
 
-async def test_a_loop_of_redirects_is_a_failed_job(local: Library, upstream: ShelfUpstream):
+async def test_a_redirect_loop_fails_the_job(local: Library, upstream: ShelfUpstream):
     upstream.moved = {SHELF: NEW, NEW: SHELF}
     soon = CollectSettings(first_pause=timedelta(milliseconds=1), longest_pause=timedelta(milliseconds=1))
     library = Library(local.parts, upstream, most_redirects=3, settings=soon)
@@ -64,7 +64,7 @@ async def test_a_loop_of_redirects_is_a_failed_job(local: Library, upstream: She
     assert "redirects" not in failed.spec, "each attempt begins at the address that the source names"
 
 
-async def test_a_redirect_to_a_private_address_is_a_failed_job_at_once(local: Library):
+async def test_a_redirect_to_a_private_address_fails_the_job_immediately(local: Library):
     """The calls go out over real connections; the stranger listens on this machine."""
     asked, left = list[str](), {"x-remaining": "100"}
 

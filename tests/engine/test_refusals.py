@@ -26,7 +26,7 @@ def lacking(claim: Claim, database: Database) -> JobResult:
     return from_lack(claim, admitted, Unavailable("the token is elsewhere"), database.clock.now())
 
 
-async def test_a_job_that_meets_nobody_with_its_token_waits_longer_each_time_and_a_minute_at_most(database: Database):
+async def test_a_job_whose_token_only_others_have_waits_with_growing_pauses_of_at_most_a_minute(database: Database):
     _, (job_id,) = await begun(database)
     pauses: list[timedelta] = []
     for _ in range(7):

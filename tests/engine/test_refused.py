@@ -46,7 +46,7 @@ async def until(it_is_so: Callable[[], bool]) -> None:
             await look_again()
 
 
-async def test_results_are_held_while_the_database_refuses_and_no_call_is_made_again(
+async def test_results_are_held_while_the_database_refuses_and_no_call_is_repeated(
     embedded: Valkey, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     waits, held = Waits(), Held(upstream)
@@ -88,7 +88,7 @@ async def at_work(library: Library) -> AsyncGenerator[list["asyncio.Task[None]"]
         await end(*services)
 
 
-async def test_calls_under_way_go_on_while_valkey_refuses_and_none_is_made_again(
+async def test_running_calls_continue_while_valkey_refuses_and_none_is_repeated(
     tmp_path: Path, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     waits, held = Waits(), Held(upstream)

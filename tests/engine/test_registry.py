@@ -50,7 +50,7 @@ def commands_of_the_guide() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in block.text.splitlines() if line.startswith("tidegate ")]
 
 
-async def test_a_source_of_the_settings_is_collected_and_exported_by_commands(tmp_path: Path):
+async def test_a_source_from_the_settings_is_collected_and_exported_by_commands(tmp_path: Path):
     shop = Bookshop({"maps": 12}, calls=100)
     runner, url = await serve(shop)
     data_dir = tmp_path / "data"
@@ -94,7 +94,7 @@ async def test_stored_credentials_of_a_source_are_listed_replaced_and_removed(tm
     assert "There are no credentials" in (await shell.tidegate("credentials", "list", "--source", "bookshop"))[1]
 
 
-async def test_every_process_of_the_installation_works_on_a_source_of_the_settings(
+async def test_every_process_of_the_installation_executes_jobs_of_a_source_from_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     runner, url = await serve(Bookshop({"maps": 12}, calls=100))
@@ -110,7 +110,7 @@ async def test_every_process_of_the_installation_works_on_a_source_of_the_settin
     await runner.cleanup()
 
 
-def test_what_is_no_source_is_named_with_its_setting():
+def test_an_invalid_source_is_reported_with_its_setting():
     with pytest.raises(InvalidSettings, match=r"TIDEGATE_SOURCES: examples.own_source:Bookshop"):
         load_sources(["examples.own_source:Bookshop"])
     with pytest.raises(InvalidSettings, match="another source has the name 'github'"):

@@ -15,7 +15,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.mark.every_server
-async def test_every_question_is_answered_from_what_is_there(database: Database):
+async def test_every_question_is_answered_from_existing_data(database: Database):
     await database.transaction(fill)
     since = database.clock.now() - DAY
 
@@ -57,7 +57,7 @@ async def test_every_question_is_answered_from_what_is_there(database: Database)
 
 
 @pytest.mark.every_server
-async def test_jobs_that_run_too_long_and_jobs_that_wait_are_found(database: Database):
+async def test_long_running_and_waiting_jobs_are_found(database: Database):
     await database.transaction(fill)
 
     slow = await database.read(slow_jobs, timedelta(minutes=10))
@@ -77,7 +77,7 @@ async def test_jobs_that_run_too_long_and_jobs_that_wait_are_found(database: Dat
     assert [one.pool for one in await database.read(queues, 1)] == ["github"]
 
 
-async def test_no_more_jobs_are_looked_at_than_asked_for(database: Database):
+async def test_no_more_jobs_are_read_than_requested(database: Database):
     await database.transaction(fill)
     since = database.clock.now() - DAY
 
@@ -95,7 +95,7 @@ async def test_no_more_jobs_are_looked_at_than_asked_for(database: Database):
 
 
 @pytest.mark.every_server
-async def test_an_empty_deployment_answers_nothing(database: Database):
+async def test_an_empty_deployment_has_empty_reports(database: Database):
     since = database.clock.now() - DAY
 
     assert (await database.read(runs_by_state)).states == []

@@ -61,7 +61,7 @@ async def made(caller: UpstreamCalls, clock: ManualClock, source: ShelfSource | 
     return await calls.make(claim_of(), ADMITTED)
 
 
-async def test_each_source_goes_its_own_way(clock: ManualClock):
+async def test_each_source_uses_its_own_call_route(clock: ManualClock):
     usual, own = ShelfUpstream({}), ShelfUpstream({})
     sources: dict[str, Any] = {"shelves": ShelfSource(), "attic": ShelfSource()}
     calls = Calls(
@@ -76,7 +76,7 @@ async def test_each_source_goes_its_own_way(clock: ManualClock):
     assert (stranger.state, stranger.reason) == (JobState.READY, "KeyError: 'stranger'")
 
 
-async def test_a_call_that_is_put_off_costs_no_attempt_and_its_permit_goes_back(clock: ManualClock):
+async def test_a_postponed_call_counts_no_attempt_and_returns_its_permit(clock: ManualClock):
     one = await made(Refusing(NotCalled(Verdict.LATER, "not yet", delay_ms=1500, pause_ms=9000)), clock)
 
     ending, settled = one, one.settlement
@@ -86,21 +86,21 @@ async def test_a_call_that_is_put_off_costs_no_attempt_and_its_permit_goes_back(
     assert (settled.outcome, settled.pause_ms, settled.blocked_ms) == (Outcome.UNUSED, 9000, None)
 
 
-async def test_calls_that_were_made_instead_count_and_the_permit_is_spent(clock: ManualClock):
+async def test_calls_made_instead_are_counted_and_the_permit_is_spent(clock: ManualClock):
     one = await made(Refusing(NotCalled(Verdict.LATER, "robots.txt was read first", delay_ms=0, calls=1)), clock)
 
     assert (one.calls, one.not_before, one.is_attempt) == (1, clock.now(), False)
     assert one.settlement.outcome is Outcome.ANSWERED
 
 
-async def test_a_call_that_is_forbidden_ends_its_job(clock: ManualClock):
+async def test_a_forbidden_call_fails_its_job(clock: ManualClock):
     one = await made(Refusing(NotCalled(Verdict.UNAVAILABLE, "robots.txt forbids it")), clock)
 
     assert (one.state, one.reason) == (JobState.UNAVAILABLE, "robots.txt forbids it")
     assert (one.credential, one.settlement.outcome) == ("c", Outcome.UNUSED)
 
 
-async def test_a_caller_who_was_told_to_rest_says_so(clock: ManualClock):
+async def test_a_refused_call_reports_the_requested_pause(clock: ManualClock):
     refusal = NotCalled(Verdict.RETRY, "robots.txt: 429", blocked_ms=3000, is_guess=True, rests_bucket=True, calls=1)
     one = await made(Refusing(refusal), clock)
 
@@ -109,7 +109,7 @@ async def test_a_caller_who_was_told_to_rest_says_so(clock: ManualClock):
     assert (settled.blocked_ms, settled.is_guess, settled.rests_bucket) == (3000, True, True)
 
 
-async def test_the_secret_of_a_call_is_neither_in_its_record_nor_in_its_reason(clock: ManualClock):
+async def test_record_and_reason_of_a_call_contain_no_secret(clock: ManualClock):
     class Keyed(ShelfSource):
         """An upstream that takes the key in the URL, by a name that says nothing of it, and quotes it."""
 
@@ -128,7 +128,7 @@ async def test_the_secret_of_a_call_is_neither_in_its_record_nor_in_its_reason(c
     assert one.reason == f"refused http://shelves.test{PATH}?appid=***"
 
 
-def test_a_call_that_was_not_made_brought_nothing():
+def test_a_call_that_was_not_made_cannot_have_a_result():
     with pytest.raises(InvalidArgument, match="has no result"):
         NotCalled(Verdict.DONE, "done")
     with pytest.raises(InvalidArgument, match="must not be negative"):
@@ -148,7 +148,7 @@ def _broken_off() -> ShelfUpstream:
 
 
 @pytest.mark.parametrize("upstream", [_whole, _broken_off])
-async def test_a_rest_of_the_bucket_goes_to_the_gate_also_from_an_answer_that_broke_off(
+async def test_a_block_of_the_bucket_is_passed_to_the_gate_also_from_an_interrupted_answer(
     clock: ManualClock, upstream: Callable[[], ShelfUpstream]
 ):
     settled = (await made(upstream(), clock, Resting())).settlement
@@ -156,7 +156,7 @@ async def test_a_rest_of_the_bucket_goes_to_the_gate_also_from_an_answer_that_br
     assert (settled.blocked_ms, settled.is_guess, settled.rests_bucket, settled.pause_ms) == (1000, True, True, 7000)
 
 
-async def test_whoever_rests_is_held_back_by_the_gate_alone(clock: ManualClock):
+async def test_only_the_gate_holds_back_a_blocked_credential(clock: ManualClock):
     paused = Resting()
     paused.read = lambda task, answer: Reading(verdict=Verdict.LATER, pause_ms=60_000)  # pyright: ignore[reportUnknownLambdaType]
     told = msgspec.structs.replace(Reading(verdict=Verdict.LATER, pause_ms=60_000), delay_ms=500)

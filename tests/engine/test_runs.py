@@ -36,7 +36,7 @@ async def test_a_second_run_of_a_user_is_refused_while_the_first_is_active(libra
 
 
 @pytest.mark.every_server
-async def test_of_two_who_begin_at_once_one_wins(library: Library):
+async def test_of_two_concurrent_starts_one_succeeds(library: Library):
     results = await asyncio.gather(*(library.begin() for _ in range(5)), return_exceptions=True)
 
     assert sum(isinstance(result, int) for result in results) == 1
@@ -44,7 +44,7 @@ async def test_of_two_who_begin_at_once_one_wins(library: Library):
 
 
 @pytest.mark.every_server
-async def test_a_fault_that_passes_is_tried_again(library: Library, upstream: ShelfUpstream):
+async def test_a_temporary_fault_is_retried(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [500, 502, 200]
     async with library.working():
         run = await library.until(await library.begin())
@@ -54,7 +54,7 @@ async def test_a_fault_that_passes_is_tried_again(library: Library, upstream: Sh
     assert await library.items() == sorted(ADAS)
 
 
-async def test_a_fault_that_stays_fails_its_job_and_not_the_run(library: Library, upstream: ShelfUpstream):
+async def test_a_permanent_fault_fails_its_job_and_not_the_run(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [500] * 9
     async with library.working():
         run_id = await library.begin()
@@ -66,7 +66,7 @@ async def test_a_fault_that_stays_fails_its_job_and_not_the_run(library: Library
     assert (failed.resource_key, failed.last_error, failed.attempt_count) == ("shelf:ada-poems", "status 500", 5)
 
 
-async def test_what_is_gone_fails_at_once_with_the_reason(library: Library, upstream: ShelfUpstream):
+async def test_a_gone_resource_fails_immediately_with_the_reason(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/shelves/ada-poems/0"] = [404]
     async with library.working():
         run_id = await library.begin()
@@ -76,7 +76,7 @@ async def test_what_is_gone_fails_at_once_with_the_reason(library: Library, upst
     assert "no such shelf" in [job.last_error for job in await library.jobs(run_id)]
 
 
-async def test_being_asked_to_wait_costs_no_attempt(library: Library, upstream: ShelfUpstream):
+async def test_a_requested_pause_counts_no_attempt(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/users/ada"] = [429] * 8
     async with library.working():
         run_id = await library.begin()
@@ -100,7 +100,7 @@ async def test_failed_jobs_are_retried_and_the_run_ends_again(library: Library, 
 
 
 @pytest.mark.every_server
-async def test_a_canceled_run_starts_no_further_call(library: Library, upstream: ShelfUpstream):
+async def test_a_canceled_run_makes_no_further_calls(library: Library, upstream: ShelfUpstream):
     held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     reached = asyncio.Event()
 
@@ -124,7 +124,7 @@ async def test_a_canceled_run_starts_no_further_call(library: Library, upstream:
     assert {job.status for job in await library.jobs(run_id)} <= {JobState.SUCCEEDED, JobState.CANCELED}
 
 
-async def test_a_broken_connection_is_tried_again(library: Library, upstream: ShelfUpstream):
+async def test_a_broken_connection_is_retried(library: Library, upstream: ShelfUpstream):
     upstream.trouble["/users/ada"] = [broken()]
     async with library.working():
         run_id = await library.begin()
@@ -134,7 +134,7 @@ async def test_a_broken_connection_is_tried_again(library: Library, upstream: Sh
     assert upstream.calls["/users/ada"] == 2
 
 
-async def test_jobs_committed_by_somebody_who_died_before_offering_them_are_found(library: Library):
+async def test_jobs_committed_but_not_enqueued_by_a_dead_process_are_found(library: Library):
     """The run was written, and nobody told the gate."""
     run_id = await library.begin()
     await library.parts.valkey.execute("FLUSHALL")
@@ -144,7 +144,7 @@ async def test_jobs_committed_by_somebody_who_died_before_offering_them_are_foun
     assert await library.items() == sorted(ADAS)
 
 
-async def test_the_server_may_be_flushed_in_mid_run(library: Library, upstream: ShelfUpstream):
+async def test_a_run_survives_a_flush_of_valkey(library: Library, upstream: ShelfUpstream):
     upstream.shelves["ada-novels"] = 60
     flushed = asyncio.Event()
 
@@ -163,7 +163,7 @@ async def test_the_server_may_be_flushed_in_mid_run(library: Library, upstream: 
     assert run.succeeded_jobs == run.total_jobs
 
 
-async def test_nonsense_is_refused(library: Library):
+async def test_invalid_arguments_are_refused(library: Library):
     with pytest.raises(InvalidArgument, match=r"^source is 'unknown'"):
         await library.orchestrator.begin("unknown", Subject(user_id="ada", login="ada"), pool="p")
     with pytest.raises(InvalidArgument, match=r"^user_id is ''"):

@@ -28,7 +28,7 @@ A_MOMENT = timedelta(milliseconds=1)
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-async def test_a_job_is_tried_as_often_as_the_settings_say_and_so_is_what_follows_from_it(
+async def test_a_job_and_its_follow_ups_are_attempted_as_often_as_configured(
     local: Library, upstream: ShelfUpstream, attempts: int
 ):
     settings = CollectSettings(max_attempts=attempts, first_pause=A_MOMENT, longest_pause=A_MOMENT)
@@ -41,7 +41,7 @@ async def test_a_job_is_tried_as_often_as_the_settings_say_and_so_is_what_follow
     assert {job.max_attempts for job in await library.jobs(run.id)} == {attempts}
 
 
-async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(clock: ManualClock):
+async def test_a_job_that_kills_its_workers_is_attempted_as_often_as_a_failing_one(clock: ManualClock):
     upstream = ShelfUpstream({})
     calls = Calls({"shelves": ShelfSource()}, CallRoute(upstream, Secrets("")), clock)
     taken_over = msgspec.structs.replace(ADMITTED, deliveries=2)
@@ -52,7 +52,7 @@ async def test_a_job_that_kills_its_workers_is_tried_as_often_as_one_that_fails(
     assert (ended.state, ended.reason) == (JobState.FAILED, "a worker died during the last of 5 attempts")
 
 
-async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job_is_tried(clock: ManualClock):
+async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job_is_attempted(clock: ManualClock):
     """It is parked, so that no call is needed; it still must not kill one worker after the other."""
     calls = Calls({"shelves": ShelfSource()}, CallRoute(ShelfUpstream({}), Secrets("")), clock)
     read = await ShelfUpstream({}).fetch(Request(url=HOST + PATH, purpose="USER"))
@@ -66,7 +66,7 @@ async def test_an_answer_that_kills_its_readers_is_read_no_more_often_than_a_job
     assert (ended.state, ended.parked) == (JobState.FAILED, None)
 
 
-async def test_the_permit_of_a_dead_worker_is_not_used_again(clock: ManualClock):
+async def test_the_permit_of_a_dead_worker_is_not_reused(clock: ManualClock):
     upstream = ShelfUpstream({})
     calls = Calls({"shelves": ShelfSource()}, CallRoute(upstream, Secrets("")), clock)
 
@@ -77,7 +77,7 @@ async def test_the_permit_of_a_dead_worker_is_not_used_again(clock: ManualClock)
     assert (taken_over.settlement.outcome, taken_over.settlement.deliveries) == (Outcome.UNUSED, 2)
 
 
-async def test_the_end_of_a_run_is_tried_as_often_as_the_settings_say(local: Library, upstream: ShelfUpstream):
+async def test_the_completion_of_a_run_is_attempted_as_often_as_configured(local: Library, upstream: ShelfUpstream):
     library = Library(local.parts, upstream, settings=CollectSettings(completion_attempts=3))
     (handler,) = library.collector.handlers
 
@@ -93,7 +93,7 @@ class Nowhere(ShelfSource):
         return Request(url="http://127.0.0.1:1/", purpose=task.spec.kind)
 
 
-async def test_the_settings_of_an_installation_reach_its_workers(tmp_path: Path):
+async def test_the_settings_of_an_installation_apply_to_its_workers(tmp_path: Path):
     collect = CollectSettings(max_attempts=2, first_pause=A_MOMENT, longest_pause=A_MOMENT)
     settings = Settings(data_dir=tmp_path, collect=collect)
     async with open_sources(settings, [Nowhere()], Tokens("shelves", {"one": "secret"})) as collection:
@@ -106,6 +106,6 @@ async def test_the_settings_of_an_installation_reach_its_workers(tmp_path: Path)
     assert "no connection" in (run.last_error or "")
 
 
-def test_pauses_that_shrink_are_refused():
+def test_decreasing_pauses_are_refused():
     with pytest.raises(ValidationError, match="longest_pause must not be shorter"):
         CollectSettings(first_pause=timedelta(seconds=2), longest_pause=timedelta(seconds=1))

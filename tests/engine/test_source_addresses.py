@@ -18,7 +18,7 @@ async def settle(database: Database, address: str, moved_from: str | None = None
     return await database.transaction(register_source_address, "shelves", address, moved_from)
 
 
-async def test_the_first_place_stays_once_there_are_runs(database: Database):
+async def test_the_first_address_is_fixed_once_there_are_runs(database: Database):
     assert await settle(database, THERE)
     assert await settle(database, HERE), "nothing is there that could be mixed"
     assert not await settle(database, HERE)
@@ -30,7 +30,7 @@ async def test_the_first_place_stays_once_there_are_runs(database: Database):
     assert await database.transaction(register_source_address, "other", THERE), "another source has a place of its own"
 
 
-async def test_the_same_place_may_be_written_in_several_ways(database: Database):
+async def test_equivalent_spellings_of_an_address_are_equal(database: Database):
     await settle(database, HERE)
     await begun(database)
 
@@ -39,7 +39,7 @@ async def test_the_same_place_may_be_written_in_several_ways(database: Database)
         await settle(database, "http://api.example.com")
 
 
-async def test_an_upstream_that_moved_takes_its_data_along(database: Database):
+async def test_an_upstream_that_moved_keeps_its_data(database: Database):
     await settle(database, HERE)
     await begun(database)
 
@@ -57,7 +57,7 @@ async def begin(database: Database, user: str, address: str | None) -> None:
 
 
 @pytest.mark.every_server
-async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: Database):
+async def test_a_process_with_an_outdated_address_starts_no_run(database: Database):
     await settle(database, HERE)
     await settle(database, THERE)
 
@@ -70,7 +70,7 @@ async def test_who_settled_a_place_that_was_moved_since_begins_no_run(database: 
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database):
+async def test_concurrent_starts_use_one_address(database: Database):
     await settle(database, HERE)
 
     async def come(number: int) -> bool:
@@ -91,10 +91,10 @@ async def test_runs_begin_at_one_place_whoever_comes_at_once(database: Database)
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_of_many_who_come_at_once_one_is_first(database: Database):
+async def test_of_concurrent_registrations_one_is_first(database: Database):
     assert sum(await asyncio.gather(*(settle(database, HERE) for _ in range(8)))) == 1
 
 
-async def test_an_address_that_no_row_could_hold_is_refused(database: Database):
+async def test_an_address_that_is_too_long_is_refused(database: Database):
     with pytest.raises(InvalidArgument, match="at most 500"):
         await settle(database, "https://" + "x" * 500)

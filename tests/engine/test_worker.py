@@ -17,7 +17,7 @@ from tidegate.primitives.gate import Gate, Outcome, Settlement
 from tidegate.runtime.waiting import end
 
 
-async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Library, upstream: ShelfUpstream):
+async def test_waiting_calls_run_concurrently(local: Library, upstream: ShelfUpstream):
     upstream.shelves = {f"ada-{n}": 1 for n in range(40)}
     under_way, all_there = 0, asyncio.get_running_loop().create_future()
 
@@ -37,7 +37,7 @@ async def test_calls_that_have_to_be_waited_for_are_made_side_by_side(local: Lib
     assert run.succeeded_jobs == 41
 
 
-async def test_no_more_calls_are_under_way_than_allowed(local: Library, upstream: ShelfUpstream):
+async def test_running_calls_never_exceed_the_limit(local: Library, upstream: ShelfUpstream):
     library = Library(local.parts, upstream, at_once=3)
     upstream.shelves = {f"ada-{n}": 6 for n in range(20)}
     under_way: set[asyncio.Future[None]] = set()
@@ -60,7 +60,7 @@ async def test_no_more_calls_are_under_way_than_allowed(local: Library, upstream
     assert most == 3
 
 
-async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: ShelfUpstream):
+async def test_a_stop_during_a_run_repeats_no_call(local: Library, upstream: ShelfUpstream):
     """What is under way ends and is written; what was only read goes back."""
     upstream.shelves = {f"ada-{n}": 12 for n in range(6)}
 
@@ -82,7 +82,7 @@ async def test_a_stop_in_mid_run_repeats_no_call(local: Library, upstream: Shelf
     assert len(await local.items()) == 72
 
 
-async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Library, upstream: ShelfUpstream):
+async def test_a_stopping_worker_holds_its_results_until_they_are_written(local: Library, upstream: ShelfUpstream):
     """Else another would take the message meanwhile, and make the call again."""
     held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     reached, may_write = asyncio.Event(), threading.Event()
@@ -112,7 +112,7 @@ async def test_whoever_stops_keeps_what_it_called_until_it_is_written(local: Lib
     assert (await local.orchestrator.show(run_id)).succeeded_jobs == 1
 
 
-async def test_a_call_that_is_cut_off_by_a_stop_is_made_again_with_another_permit(
+async def test_a_call_interrupted_by_a_stop_is_repeated_with_another_permit(
     local: Library, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     """It may have been made: whoever has its job next must not make another with the same permit."""
@@ -147,7 +147,7 @@ async def test_a_call_that_is_cut_off_by_a_stop_is_made_again_with_another_permi
     assert ended[1].permit != ended[0].permit
 
 
-async def test_a_failed_job_that_is_retried_before_its_permit_has_ended_is_not_lost(
+async def test_a_failed_job_retried_before_its_permit_has_ended_is_not_lost(
     local: Library, upstream: ShelfUpstream, monkeypatch: pytest.MonkeyPatch
 ):
     """It is committed as failed, and the gate has it still: so it takes no offer of it, and forgets it right after."""
@@ -168,7 +168,7 @@ async def test_a_failed_job_that_is_retried_before_its_permit_has_ended_is_not_l
     assert (run.succeeded_jobs, run.failed_jobs) == (8, 0)
 
 
-async def test_what_follows_from_a_job_that_has_ended_is_offered_before_its_message_is_given_back(
+async def test_follow_ups_of_an_ended_job_are_enqueued_before_its_message_is_returned(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
     """Else nobody would come back to it, should we end in between. What is to be done again meanwhile is not lost."""

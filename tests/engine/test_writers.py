@@ -74,7 +74,7 @@ def stamped(local: Library, writer: Stamps, **wishes: Any) -> Library:
 
 
 @pytest.mark.every_server
-async def test_effects_are_written_with_the_end_of_their_job_and_not_without_it(database: Database):
+async def test_effects_are_written_together_with_the_end_of_their_job(database: Database):
     writer = Stamps()
     policy = CommitPolicy(writers={"shelves": writer, "others": Stamps(lambda _: True)})
     _, job_ids = await begun(database, specs=[shelf_job("novels"), shelf_job("poems")])
@@ -91,7 +91,7 @@ async def test_effects_are_written_with_the_end_of_their_job_and_not_without_it(
     assert [ending.claim for ending in writer.seen] == [good]
 
 
-async def test_a_writer_sees_every_end_and_who_made_the_call(local: Library, upstream: ShelfUpstream):
+async def test_a_writer_gets_every_end_and_the_credential_of_the_call(local: Library, upstream: ShelfUpstream):
     writer = Stamps()
     library = stamped(local, writer)
     upstream.trouble["/shelves/ada-poems/0"] = [500]
@@ -111,7 +111,7 @@ async def test_a_writer_sees_every_end_and_who_made_the_call(local: Library, ups
     assert len(written) == len([each for each in writer.seen if each.calls]) == run.calls
 
 
-async def test_an_effect_that_cannot_be_written_keeps_no_other_from_being(local: Library):
+async def test_an_unwritable_effect_does_not_block_other_effects(local: Library):
     writer = Stamps(lambda ending: any("poems first" in effect for effect in ending.effects))
     library = stamped(local, writer)
     async with library.working():
@@ -126,7 +126,7 @@ async def test_an_effect_that_cannot_be_written_keeps_no_other_from_being(local:
     assert [each.effects for each in told] == [()], "the writer hears of the failure, and not again of what is bad"
 
 
-async def test_a_job_ends_even_where_its_writer_fails_whatever_it_is_given(local: Library):
+async def test_a_job_ends_although_its_writer_fails_for_every_input(local: Library):
     """The end that stands for a failure fails as well: it is written without the writer, and that is counted."""
     before = refused("refused"), refused("unwritten")
     library = stamped(local, Stamps(lambda ending: "poems" in ending.claim.job.spec.resource))
@@ -165,9 +165,7 @@ def stubbornly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stubbornly")
-async def test_an_end_that_is_not_taken_is_tried_again_within_seconds_and_without_another_call(
-    local: Library, upstream: ShelfUpstream
-):
+async def test_a_rejected_end_is_retried_within_seconds_without_another_call(local: Library, upstream: ShelfUpstream):
     assert timedelta(seconds=1) >= SECONDS
     before = refused("unwritten")
     library, database = stamped(local, Stamps()), local.parts.database
@@ -186,7 +184,7 @@ async def test_an_end_that_is_not_taken_is_tried_again_within_seconds_and_withou
 
 
 @pytest.mark.usefixtures("stubbornly")
-async def test_whoever_stops_leaves_an_end_that_is_not_taken_to_others(local: Library, upstream: ShelfUpstream):
+async def test_a_stopping_worker_leaves_a_rejected_end_to_other_workers(local: Library, upstream: ShelfUpstream):
     before = refused("unwritten")
     library, database = stamped(local, Stamps()), local.parts.database
     await database.transaction(_refuse_ends)
@@ -201,7 +199,7 @@ async def test_whoever_stops_leaves_an_end_that_is_not_taken_to_others(local: Li
 
 
 @pytest.mark.usefixtures("stubbornly")
-async def test_where_too_many_ends_are_not_taken_the_next_goes_to_another_worker(
+async def test_with_too_many_rejected_ends_the_next_job_goes_to_another_worker(
     local: Library, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(committer, "_MOST_UNWRITTEN", 0)
@@ -219,7 +217,7 @@ async def test_where_too_many_ends_are_not_taken_the_next_goes_to_another_worker
         assert left == 1, "its message is kept by the server until it was held too long"
 
 
-def test_what_is_held_of_a_result_with_effects_counts():
+def test_held_results_with_effects_are_counted():
     """An effect is as large as the answer it was read from."""
     admitted = Admitted(
         message="1-0", job="1", permit="1", credential="c", bucket="core", cost=1, turned=0, payload="", deliveries=1

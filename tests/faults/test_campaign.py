@@ -10,7 +10,7 @@ from chaos.fleet import Nursery
 @pytest.mark.every_server
 @pytest.mark.crash
 @pytest.mark.parametrize("backend", Backend)
-async def test_a_short_campaign_ends_well(nursery: Nursery, tmp_path: Path, backend: Backend):
+async def test_a_short_campaign_keeps_its_guarantees(nursery: Nursery, tmp_path: Path, backend: Backend):
     plan = Plan(backend=backend, documents=800, minutes=0.1, workers=3, kill_every_s=1, most_kills=3, lease_s=1.5)
     outcome = await conduct(plan, nursery, tmp_path, lambda _: None)
 

@@ -8,7 +8,7 @@ from chaos.crawl_trouble import Roughness
 
 
 @pytest.mark.crash
-async def test_a_crawl_loses_doubles_and_inverts_nothing_whoever_dies(tmp_path: Path):
+async def test_a_crawl_loses_repeats_and_reorders_nothing_when_processes_die(tmp_path: Path):
     """Workers are killed, Valkey is, too, publications fail, and hosts answer with whatever they can think of."""
     plan = CrawlPlan(
         products=16,

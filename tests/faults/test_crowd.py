@@ -13,7 +13,7 @@ from chaos.crowd_audit import Replay, Token, Verdict, judge_order
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)  # it gives up by itself, where nothing moves any more
-async def test_a_crowd_is_let_in_once_each_and_in_order_whoever_dies(tmp_path: Path):
+async def test_every_visitor_is_admitted_once_and_in_order_when_processes_die(tmp_path: Path):
     """Processes are killed, Valkey is, too, comes back without its last moments, and once with nothing."""
     plan = CrowdPlan(
         people=400,
@@ -35,7 +35,7 @@ async def test_a_crowd_is_let_in_once_each_and_in_order_whoever_dies(tmp_path: P
     assert verdict.power_failures + verdict.valkey_killed > 1, "the last blow comes when all are gone"
 
 
-def test_the_judge_finds_everyone_who_was_overtaken_in_the_whole_history():
+def test_the_check_finds_every_overtaken_visitor_in_the_whole_history():
     """u10 was passed by eight and is long inside; u19 lost the place, came back and was passed by nobody."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
     order = [*range(1, 10), *range(11, 19), 10, 20, 19]
@@ -48,7 +48,7 @@ def test_the_judge_finds_everyone_who_was_overtaken_in_the_whole_history():
     assert list(judge_order(rows[:9], since, Verdict())) == []
 
 
-def test_a_join_after_an_admission_in_the_same_millisecond_is_not_overtaken_by_it():
+def test_a_join_after_an_admission_in_the_same_millisecond_is_not_overtaken():
     replay = Replay(Verdict())
     replay.read(
         [entry("7-0", "joined", ["b", 2]), entry("9-0", "entering", ["b", 2, 901]), entry("9-1", "joined", ["a", 1])]
@@ -57,7 +57,7 @@ def test_a_join_after_an_admission_in_the_same_millisecond_is_not_overtaken_by_i
     assert list(judge_order([token("b", 2, 901), token("a", 1, 1_001)], replay.present_since(), Verdict())) == []
 
 
-def test_a_visitor_whose_join_was_lost_with_the_log_is_not_overtaken_by_earlier_admissions():
+def test_a_visitor_whose_join_was_lost_is_not_overtaken_by_earlier_admissions():
     """The first log was lost as a whole; of the second, the join of `a` was lost, but not the row of the admission."""
     replay = Replay(Verdict())
     replay.read([entry("1-0", "joined", ["a", 1])])

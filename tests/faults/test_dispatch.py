@@ -17,7 +17,7 @@ ENDLESS = {"lease": 3600}
 """A lease that does not end while a test runs: what happens then was not decided by a lease."""
 
 
-async def test_a_run_whose_beginner_dies_before_it_tells_the_gate_is_found_and_dispatched(site: Open):
+async def test_a_run_is_found_and_dispatched_when_its_process_dies_before_enqueueing(site: Open):
     """It dies before it has joined: nobody misses it. The leader has looked at everything before, and sleeps."""
     async with site() as it:
         worker = await it.start()
@@ -29,7 +29,7 @@ async def test_a_run_whose_beginner_dies_before_it_tells_the_gate_is_found_and_d
         await assert_all_is_well(it, [1])
 
 
-async def test_follow_ups_of_a_worker_that_dies_before_it_dispatches_them_are_found(site: Open):
+async def test_follow_ups_are_found_when_their_worker_dies_before_enqueueing(site: Open):
     """Another worker lives all the time, and waits; the dead one was never the leader."""
     async with site(repositories=3, limits=LIMITS | {"concurrency": 1}) as it:
         leader = await it.start()
@@ -44,7 +44,7 @@ async def test_follow_ups_of_a_worker_that_dies_before_it_dispatches_them_are_fo
 
 
 @pytest.mark.parametrize("point", ["commit.inside:3", "commit.after:3", "settle.before:2", "commit.inside:4"])
-async def test_a_run_that_is_planned_by_halves_is_planned_to_the_end_without_duplicates(site: Open, point: str):
+async def test_a_partially_planned_run_is_planned_completely_without_duplicates(site: Open, point: str):
     """One call at a time: profile, then the pages of repositories, with a claim and an end for each."""
     few = LIMITS | {"concurrency": 1}
     async with site(repositories=MANY, sizes=Sizes(), events=0, include=[], limits=few) as it:
@@ -59,7 +59,7 @@ async def test_a_run_that_is_planned_by_halves_is_planned_to_the_end_without_dup
         assert len(pages) == len(set(pages)) == 1 + 3
 
 
-async def test_a_canceled_run_starts_no_further_call_and_those_under_way_end(site: Open):
+async def test_a_canceled_run_starts_no_further_call_and_running_calls_end(site: Open):
     async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
@@ -76,7 +76,7 @@ async def test_a_canceled_run_starts_no_further_call_and_those_under_way_end(sit
         assert {job.status for job in await it.jobs(run_ids[0])} == {JobState.SUCCEEDED, JobState.CANCELED}
 
 
-async def test_a_worker_that_is_told_to_stop_ends_what_it_began_and_takes_no_new_job(site: Open):
+async def test_a_stopping_worker_finishes_its_jobs_and_takes_no_new_one(site: Open):
     async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, membership=PATIENT) as it:
         leaver = await it.working()
         hold = it.github.hold("/repositories/")
@@ -92,7 +92,7 @@ async def test_a_worker_that_is_told_to_stop_ends_what_it_began_and_takes_no_new
         assert states == {JobState.SUCCEEDED: 3 + 4, JobState.ENQUEUED: 4 * 3 - 4}
 
 
-async def test_what_a_worker_that_is_told_to_stop_leaves_goes_on_at_once_elsewhere(site: Open):
+async def test_jobs_left_by_a_stopping_worker_continue_elsewhere_immediately(site: Open):
     async with site(repositories=4, limits=LIMITS | {"concurrency": 4}, membership=ENDLESS) as it:
         leaver = await it.working()
         hold = it.github.hold("/repositories/")
@@ -109,7 +109,7 @@ async def test_what_a_worker_that_is_told_to_stop_leaves_goes_on_at_once_elsewhe
         assert sum(it.github.report().spent.values()) == it.github.perfect_calls().total
 
 
-async def test_a_call_that_does_not_end_in_time_is_given_up_and_goes_back_at_once(site: Open):
+async def test_a_call_beyond_the_stop_timeout_is_cancelled_and_returned(site: Open):
     """It has 30 s; here it has 0.3 s, which is also too short for the process to leave in good order."""
     async with site(repositories=2, membership=ENDLESS) as it:
         leaver = await it.start(drain_s=0.3)

@@ -20,7 +20,7 @@ def parked(tx: Transaction) -> int:
     return tx.execute(select(func.count()).select_from(parked_answers)).scalar_one()
 
 
-async def test_an_answer_that_cannot_be_written_is_parked_and_costs_no_second_call(site: Open, losable: LosableValkey):
+async def test_an_unwritable_answer_is_parked_and_costs_no_second_call(site: Open, losable: LosableValkey):
     async with mongo_database() as url, Proxy(mongo_port()) as wire:
         there = url.replace(str(mongo_port()), str(wire.port)) + "?serverSelectionTimeoutMS=300"
         servers = Servers(valkey_url=losable.url, documents_url=url, documents_for_workers=there)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.crash
         "rebuild.after:1",
     ],
 )
-async def test_a_worker_that_dies_at_any_step_loses_doubles_and_miscounts_nothing(site: Open, point: str):
+async def test_a_worker_that_dies_at_any_step_loses_repeats_and_miscounts_nothing(site: Open, point: str):
     async with site() as it:
         run_ids = await it.begin(*it.logins)
         doomed = await it.start(die_at=point)
@@ -62,7 +62,7 @@ async def test_a_small_quota_is_never_exceeded(site: Open):
         assert max(used) <= 59, "one call is kept"
 
 
-async def test_the_jobs_of_a_killed_worker_run_again_elsewhere(site: Open):
+async def test_jobs_of_a_killed_worker_run_again_elsewhere(site: Open):
     """With the lease that processes have by default; and the one that dies is the leader, who would notice."""
     async with site(repositories=3, membership={}) as it:
         victim = await it.start()
@@ -79,7 +79,7 @@ async def test_the_jobs_of_a_killed_worker_run_again_elsewhere(site: Open):
         await assert_all_is_well(it, run_ids)
 
 
-async def test_workers_killed_at_random_moments_lose_double_and_miscount_nothing(site: Open):
+async def test_workers_killed_at_random_times_lose_repeat_and_miscount_nothing(site: Open):
     """Three die, a moment after the others' first, second and third call; a fourth ends the work."""
     slow = Manners(latency_ms=30, error_pause_s=0, hang_s=0, drip_s=0)
     sizes = Sizes(issues=120, pulls=60, commits=130)

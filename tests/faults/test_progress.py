@@ -11,7 +11,7 @@ NO_TIME_S = 0.01
 """Less than passes from one look to the next."""
 
 
-async def test_as_long_as_something_moves_a_wait_goes_on():
+async def test_a_wait_continues_while_there_is_progress():
     looks = count()
     at = iter(range(100))
 
@@ -27,7 +27,7 @@ async def test_as_long_as_something_moves_a_wait_goes_on():
 
 
 @pytest.mark.parametrize("course", [(7, 7, 7), (7, 5, 6), (7, 6, 7)])
-async def test_a_wait_ends_where_nothing_comes_further_than_it_was(course: tuple[int, ...]):
+async def test_a_wait_ends_when_there_is_no_progress(course: tuple[int, ...]):
     """What goes round in a circle moves too, and never arrives."""
     at = iter(course)
 
@@ -41,7 +41,7 @@ async def test_a_wait_ends_where_nothing_comes_further_than_it_was(course: tuple
         await until(never, "the room is empty", reached=reached, still_s=NO_TIME_S)
 
 
-async def test_a_server_that_is_away_is_waited_for_as_for_anything_else():
+async def test_an_unavailable_server_is_waited_for():
     looks = count()
 
     async def done() -> bool:

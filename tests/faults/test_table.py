@@ -26,7 +26,7 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(function.name for function in functions if function.name.startswith("test_"))
 
 
-def test_every_fault_is_proven_by_tests_that_exist():
+def test_every_fault_names_existing_tests():
     named = proofs()
 
     assert len(named) == PROMISED
@@ -37,7 +37,7 @@ def test_every_fault_is_proven_by_tests_that_exist():
         assert name in names_in(ROOT / path), test
 
 
-def test_every_test_of_a_fault_stands_in_the_table():
+def test_every_fault_test_is_in_the_table():
     named = {test for tests in proofs().values() for test in tests}
     ours = {
         f"tests/faults/{path.name}::{name}"

@@ -46,7 +46,7 @@ def wasted(it: Site) -> int:
     return sum(it.github.report().spent.values()) - it.github.perfect_calls().total
 
 
-async def test_without_valkey_no_call_is_made_that_has_no_permit(site: Open, losable: LosableValkey):
+async def test_without_valkey_no_call_is_made_without_a_permit(site: Open, losable: LosableValkey):
     async with Proxy(losable.port) as wire:
         servers = Servers(valkey_url=losable.url, valkey_for_workers=f"redis://127.0.0.1:{wire.port}")
         async with site(servers=servers, repositories=4, limits=FEW, membership=PATIENT) as it:
@@ -66,7 +66,7 @@ async def test_without_valkey_no_call_is_made_that_has_no_permit(site: Open, los
             assert wasted(it) == 0
 
 
-async def test_without_sql_results_are_held_and_nothing_is_acknowledged(
+async def test_without_sql_results_are_held_and_no_message_is_acknowledged(
     site: Open, losable: LosableValkey, postgres: SqlServer
 ):
     async with (
@@ -93,7 +93,7 @@ async def test_without_sql_results_are_held_and_nothing_is_acknowledged(
 
 
 @pytest.mark.parametrize("after_calls", [0, 3, 5, 9])
-async def test_a_commit_of_unknown_outcome_loses_and_doubles_nothing(
+async def test_a_commit_with_unknown_outcome_loses_and_repeats_nothing(
     site: Open, losable: LosableValkey, postgres: SqlServer, after_calls: int
 ):
     """The commit arrives, and the connection breaks before its answer."""
@@ -116,9 +116,7 @@ async def test_a_commit_of_unknown_outcome_loses_and_doubles_nothing(
         assert wasted(it) == 0
 
 
-async def test_connections_to_sql_that_break_again_and_again_cost_no_call(
-    site: Open, losable: LosableValkey, postgres: SqlServer
-):
+async def test_repeatedly_broken_sql_connections_cost_no_call(site: Open, losable: LosableValkey, postgres: SqlServer):
     sizes = Sizes(issues=320, pulls=210, commits=330)
     async with (
         wired(postgres, losable) as (wire, servers),

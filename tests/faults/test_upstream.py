@@ -33,7 +33,7 @@ def paid_calls(it: Site) -> int:
     return sum(it.github.report().spent.values())
 
 
-async def test_faults_that_pass_are_tried_again_and_lose_nothing(site: Open):
+async def test_temporary_faults_are_retried_and_lose_nothing(site: Open):
     async with site(repositories=3, manners=HANGING, upstream=IMPATIENT, membership=PATIENT) as it:
         for kind, route in TROUBLES.items():
             it.github.faults.inject(kind, route=route)
@@ -48,7 +48,7 @@ async def test_faults_that_pass_are_tried_again_and_lose_nothing(site: Open):
 
 
 @pytest.mark.parametrize("kind", [FaultKind.SERVER_ERROR, FaultKind.RESET, FaultKind.INVALID])
-async def test_a_fault_that_stays_fails_its_job_after_five_tries_and_the_run_completes(site: Open, kind: FaultKind):
+async def test_a_permanent_fault_fails_its_job_after_five_attempts_and_the_run_completes(site: Open, kind: FaultKind):
     async with site(repositories=2, membership=PATIENT) as it:
         name = it.github.truth(it.logins[0]).repositories[0].repository["id"]
         it.github.faults.inject(kind, times=100, route="repo.issues", contains=f"/repositories/{name}/")
@@ -63,7 +63,7 @@ async def test_a_fault_that_stays_fails_its_job_after_five_tries_and_the_run_com
         assert await it.disagreements(run_ids) == []
 
 
-async def test_retries_wait_longer_each_time_up_to_two_to_the_n_seconds(site: Open):
+async def test_retry_pauses_grow_up_to_two_to_the_n_seconds(site: Open):
     """As it is by default: anything up to 2 s after the first failure, and up to 4 s after the second."""
     async with site(repositories=3, membership=PATIENT) as it:
         for each in it.github.truth(it.logins[0]).repositories:
@@ -83,7 +83,7 @@ async def test_retries_wait_longer_each_time_up_to_two_to_the_n_seconds(site: Op
         assert sum(map(sum, waits)) > 0.3, "six waits without any pause"
 
 
-async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_takes_over(site: Open):
+async def test_a_refused_token_is_used_once_and_another_of_its_pool_takes_over(site: Open):
     async with site(operators=2, repositories=3, membership=PATIENT) as it:
         refused, _ = it.github.world.operators()
         it.github.credentials.revoke(it.github.token_of(refused))
@@ -98,7 +98,7 @@ async def test_a_token_that_is_refused_is_asked_once_and_another_of_its_pool_tak
         assert states[refused] is CredentialState.INVALID or it.github.report().by_status["401"] == 0
 
 
-async def test_when_the_only_token_is_refused_the_jobs_fail_and_nothing_is_tried_in_a_loop(site: Open):
+async def test_without_a_valid_token_left_jobs_fail_without_a_retry_loop(site: Open):
     async with site(repositories=6, limits=LIMITS | {"concurrency": 4}, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
@@ -117,7 +117,7 @@ async def test_when_the_only_token_is_refused_the_jobs_fail_and_nothing_is_tried
         assert await it.disagreements(run_ids) == []
 
 
-async def test_a_secondary_limit_blocks_the_token_until_then_and_costs_no_attempt(site: Open):
+async def test_a_secondary_limit_blocks_the_token_and_counts_no_attempt(site: Open):
     limits = LimitSettings(pause_s=1, share_without_retry_after=0)
     async with site(repositories=3, github_limits=limits, membership=PATIENT) as it:
         it.github.faults.inject(FaultKind.SECONDARY, route="repo.issues")
@@ -130,7 +130,7 @@ async def test_a_secondary_limit_blocks_the_token_until_then_and_costs_no_attemp
         assert {job.attempt_count for job in await it.jobs(run_ids[0])} == {1}
 
 
-async def test_a_window_that_somebody_else_emptied_is_waited_for_and_costs_no_attempt(site: Open):
+async def test_a_window_exhausted_by_others_is_waited_for_and_counts_no_attempt(site: Open):
     """Another program uses the same token: refusals tell, and their headers say until when."""
     limits = LimitSettings(quota=10, window_s=2)
     async with site(repositories=3, github_limits=limits, limits=LIMITS | {"concurrency": 3}, membership=PATIENT) as it:
@@ -160,7 +160,7 @@ async def use_up(it: Site) -> None:
                     return
 
 
-async def test_what_cannot_be_read_is_recorded_with_its_reason_and_the_rest_is_complete(site: Open):
+async def test_an_unreadable_item_is_recorded_with_its_reason_and_the_rest_is_complete(site: Open):
     async with site(repositories=6, membership=PATIENT) as it:
         await it.working()
         hold = it.github.hold("/repositories/")
@@ -194,7 +194,7 @@ async def test_what_cannot_be_read_is_recorded_with_its_reason_and_the_rest_is_c
         assert it.github.report().broken == 0
 
 
-async def test_an_empty_repository_is_an_empty_success(site: Open):
+async def test_an_empty_repository_is_a_success_without_items(site: Open):
     async with site(sizes=Sizes(issues=2), membership=PATIENT) as it:
         await it.working()
         run_ids = await it.begin(*it.logins)
@@ -214,7 +214,7 @@ async def test_a_redirect_is_followed(site: Open):
         await assert_all_is_well(it, run_ids)
 
 
-async def test_a_renamed_repository_is_known_by_its_new_name(site: Open):
+async def test_a_renamed_repository_is_stored_under_its_new_name(site: Open):
     async with site(membership=PATIENT) as it:
         (login,) = it.logins
         await it.working()
@@ -249,7 +249,7 @@ async def test_no_item_is_lost_while_items_are_inserted_during_paging(site: Open
         assert await it.disagreements(run_ids) == []
 
 
-async def test_what_is_being_computed_is_asked_for_again_and_costs_no_attempt(site: Open):
+async def test_data_that_is_being_computed_is_requested_again_and_counts_no_attempt(site: Open):
     async with site(manners=CALM, membership=PATIENT) as it:
         it.github.faults.inject(FaultKind.PENDING, route="repo.commits")
         await it.start(first_pause_ms=100)

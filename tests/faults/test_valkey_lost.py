@@ -48,7 +48,7 @@ async def test_a_server_that_restarts_empty_is_rebuilt_from_sql(site: Open, losa
         await assert_all_is_well(it, run_ids)
 
 
-async def test_a_server_that_is_killed_and_keeps_its_data_goes_on(site: Open):
+async def test_a_killed_server_that_keeps_its_data_continues(site: Open):
     with LosableValkey(keeps=True) as server:
         servers = Servers(valkey_url=server.url)
         async with site(servers=servers, users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
@@ -56,7 +56,7 @@ async def test_a_server_that_is_killed_and_keeps_its_data_goes_on(site: Open):
             await assert_all_is_well(it, run_ids)
 
 
-async def test_a_server_that_comes_back_with_old_data_is_brought_up_to_date(site: Open, losable: LosableValkey):
+async def test_a_server_with_restored_old_data_is_updated_from_sql(site: Open, losable: LosableValkey):
     """As one that saves snapshots: what it knows of jobs and permits is old, and every lease still lasts."""
     async with site(users=2, repositories=2, sizes=LONG, manners=SLOW, membership={}) as it:
         await it.working()
@@ -70,7 +70,7 @@ async def test_a_server_that_comes_back_with_old_data_is_brought_up_to_date(site
         await assert_all_is_well(it, run_ids)
 
 
-async def test_a_server_that_lost_its_last_moments_is_brought_up_to_date(site: Open, losable: LosableValkey):
+async def test_a_server_that_lost_its_last_writes_is_updated_from_sql(site: Open, losable: LosableValkey):
     """It knows every process and every lease, and nothing of a run that was begun a moment before it died."""
     async with site(users=2, repositories=2, manners=SLOW, membership={}) as it:
         worker = await it.start()
@@ -99,7 +99,7 @@ async def test_a_flushed_redis_is_rebuilt_from_sql(site: Open):
             await assert_all_is_well(it, run_ids)
 
 
-async def test_workers_that_wait_for_permits_wake_after_a_flush(site: Open, losable: LosableValkey):
+async def test_workers_waiting_for_permits_are_woken_after_a_flush(site: Open, losable: LosableValkey):
     """Nothing is under way when it happens: only the leader's heartbeat can tell."""
     hold_all = {"concurrency": 1, "per_minute": 100_000, "floor": 0}
     async with site(repositories=3, manners=CALM, limits=hold_all) as it:
@@ -114,7 +114,7 @@ async def test_workers_that_wait_for_permits_wake_after_a_flush(site: Open, losa
 
 
 @pytest.mark.parametrize("is_leader_alive", [True, False])
-async def test_a_flush_is_noticed_at_once_and_not_at_the_next_sign_of_life(
+async def test_a_flush_is_detected_immediately_and_not_at_the_next_heartbeat(
     site: Open, losable: LosableValkey, is_leader_alive: bool
 ):
     """Whoever waits for jobs is told by the server that his group is gone. Signs of life are a minute apart here."""
@@ -147,7 +147,7 @@ async def buckets(it: Site) -> list[BucketStatus]:
     return [bucket for one in (await it.parts.gate.status(POOL)).credentials for bucket in one.buckets]
 
 
-async def test_a_window_that_is_used_up_stays_so_when_the_server_forgets_it(site: Open, losable: LosableValkey):
+async def test_an_exhausted_window_stays_exhausted_after_a_loss_of_data(site: Open, losable: LosableValkey):
     """It is written down that nothing is left: nobody has to ask GitHub, who would refuse."""
     limits = LimitSettings(quota=10, window_s=4)
     async with site(repositories=4, github_limits=limits, limits=LIMITS | {"concurrency": 3}) as it:
@@ -160,7 +160,7 @@ async def test_a_window_that_is_used_up_stays_so_when_the_server_forgets_it(site
         assert it.github.report().refused == 0
 
 
-async def test_a_pause_that_was_asked_for_is_kept_when_the_server_forgets_it(site: Open, losable: LosableValkey):
+async def test_a_requested_pause_is_kept_after_a_loss_of_data(site: Open, losable: LosableValkey):
     limits = LimitSettings(pause_s=3, grace_s=0, share_without_retry_after=0)
     async with site(repositories=4, github_limits=limits, limits=LIMITS | {"concurrency": 1}) as it:
         it.github.faults.inject(FaultKind.SECONDARY, route="repo.issues")
@@ -173,7 +173,7 @@ async def test_a_pause_that_was_asked_for_is_kept_when_the_server_forgets_it(sit
         assert it.github.report().refused == 1, "nobody asked before the end of the pause"
 
 
-async def test_the_calls_of_the_last_minute_count_when_the_server_forgets_them(site: Open, losable: LosableValkey):
+async def test_the_calls_of_the_last_minute_count_after_a_loss_of_data(site: Open, losable: LosableValkey):
     few = LIMITS | {"per_minute": 9, "concurrency": 3}
     async with site(repositories=6, limits=few) as it:
         await it.working()
@@ -189,7 +189,7 @@ async def test_the_calls_of_the_last_minute_count_when_the_server_forgets_them(s
         assert it.github.arrived <= 9, "the minute is not over"
 
 
-async def test_the_embedded_server_is_killed_and_comes_back_by_itself(site: Open):
+async def test_the_killed_embedded_server_is_restarted_automatically(site: Open):
     async with site(servers=Servers(valkey_url=None), users=2, repositories=2, sizes=LONG, manners=SLOW) as it:
         await it.working()
         run_ids = await it.begin(*it.logins)

@@ -39,7 +39,7 @@ def answer(status: int = 200, body: object = None, **headers: str) -> Answer:
     )
 
 
-def test_a_page_becomes_documents_and_the_next_page():
+def test_a_page_yields_documents_and_the_next_page():
     page = {"books": [{"isbn": "maps-001", "price": 9, "changed": 4}], "next": "/genres/maps?after=maps-001"}
 
     reading = BookshopSource("http://shop.example").read(task(), answer(body=page, ETag='"maps 4"'))
@@ -71,7 +71,7 @@ def test_the_last_page_ends_the_genre_with_the_etag_of_the_first():
         (418, Verdict.RETRY),
     ],
 )
-def test_every_status_means_something(status: int, verdict: Verdict):
+def test_every_status_is_handled(status: int, verdict: Verdict):
     reading = BookshopSource("http://shop.example").read(task(), answer(status, Retry_After="3"))
 
     assert reading.verdict is verdict
@@ -106,7 +106,7 @@ async def collect(collection: Collection) -> Run:
 
 
 @pytest.mark.full
-async def test_a_shop_with_troubles_is_collected_without_breaking_its_limit(tmp_path: Path):
+async def test_a_faulty_shop_is_collected_within_its_limit(tmp_path: Path):
     shop = Bookshop({"maps": 25, "novels": 35, "poems": 8}, calls=6, window_s=1)
     shop.trouble = {"/genres/maps": [503], "/genres/poems": [404]}
     async with opened(shop, tmp_path) as collection:
@@ -123,7 +123,7 @@ async def test_a_shop_with_troubles_is_collected_without_breaking_its_limit(tmp_
         assert run.calls == shop.calls == 1 + (3 + 1) + 4 + 1
 
 
-async def test_a_bad_book_is_skipped_and_counted_and_its_genre_is_kept(tmp_path: Path):
+async def test_an_invalid_book_is_skipped_and_counted_and_its_genre_is_kept(tmp_path: Path):
     shop = Bookshop({"maps": 25}, calls=100)
     async with opened(shop, tmp_path) as collection:
         await collect(collection)
@@ -139,7 +139,7 @@ async def test_a_bad_book_is_skipped_and_counted_and_its_genre_is_kept(tmp_path:
 
 
 @pytest.mark.full
-async def test_what_was_sold_is_gone_and_what_did_not_change_is_free(tmp_path: Path):
+async def test_sold_books_are_marked_gone_and_unchanged_genres_are_free(tmp_path: Path):
     shop = Bookshop({"maps": 25, "poems": 8}, calls=100)
     async with opened(shop, tmp_path) as collection:
         await collect(collection)
@@ -153,7 +153,7 @@ async def test_what_was_sold_is_gone_and_what_did_not_change_is_free(tmp_path: P
         assert await collection.documents.of("bookshop").count("book") == 32
 
 
-async def test_a_token_that_the_shop_does_not_know_ends_the_run_with_the_reason(tmp_path: Path):
+async def test_a_token_unknown_to_the_shop_fails_the_run_with_the_reason(tmp_path: Path):
     async with opened(Bookshop({"maps": 5}), tmp_path, token="wrong") as collection:
         run = await collect(collection)
 

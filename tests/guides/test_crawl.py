@@ -12,7 +12,7 @@ FINDINGS, DEVICES = 8, 5
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", PROOF)
 
 
-def test_every_finding_and_every_device_names_a_test():
+def test_every_finding_and_every_mechanism_names_a_test():
     rows = [row[-1] for row in table_rows(PROOF)]
 
     assert len(rows) == FINDINGS + DEVICES
@@ -21,7 +21,7 @@ def test_every_finding_and_every_device_names_a_test():
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
-def test_there_is_such_a_test(file: str, name: str):
+def test_the_named_test_exists(file: str, name: str):
     assert re.search(rf"^(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
 
 
@@ -36,7 +36,7 @@ def test_there_is_such_a_test(file: str, name: str):
         "is paused until",
     ],
 )
-def test_what_the_guide_says_one_sees_is_told(words: str):
+def test_the_output_described_by_the_guide_is_printed(words: str):
     """A message that is reworded is reworded in the guide, too."""
     folders = (ROOT / "src" / "tidegate" / "cli", ROOT / "src" / "tidegate" / "systems" / "crawl")
     told = "".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))

@@ -34,7 +34,7 @@ def measured() -> dict[str, str]:
     return found
 
 
-def test_every_figure_for_sizing_stands_in_the_results():
+def test_every_sizing_figure_is_in_the_results():
     found, figures = measured(), 0
     for heading in ("How much do I need?", "Valkey"):
         for row in table_rows(section_of(GUIDES / "sizing.md", heading)):
@@ -45,7 +45,7 @@ def test_every_figure_for_sizing_stands_in_the_results():
     assert figures >= 11
 
 
-def test_every_figure_in_the_text_for_sizing_names_a_row():
+def test_every_sizing_figure_in_the_text_names_a_row():
     text = (GUIDES / "sizing.md").read_text().replace("\n", " ")
     named = re.findall(r"\(((?:Memory|Gate|Sizes|Room watchers): [^)]+)\)", text)
 
@@ -63,7 +63,7 @@ def test_every_setting_that_a_guide_names_exists(page: str):
     assert told - NAMES - set(EVENTS) == set()
 
 
-async def test_the_proxy_of_the_guide_lets_events_pass_one_by_one(tmp_path: Path):
+async def test_the_proxy_of_the_guide_passes_events_without_buffering(tmp_path: Path):
     [config] = [block.text for block in blocks_of(GUIDES / "deploy.md") if block.language == "nginx"]
     http = HttpSettings(api_key=SecretStr(KEY), proxies=1)
     async with served(tmp_path, http=http, works=False) as site:

@@ -38,11 +38,11 @@ STATION = WeatherStation("http://office.example", api_key="k")
 
 
 @pytest.mark.parametrize("block", CODE, ids=lambda block: block.place)
-def test_what_the_guide_shows_is_what_runs(block: Block):
+def test_the_code_of_the_guide_equals_the_example(block: Block):
     assert block.text in EXAMPLE.read_text()
 
 
-def test_the_guide_shows_the_whole_kind_and_it_takes_about_forty_lines():
+def test_the_guide_shows_the_complete_kind_in_about_forty_lines():
     text = EXAMPLE.read_text()
     kind = text[text.index("class Measured(") : text.index("LIMITS =")]
     lines = [line for line in kind.splitlines() if line.strip()]
@@ -52,7 +52,7 @@ def test_the_guide_shows_the_whole_kind_and_it_takes_about_forty_lines():
 
 
 @pytest.mark.full
-async def test_the_example_prints_what_the_guide_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+async def test_the_example_prints_the_output_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     [expected] = [block.text for block in blocks_of(GUIDE) if block.language == "text"]
 
     await main(str(tmp_path))
@@ -71,7 +71,7 @@ def answer(body: object, status: int = 200) -> Answer:
     )
 
 
-def test_the_kind_asks_by_name_first_and_by_number_then():
+def test_the_kind_requests_by_name_first_and_then_by_id():
     kind: SnapshotKind = STATION
 
     assert kind.request("harbour", None).url == "http://office.example/stations?name=harbour"
@@ -80,7 +80,7 @@ def test_the_kind_asks_by_name_first_and_by_number_then():
         kind.request("17", None)
 
 
-def test_the_same_measurement_gives_the_same_bytes_whoever_served_it():
+def test_the_same_measurement_has_the_same_bytes_for_every_server():
     measured = {"celsius": 1.5, "wind": 3.0}
     found = [
         STATION.read("harbour", answer({"number": 101, "name": "harbour", "measured": measured, "served_by": desk}))
@@ -115,7 +115,7 @@ def commands(words: str) -> list[Shown]:
 
 
 @pytest.mark.full
-async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path):
+async def test_the_commands_of_the_guide_print_its_output(tmp_path: Path):
     async with game() as sim:
         sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=13)
         async with at_work(tmp_path, sim) as (client, variables):
@@ -156,7 +156,7 @@ async def make_requests(client: Client, requests: Sequence[Shown]) -> None:
                 assert_fits(json.loads(each.output[0]), json.loads(await reply.read()))
 
 
-def test_a_kind_that_the_settings_name_is_known_to_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_kind_from_the_settings_is_known_to_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     [exported] = [each for each in shown_in(GUIDE, "export") if "KINDS" in each.words[1]]
     kinds = exported.words[1].partition("=")[2]
     monkeypatch.syspath_prepend(ROOT / "examples")
@@ -189,7 +189,9 @@ def test_a_kind_that_the_settings_name_is_known_to_every_command(tmp_path: Path,
         ("examples.own_kind:from_environment", "KeyError: 'WEATHER_URL'"),
     ],
 )
-def test_a_kind_that_cannot_be_had_is_named_with_the_reason(place: str, reason: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_kind_that_cannot_be_loaded_is_named_with_the_reason(
+    place: str, reason: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("WEATHER_URL", raising=False)
 
     with pytest.raises(InvalidSettings, match="TIDEGATE_SNAPSHOTS__KINDS") as told:
@@ -199,7 +201,7 @@ def test_a_kind_that_cannot_be_had_is_named_with_the_reason(place: str, reason: 
 
 
 @pytest.mark.parametrize("names", [["dead"], ["a/b"], ["weather", "weather"]])
-def test_a_kind_whose_name_cannot_stand_in_an_address_is_refused(names: list[str]):
+def test_a_kind_whose_name_is_unsuitable_for_urls_is_refused(names: list[str]):
     kinds = [WeatherStation("http://office.example", api_key="k") for _ in names]
     for kind, name in zip(kinds, names, strict=True):
         kind.name = name

@@ -110,7 +110,7 @@ async def test_a_game_is_kept_fresh(tmp_path: Path):
 
 
 @pytest.mark.full
-async def test_the_commands_and_requests_of_the_page_for_the_person_on_call_are_answered(tmp_path: Path):
+async def test_the_commands_and_requests_of_the_on_call_page_succeed(tmp_path: Path):
     async with started(tmp_path, "up", "--port", "0") as server:
         await run_all(tmp_path, "on-call.md")
         for each in shown_in(GUIDES / "on-call.md", "curl"):

@@ -10,9 +10,9 @@ SHOWN = [block for block in blocks_of(GUIDE) if block.language == "py"]
 
 
 @pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.place)
-def test_what_the_guide_shows_is_what_runs(block: Block):
+def test_the_code_of_the_guide_equals_the_example(block: Block):
     assert block.text in CODE
 
 
-def test_the_guide_shows_something():
+def test_the_guide_contains_code():
     assert len(SHOWN) >= 5

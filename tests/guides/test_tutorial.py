@@ -172,7 +172,7 @@ async def shutdown_message(process: WarmProcess) -> str:
 
 
 @pytest.mark.full
-async def test_a_newcomer_gets_from_the_top_of_the_tutorial_to_its_end(tmp_path: Path):
+async def test_the_tutorial_can_be_followed_from_start_to_end(tmp_path: Path):
     async with newcomer(tmp_path) as reader:
         for is_brief, some in groupby(steps(), key=is_brief_command):
             if is_brief:

@@ -71,7 +71,9 @@ async def warehouse(tmp_path: Path) -> AsyncGenerator[tuple[str, dict[str, Answe
         )
 
 
-async def test_both_databases_answer_as_python_does(warehouse: tuple[str, dict[str, Answer]], tmp_path: Path) -> None:
+async def test_both_databases_return_the_results_of_python(
+    warehouse: tuple[str, dict[str, Answer]], tmp_path: Path
+) -> None:
     url, expected = warehouse
     assert {file.stem for file in QUERIES.glob("*.sql")} == expected.keys()
     connection = await asyncpg.connect(url)

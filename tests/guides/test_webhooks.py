@@ -35,7 +35,7 @@ def test_the_table_of_events_is_complete():
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [("up",), ("github", "webhook")])
-async def test_what_changes_on_github_is_shown_by_the_commands_of_the_guide(tmp_path: Path, command: tuple[str, ...]):
+async def test_the_commands_of_the_guide_show_changes_on_github(tmp_path: Path, command: tuple[str, ...]):
     async with simulator() as sim, started(tmp_path, *command, "--port", "0", **variables(sim)) as server:
         name = next(iter(sim.world.repositories_of(sim.world.require_account(sim.world.logins()[0])))).full_name
         sim.webhooks.register(f"{server.url}/v1/github/webhook", SECRET)
@@ -68,7 +68,7 @@ async def _assert_nothing_else_is_answered(url: str) -> None:
 
 
 @pytest.mark.full
-async def test_without_a_secret_the_command_and_the_address_say_what_to_set(tmp_path: Path):
+async def test_without_a_secret_command_and_route_name_the_setting(tmp_path: Path):
     [refused] = await tidegate_each(tmp_path, "github webhook")
     assert refused.code != 0
     assert "TIDEGATE_GITHUB_WEBHOOKS__SECRETS" in refused.err

@@ -20,11 +20,11 @@ def lines_of_code(text: str) -> int:
 
 
 @pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.place)
-def test_what_the_guide_shows_is_what_runs(block: Block):
+def test_the_code_of_the_guide_equals_the_example(block: Block):
     assert block.text in EXAMPLE.read_text() or block.text in TESTS.read_text()
 
 
-def test_the_guide_shows_the_whole_source_and_it_takes_about_fifty_lines():
+def test_the_guide_shows_the_complete_source_in_about_fifty_lines():
     text = EXAMPLE.read_text()
     source = text[text.index("GENRES, BOOKS =") : text.index("class Bookshop:")]
     shown = "".join(block.text for block in SHOWN)
@@ -34,7 +34,7 @@ def test_the_guide_shows_the_whole_source_and_it_takes_about_fifty_lines():
 
 
 @pytest.mark.full
-def test_the_example_prints_what_the_guide_says(tmp_path: Path):
+def test_the_example_prints_the_output_of_the_guide(tmp_path: Path):
     [expected] = [block.text for block in blocks_of(GUIDE) if block.language == "text"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 

@@ -48,7 +48,7 @@ async def locked(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
     ],
     ids=range(10),
 )
-async def test_without_a_key_nothing_but_the_open_pages_is_answered(headers: dict[str, str], locked: Served):
+async def test_with_a_key_configured_only_public_routes_answer_without_it(headers: dict[str, str], locked: Served):
     closed = ("/v1/runs", "/metrics", "/docs", "/openapi.json", "/nothing")
     for method, path in (("POST", "/v1/runs"), *(("GET", each) for each in closed)):
         answer = await locked.client.ask(method, path, headers=headers)
@@ -60,19 +60,19 @@ async def test_without_a_key_nothing_but_the_open_pages_is_answered(headers: dic
 
 
 @pytest.mark.parametrize("headers", [bearer(KEY), bearer(OTHER), {"authorization": f"bearer   {KEY}"}])
-async def test_every_key_that_is_set_opens_everything(headers: dict[str, str], locked: Served):
+async def test_every_configured_key_is_accepted(headers: dict[str, str], locked: Served):
     for path in ("/v1/runs", "/v1/credentials", "/metrics", "/docs", "/openapi.json", *OPEN):
         assert (await locked.client.get(path, headers=headers)).status == 200, path
     assert (await locked.client.get("/nothing", headers=headers)).status == 404
 
 
-async def test_with_a_key_the_name_does_not_matter(locked: Served):
+async def test_with_a_key_configured_any_host_name_is_accepted(locked: Served):
     headers = bearer(KEY) | {"host": "tidegate.example.com"}
 
     assert (await locked.client.get("/v1/runs", headers=headers)).status == 200
 
 
-async def test_metrics_may_be_opened(tmp_path_factory: pytest.TempPathFactory):
+async def test_metrics_can_be_made_public(tmp_path_factory: pytest.TempPathFactory):
     http = HttpSettings(api_key=SecretStr(KEY), open_metrics=True)
     async with served(tmp_path_factory.mktemp("open"), http=http, works=False, has_token=False) as opened:
         assert (await opened.client.get("/metrics")).status == 200
@@ -80,18 +80,18 @@ async def test_metrics_may_be_opened(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "0.0.0.0", "10.1.2.3"])
-async def test_without_a_key_a_page_that_points_its_name_at_us_gets_nothing(host: str, deployment: Served):
+async def test_without_a_key_a_page_using_dns_rebinding_is_refused(host: str, deployment: Served):
     for path in ("/v1/runs", "/metrics", "/healthz", "/docs"):
         answer = await deployment.client.get(path, headers={"host": host})
         assert (answer.status, answer.problem) == (403, "foreign-host")
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8321", "127.9.9.9", "[::1]:8321", "[::1]"])
-async def test_without_a_key_this_machine_is_answered_by_any_of_its_names(host: str, deployment: Served):
+async def test_without_a_key_every_local_host_name_is_accepted(host: str, deployment: Served):
     assert (await deployment.client.get("/v1/runs", headers={"host": host})).status == 200
 
 
-async def test_a_name_that_was_allowed_is_answered(tmp_path_factory: pytest.TempPathFactory):
+async def test_an_allowed_host_name_is_accepted(tmp_path_factory: pytest.TempPathFactory):
     http = HttpSettings(allowed_hosts=("tide.local",))
     async with served(tmp_path_factory.mktemp("named"), http=http, works=False, has_token=False) as named:
         assert (await named.client.get("/v1/runs", headers={"host": "Tide.local:8321"})).status == 200
@@ -117,7 +117,7 @@ async def test_a_page_of_another_site_cannot_act(headers: dict[str, str], deploy
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_without_a_key_a_page_of_another_site_may_lead_here_and_not_ask(site: str, deployment: Served):
+async def test_without_a_key_another_site_may_link_here_but_not_send_requests(site: str, deployment: Served):
     """It could not read the answer; but some questions cost us something, and streams last."""
     for path in ("/v1/runs", "/metrics", "/openapi.json"):
         asked = await deployment.client.get(path, headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"})
@@ -126,7 +126,7 @@ async def test_without_a_key_a_page_of_another_site_may_lead_here_and_not_ask(si
     assert led.status == 200
 
 
-async def test_a_page_of_our_own_can(deployment: Served):
+async def test_a_page_of_the_own_site_can_act(deployment: Served):
     ours = {"origin": deployment.client.url, "sec-fetch-site": "same-origin"}
 
     assert (await deployment.client.post("/v1/runs/4711/cancel", headers=ours)).status == 404
@@ -137,7 +137,7 @@ def taken() -> socket.socket:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "not-loopback"])
-async def test_it_does_not_listen_for_others_without_a_key(host: str, monkeypatch: pytest.MonkeyPatch):
+async def test_without_a_key_only_local_addresses_are_bound(host: str, monkeypatch: pytest.MonkeyPatch):
     if host == "not-loopback":  # a name that stands for this machine, and for an address that others can reach
         found: list[Any] = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "192.0.2.7")
@@ -154,7 +154,7 @@ async def test_it_does_not_listen_for_others_without_a_key(host: str, monkeypatc
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "localhost"])
-async def test_with_a_key_it_listens_anywhere_and_says_where(host: str):
+async def test_with_a_key_any_address_is_bound_and_reported(host: str):
     with Binding(HttpSettings(host=host, port=0, api_key=SecretStr(KEY))) as binding:
         assert binding.port > 0
         assert binding.address == f"{host}:{binding.port}"
@@ -163,7 +163,7 @@ async def test_with_a_key_it_listens_anywhere_and_says_where(host: str):
         socket.create_connection(("127.0.0.1", binding.port), timeout=5).close()
 
 
-async def test_a_port_that_is_taken_is_told_in_one_sentence():
+async def test_a_port_in_use_is_reported_in_one_sentence():
     with taken() as other:
         port = other.getsockname()[1]
         with pytest.raises(InvalidSettings) as refused:
@@ -179,12 +179,12 @@ async def test_a_port_that_is_taken_is_told_in_one_sentence():
     ("host", "reason"),
     [("192.0.2.1", "not an address of this machine"), ("no.such.host.invalid", "the host name is not known")],
 )
-async def test_an_address_that_is_not_ours_is_told(host: str, reason: str):
+async def test_an_address_that_cannot_be_bound_is_reported(host: str, reason: str):
     with pytest.raises(InvalidSettings, match=reason):
         Binding(HttpSettings(host=host, port=0, api_key=SecretStr(KEY)))
 
 
-async def test_sockets_that_somebody_closed_are_opened_again_on_the_same_port():
+async def test_closed_sockets_are_reopened_on_the_same_port():
     with Binding(HttpSettings(port=0)) as binding:
         before = binding.port
         for each in binding.sockets():
@@ -193,7 +193,7 @@ async def test_sockets_that_somebody_closed_are_opened_again_on_the_same_port():
 
 
 @pytest.mark.parametrize("key", ["", "short", "with a space in the middle", "ümlaut" * 5, "tab\t" * 5])
-async def test_a_key_that_can_be_guessed_or_not_be_sent_is_refused(key: str):
+async def test_a_weak_or_unsendable_key_is_refused(key: str):
     with pytest.raises(ValidationError, match="printable ASCII"):
         HttpSettings(api_key=SecretStr(key))
     with pytest.raises(ValidationError, match="printable ASCII"):
@@ -202,19 +202,19 @@ async def test_a_key_that_can_be_guessed_or_not_be_sent_is_refused(key: str):
         HttpSettings(read_keys=(SecretStr(KEY), SecretStr(key)))
 
 
-async def test_a_key_has_one_role():
+async def test_a_key_with_two_roles_is_refused():
     for others in ({"api_key": SecretStr(KEY)}, {"api_keys": (SecretStr(OTHER), SecretStr(KEY))}):
         with pytest.raises(ValidationError, match="must not also be in"):
             HttpSettings.model_validate({**others, "read_keys": (SecretStr(KEY),)})
 
 
-async def test_a_key_that_only_reads_is_a_key():
+async def test_a_read_only_key_enables_authentication():
     """Others than this machine may connect, and nobody gets anything without it."""
     with Binding(HttpSettings(host="0.0.0.0", port=0, read_keys=(SecretStr(KEY),))) as binding:
         assert not binding.is_local
 
 
-async def test_keys_do_not_show():
+async def test_the_repr_of_settings_hides_keys():
     settings = HttpSettings(api_key=SecretStr(KEY), api_keys=(SecretStr(OTHER),), read_keys=(SecretStr(WRONG),))
     shown = f"{settings} {settings!r} {settings.model_dump_json()} {Keyring(settings).keys}"
 
@@ -223,7 +223,7 @@ async def test_keys_do_not_show():
     assert settings.keys_to_read == (WRONG,)
 
 
-async def test_names_are_told_from_ports():
+async def test_host_names_are_separated_from_ports():
     assert [without_port(host) for host in ("a:1", "[::1]:1", "[::1]", "a", "")] == ["a", "::1", "::1", "a", ""]
     assert all(map(is_loopback, ("127.0.0.1", "127.255.255.254", "::1", "localhost")))
     assert not any(map(is_loopback, ("", "0.0.0.0", "::", "10.0.0.1", "localhost.evil.example", "127.0.0.1.evil")))

@@ -41,7 +41,7 @@ async def client_of(url: str, **headers: str) -> AsyncGenerator[Client]:
         yield Client(session, url)
 
 
-async def test_up_says_where_it_is_collects_and_stops_when_asked(tmp_path: Path):
+async def test_up_reports_its_url_collects_and_stops_on_a_signal(tmp_path: Path):
     async with simulator() as (sim, variables), started(tmp_path, "up", "--port", "0", **variables) as up:
         assert (up.banner["role"], up.banner["version"], up.banner["pid"]) == ("up", __version__, up.process.pid)
         assert up.banner["credentials"] == ["GITHUB_TOKEN"]
@@ -60,7 +60,7 @@ async def test_up_says_where_it_is_collects_and_stops_when_asked(tmp_path: Path)
 
 
 @pytest.mark.full
-async def test_sigterm_in_the_middle_of_a_run_drains_and_the_next_up_goes_on(tmp_path: Path):
+async def test_sigterm_during_a_run_drains_and_the_next_up_continues(tmp_path: Path):
     """Calls under way end and count; nothing that was collected is collected again."""
     slow = Manners(latency_ms=120)
     async with simulator(manners=slow, limits=LimitSettings(quota=10_000)) as (sim, variables):
@@ -93,7 +93,7 @@ async def listen(client: Client, run_id: int) -> list[str]:
 
 
 @pytest.mark.full
-async def test_serve_answers_and_work_works(tmp_path: Path):
+async def test_serve_answers_requests_and_work_executes_jobs(tmp_path: Path):
     """What the worker does is heard by whoever listens to the server; the worker itself listens nowhere."""
     async with (
         simulator() as (sim, variables),
@@ -137,7 +137,7 @@ def refusal(*arguments: str) -> str:
     return str(ended.exception)
 
 
-def test_a_port_that_is_taken_is_told_before_anything_begins(surroundings: Path):
+def test_a_port_in_use_is_reported_before_services_start(surroundings: Path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         told = refusal("serve", "--port", str(port))
@@ -147,7 +147,7 @@ def test_a_port_that_is_taken_is_told_before_anything_begins(surroundings: Path)
 
 
 @pytest.mark.parametrize("command", ["up", "serve", "work"])
-def test_it_does_not_listen_for_others_without_a_key(command: str, surroundings: Path):
+def test_without_a_key_only_local_addresses_are_bound(command: str, surroundings: Path):
     assert "TIDEGATE_HTTP__API_KEY" in refusal(command, "--host", "0.0.0.0", "--port", "0")
     assert not (surroundings / "data").exists()
 
@@ -173,7 +173,7 @@ BANNER = Banner(
 )
 
 
-def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
+def test_the_startup_message_names_url_servers_and_how_to_stop():
     assert greeting(UP, BANNER) == (
         "Tidegate 1.2.3: workers, leader services and HTTP\n"
         "  http         http://127.0.0.1:8321 (this machine only, without a key); API documentation at /docs\n"
@@ -188,7 +188,7 @@ def test_people_are_told_where_it_answers_what_it_stands_on_and_how_it_stops():
     assert "none; store one with `tidegate credentials add`" in greeting(WORK, bare)
 
 
-def test_people_are_told_how_it_ended():
+def test_the_shutdown_message_states_the_result():
     assert shutdown_message(Stopped(is_clean=True, failed=[], canceled=[])).startswith("stopped gracefully")
     late = shutdown_message(Stopped(is_clean=False, failed=["http"], canceled=["worker"]))
     assert "did not finish in time: worker" in late

@@ -70,7 +70,7 @@ async def site() -> AsyncGenerator[Site]:
             await serving
 
 
-async def test_a_request_that_arrives_as_the_idle_time_ends_is_answered(site: Site):
+async def test_a_request_that_arrives_at_the_idle_timeout_is_answered(site: Site):
     with site.connect() as client:
         client.send(REQUEST)
         assert (await answer(client)).endswith(b"ok")
@@ -83,7 +83,7 @@ async def test_a_request_that_arrives_as_the_idle_time_ends_is_answered(site: Si
         assert await answer(client) == b"", "an idle connection is closed"
 
 
-async def test_a_request_that_arrives_as_the_server_stops_is_answered_before_the_connection_is_closed(site: Site):
+async def test_a_request_that_arrives_during_shutdown_is_answered_before_the_connection_closes(site: Site):
     with site.connect() as client, site.connect() as idle, site.connect() as slow:
         for each in (client, idle, slow):
             each.send(REQUEST)
@@ -119,7 +119,7 @@ async def everything(client: socket.socket) -> bytes:
     ],
     ids=["too large", "malformed", "answered before its body arrived"],
 )
-async def test_the_last_answer_reaches_a_client_that_still_sends(site: Site, head: bytes, status: bytes):
+async def test_the_last_response_reaches_a_client_that_is_still_sending(site: Site, head: bytes, status: bytes):
     with site.connect() as client:
         await send_all(client, head)
         async with patience():
@@ -131,7 +131,7 @@ async def test_the_last_answer_reaches_a_client_that_still_sends(site: Site, hea
 
 
 @pytest.mark.parametrize("limit", ["_LINGER_S", "_MOST_LINGERED"])
-async def test_a_client_that_does_not_stop_is_cut_off(site: Site, limit: str, monkeypatch: pytest.MonkeyPatch):
+async def test_a_client_that_keeps_sending_is_disconnected(site: Site, limit: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server, limit, 0.01 if limit == "_LINGER_S" else 1000)
     with site.connect() as client:
         await send_all(client, b"no request at all\r\n\r\n")
@@ -139,7 +139,7 @@ async def test_a_client_that_does_not_stop_is_cut_off(site: Site, limit: str, mo
             await send_all(client, b"y" * 50_000_000)
 
 
-async def test_a_request_for_another_protocol_is_answered_and_so_is_the_next(site: Site):
+async def test_an_upgrade_request_is_answered_and_so_is_the_next_request(site: Site):
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     with site.connect() as client:
         await send_all(client, REQUEST.replace(b"\r\n\r\n", b"\r\n%b\r\n" % upgrade) * 2000 + REQUEST)
@@ -148,7 +148,7 @@ async def test_a_request_for_another_protocol_is_answered_and_so_is_the_next(sit
             received += await answer(client)
 
 
-async def test_what_clients_send_wrong_is_not_logged(site: Site, caplog: pytest.LogCaptureFixture):
+async def test_malformed_requests_are_not_logged(site: Site, caplog: pytest.LogCaptureFixture):
     for said in (
         b"no request at all\r\n\r\n",
         REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
@@ -160,7 +160,7 @@ async def test_what_clients_send_wrong_is_not_logged(site: Site, caplog: pytest.
     assert caplog.records == []
 
 
-async def test_a_stream_ends_with_its_client_also_where_another_request_was_pipelined_behind_it(site: Site):
+async def test_a_stream_ends_with_its_client_although_another_request_was_pipelined(site: Site):
     with site.connect() as client:
         client.send(STREAM + REQUEST)
         await answer(client)
@@ -169,7 +169,7 @@ async def test_a_stream_ends_with_its_client_also_where_another_request_was_pipe
         await site.stream_ended.wait()
 
 
-async def test_a_defect_of_a_raw_handler_is_a_problem_with_a_request_id():
+async def test_an_exception_of_a_raw_handler_is_a_problem_with_a_request_id():
     def failing(application: Application) -> Application:
         del application
 

@@ -101,6 +101,6 @@ async def fuzz_everything(folder: Path, *, examples: int) -> None:
 
 
 @pytest.mark.timeout(1200)  # three minutes on a machine with a load of 15
-async def test_the_server_does_what_its_document_says(tmp_path: Path):
+async def test_the_server_behaves_as_its_openapi_document_states(tmp_path: Path):
     """Statuses, content types and schemas of all answers; bad data refused, good data taken; the key needed."""
     await fuzz_everything(tmp_path, examples=3)

@@ -87,7 +87,7 @@ async def read_kinds(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
 
 
 @pytest.mark.full
-async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Served):
+async def test_the_requests_of_the_guide_have_its_responses(deployment: Served):
     login = deployment.logins[0]
     # Those of snapshots are sent where snapshots are: see tests/guides.
     requests = [each for each in shown("curl") if not any("/v1/snapshots/" in word for word in each.words)]

@@ -56,7 +56,7 @@ async def send(app: Application, key: str | None = None, client: str = "192.0.2.
     return await ask(app, "GET", path, bearer(key or f"wrong-{next(_guesses)}"), client=client)
 
 
-async def test_whoever_guesses_has_a_few_attempts_and_then_has_to_wait_also_with_the_right_key():
+async def test_after_a_few_wrong_keys_even_the_right_key_has_to_wait():
     timer = Timer()
     app = shop(timer)
 
@@ -70,7 +70,7 @@ async def test_whoever_guesses_has_a_few_attempts_and_then_has_to_wait_also_with
     assert (await attempt(app, OPERATE)).status == 200
 
 
-async def test_guesses_that_are_sent_with_requests_use_the_same_allowance():
+async def test_wrong_keys_of_requests_and_logins_use_the_same_allowance():
     timer = Timer()
     app = shop(timer)
 
@@ -90,14 +90,14 @@ async def test_guesses_that_are_sent_with_requests_use_the_same_allowance():
     assert (await send(app, READ)).status == 429
 
 
-async def test_the_same_wrong_key_counts_once():
+async def test_repeating_the_same_wrong_key_counts_once():
     app = shop(Timer())
 
     assert {(await send(app, "an-old-key-of-a-client")).status for _ in range(20)} == {401}
     assert (await send(app, OPERATE)).status == 200
 
 
-async def test_many_guesses_at_once_get_no_more_answers_than_one_after_the_other(embedded: Valkey):
+async def test_concurrent_guesses_get_no_more_answers_than_sequential_ones(embedded: Valkey):
     app = shop(Timer(), valkey=embedded)
     await send(app)
 
@@ -106,7 +106,7 @@ async def test_many_guesses_at_once_get_no_more_answers_than_one_after_the_other
     assert sorted(each.status for each in replies) == [401] * 2 + [429] * 19
 
 
-async def test_processes_share_the_allowance_and_hold_it_each_while_valkey_is_away(embedded: Valkey):
+async def test_processes_share_the_allowance_and_apply_it_locally_without_valkey(embedded: Valkey):
     first, second = shop(Timer(), valkey=embedded), shop(Timer(), valkey=embedded)
 
     assert [(await send(first)).status for _ in range(4)] == [401, 401, 401, 429]
@@ -122,7 +122,7 @@ async def test_processes_share_the_allowance_and_hold_it_each_while_valkey_is_aw
             assert (await send(third, OPERATE, client="192.0.2.2")).status == 200
 
 
-async def test_a_right_key_does_not_give_attempts_back():
+async def test_a_right_key_does_not_restore_attempts():
     app = shop(Timer())
 
     told = [(await attempt(app, key)).status for key in (None, READ, None, READ, None, READ, OPERATE)]
@@ -130,7 +130,7 @@ async def test_a_right_key_does_not_give_attempts_back():
     assert told == [401, 200, 401, 200, 401, 200, 429]
 
 
-async def test_whoever_has_many_addresses_meets_the_limit_over_all():
+async def test_guesses_from_many_addresses_meet_the_global_limit():
     timer = Timer()
     app = shop(timer)
 
@@ -141,7 +141,7 @@ async def test_whoever_has_many_addresses_meets_the_limit_over_all():
     assert (await attempt(app, OPERATE, client="203.0.113.7")).status == 200
 
 
-async def test_what_somebody_says_about_his_address_counts_only_behind_proxies_of_ours():
+async def test_a_forwarded_address_is_used_only_behind_trusted_proxies():
     unbelieved, behind_one = shop(Timer()), shop(Timer(), proxies=1)
 
     told = [(await attempt(unbelieved, forwarded=f"198.51.100.{n}")).status for n in range(4)]
@@ -184,14 +184,14 @@ async def test_what_somebody_says_about_his_address_counts_only_behind_proxies_o
         (None, "198.51.100.1", 1, "198.51.100.1"),  # over a Unix socket
     ],
 )
-def test_the_address_that_counts(client: str | None, forwarded: str | None, proxies: int, address: str):
+def test_the_client_address_is_determined(client: str | None, forwarded: str | None, proxies: int, address: str):
     headers = [] if forwarded is None else [(b"x-forwarded-for", forwarded.encode())]
     scope = {"type": "http", "headers": headers, "client": None if client is None else (client, 4711)}
 
     assert ClientAddresses(HttpSettings(proxies=proxies)).of_scope(scope) == address
 
 
-def test_a_public_proxy_is_believed_where_its_network_is_listed():
+def test_a_public_proxy_is_trusted_when_its_network_is_listed():
     settings = HttpSettings.model_validate({"proxies": 1, "proxy_networks": ["203.0.113.0/24"]})
 
     assert ClientAddresses(settings).of("203.0.113.5", "198.51.100.1") == "198.51.100.1"
@@ -211,7 +211,7 @@ async def test_attempts_are_counted_by_outcome():
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 40)), max_size=60))
-def test_nobody_has_more_attempts_than_his_allowance(tries: list[tuple[str, float]]):
+def test_attempts_never_exceed_the_allowance(tries: list[tuple[str, float]]):
     """Those of any span of time are at most the burst and what the span gives back."""
     timer, made = Timer(), dict[str, list[float]]()
     attempts = Attempts(FEW, now=timer)
@@ -228,7 +228,7 @@ def test_nobody_has_more_attempts_than_his_allowance(tries: list[tuple[str, floa
                 assert last - first + 1 <= FEW.burst + math.floor((end - begin) / FEW.another_after_s + 1e-6)
 
 
-def test_what_is_kept_of_addresses_is_bounded_and_forgotten():
+def test_memory_for_addresses_is_bounded_and_expires():
     timer = Timer()
     attempts = Attempts(FEW, most_subjects=50, now=timer)
     for n in range(200):
@@ -240,6 +240,6 @@ def test_what_is_kept_of_addresses_is_bounded_and_forgotten():
 
 
 @pytest.mark.parametrize(("burst", "another_after_s"), [(0, 1), (1, 0), (-1, 1), (1, math.nan)])
-def test_an_allowance_must_be_one(burst: int, another_after_s: float):
+def test_an_invalid_allowance_is_refused(burst: int, another_after_s: float):
     with pytest.raises(InvalidArgument):
         AttemptLimit(burst, another_after_s)

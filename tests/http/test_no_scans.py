@@ -33,7 +33,7 @@ TOPICS = ("overview", "runtime", "quotas", "runs", "rooms", "campaigns", "crawl"
 Ran = dict[str, Any]
 
 
-async def test_no_address_goes_through_a_table_that_grows(tmp_path: Path):
+async def test_no_route_scans_a_growing_table(tmp_path: Path):
     async with unattended(tmp_path) as server:
         await server.database.transaction(fill)
         ran = {
@@ -57,7 +57,7 @@ async def test_no_address_goes_through_a_table_that_grows(tmp_path: Path):
     assert scans["/v1/reports/runs"], "the one that does is no longer noticed"
 
 
-async def test_a_scan_is_noticed_under_every_name(tmp_path: Path):
+async def test_a_table_scan_is_detected_under_every_name(tmp_path: Path):
     await migrated_folder(tmp_path)
     with closing(sqlite3.connect(tmp_path / "tidegate.db")) as connection:
         for sql, table in {
@@ -86,7 +86,7 @@ async def test_a_scan_is_noticed_under_every_name(tmp_path: Path):
         ("login=mona&state=failed", "login=?"),
     ],
 )
-async def test_filters_of_runs_together_read_no_run_that_one_of_them_excludes(tmp_path: Path, filters: str, index: str):
+async def test_combined_filters_of_runs_read_only_matching_runs(tmp_path: Path, filters: str, index: str):
     """Otherwise the failed runs of one source would be searched for among those of all sources."""
     async with unattended(tmp_path) as server:
         ran = await _ran(server, f"/v1/runs?{filters}")

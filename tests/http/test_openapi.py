@@ -31,7 +31,7 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-async def test_everything_that_was_asked_for_is_there(document: dict[str, Any]):
+async def test_every_required_route_exists(document: dict[str, Any]):
     assert set(operations(document)) >= {
         "POST /v1/runs",
         "GET /v1/runs",
@@ -67,7 +67,7 @@ async def test_everything_that_was_asked_for_is_there(document: dict[str, Any]):
     }
 
 
-async def test_the_document_is_whole(document: dict[str, Any]):
+async def test_the_document_is_complete(document: dict[str, Any]):
     assert document["openapi"] == "3.1.0"
     schemas = document["components"]["schemas"]
     for name, schema in schemas.items():
@@ -83,7 +83,7 @@ async def test_the_document_is_whole(document: dict[str, Any]):
         assert all(response["description"] for response in operation["responses"].values()), place
 
 
-async def test_fields_are_described_by_what_stands_under_them_in_the_code(document: dict[str, Any]):
+async def test_fields_are_described_by_their_docstrings(document: dict[str, Any]):
     schemas = document["components"]["schemas"]
 
     assert schemas["NewRuns"]["properties"]["full"]["description"].startswith("Read everything again")
@@ -96,7 +96,7 @@ async def test_fields_are_described_by_what_stands_under_them_in_the_code(docume
     assert "None" not in json.dumps(document), "here it is called null"
 
 
-async def test_no_answer_has_a_place_for_a_secret(document: dict[str, Any]):
+async def test_no_response_schema_has_a_field_for_a_secret(document: dict[str, Any]):
     """What comes back is described by schemas that have none; only what goes in has."""
     schemas = document["components"]["schemas"]
     going_in = {"CredentialRequest", "App", "IdentityHeaders"}
@@ -126,7 +126,7 @@ class Page(HTMLParser):
                 self.links.add(str(given[name]))
 
 
-async def test_the_page_needs_nothing_from_elsewhere_and_explains_every_problem(deployment: Served):
+async def test_the_documentation_page_loads_nothing_external_and_explains_every_problem(deployment: Served):
     answer = await deployment.client.get("/docs")
     page = Page()
     page.feed(answer.body.decode())
@@ -147,7 +147,7 @@ async def test_the_page_needs_nothing_from_elsewhere_and_explains_every_problem(
     assert {kind.slug for kind in ProblemType} <= page.ids
 
 
-async def test_files_of_another_version_of_the_page_are_not_found(deployment: Served):
+async def test_files_of_another_page_version_are_not_found(deployment: Served):
     answer = await deployment.client.get("/docs/0123456789abcdef/docs.js")
 
     assert (answer.status, answer.problem) == (404, "not-found")
@@ -169,7 +169,7 @@ async def undocumented() -> Query:
     return Query()
 
 
-async def test_a_handler_that_does_not_fit_its_address_is_refused_when_it_is_declared():
+async def test_a_handler_that_does_not_match_its_path_is_refused_when_declared():
     declared = declaration_of(route("GET", "/x/{thing_id}", good, "x"))
     assert declared is not None
     assert declared.contract.path == {"thing_id": int}

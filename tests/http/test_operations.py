@@ -30,7 +30,7 @@ OF_THE_SPEC = {
 }
 
 
-async def test_a_process_that_lives_says_so(deployment: Served):
+async def test_a_live_process_answers_the_liveness_check(deployment: Served):
     assert (await deployment.client.get("/healthz")).json == {"status": "ok", "version": __version__}
     assert (await deployment.client.ask("HEAD", "/healthz")).body == b""
 
@@ -41,7 +41,7 @@ async def test_a_process_is_ready_while_both_servers_answer(deployment: Served):
     assert (ready.status, ready.json) == (200, {"ready": True, "checks": {"database": True, "valkey": True}})
 
 
-async def test_every_metric_of_the_specification_is_told_by_its_name(deployment: Served):
+async def test_every_metric_of_the_specification_is_exported(deployment: Served):
     await deployment.collect(deployment.logins[0])
 
     answer = await deployment.client.get("/metrics")
@@ -50,7 +50,7 @@ async def test_every_metric_of_the_specification_is_told_by_its_name(deployment:
     assert OF_THE_SPEC - families == set()
 
 
-async def test_the_figures_are_those_of_the_deployment(deployment: Served):
+async def test_gauges_are_those_of_the_deployment(deployment: Served):
     await deployment.collect(deployment.logins[1])
 
     told = await figures(deployment.client)
@@ -67,7 +67,7 @@ async def test_the_figures_are_those_of_the_deployment(deployment: Served):
     assert told["http_requests_total POST /v1/runs 201"] >= 1
 
 
-async def test_a_worker_tells_how_it_is_and_nothing_else(deployment: Served):
+async def test_a_worker_serves_only_health_and_metrics(deployment: Served):
     http, stopping = HttpSettings(port=0), asyncio.Event()
     with Binding(http) as binding:
         service = serve_operations(deployment.collection.parts, [], binding, settings=http)

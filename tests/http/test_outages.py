@@ -36,7 +36,7 @@ async def until_ready(client: Client) -> None:
             await look_again()
 
 
-async def test_without_valkey_it_lives_is_not_ready_and_tells_what_it_can(wired: Cut):
+async def test_without_valkey_the_process_is_live_not_ready_and_shows_sql_data(wired: Cut):
     client = wired.client
     await until_ready(client)
     assert (await figures(client))["stream_pending_count jobs"] == 0
@@ -62,7 +62,7 @@ async def test_without_valkey_it_lives_is_not_ready_and_tells_what_it_can(wired:
     assert (await figures(client))["stream_pending_count jobs"] == 0
 
 
-async def test_without_valkey_a_run_is_shown_and_what_it_waits_for_is_not_known(wired: Cut):
+async def test_without_valkey_a_run_is_shown_without_the_reason_it_waits(wired: Cut):
     parts = wired.served.collection.parts
     await until_ready(wired.client)
     await wired.valkey.refuse()
@@ -80,7 +80,7 @@ async def test_without_valkey_a_run_is_shown_and_what_it_waits_for_is_not_known(
 
 
 @pytest.mark.full
-async def test_without_its_database_it_lives_is_not_ready_and_says_try_again(wired: Cut):
+async def test_without_the_database_the_process_is_live_not_ready_and_answers_retry_later(wired: Cut):
     client = wired.client
     await until_ready(client)
     await wired.database.refuse()
@@ -109,7 +109,7 @@ async def test_without_its_database_it_lives_is_not_ready_and_says_try_again(wir
     assert (await wired.served.collect(wired.served.logins[0]))["status"] == "completed", "and it goes on by itself"
 
 
-async def test_a_request_under_way_when_the_server_stops_is_answered(tmp_path: Path):
+async def test_a_request_in_progress_at_shutdown_is_answered(tmp_path: Path):
     async with served(tmp_path, manners=Manners(latency_ms=800), has_token=False) as slow:
         token = slow.sim.token_of(slow.sim.world.operators()[0])
         before = slow.sim.report().calls

@@ -66,9 +66,7 @@ def log_lines() -> Generator[list[dict[str, Any]]]:
         ([], None, "Expected `object`"),
     ],
 )
-async def test_a_value_that_cannot_be_used_is_named_with_the_reason(
-    body: Any, field: str | None, detail: str, deployment: Served
-):
+async def test_an_invalid_value_is_named_with_the_reason(body: Any, field: str | None, detail: str, deployment: Served):
     answer = await deployment.client.post("/v1/runs", body)
 
     assert (answer.status, answer.problem) == (422, "invalid")
@@ -103,7 +101,7 @@ async def test_a_value_that_cannot_be_used_is_named_with_the_reason(
         ("/healthz?x", "x"),
     ],
 )
-async def test_a_parameter_that_cannot_be_used_is_named(path: str, field: str, deployment: Served):
+async def test_an_invalid_parameter_is_named(path: str, field: str, deployment: Served):
     answer = await deployment.client.get(path)
 
     assert (answer.status, answer.problem, answer.json["field"]) == (422, "invalid", field)
@@ -125,7 +123,7 @@ async def test_a_parameter_that_cannot_be_used_is_named(path: str, field: str, d
     ],
     ids=range(10),
 )
-async def test_a_body_that_cannot_be_read_is_refused(
+async def test_an_unreadable_body_is_refused(
     body: bytes, headers: dict[str, str], status: int, problem: str, deployment: Served
 ):
     answer = await deployment.client.ask("POST", "/v1/runs", data=io.BytesIO(body), headers=headers)
@@ -133,7 +131,7 @@ async def test_a_body_that_cannot_be_read_is_refused(
     assert (answer.status, answer.problem) == (status, problem)
 
 
-async def test_a_body_without_a_length_is_cut_off_where_it_becomes_too_large(deployment: Served):
+async def test_a_body_without_a_length_is_refused_at_the_size_limit(deployment: Served):
     async def chunks():
         for _ in range(40):
             yield b" " * 64 * 1024
@@ -143,7 +141,7 @@ async def test_a_body_without_a_length_is_cut_off_where_it_becomes_too_large(dep
     assert (answer.status, answer.problem) == (413, "too-large")
 
 
-async def test_a_body_that_comes_too_slowly_is_given_up(deployment: Served, monkeypatch: pytest.MonkeyPatch):
+async def test_a_slow_request_body_times_out(deployment: Served, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "_BODY_WITHIN", timedelta(milliseconds=200))
 
     async def chunks():
@@ -156,7 +154,7 @@ async def test_a_body_that_comes_too_slowly_is_given_up(deployment: Served, monk
     assert (answer.status, answer.problem) == (408, "too-slow")
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(deployment: Served):
+async def test_a_client_that_disconnects_during_its_body_affects_no_other(deployment: Served):
     address = urlsplit(deployment.client.url)
     with log_lines() as lines:
         _, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -174,7 +172,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(deplo
     assert [line["event"] for line in lines if line["event"] == "http.failed"] == []
 
 
-async def test_an_endpoint_that_takes_no_body_takes_none_or_an_empty_one(deployment: Served):
+async def test_a_route_without_a_body_accepts_none_or_an_empty_one(deployment: Served):
     path = "/v1/runs/4711/cancel"
     for body in (None, b"", b"{}", b" {} "):
         assert (await deployment.client.ask("POST", path, data=body, headers=JSON)).status == 404
@@ -185,7 +183,7 @@ async def test_an_endpoint_that_takes_no_body_takes_none_or_an_empty_one(deploym
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/runs/", "/v2/runs", "/v1/runs/1/", "/v1//runs", "/docs/x", "/%00"])
-async def test_an_address_without_anything_is_not_found(path: str, deployment: Served):
+async def test_an_unknown_path_is_not_found(path: str, deployment: Served):
     answer = await deployment.client.get(path)
 
     assert (answer.status, answer.problem) == (404, "not-found")
@@ -203,7 +201,7 @@ async def test_an_address_without_anything_is_not_found(path: str, deployment: S
         ("PATCH", "/v1/credentials/x", "DELETE, GET, HEAD"),
     ],
 )
-async def test_what_cannot_be_done_at_an_address_is_told_with_what_can(
+async def test_a_wrong_method_is_answered_with_the_allowed_methods(
     method: str, path: str, allowed: str, deployment: Served
 ):
     answer = await deployment.client.ask(method, path)
@@ -211,7 +209,7 @@ async def test_what_cannot_be_done_at_an_address_is_told_with_what_can(
     assert (answer.status, answer.problem, answer.headers["allow"]) == (405, "method-not-allowed", allowed)
 
 
-async def test_a_defect_is_told_by_an_id_that_the_log_has_too_and_by_nothing_else(
+async def test_an_internal_error_shows_only_an_id_that_is_in_the_log(
     deployment: Served, monkeypatch: pytest.MonkeyPatch
 ):
     def break_down(*_: object) -> None:
@@ -234,7 +232,7 @@ async def test_a_defect_is_told_by_an_id_that_the_log_has_too_and_by_nothing_els
     assert [(line["status"], line["request_id"]) for line in answered] == [(500, failed["request_id"])]
 
 
-async def test_what_is_no_http_is_told_as_a_problem_too(deployment: Served):
+async def test_malformed_http_is_answered_with_a_problem(deployment: Served):
     address = urlsplit(deployment.client.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b"HELLO THERE\r\n\r\n")
@@ -247,7 +245,7 @@ async def test_what_is_no_http_is_told_as_a_problem_too(deployment: Served):
     assert json.loads(body)["type"] == "/docs#bad-request"
 
 
-async def test_every_answer_has_an_id_a_date_and_is_kept_by_nobody(deployment: Served):
+async def test_every_response_has_an_id_a_date_and_is_not_cached(deployment: Served):
     first, second = [await deployment.client.get(path) for path in ("/healthz", "/v1/nothing")]
 
     assert first.headers["x-request-id"] != second.headers["x-request-id"]
@@ -258,7 +256,7 @@ async def test_every_answer_has_an_id_a_date_and_is_kept_by_nobody(deployment: S
         assert "server" not in answer.headers
 
 
-async def test_reads_that_succeed_do_not_fill_the_log(deployment: Served):
+async def test_successful_reads_are_not_logged(deployment: Served):
     with log_lines() as lines:
         for path in ("/healthz", "/readyz", "/metrics", "/v1/runs", "/v1/runs/4711"):
             await deployment.client.get(path)
@@ -273,7 +271,7 @@ def told(error: Exception) -> RequestFailed:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_errors_of_ours_become_the_problems_they_mean():
+async def test_domain_errors_are_mapped_to_problems():
     for error, kind in (
         (NotFound("run", 1), ProblemType.NOT_FOUND),
         (InvalidArgument("since", "x", "y"), ProblemType.INVALID),
@@ -306,14 +304,14 @@ async def test_a_secret_in_a_reason_is_hidden():
         ("/v1/runs/1/jobs?state=banana", "ready"),
     ],
 )
-async def test_one_of_a_few_values_is_refused_with_the_others(path: str, choices: str, deployment: Served):
+async def test_an_invalid_enum_value_is_refused_with_the_valid_ones(path: str, choices: str, deployment: Served):
     detail = (await deployment.client.get(path)).json["detail"]
 
     assert "'banana' is not one of " in detail
     assert choices in detail
 
 
-async def test_addresses_of_snapshots_that_nobody_set_up_say_what_to_set(deployment: Served):
+async def test_snapshot_routes_without_kinds_name_the_setting(deployment: Served):
     answer = await deployment.client.get("/v1/snapshots/character/7")
 
     assert (answer.status, answer.problem) == (404, "not-found")

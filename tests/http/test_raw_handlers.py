@@ -23,7 +23,7 @@ def scope(number: int, size: int) -> dict[str, Any]:
     }
 
 
-def test_admissions_of_large_heads_take_no_memory():
+def test_admissions_of_large_heads_are_not_cached():
     admission = Admission(Authenticator(Access(HttpSettings()), ()), Role.READ)
     assert admission(scope(0, 10)) is admission(scope(0, 10)), "a usual one is remembered"
     tracemalloc.start()

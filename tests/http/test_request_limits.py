@@ -28,14 +28,14 @@ ALWAYS = {
 HSTS = "strict-transport-security"
 
 
-async def test_every_answer_tells_browsers_what_they_must_not_do(deployment: Served):
+async def test_every_response_has_security_headers(deployment: Served):
     for method, path in (("GET", "/healthz"), ("GET", "/nothing"), ("POST", "/v1/runs"), ("PUT", "/v1/runs")):
         answer = await deployment.client.ask(method, path)
         assert {name: answer.headers[name] for name in ALWAYS} == ALWAYS, path
         assert "permissions-policy" not in answer.headers, "which is for pages"
 
 
-async def test_a_page_brings_a_policy_of_its_own(deployment: Served):
+async def test_a_page_has_its_own_content_security_policy(deployment: Served):
     page = await deployment.client.get("/docs")
 
     assert "style-src 'self'" in page.headers["content-security-policy"]
@@ -46,7 +46,7 @@ async def test_a_page_brings_a_policy_of_its_own(deployment: Served):
     assert "style-src 'self'" in alone.headers["content-security-policy"]
 
 
-async def test_where_tls_is_spoken_it_is_to_stay_so():
+async def test_with_tls_strict_transport_security_is_sent():
     plain = await ask(APP, "GET", "/v1/thing", bearer(OPERATE))
     direct = await ask(APP, "GET", "/v1/thing", bearer(OPERATE), scheme="https")
     proxied = await ask(APP, "GET", "/v1/thing", bearer(OPERATE) | {"x-forwarded-proto": "https"})
@@ -88,7 +88,7 @@ def request(path: str = "/v1/runs", more: bytes = b"") -> bytes:
     ],
     ids=["query", "path", "many", "long", "all of them"],
 )
-async def test_a_head_that_nobody_needs_is_refused(head: bytes, status: int, problem: str, deployment: Served):
+async def test_a_too_large_head_is_refused(head: bytes, status: int, problem: str, deployment: Served):
     answer = await sent(deployment.client.url, head)
 
     # In one piece it reaches us; in several, whoever reads it for us has had enough before.
@@ -97,21 +97,21 @@ async def test_a_head_that_nobody_needs_is_refused(head: bytes, status: int, pro
     assert answer[1]["connection"] == "close"
 
 
-async def test_a_head_without_an_end_is_not_kept(deployment: Served):
+async def test_an_endless_head_is_not_buffered(deployment: Served):
     status, headers, problem = await sent(deployment.client.url, *[b"GET / HTTP/1.1\r\nX: " + b"y" * 20_000] * 2)
 
     assert (status, problem["type"]) == (431, "/docs#head-too-large")
     assert {name: headers[name] for name in ALWAYS} == ALWAYS
 
 
-async def test_a_head_may_come_in_pieces(deployment: Served):
+async def test_a_head_may_arrive_in_pieces(deployment: Served):
     head = request("/v1/runs?limit=0", b"X-Long: %b\r\nConnection: close\r\n" % (b"y" * 20_000))
     pieces = [head[at : at + 9000] for at in range(0, len(head), 9000)]
 
     assert (await sent(deployment.client.url, *pieces))[2]["type"] == "/docs#invalid", "it was read"
 
 
-async def test_heads_of_a_usual_size_are_read(deployment: Served):
+async def test_heads_of_usual_size_are_accepted(deployment: Served):
     headers = {f"x-{n}": "y" * 300 for n in range(60)}
 
     assert (await deployment.client.get("/v1/runs", headers=headers)).status == 200
@@ -132,7 +132,7 @@ async def hurry(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     ],
     ids=["nothing", "half a head", "half a body that nobody wants"],
 )
-async def test_whoever_says_no_more_is_not_waited_for(said: bytes, deployment: Served, hurry: None):
+async def test_a_client_that_sends_no_complete_request_is_disconnected(said: bytes, deployment: Served, hurry: None):
     """Also if he says a little now and then."""
     del hurry
     address = urlsplit(deployment.client.url)
@@ -157,7 +157,7 @@ async def test_whoever_says_no_more_is_not_waited_for(said: bytes, deployment: S
         writer.close()
 
 
-async def test_whoever_is_being_answered_is_waited_for(deployment: Served, monkeypatch: pytest.MonkeyPatch):
+async def test_a_client_that_is_being_answered_is_not_disconnected(deployment: Served, monkeypatch: pytest.MonkeyPatch):
     """Patience is for those who have to say something, and a stream has been asked for."""
     monkeypatch.setattr(server, "_HEAD_WITHIN_S", 2.0)  # enough for the pieces of a head on a busy machine
     address = urlsplit(deployment.client.url)

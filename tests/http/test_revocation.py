@@ -50,7 +50,7 @@ async def manage(app: Application, method: str = "GET", path: str = "/v1/session
     return await ask(app, method, path, bearer(key))
 
 
-async def test_a_session_that_is_revoked_is_over_in_every_process_at_once(database: Database):
+async def test_a_revoked_session_ends_in_every_process_immediately(database: Database):
     one, other = process(database), process(database)
     stolen, kept = await logged_in(one), await logged_in(one, READ)
     assert [await look(other, each) for each in (stolen, kept)] == [200, 200]
@@ -70,7 +70,7 @@ async def test_a_session_that_is_revoked_is_over_in_every_process_at_once(databa
     assert [each["role"] for each in (await manage(one)).json["sessions"]] == ["read"]
 
 
-async def test_all_sessions_of_a_key_or_all_in_all_are_revoked_and_later_ones_are_not(database: Database):
+async def test_all_sessions_of_a_key_or_all_sessions_are_revoked_and_later_ones_are_valid(database: Database):
     app = process(database)
     operator, reader = await logged_in(app), await logged_in(app, READ)
     [key_id] = [each["key_id"] for each in (await manage(app)).json["sessions"] if each["role"] == "read"]
@@ -83,7 +83,7 @@ async def test_all_sessions_of_a_key_or_all_in_all_are_revoked_and_later_ones_ar
     assert (await manage(app)).json == {"sessions": []}
 
 
-async def test_whoever_logs_in_after_a_revocation_has_a_session(tmp_path: Path):
+async def test_a_login_after_a_revocation_creates_a_valid_session(tmp_path: Path):
     clock, settings = ManualClock(), settings_of()
     async with await Database.open(await migrated_file(tmp_path / "s.db"), clock=clock) as database:
         app = application(settings, Access(settings, database=database, clock=clock))
@@ -100,7 +100,7 @@ async def test_whoever_logs_in_after_a_revocation_has_a_session(tmp_path: Path):
         assert await database.read(lambda tx: tx.execute(COUNTS).one()) == (1, 1), "rows end with their sessions"
 
 
-async def test_a_session_that_was_logged_out_is_worth_nothing_to_whoever_copied_it(database: Database):
+async def test_a_copied_cookie_is_invalid_after_logout(database: Database):
     app = process(database)
     browser = await logged_in(app)
 
@@ -109,9 +109,7 @@ async def test_a_session_that_was_logged_out_is_worth_nothing_to_whoever_copied_
     assert await look(app, browser) == 401
 
 
-async def test_while_the_database_is_away_a_session_looks_and_changes_nothing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-):
+async def test_during_a_database_outage_a_session_is_read_only(database: Database, monkeypatch: pytest.MonkeyPatch):
     app = process(database)
     browser, revoked = await logged_in(app), await logged_in(app, READ)
     assert await look(app, revoked) == 200
@@ -133,7 +131,7 @@ async def test_while_the_database_is_away_a_session_looks_and_changes_nothing(
     assert (await ask(app, "POST", "/v1/thing", browser, {})).status == 200
 
 
-async def test_the_command_lists_and_revokes(tmp_path: Path):
+async def test_the_command_lists_and_revokes_sessions(tmp_path: Path):
     file = tmp_path / "shared.db"
     url = await migrated_file(file)
     async with await Database.open(url) as database:

@@ -83,7 +83,7 @@ async def head(client: Client, method: str, path: str, headers: dict[str, str]) 
         return Reply(answer.status, answer.headers, b"" if is_stream else await answer.read())
 
 
-async def test_what_is_open_and_what_only_asks_is_known(everything: dict[str, dict[str, Any]]):
+async def test_public_and_read_only_routes_are_listed(everything: dict[str, dict[str, Any]]):
     assert len(everything) > 60, "these are not all"
     assert {place for place, each in everything.items() if not each["security"]} == OPEN
     for place, each in everything.items():
@@ -94,7 +94,7 @@ async def test_what_is_open_and_what_only_asks_is_known(everything: dict[str, di
         assert ("401" in each["responses"]) == (place not in OPEN or place in ("GET /v1/session", "POST /v1/session"))
 
 
-async def test_without_a_key_nothing_else_is_answered(client: Client, everything: dict[str, dict[str, Any]]):
+async def test_without_a_key_all_other_routes_are_refused(client: Client, everything: dict[str, dict[str, Any]]):
     for place, method, path in addresses(everything):
         if place not in OPEN:
             for headers in ({}, bearer("wrong-0123456789abcdef"), {"cookie": "tidegate_session=x.y"}):
@@ -102,7 +102,7 @@ async def test_without_a_key_nothing_else_is_answered(client: Client, everything
                 assert (answer.status, answer.problem) == (401, "key-needed"), place
 
 
-async def test_a_key_that_reads_can_look_everywhere_and_change_nothing(
+async def test_a_read_only_key_can_read_everything_and_change_nothing(
     client: Client, everything: dict[str, dict[str, Any]]
 ):
     for place, method, path in addresses(everything):
@@ -116,9 +116,7 @@ async def test_a_key_that_reads_can_look_everywhere_and_change_nothing(
             assert answer.status < 500, (place, answer)
 
 
-async def test_with_a_session_nothing_is_changed_without_what_only_our_page_knows(
-    client: Client, everything: dict[str, dict[str, Any]]
-):
+async def test_a_session_changes_nothing_without_the_csrf_token(client: Client, everything: dict[str, dict[str, Any]]):
     opened = await client.post("/v1/session", {"key": OPERATE})
     cookie = {"cookie": opened.headers["set-cookie"].partition(";")[0]}
     client.session.cookie_jar.clear()
@@ -131,7 +129,7 @@ async def test_with_a_session_nothing_is_changed_without_what_only_our_page_know
     assert (await client.get("/v1/runs", headers=cookie)).status == 200
 
 
-async def test_a_session_of_that_process_is_one_of_this_one(client: Client):
+async def test_a_session_of_another_process_is_valid_in_this_one(client: Client):
     opened = await client.post("/v1/session", {"key": READ})
     client.session.cookie_jar.clear()
     headers = Headers({"host": "127.0.0.1", "cookie": opened.headers["set-cookie"].partition(";")[0]})
@@ -142,13 +140,13 @@ async def test_a_session_of_that_process_is_one_of_this_one(client: Client):
     assert (caller.role, caller.how, caller.csrf) == (Role.READ, AuthenticationMethod.SESSION, opened.json["csrf"])
 
 
-async def test_whoever_has_no_key_does_not_learn_what_there_is(client: Client):
+async def test_without_a_key_unknown_and_known_paths_get_the_same_refusal(client: Client):
     for method, path in (("GET", "/nothing"), ("PUT", "/v1/runs"), ("GET", "/v1/runs/"), ("OPTIONS", "/v1/runs")):
         answer = await client.ask(method, path)
         assert (answer.status, answer.problem) == (401, "key-needed")
 
 
-async def test_whoever_opens_an_address_is_known():
+async def test_routes_declared_public_are_the_known_ones():
     """Pages are in no document that could be walked over; so it is counted who says that something is open."""
     source = Path(tidegate.__file__).parent
     said = {

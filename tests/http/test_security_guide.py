@@ -32,7 +32,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Se
         yield started
 
 
-async def test_the_requests_of_the_guide_are_answered_as_it_says(guarded: Served):
+async def test_the_requests_of_the_guide_have_its_responses(guarded: Served):
     requests, csrf = shown_in(GUIDE, "curl"), ""
     assert len(requests) >= 8, "the search finds too little"
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
@@ -51,7 +51,7 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(guarded: Served
         assert not list(browser.cookie_jar), "whoever has logged out keeps nothing"
 
 
-async def test_the_guide_names_what_is_open_and_every_limit():
+async def test_the_guide_names_every_public_route_and_every_limit():
     text, settings = GUIDE.read_text(), HttpSettings()
 
     for name in re.findall(r"`http\.(\w+)`", text):

@@ -81,7 +81,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("key", "role"), [(OPERATE, "operate"), (READ, "read")])
-async def test_a_key_becomes_a_session_of_its_role(key: str, role: str):
+async def test_a_key_is_exchanged_for_a_session_of_its_role(key: str, role: str):
     answer, cookie = await log_in(key)
     shown = await ask(APP, "GET", ADDRESS, cookie)
 
@@ -92,7 +92,7 @@ async def test_a_key_becomes_a_session_of_its_role(key: str, role: str):
     assert (await ask(APP, "GET", "/v1/thing", cookie)).json == {"text": "seen"}
 
 
-async def test_what_the_browser_keeps_is_for_us_alone():
+async def test_the_cookie_is_http_only_and_limited_to_this_site():
     plain, _ = await log_in()
     secure, _ = await log_in(headers={"x-forwarded-proto": "https"})
     direct, _ = await log_in(scheme="https")
@@ -106,7 +106,7 @@ async def test_what_the_browser_keeps_is_for_us_alone():
         )
 
 
-async def test_over_tls_only_the_cookie_counts_that_nobody_else_can_have_set():
+async def test_over_tls_only_the_cookie_with_the_host_prefix_is_accepted():
     _, cookie = await log_in(scheme="https")
 
     assert (await ask(APP, "GET", "/v1/thing", cookie, scheme="https")).status == 200
@@ -115,7 +115,7 @@ async def test_over_tls_only_the_cookie_counts_that_nobody_else_can_have_set():
     assert (await ask(APP, "GET", "/v1/thing", renamed, scheme="https")).status == 401
 
 
-async def test_two_sessions_at_once_are_none():
+async def test_two_session_cookies_are_refused():
     """One of them was set by somebody else, and nobody knows which."""
     first, second = (await log_in())[1]["cookie"], (await log_in(READ))[1]["cookie"]
 
@@ -124,7 +124,7 @@ async def test_two_sessions_at_once_are_none():
 
 
 @pytest.mark.parametrize("key", ["", OPERATE[:-1], OPERATE + "x", OPERATE.upper(), " " + OPERATE, "ключ" * 5])
-async def test_a_wrong_key_opens_nothing(key: str):
+async def test_a_wrong_key_gets_no_session(key: str):
     app = application()
     answer = await ask(app, "POST", ADDRESS, body={"key": key})
 
@@ -133,7 +133,7 @@ async def test_a_wrong_key_opens_nothing(key: str):
     assert not key or key.encode() not in answer.body
 
 
-async def test_nobody_is_told_nothing():
+async def test_requests_without_a_valid_key_or_session_are_refused_with_the_reason():
     nobody = await ask(APP, "GET", ADDRESS)
     stranger = await ask(APP, "GET", ADDRESS, bearer(OTHER))
     late = await ask(APP, "GET", ADDRESS, {"cookie": f"{COOKIE}=x.y"})
@@ -146,13 +146,13 @@ async def test_nobody_is_told_nothing():
     ]
 
 
-async def test_whoever_sends_a_key_is_told_its_role_and_needs_no_session():
+async def test_a_caller_with_a_key_gets_its_role_and_needs_no_session():
     for key, role in ((OPERATE, "operate"), (READ, "read")):
         shown = await ask(APP, "GET", ADDRESS, bearer(key))
         assert shown.json == {"role": role, "needs_key": True, "csrf": None, "expires_at": None}
 
 
-async def test_a_key_goes_before_a_session():
+async def test_a_key_takes_precedence_over_a_session():
     """A wrong one too: whoever sends a key does not mean the session that his browser happens to have."""
     _, cookie = await log_in(OPERATE)
 
@@ -160,14 +160,14 @@ async def test_a_key_goes_before_a_session():
     assert (await ask(APP, "GET", ADDRESS, cookie | bearer(READ))).json["role"] == "read"
 
 
-async def test_a_proxy_before_us_may_have_a_login_of_its_own():
+async def test_a_basic_authorization_header_of_a_proxy_is_ignored():
     _, cookie = await log_in()
 
     assert (await ask(APP, "GET", "/v1/thing", cookie | {"authorization": "Basic YTpi"})).status == 200
     assert (await ask(APP, "GET", "/v1/thing", {"authorization": f"Basic {OPERATE}"})).status == 401
 
 
-async def test_without_keys_everybody_on_this_machine_operates():
+async def test_without_keys_every_local_caller_is_an_operator():
     app = application(settings_of(None, None))
     free = {"role": "operate", "needs_key": False, "csrf": None, "expires_at": None}
 
@@ -178,7 +178,7 @@ async def test_without_keys_everybody_on_this_machine_operates():
     assert (await ask(app, "POST", "/v1/thing", body={"text": "x"})).status == 200
 
 
-async def test_whoever_logs_out_is_forgotten_by_his_browser():
+async def test_a_logout_deletes_the_cookie():
     answer, cookie = await log_in()
     csrf = {"x-tidegate-csrf": answer.json["csrf"]}
 
@@ -192,7 +192,7 @@ async def test_whoever_logs_out_is_forgotten_by_his_browser():
         assert each.headers["set-cookie"] == f"{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
 
 
-async def test_with_a_session_only_our_own_page_can_act():
+async def test_with_a_session_only_the_own_page_can_act():
     answer, cookie = await log_in()
     other, _ = await log_in()
     body = {"text": "x"}
@@ -213,7 +213,7 @@ async def test_with_a_session_only_our_own_page_can_act():
 
 
 @pytest.mark.parametrize("site", ["same-site", "cross-site"])
-async def test_a_session_does_not_count_for_other_pages_not_even_to_look(site: str):
+async def test_a_session_is_not_accepted_from_other_pages_even_for_reading(site: str):
     """To a browser another port of this host is the same site: it sends the cookie."""
     _, cookie = await log_in()
     asked = cookie | {"sec-fetch-site": site}
@@ -222,7 +222,7 @@ async def test_a_session_does_not_count_for_other_pages_not_even_to_look(site: s
     assert (await ask(APP, "GET", "/v1/thing", cookie | {"sec-fetch-site": "same-origin"})).status == 200
 
 
-async def test_a_session_that_only_reads_cannot_act():
+async def test_a_read_only_session_cannot_act():
     answer, cookie = await log_in(READ)
     acted = await ask(APP, "POST", "/v1/thing", cookie | {"x-tidegate-csrf": answer.json["csrf"]}, {"text": "x"})
 
@@ -240,7 +240,7 @@ async def listen() -> Stream:
     return Stream(silence())
 
 
-async def test_a_stream_ends_with_the_session_of_whoever_listens():
+async def test_a_stream_ends_with_the_session_of_its_client():
     settings, clock = settings_of(session_lasts=timedelta(minutes=1)), ManualClock(datetime.now(UTC))
     app = build_application([route("GET", "/v1/stream", listen, "x")], settings)
     clock.advance(timedelta(seconds=0.2) - timedelta(minutes=1))
@@ -264,7 +264,7 @@ def opened(key: str = OPERATE, clock: ManualClock | None = None, settings: HttpS
     return office(settings, clock).open(known)[0]
 
 
-def test_every_process_with_the_same_keys_takes_it_in_whatever_order_they_are_named():
+def test_every_process_with_the_same_keys_in_any_order_accepts_the_session():
     moved = HttpSettings(api_keys=(SecretStr(OTHER), SecretStr(OPERATE)), read_keys=(SecretStr(READ),))
 
     for key, role in ((OPERATE, Role.OPERATE), (READ, Role.READ)):
@@ -273,7 +273,7 @@ def test_every_process_with_the_same_keys_takes_it_in_whatever_order_they_are_na
         assert (caller.role, caller.how) == (role, AuthenticationMethod.SESSION)
 
 
-def test_a_key_that_is_taken_out_takes_its_sessions_along():
+def test_removing_a_key_ends_its_sessions():
     token = opened(OPERATE)
 
     assert office(settings_of(OTHER, READ)).read(token) is None
@@ -281,14 +281,14 @@ def test_a_key_that_is_taken_out_takes_its_sessions_along():
     assert office(settings_of(OPERATE, None)).read(token) is not None
 
 
-def test_a_session_may_do_what_its_key_may_do_now():
+def test_a_session_has_the_current_role_of_its_key():
     caller = office(HttpSettings(read_keys=(SecretStr(OPERATE),))).read(opened(OPERATE))
 
     assert caller is not None
     assert caller.role is Role.READ
 
 
-def test_a_session_ends_with_its_time_and_with_a_shorter_one_that_was_set_since():
+def test_a_session_ends_at_its_expiry_and_at_a_shorter_configured_one():
     clock = ManualClock()
     token, mine, shorter = opened(clock=clock), office(clock=clock), settings_of(session_lasts=timedelta(hours=1))
     clock.advance(timedelta(hours=1) - timedelta(milliseconds=1))
@@ -302,7 +302,7 @@ def test_a_session_ends_with_its_time_and_with_a_shorter_one_that_was_set_since(
     assert mine.read(token) is None, "to the millisecond"
 
 
-def test_a_session_from_the_future_is_none_but_clocks_may_differ_a_little():
+def test_a_session_from_the_future_is_refused_beyond_a_small_clock_difference():
     behind, ahead = ManualClock(), ManualClock()
     ahead.advance(timedelta(seconds=59))
     assert office(clock=behind).read(opened(clock=ahead)) is not None
@@ -310,7 +310,7 @@ def test_a_session_from_the_future_is_none_but_clocks_may_differ_a_little():
     assert office(clock=behind).read(opened(clock=ahead)) is None
 
 
-async def test_the_door_asks_for_the_time():
+async def test_the_expiry_of_a_session_is_checked_at_each_request():
     clock = ManualClock()
     door = Authenticator(Access(settings_of(), clock=clock), ())
     headers = Headers({"host": "127.0.0.1", "cookie": f"{COOKIE}={opened(READ, clock)}"})
@@ -369,17 +369,17 @@ def with_another(at: int, value: object) -> str:
 @example(with_another(0, READER.id if READER else ""))
 @example(saying(b"[" * 300))
 @example("x" * 100_000)
-def test_what_was_not_opened_here_is_no_session(forged: str):
+def test_a_forged_session_is_refused(forged: str):
     assert forged == TOKEN or office().read(forged) is None
 
 
-def test_what_the_page_knows_is_not_what_the_browser_keeps():
+def test_the_csrf_token_differs_from_the_cookie():
     """A script reads the one; the other is not for scripts."""
     assert CSRF
     assert CSRF not in TOKEN
 
 
-def test_no_two_sessions_are_alike_and_none_tells_its_key():
+def test_sessions_are_unique_and_do_not_contain_their_key():
     tokens = [opened() for _ in range(20)]
 
     assert len(set(tokens)) == 20
@@ -390,7 +390,7 @@ def test_no_two_sessions_are_alike_and_none_tells_its_key():
     assert str(caller.csrf) not in repr(caller)
 
 
-async def test_who_did_what_is_written_down_and_no_secret_with_it():
+async def test_actions_are_logged_with_their_caller_and_without_secrets():
     with log_lines() as lines:
         answer, cookie = await log_in()
         csrf = {"x-tidegate-csrf": answer.json["csrf"]}
@@ -418,5 +418,5 @@ async def test_who_did_what_is_written_down_and_no_secret_with_it():
     assert not any(secret in text for secret in secrets)
 
 
-def test_a_caller_does_not_show_what_proves_him():
+def test_the_repr_of_a_caller_hides_its_credentials():
     assert "c" * 43 not in repr(HttpCaller(Role.READ, AuthenticationMethod.SESSION, "id", "c" * 43))

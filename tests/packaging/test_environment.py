@@ -114,7 +114,7 @@ def test_uv_asks_the_index_of_pip_and_trusts_its_authority(tmp_path: Path, index
 
 
 @pytest.mark.full
-def test_pip_installs_where_uv_cannot_be_had(tmp_path: Path, index: Index):
+def test_pip_installs_where_uv_is_not_available(tmp_path: Path, index: Index):
     without_uv = [folder for folder in os.environ["PATH"].split(":") if not shutil.which("uv", path=folder)]
 
     printed = make_install(tmp_path, ":".join(without_uv))

@@ -32,18 +32,18 @@ def test_links_of_the_readme_are_absolute_and_name_files_that_exist():
     assert {f"#{name}" for name in anchors_of(ROOT / "README.md")} >= {link for link in links if link.startswith("#")}
 
 
-def test_pictures_of_the_readme_are_files_and_not_pages():
+def test_images_of_the_readme_are_image_files():
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", readme())
 
     assert pictures
     assert [link for link in pictures if not link.startswith(PICTURES)] == []
 
 
-def test_a_build_without_isolation_has_what_an_isolated_one_would_get():
+def test_a_build_without_isolation_has_the_dependencies_of_an_isolated_one():
     assert PROJECT["build-system"]["requires"] == PROJECT["dependency-groups"]["build"]
 
 
-def test_the_package_says_where_its_home_is():
+def test_the_package_metadata_has_the_project_urls():
     assert {"Homepage", "Documentation", "Repository", "Issues", "Changelog"} <= PROJECT["project"]["urls"].keys()
 
 

@@ -41,7 +41,7 @@ def test_the_checks_run_what_ci_runs_on_every_python_of_the_package():
     ]
 
 
-def test_only_the_job_that_publishes_may_ask_for_an_identity():
+def test_only_the_publishing_job_may_request_an_identity_token():
     jobs = jobs_of("publish.yml")
     permitted = {name: job.get("permissions", {}) for name, job in jobs.items()}
 

@@ -63,7 +63,7 @@ async def test_a_token_is_stored_shown_without_its_secret_used_and_removed(bare:
     assert await names(bare) == []
 
 
-async def test_a_token_of_a_user_serves_that_user_alone(bare: Served):
+async def test_a_token_of_a_user_is_used_for_that_user_only(bare: Served):
     login, other = bare.logins[1:3]
     token = bare.sim.token_of(login)
 
@@ -126,7 +126,7 @@ async def test_a_token_that_github_refuses_is_not_stored(bare: Served):
     ],
     ids=range(13),
 )
-async def test_what_cannot_be_stored_is_refused_by_name_and_without_its_secret(
+async def test_an_invalid_credential_is_refused_by_name_without_showing_its_secret(
     body: dict[str, Any], field: str, bare: Served
 ):
     refused = await add(bare, **body)
@@ -148,6 +148,6 @@ async def test_a_name_that_belongs_to_another_account_is_refused(bare: Served):
     assert (await bare.client.ask("DELETE", "/v1/credentials/shared")).status == 200
 
 
-async def test_the_structs_of_secrets_do_not_show_them():
+async def test_the_repr_of_request_structs_hides_secrets():
     app = App(app_id=1, installation_id=2, private_key="hunter2")
     assert "hunter2" not in f"{app!r} {CredentialRequest(token='hunter2')!r} {CredentialRequest(app=app)!r}"

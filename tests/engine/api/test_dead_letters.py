@@ -66,7 +66,7 @@ def _forget(tx: Transaction, number: int) -> None:
     outbox.remove(tx, [number])
 
 
-async def test_both_kinds_are_in_one_list_that_is_read_page_by_page(deployment: Served):
+async def test_dead_events_and_messages_are_in_one_paginated_list(deployment: Served):
     await clear(deployment)
     events = await bury(deployment, {"run_id": 1, "token": SECRET}, ["anything"], 3)
     messages = await bury_messages(deployment, 3)
@@ -89,7 +89,7 @@ async def test_both_kinds_are_in_one_list_that_is_read_page_by_page(deployment: 
     assert SECRET not in str(everything), "neither in a payload nor in a reason"
 
 
-async def test_an_event_that_is_replayed_is_delivered(deployment: Served):
+async def test_a_replayed_event_is_delivered(deployment: Served):
     run = await deployment.collect(deployment.logins[0], include=["USER_BASIC"])
     [letter] = await bury(deployment, {"run_id": run["id"]}, kind=run_ended("github"))
 
@@ -103,7 +103,7 @@ async def test_an_event_that_is_replayed_is_delivered(deployment: Served):
     assert (await deployment.client.post(f"/v1/dead-letters/{letter}/replay")).status == 404, "once"
 
 
-async def test_a_message_that_is_replayed_is_in_its_stream_again(deployment: Served):
+async def test_a_replayed_message_is_in_its_stream_again(deployment: Served):
     await clear(deployment)
     [letter] = await bury_messages(deployment, 1)
 
@@ -118,7 +118,7 @@ async def test_a_message_that_is_replayed_is_in_its_stream_again(deployment: Ser
 
 
 @pytest.mark.parametrize("kind", ["event", "message", None])
-async def test_all_letters_or_all_of_a_kind_are_replayed_at_once(kind: str | None, deployment: Served):
+async def test_dead_letters_are_replayed_together_or_by_kind(kind: str | None, deployment: Served):
     await clear(deployment)
     run = await deployment.collect(deployment.logins[0], include=["USER_BASIC"])
     events = await bury(deployment, *[{"run_id": run["id"]}] * 2, kind=run_ended("github"))
@@ -133,7 +133,7 @@ async def test_all_letters_or_all_of_a_kind_are_replayed_at_once(kind: str | Non
     assert left >= {*events, *messages} - set(wanted), "and what was not asked for is where it was"
 
 
-async def test_a_message_can_be_given_up_and_an_event_cannot(deployment: Served):
+async def test_a_message_can_be_discarded_and_an_event_cannot(deployment: Served):
     await clear(deployment)
     [event], [message] = await bury(deployment, 1), await bury_messages(deployment, 1)
 
@@ -149,14 +149,14 @@ async def test_a_message_can_be_given_up_and_an_event_cannot(deployment: Served)
     "letter",
     ["outbox-4711", "outbox-0", "outbox-1-1", "alarms-1-1", "alarms-1", "nowhere-1-1", f"outbox-{2**63}", "..", "x"],
 )
-async def test_a_letter_that_is_not_there_is_not_found(letter: str, deployment: Served):
+async def test_an_unknown_dead_letter_is_not_found(letter: str, deployment: Served):
     for method, path in (("POST", f"/v1/dead-letters/{letter}/replay"), ("DELETE", f"/v1/dead-letters/{letter}")):
         answer = await deployment.client.ask(method, path)
         assert (answer.status, answer.problem) == (404, "not-found")
 
 
 @pytest.mark.parametrize("after", ["outbox-0", "alarms-7", f"alarms-{2**63}-0", f"outbox-{2**63}", "Jobs-1-1"])
-async def test_a_page_behind_what_can_be_no_letter_is_refused(after: str, deployment: Served):
+async def test_an_invalid_page_cursor_is_refused(after: str, deployment: Served):
     answer = await deployment.client.get(f"/v1/dead-letters?after={after}")
 
     assert (answer.problem, answer.json["field"]) == ("invalid", "after")

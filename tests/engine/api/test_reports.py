@@ -18,7 +18,7 @@ from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 
 
-async def test_every_question_is_answered_under_its_own_address(tmp_path: Path):
+async def test_every_question_has_its_own_route(tmp_path: Path):
     async with unattended(tmp_path) as server:
         client, database = server.client, server.database
         await database.transaction(fill)
@@ -58,7 +58,7 @@ def _timeless(value: object) -> object:
     return value
 
 
-async def test_a_gate_that_is_away_costs_only_the_reasons(tmp_path: Path):
+async def test_without_the_gate_only_the_reasons_are_missing(tmp_path: Path):
     server = Embedded()
     async with (
         await Database.open(await migrated_file(tmp_path / "tidegate.db")) as database,

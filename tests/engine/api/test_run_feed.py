@@ -49,7 +49,7 @@ async def until_readers(valkey: Valkey, count: int) -> None:
             await look_again()
 
 
-async def test_a_run_is_told_as_it_goes_and_the_last_event_is_its_end(deployment: Served):
+async def test_the_events_of_a_run_are_streamed_and_the_last_one_is_its_end(deployment: Served):
     client = deployment.client
     run_id = await begin(client, deployment.logins[0])
 
@@ -63,7 +63,7 @@ async def test_a_run_is_told_as_it_goes_and_the_last_event_is_its_end(deployment
     assert events[-1].data == (await client.get(f"/v1/runs/{run_id}")).json
 
 
-async def test_a_run_that_is_over_is_told_once(deployment: Served):
+async def test_a_run_that_has_ended_is_sent_once(deployment: Served):
     ended = await deployment.collect(deployment.logins[1], include=["USER_BASIC"])
 
     events = [event async for event in deployment.client.events(f"/v1/runs/{ended['id']}/events")]
@@ -71,7 +71,7 @@ async def test_a_run_that_is_over_is_told_once(deployment: Served):
     assert [(event.kind, event.data) for event in events] == [("ended", ended)]
 
 
-async def test_who_accepts_events_gets_them_at_the_address_of_the_run(deployment: Served):
+async def test_the_route_of_a_run_streams_events_when_the_client_accepts_them(deployment: Served):
     ended = await deployment.collect(deployment.logins[2], include=["USER_BASIC"])
 
     events = [event async for event in deployment.client.events(f"/v1/runs/{ended['id']}", **SSE)]
@@ -80,7 +80,7 @@ async def test_who_accepts_events_gets_them_at_the_address_of_the_run(deployment
 
 
 @pytest.mark.parametrize("last", ["17", "", "nonsense", "ended-of-another", "9" * 500])
-async def test_where_a_client_was_before_changes_nothing(last: str, deployment: Served):
+async def test_the_last_event_id_of_a_client_is_ignored(last: str, deployment: Served):
     ended = await deployment.collect(deployment.logins[3], include=["USER_BASIC"])
 
     path = f"/v1/runs/{ended['id']}/events"
@@ -89,7 +89,7 @@ async def test_where_a_client_was_before_changes_nothing(last: str, deployment: 
     assert [event.kind for event in events] == ["ended"]
 
 
-async def test_a_client_that_has_seen_the_end_is_told_to_stop_asking(deployment: Served):
+async def test_a_client_that_received_the_end_is_told_not_to_reconnect(deployment: Served):
     """Browsers connect again when a stream ends, unless they are answered 204."""
     ended = await deployment.collect(deployment.logins[4], include=["USER_BASIC"])
 
@@ -98,7 +98,7 @@ async def test_a_client_that_has_seen_the_end_is_told_to_stop_asking(deployment:
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_a_head_request_gets_the_headers_and_an_end(deployment: Served):
+async def test_a_head_request_gets_headers_only(deployment: Served):
     ended = await deployment.collect(deployment.logins[5], include=["USER_BASIC"])
 
     answer = await deployment.client.ask("HEAD", f"/v1/runs/{ended['id']}/events")
@@ -108,7 +108,7 @@ async def test_a_head_request_gets_the_headers_and_an_end(deployment: Served):
 
 
 @pytest.mark.full
-async def test_fifty_clients_have_one_reader_and_see_the_same_end(tmp_path: Path):
+async def test_fifty_clients_share_one_reader_and_receive_the_same_end(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT) as poor:
         valkey = poor.collection.parts.valkey
         run_id = await begin(poor.client, poor.logins[0])
@@ -130,7 +130,7 @@ async def test_fifty_clients_have_one_reader_and_see_the_same_end(tmp_path: Path
         await until_readers(valkey, 0)
 
 
-async def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path):
+async def test_a_disconnected_client_is_cleaned_up(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT) as poor:
         run_id = await begin(poor.client, poor.logins[0])
         for _ in range(5):
@@ -145,7 +145,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path: Path):
         await poor.client.post(f"/v1/runs/{run_id}/cancel")
 
 
-async def test_when_the_server_stops_streams_end_and_nobody_waits_for_them(tmp_path: Path):
+async def test_a_server_stop_ends_streams_without_delay(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT) as poor:
         run_id = await begin(poor.client, poor.logins[0])
         events = poor.client.events(f"/v1/runs/{run_id}/events")
@@ -157,7 +157,7 @@ async def test_when_the_server_stops_streams_end_and_nobody_waits_for_them(tmp_p
         assert "ended" not in kinds, "the stream ends, the run does not"
 
 
-async def test_more_listeners_than_agreed_are_refused_at_once(tmp_path: Path):
+async def test_clients_beyond_the_limit_are_refused_immediately(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT, http=HttpSettings(most_listeners=2)) as poor:
         run_id = await begin(poor.client, poor.logins[0])
         path = f"/v1/runs/{run_id}/events"
@@ -205,7 +205,7 @@ def feed_of(reading: Reading, change_feed: RunChangeFeed, most_listeners: int = 
     return RunFeed(reading.read, change_feed, ListenerLimit(most_listeners))
 
 
-async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(deployment: Served, reading: Reading):
+async def test_a_slow_client_receives_only_the_latest_state(deployment: Served, reading: Reading):
     change_feed, run_id = deployment.collection.change_feed, reading.detail.id
     feed = feed_of(reading, change_feed)
     async with feed.listen(run_id) as quick, feed.listen(run_id) as slow:
@@ -223,7 +223,7 @@ async def test_a_slow_listener_is_shown_the_latest_and_not_what_came_before(depl
         assert reading.reads <= 6, "each move was read once for both"
 
 
-async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, reading: Reading):
+async def test_a_frequently_changing_run_is_read_at_a_limited_rate(deployment: Served, reading: Reading):
     change_feed, run_id = deployment.collection.change_feed, reading.detail.id
     async with feed_of(reading, change_feed).listen(run_id) as listener:
         await listener.next(60)
@@ -236,7 +236,7 @@ async def test_a_run_that_moves_often_is_read_now_and_then(deployment: Served, r
         assert reading.reads <= 3 + elapsed_s() / 0.2
 
 
-async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Served, reading: Reading):
+async def test_a_lost_notification_is_compensated_by_a_periodic_read(deployment: Served, reading: Reading):
     """Whoever moved the run died before he could tell."""
     second_net = timedelta(milliseconds=300)
     feed = RunFeed(reading.read, deployment.collection.change_feed, ListenerLimit(1), longest_silence=second_net)
@@ -254,7 +254,7 @@ async def test_news_that_was_lost_is_made_up_for_after_a_while(deployment: Serve
         assert shown.is_last
 
 
-async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployment: Served, reading: Reading):
+async def test_clients_wait_during_a_database_outage_and_then_continue(deployment: Served, reading: Reading):
     reading.failing = 3
     async with feed_of(reading, deployment.collection.change_feed).listen(reading.detail.id) as listener:
         shown = await listener.next(10)
@@ -263,7 +263,7 @@ async def test_while_the_database_is_away_listeners_wait_and_then_go_on(deployme
         assert reading.reads == 4
 
 
-async def test_a_run_that_is_removed_ends_its_stream(deployment: Served, reading: Reading):
+async def test_a_deleted_run_ends_its_stream(deployment: Served, reading: Reading):
     change_feed, run_id = deployment.collection.change_feed, reading.detail.id
     async with feed_of(reading, change_feed).listen(run_id) as listener:
         assert await listener.next(60)
@@ -274,7 +274,7 @@ async def test_a_run_that_is_removed_ends_its_stream(deployment: Served, reading
         assert listener.is_over
 
 
-async def test_who_comes_back_after_the_end_finds_the_run_anew(deployment: Served, reading: Reading):
+async def test_a_reconnect_after_the_end_gets_the_run_again(deployment: Served, reading: Reading):
     change_feed, run_id = deployment.collection.change_feed, reading.detail.id
     feed = feed_of(reading, change_feed)
     reading.move(status=RunState.FAILED)
@@ -289,7 +289,7 @@ async def test_who_comes_back_after_the_end_finds_the_run_anew(deployment: Serve
         assert not shown.is_last
 
 
-async def test_the_places_of_those_who_left_are_free(deployment: Served, reading: Reading):
+async def test_slots_of_disconnected_clients_are_freed(deployment: Served, reading: Reading):
     feed = feed_of(reading, deployment.collection.change_feed, most_listeners=1)
     for _ in range(3):
         async with feed.listen(reading.detail.id):
@@ -298,7 +298,7 @@ async def test_the_places_of_those_who_left_are_free(deployment: Served, reading
                     pass
 
 
-async def test_silence_is_filled_with_comments(deployment: Served, reading: Reading):
+async def test_idle_streams_send_comments(deployment: Served, reading: Reading):
     feed = feed_of(reading, deployment.collection.change_feed)
     stream = EventStream(feed.listen(reading.detail.id), heartbeat_s=0.05)
     sent, gone = list[bytes](), asyncio.Event()

@@ -15,7 +15,7 @@ TIGHT = LimitSettings(quota=4, window_s=3_600)
 """A run begins, and soon waits for an hour: so it is certainly active while a test looks at it."""
 
 
-async def test_a_run_is_begun_followed_and_shown(deployment: Served):
+async def test_a_run_is_started_followed_and_shown(deployment: Served):
     client, login = deployment.client, deployment.logins[0]
 
     begun = await client.post("/v1/runs", {"login": login})
@@ -31,7 +31,7 @@ async def test_a_run_is_begun_followed_and_shown(deployment: Served):
     assert (await client.get(begun.headers["location"])).json == ended
 
 
-async def test_what_is_asked_for_is_what_the_run_has(deployment: Served):
+async def test_a_run_has_the_requested_options(deployment: Served):
     wishes = {"include": ["USER_BASIC", "REPO_ISSUES"], "since": "2020-01-31", "full": True, "trigger": "signup"}
 
     ended = await deployment.collect(deployment.logins[1], **wishes)
@@ -41,7 +41,7 @@ async def test_what_is_asked_for_is_what_the_run_has(deployment: Served):
     assert {kind["kind"] for kind in ended["kinds"]} == {"USER_BASIC", "REPO_ISSUES"}
 
 
-async def test_a_login_is_known_however_it_is_written(deployment: Served):
+async def test_a_login_is_case_insensitive(deployment: Served):
     login = deployment.logins[2]
     ended = await deployment.collect(login.upper())
 
@@ -54,7 +54,7 @@ async def test_a_login_is_known_however_it_is_written(deployment: Served):
 
 
 @pytest.mark.parametrize("written", ["@{}", "https://github.com/{}", "github.com/{}/", " {} "])
-async def test_a_login_may_be_given_as_people_write_it(written: str, deployment: Served):
+async def test_a_login_may_be_a_profile_url_or_have_an_at_sign(written: str, deployment: Served):
     login = deployment.logins[12]
 
     ended = await deployment.collect(written.format(login), include=["USER_BASIC"])
@@ -67,7 +67,9 @@ async def test_a_login_may_be_given_as_people_write_it(written: str, deployment:
     assert (result["login"], result["status"]) == (login, 201)
 
 
-async def test_several_logins_have_a_status_each_and_one_that_cannot_be_does_not_harm_the_others(deployment: Served):
+async def test_each_of_several_logins_has_its_own_status_and_an_invalid_one_does_not_affect_the_others(
+    deployment: Served,
+):
     first, second = deployment.logins[3:5]
 
     answer = await deployment.client.post("/v1/runs", {"logins": [first, "no--such-", second, first]})
@@ -81,7 +83,7 @@ async def test_several_logins_have_a_status_each_and_one_that_cannot_be_does_not
     assert (await deployment.client.until_over(results["no--such-"]["run_id"]))["status"] == "failed"
 
 
-async def test_runs_are_listed_page_by_page_the_newest_first(deployment: Served):
+async def test_runs_are_paginated_newest_first(deployment: Served):
     for login in deployment.logins[5:8]:
         await deployment.collect(login, include=["USER_BASIC"])
 
@@ -116,7 +118,7 @@ async def test_the_jobs_of_a_run_are_listed_by_state_and_page(deployment: Served
     assert (first["kind"], first["status"], first["attempts"]) == ("USER_BASIC", "succeeded", 1)
 
 
-async def test_failed_jobs_are_shown_with_their_reason_and_tried_again_together_or_alone(deployment: Served):
+async def test_failed_jobs_are_shown_with_reason_and_retried_together_or_alone(deployment: Served):
     client = deployment.client
     ended = await deployment.collect("nobody-of-this-name")
     assert ended["status"] == "failed"
@@ -136,7 +138,7 @@ async def test_failed_jobs_are_shown_with_their_reason_and_tried_again_together_
     assert (await client.until_over(ended["id"]))["status"] == "failed"
 
 
-async def test_what_has_not_failed_is_not_tried_again(deployment: Served):
+async def test_a_job_that_has_not_failed_is_not_retried(deployment: Served):
     ended = await deployment.collect(deployment.logins[9], include=["USER_BASIC"])
     [job, *_] = (await deployment.client.get(f"/v1/runs/{ended['id']}/jobs")).json["jobs"]
 
@@ -164,13 +166,13 @@ async def test_what_has_not_failed_is_not_tried_again(deployment: Served):
         ("GET", "/v1/users/a%2Fb/statistics"),
     ],
 )
-async def test_what_is_not_there_is_not_found(method: str, path: str, deployment: Served):
+async def test_an_unknown_resource_is_not_found(method: str, path: str, deployment: Served):
     answer = await deployment.client.ask(method, path)
 
     assert (answer.status, answer.problem) == (404, "not-found")
 
 
-async def test_statistics_are_there_when_a_run_is_complete(deployment: Served):
+async def test_statistics_are_available_when_a_run_is_complete(deployment: Served):
     login = deployment.logins[10]
     assert (await deployment.client.get(f"/v1/users/{login}/statistics")).status == 404
     await deployment.collect(login)
@@ -210,7 +212,7 @@ async def test_a_user_has_one_active_run_and_the_second_request_names_it(tmp_pat
         assert (await client.post(f"/v1/runs/{run_id}/cancel")).status == 200
 
 
-async def test_of_many_who_begin_the_same_user_at_once_one_succeeds(tmp_path: Path):
+async def test_of_concurrent_starts_for_one_user_one_succeeds(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT) as poor:
         body = {"login": poor.logins[0]}
         answers = await asyncio.gather(*(poor.client.post("/v1/runs", body) for _ in range(20)))
@@ -221,7 +223,7 @@ async def test_of_many_who_begin_the_same_user_at_once_one_succeeds(tmp_path: Pa
         assert named == {begun[0].json["id"]}
 
 
-async def test_a_canceled_run_is_over_and_asking_again_changes_nothing(tmp_path: Path):
+async def test_a_canceled_run_is_ended_and_canceling_again_has_no_effect(tmp_path: Path):
     async with served(tmp_path, limits=TIGHT) as poor:
         run_id = await begin(poor.client, poor.logins[0])
         following = asyncio.create_task(poor.client.until_over(run_id))
@@ -244,7 +246,7 @@ async def test_a_run_that_is_complete_cannot_be_canceled(deployment: Served):
     assert (refused.status, refused.problem, refused.json["run_id"]) == (409, "conflict", ended["id"])
 
 
-async def test_without_a_credential_nothing_is_begun(tmp_path: Path):
+async def test_without_a_credential_no_run_is_started(tmp_path: Path):
     async with served(tmp_path, has_token=False) as bare:
         alone = await bare.client.post("/v1/runs", {"login": bare.logins[0]})
         several = await bare.client.post("/v1/runs", {"logins": bare.logins})
@@ -255,7 +257,7 @@ async def test_without_a_credential_nothing_is_begun(tmp_path: Path):
         assert (await bare.client.get("/v1/runs")).json["runs"] == []
 
 
-async def test_when_the_given_token_was_removed_nothing_is_begun(tmp_path: Path):
+async def test_after_removal_of_the_configured_token_no_run_is_started(tmp_path: Path):
     async with served(tmp_path) as rich:
         assert (await rich.client.ask("DELETE", "/v1/credentials/GITHUB_TOKEN")).status == 200
 
@@ -272,7 +274,7 @@ async def test_when_the_given_token_was_removed_nothing_is_begun(tmp_path: Path)
         assert (await rich.collect(rich.logins[0], include=["USER_BASIC"]))["status"] == "completed"
 
 
-async def test_a_run_that_waits_says_for_what_and_until_when(tmp_path: Path):
+async def test_a_waiting_run_shows_reason_and_end_of_the_wait(tmp_path: Path):
     async with served(tmp_path, users=1, repositories=3, limits=TIGHT) as poor:
         run_id = await begin(poor.client, poor.logins[0])
         async with patience():

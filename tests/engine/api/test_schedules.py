@@ -40,7 +40,7 @@ async def test_a_schedule_is_added_shown_paused_resumed_and_removed(server: Serv
     assert (await server.client.get(place)).problem == "not-found"
 
 
-async def test_they_are_listed_page_by_page_and_by_user(server: Served):
+async def test_schedules_are_paginated_and_filtered_by_user(server: Served):
     ids = [(await add(server, login)).json["id"] for login in ("bob", "cleo", "dan")]
 
     first = (await server.client.get(f"/v1/schedules?limit=2&after={ids[0] - 1}")).json["schedules"]
@@ -51,7 +51,7 @@ async def test_they_are_listed_page_by_page_and_by_user(server: Served):
     assert [each["id"] for each in of_cleo] == [ids[1]]
 
 
-async def test_the_same_again_is_the_same_schedule(server: Served):
+async def test_adding_the_same_schedule_again_returns_the_existing_one(server: Served):
     first, again = await add(server, "eve"), await add(server, "https://github.com/EVE", full=True)
 
     assert (again.status, again.json["id"], again.json["options"]) == (201, first.json["id"], {"full": True})
@@ -69,7 +69,7 @@ async def test_the_same_again_is_the_same_schedule(server: Served):
         {"color": "red"},
     ],
 )
-async def test_what_could_never_run_is_refused_with_the_reason(server: Served, body: dict[str, Any]):
+async def test_a_schedule_that_could_never_run_is_refused_with_the_reason(server: Served, body: dict[str, Any]):
     refused = await add(server, **{"login": "fay", **body})
 
     assert (refused.status, refused.problem) == (422, "invalid")
@@ -91,7 +91,7 @@ async def test_a_schedule_is_triggered_once_for_each_key(server: Served):
     assert (run.json["login"], run.json["triggered_by"]) == (server.logins[0], "scheduled")
 
 
-async def test_what_cannot_be_triggered_says_why(server: Served):
+async def test_a_refused_trigger_states_the_reason(server: Served):
     place = (await add(server, "gus")).headers["location"]
     await server.client.post(f"{place}/pause")
 

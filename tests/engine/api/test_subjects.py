@@ -40,7 +40,7 @@ class WeatherSource:
 
 
 @pytest.mark.parametrize("written", ["DE/Berlin", "kr/seoul.city"])
-async def test_runs_and_schedules_of_a_source_are_found_by_its_own_form_of_subjects(written: str, tmp_path: Path):
+async def test_runs_and_schedules_are_found_by_every_notation_of_their_subject(written: str, tmp_path: Path):
     source = WeatherSource()
     subject = source.subject(written)
     async with AsyncExitStack() as stack:

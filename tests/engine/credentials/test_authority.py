@@ -39,7 +39,7 @@ def at(status: int, **headers: str) -> GithubAuthority:
     return GithubAuthority(Always(), "https://api.github.com")
 
 
-async def test_an_account_is_known_by_its_number_and_host():
+async def test_an_account_is_identified_by_number_and_host():
     async with simulated() as sim, UpstreamClient() as client:
         login = sim.world.operators()[0]
         found = [
@@ -53,7 +53,7 @@ async def test_an_account_is_known_by_its_number_and_host():
         assert found[0].allowance == f"user-{sim.world.require_account(login).id}@{sim.url.removeprefix('http://')}"
 
 
-async def test_a_check_without_a_name_costs_nothing_and_with_one_a_single_call():
+async def test_a_check_costs_one_call_if_the_name_is_unknown_and_none_otherwise():
     async with simulated() as sim, UpstreamClient() as client:
         authority, token = GithubAuthority(client, sim.url), sim.token_of(sim.world.operators()[0])
         assert (await authority.check(token, identify=False)).left["core"].remaining == 5_000
@@ -64,7 +64,7 @@ async def test_a_check_without_a_name_costs_nothing_and_with_one_a_single_call()
         assert sim.report().spent["core"] == 1
 
 
-async def test_an_empty_window_is_not_overdrawn_to_learn_a_name():
+async def test_an_exhausted_window_is_not_overdrawn_to_find_a_name():
     async with simulated(quota=1) as sim, UpstreamClient() as client:
         authority, token = GithubAuthority(client, sim.url), sim.token_of(sim.world.operators()[0])
         await authority.check(token, identify=True)
@@ -75,7 +75,7 @@ async def test_an_empty_window_is_not_overdrawn_to_learn_a_name():
         assert sim.report().broken == 0
 
 
-async def test_an_app_is_issued_a_token_for_as_long_as_github_says():
+async def test_an_app_token_expires_when_github_says():
     private, public = app_key()
     async with simulated(installation_token_s=77) as sim, UpstreamClient() as client:
         sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
@@ -87,7 +87,7 @@ async def test_an_app_is_issued_a_token_for_as_long_as_github_says():
 
 
 @pytest.mark.parametrize("wrong_by", [timedelta(hours=-3), timedelta(hours=3), timedelta(minutes=5)])
-async def test_a_wrong_clock_of_ours_does_not_keep_an_app_out(wrong_by: timedelta):
+async def test_an_app_is_accepted_although_the_local_clock_is_wrong(wrong_by: timedelta):
     private, public = app_key()
     ours = ManualClock(datetime.now(UTC) + wrong_by)
 
@@ -114,7 +114,7 @@ async def test_a_wrong_clock_of_ours_does_not_keep_an_app_out(wrong_by: timedelt
         assert sim.report().calls <= 2
 
 
-def test_what_is_signed_lasts_no_longer_than_github_takes():
+def test_a_signed_token_expires_within_the_limit_of_github():
     private, public = app_key()
     now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -125,7 +125,7 @@ def test_what_is_signed_lasts_no_longer_than_github_takes():
     assert claims["exp"] - claims["iat"] <= 600
 
 
-async def test_what_stands_in_githubs_way_says_nothing_of_a_secret():
+async def test_errors_on_the_way_to_github_contain_no_secret():
     async with simulated() as sim, UpstreamClient() as client:
         authority, token = GithubAuthority(client, sim.url), sim.token_of(sim.world.operators()[0])
         for kind in (FaultKind.SERVER_ERROR, FaultKind.INVALID, FaultKind.SECONDARY):
@@ -148,14 +148,16 @@ async def test_what_stands_in_githubs_way_says_nothing_of_a_secret():
         (304, {}, SecretUncheckable),
     ],
 )
-async def test_every_answer_to_an_app_means_something(status: int, headers: dict[str, str], meant: type[Exception]):
+async def test_every_response_to_an_app_is_mapped_to_a_result(
+    status: int, headers: dict[str, str], meant: type[Exception]
+):
     private, _ = app_key()
 
     with pytest.raises(meant):
         await at(status, **headers).issue(HERE, private)
 
 
-async def test_a_github_without_limits_is_asked_all_the_same():
+async def test_a_github_without_rate_limits_is_supported():
     class Unlimited:
         async def fetch(self, request: Request) -> Answer:
             is_free = request.url.endswith("/rate_limit")
@@ -178,7 +180,7 @@ async def test_a_github_without_limits_is_asked_all_the_same():
     assert checked.scopes is None
 
 
-async def test_two_hosts_with_long_names_are_two():
+async def test_two_hosts_with_long_names_have_different_ids():
     hosts = [f"https://{'x' * 70}{n}.example" for n in range(2)]
     names = {GithubAuthority(UpstreamClient(), host).account_of(HERE).allowance for host in hosts}
 

@@ -124,7 +124,7 @@ async def states(collection: SourceCell) -> dict[str, CredentialState]:
     return {one.name: one.state for one in await collection.credential_manager.list()}
 
 
-async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(settings: MakeSettings):
+async def test_a_run_continues_with_the_second_token_when_the_first_is_revoked(settings: MakeSettings):
     async with simulator() as sim:
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
         async with at_work(settings(sim)) as collection:
@@ -148,7 +148,7 @@ async def test_of_two_tokens_one_is_revoked_and_the_run_goes_on_with_the_other(s
 
 
 @pytest.mark.full
-async def test_the_only_token_is_revoked_and_the_run_fails_with_the_reason_and_can_be_retried(settings: MakeSettings):
+async def test_a_run_whose_only_token_is_revoked_fails_with_the_reason_and_can_be_retried(settings: MakeSettings):
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim)) as collection:
@@ -182,7 +182,7 @@ async def test_the_only_token_is_revoked_and_the_run_fails_with_the_reason_and_c
             assert sim.report().broken == 0
 
 
-async def test_a_given_token_that_is_revoked_ends_the_run_with_the_reason(settings: MakeSettings):
+async def test_a_run_with_a_revoked_configured_token_fails_with_the_reason(settings: MakeSettings):
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim), sim.token_of(operator)) as collection:
@@ -202,7 +202,7 @@ async def test_a_given_token_that_is_revoked_ends_the_run_with_the_reason(settin
 
 @pytest.mark.full
 @pytest.mark.full
-async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettings):
+async def test_an_app_token_is_renewed_during_a_run(settings: MakeSettings):
     private, public = app_key()
     async with simulator(latency_ms=400, installation_token_s=5) as sim:
         sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
@@ -222,7 +222,7 @@ async def test_an_apps_token_is_renewed_while_a_run_goes_on(settings: MakeSettin
 
 
 @pytest.mark.full
-async def test_two_tokens_of_one_account_spend_one_allowance(settings: MakeSettings):
+async def test_two_tokens_of_one_account_share_one_allowance(settings: MakeSettings):
     async with simulator(latency_ms=2, quota=20, window_s=1.5) as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with at_work(settings(sim)) as collection:
@@ -238,7 +238,7 @@ async def test_two_tokens_of_one_account_spend_one_allowance(settings: MakeSetti
 
 
 @pytest.mark.full
-async def test_a_credential_that_another_process_removes_is_used_no_more(settings: MakeSettings):
+async def test_a_credential_removed_by_another_process_is_no_longer_used(settings: MakeSettings):
     async with simulator(latency_ms=30) as sim:
         login, two = sim.world.logins()[0], sim.world.operators()[:2]
         async with at_work(settings(sim)) as collection:
@@ -257,7 +257,7 @@ async def test_a_credential_that_another_process_removes_is_used_no_more(setting
 
 
 @pytest.mark.full
-async def test_a_credential_that_another_process_adds_is_used_at_once(settings: MakeSettings):
+async def test_a_credential_added_by_another_process_is_used_immediately(settings: MakeSettings):
     async with simulator(latency_ms=5, quota=12, window_s=60) as sim:
         login, (first, second, third) = sim.world.logins()[0], sim.world.operators()
         async with at_work(settings(sim)) as collection:
@@ -277,7 +277,7 @@ async def test_a_credential_that_another_process_adds_is_used_at_once(settings: 
 
 
 @pytest.mark.full
-async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(settings: MakeSettings):
+async def test_removing_the_last_credential_fails_the_runs_that_need_it(settings: MakeSettings):
     async with simulator(latency_ms=100) as sim:
         login, bystander = sim.world.logins()
         first, second, *_ = sim.world.operators()
@@ -298,7 +298,7 @@ async def test_the_last_credential_that_is_removed_ends_the_runs_that_need_it(se
             assert (await until_over(collection, await begin(collection, login))).status is RunState.COMPLETED
 
 
-async def test_who_died_before_he_could_fail_the_runs_is_finished_by_the_next_leader(settings: MakeSettings):
+async def test_the_next_leader_fails_the_runs_that_a_killed_process_left_open(settings: MakeSettings):
     async with simulator() as sim:
         login, operator = sim.world.logins()[0], sim.world.operators()[0]
         async with open_github(settings(sim), token=sim.token_of(operator)) as collection:
@@ -328,7 +328,7 @@ async def test_a_run_for_a_pool_without_credentials_fails_at_once(settings: Make
         assert (await collection.parts.gate.status(pool)).waiting == {}
 
 
-async def test_data_of_one_github_and_another_never_meet_in_one_database(settings: MakeSettings):
+async def test_data_of_two_github_servers_is_never_mixed_in_one_database(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
         elsewhere, login = settings(other), one.world.logins()[0]
         async with open_github(elsewhere, needs_credential=False):
@@ -350,7 +350,7 @@ async def test_data_of_one_github_and_another_never_meet_in_one_database(setting
                 raise AssertionError("opened")
 
 
-async def test_who_is_refused_for_his_address_has_taken_nobodys_token_away(settings: MakeSettings):
+async def test_a_process_refused_by_address_does_not_invalidate_the_token(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
         ours, theirs = one.token_of(one.world.operators()[0]), other.token_of(other.world.operators()[1])
         async with open_github(settings(one), token=ours) as collection:
@@ -368,7 +368,7 @@ async def test_who_is_refused_for_his_address_has_taken_nobodys_token_away(setti
             assert (await collection.orchestrator.show(run_id)).status in ACTIVE_RUNS
 
 
-async def test_who_works_for_another_address_does_not_serve_the_runs_and_does_not_fail_them(settings: MakeSettings):
+async def test_a_process_of_another_github_server_neither_serves_nor_fails_the_runs(settings: MakeSettings):
     async with simulator() as one, simulator() as other:
         operator, stranger = one.world.operators()[0], other.world.operators()[1]
         async with open_github(settings(one), needs_credential=False) as collection:
@@ -400,9 +400,7 @@ def must_rest(tx: Transaction, credential: str, rest: timedelta) -> None:
 
 
 @pytest.mark.full
-async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_valkey(
-    settings: MakeSettings, embedded: Valkey
-):
+async def test_a_blocked_token_is_not_used_after_a_start_with_an_empty_valkey(settings: MakeSettings, embedded: Valkey):
     async with simulator(latency_ms=1) as sim:
         token, login, rest = sim.token_of(sim.world.operators()[0]), sim.world.logins()[0], timedelta(seconds=2)
         async with open_github(settings(sim), token=token) as collection:
@@ -422,7 +420,7 @@ async def test_a_token_that_must_rest_is_not_asked_by_who_starts_with_an_empty_v
             assert (await collecting).view.runs[0].status is RunState.COMPLETED
 
 
-async def test_without_a_credential_nothing_is_opened_and_both_ways_are_told(settings: MakeSettings):
+async def test_without_a_credential_no_connection_is_opened_and_both_ways_to_add_one_are_named(settings: MakeSettings):
     async with simulator() as sim:
         with pytest.raises(InvalidSettings, match=r"GITHUB_TOKEN.*tidegate credentials add"):
             async with open_github(settings(sim)):

@@ -61,7 +61,7 @@ def only(result: tuple[int, str]) -> Any:
     return json.loads(said)
 
 
-async def test_a_user_adds_looks_tests_and_removes(terminal: Terminal):
+async def test_credentials_are_added_listed_tested_and_removed(terminal: Terminal):
     sim, (first, second, _) = terminal.sim, terminal.operators
     private, public = app_key()
     sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
@@ -94,7 +94,7 @@ async def test_a_user_adds_looks_tests_and_removes(terminal: Terminal):
     assert again == (1, f"tidegate: there is no credential '{first}'")
 
 
-async def test_mistakes_are_told_with_the_remedy_and_without_the_secret(terminal: Terminal):
+async def test_errors_name_the_remedy_and_hide_the_secret(terminal: Terminal):
     token = terminal.sim.token_of(terminal.operators[0])
     results = await terminal.types(
         a("add ghp_0123456789abcdef"),
@@ -126,7 +126,7 @@ async def test_mistakes_are_told_with_the_remedy_and_without_the_secret(terminal
 
 
 @pytest.mark.full
-async def test_of_many_one_that_cannot_be_tested_does_not_hold_up_the_others(terminal: Terminal):
+async def test_a_credential_that_cannot_be_tested_does_not_delay_the_others(terminal: Terminal):
     *_, (code, said), (later, reasons) = await terminal.types(
         a("add good", terminal.sim.token_of(terminal.operators[0])),
         a("add bad --no-check --owner Ada", "ghp_refused"),
@@ -142,7 +142,7 @@ async def test_of_many_one_that_cannot_be_tested_does_not_hold_up_the_others(ter
     assert "TIDEGATE_CREDENTIALS_KEY holds" in reasons
 
 
-async def test_a_key_that_others_may_read_is_refused_with_the_remedy(terminal: Terminal):
+async def test_a_key_file_readable_by_others_is_refused_with_the_remedy(terminal: Terminal):
     key = terminal.folder / "data" / "credentials.key"
     key.parent.mkdir(mode=0o700)
     key.write_text(EncryptionKey.new().text)
@@ -155,7 +155,7 @@ async def test_a_key_that_others_may_read_is_refused_with_the_remedy(terminal: T
 
 
 @pytest.mark.full
-async def test_a_token_that_is_typed_is_not_shown(terminal: Terminal):
+async def test_a_typed_token_is_not_echoed(terminal: Terminal):
     token, program = terminal.sim.token_of(terminal.operators[0]), str(Path(sys.executable).with_name("tidegate"))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", ON_A_SCREEN, program, "credentials", "add"),

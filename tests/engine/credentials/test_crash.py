@@ -33,7 +33,7 @@ async def dies(office: Office, step: str) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-async def test_a_credential_that_the_gate_was_not_told_of_serves_after_the_next_start(small_office: Office):
+async def test_a_credential_missing_in_the_gate_is_usable_after_the_next_start(small_office: Office):
     await dies(small_office, "add")
     added = await small_office.book.get("ours")
     assert (added.state, await small_office.members()) == (CredentialState.VALID, {})
@@ -44,7 +44,7 @@ async def test_a_credential_that_the_gate_was_not_told_of_serves_after_the_next_
     assert await small_office.book.secret_of(added.allowance) == small_office.token()
 
 
-async def test_the_same_command_again_finishes_what_was_cut_off(small_office: Office):
+async def test_repeating_the_command_completes_an_interrupted_one(small_office: Office):
     await dies(small_office, "add")
 
     added = await small_office.book.add_token(small_office.token(), name="ours")
@@ -53,7 +53,7 @@ async def test_the_same_command_again_finishes_what_was_cut_off(small_office: Of
     assert await small_office.good_members() == [added.allowance]
 
 
-async def test_a_credential_that_was_removed_and_is_still_at_the_gate_is_not_used(small_office: Office):
+async def test_a_removed_credential_that_is_still_in_the_gate_is_not_used(small_office: Office):
     added = await small_office.book.add_token(small_office.token(), name="ours")
     await dies(small_office, "remove")
     assert await small_office.good_members() == [added.allowance]

@@ -51,7 +51,7 @@ async def python(code: str, folder: Path) -> WarmProcess:
     )
 
 
-def test_a_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path):
+def test_a_key_file_is_created_once_and_readable_by_its_owner_only(tmp_path: Path):
     source = KeySource(tmp_path)
     assert source.read() is None
 
@@ -62,7 +62,7 @@ def test_a_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o620])
-def test_a_file_that_others_may_read_or_write_is_refused_with_the_remedy(tmp_path: Path, mode: int):
+def test_a_file_readable_or_writable_by_others_is_refused_with_the_remedy(tmp_path: Path, mode: int):
     source = KeySource(tmp_path)
     source.make()
     path = tmp_path / "credentials.key"
@@ -88,14 +88,14 @@ def test_a_file_without_a_key_is_refused_and_not_replaced(tmp_path: Path, conten
     assert path.read_bytes() == content
 
 
-def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path):
+def test_a_folder_at_the_path_of_the_file_is_refused(tmp_path: Path):
     (tmp_path / "credentials.key").mkdir()
 
     with pytest.raises(InvalidSettings, match=r"credentials\.key"):
         KeySource(tmp_path).read()
 
 
-def test_keys_of_the_environment_win_and_no_file_is_made(tmp_path: Path):
+def test_keys_of_the_environment_take_precedence_and_no_file_is_created(tmp_path: Path):
     new, old = EncryptionKey.new(), EncryptionKey.new()
     source = KeySource(tmp_path, f"{new.text}, {old.text}")
 
@@ -103,7 +103,7 @@ def test_keys_of_the_environment_win_and_no_file_is_made(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_both_alphabets_of_base64_are_keys(tmp_path: Path):
+def test_both_base64_alphabets_are_accepted(tmp_path: Path):
     key = EncryptionKey(b"\xfb\xff" * 16)
 
     assert KeySource(tmp_path, base64.urlsafe_b64encode(key.material).decode()).read() == [key]
@@ -111,14 +111,14 @@ def test_both_alphabets_of_base64_are_keys(tmp_path: Path):
 
 
 @pytest.mark.parametrize("given", ["hunter2", "A" * 43, "", "ümlaut"])
-def test_what_is_no_key_is_refused_without_being_shown(tmp_path: Path, given: str):
+def test_an_invalid_key_is_refused_without_being_shown(tmp_path: Path, given: str):
     with pytest.raises(InvalidSettings, match="TIDEGATE_CREDENTIALS_KEY") as told:
         KeySource(tmp_path, given)
 
     assert not given or given not in str(told.value)
 
 
-def test_a_key_is_shown_by_its_number_alone():
+def test_the_repr_of_a_key_has_only_its_number():
     key = EncryptionKey.new()
 
     assert key.text not in repr(key)
@@ -128,7 +128,7 @@ def test_a_key_is_shown_by_its_number_alone():
 
 
 @pytest.mark.race
-async def test_processes_that_come_at_once_get_the_same_key(tmp_path: Path):
+async def test_concurrent_processes_get_the_same_key(tmp_path: Path):
     told = (await (await python(FOUR_MAKERS, tmp_path)).communicate())[0].decode().split()
 
     found = KeySource(tmp_path).read()
@@ -137,7 +137,7 @@ async def test_processes_that_come_at_once_get_the_same_key(tmp_path: Path):
 
 
 @pytest.mark.parametrize("code", [DIES_BEFORE_THE_NAME, DIES_WHILE_WRITING])
-async def test_whoever_dies_while_making_a_key_leaves_none(tmp_path: Path, code: str):
+async def test_a_process_killed_while_creating_a_key_leaves_no_key_file(tmp_path: Path, code: str):
     dying = await python(code, tmp_path)
     assert await dying.wait() == -signal.SIGKILL
     assert KeySource(tmp_path).read() is None
@@ -149,7 +149,7 @@ async def test_whoever_dies_while_making_a_key_leaves_none(tmp_path: Path, code:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_a_rotation_keeps_the_last_key_and_those_that_are_needed(tmp_path: Path):
+def test_a_rotation_keeps_the_previous_key_and_all_keys_in_use(tmp_path: Path):
     source = KeySource(tmp_path)
     (first,) = source.make()
     (second, *_) = source.begin_rotation(needed=set())

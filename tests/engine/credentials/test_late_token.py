@@ -23,7 +23,7 @@ SOON = Backoff(first=timedelta(milliseconds=20), most=timedelta(milliseconds=50)
 
 
 @pytest.mark.full
-async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
+async def test_a_token_is_usable_as_soon_as_github_answers(tmp_path: Path):
     world = WorldShape(users=1, repositories=1, sizes=SMALL, quirks=False)
     sim = GithubSimulator(SimulatorConfig(world=world, port=free_port()))
     token = sim.token_of(sim.world.operators()[0])
@@ -50,7 +50,7 @@ async def test_a_token_serves_as_soon_as_github_answers(tmp_path: Path):
             pass
 
 
-def test_the_greeting_says_what_is_waited_for():
+def test_the_startup_message_says_what_is_waited_for():
     banner = Banner(
         role="up", version="1", pid=7, url=None, needs_key=False, database="d", server="s", credentials=[],
         waits_for=["GITHUB_TOKEN is retried until the upstream answers: no connection"],

@@ -26,7 +26,7 @@ from tidegate.storage.valkey import Valkey
 from tidegate.systems.github.settings import GithubSettings
 
 
-async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Office):
+async def test_a_token_is_stored_with_its_owner_and_used_for_all_subjects(office: Office):
     added = await office.book.add_token(office.token())
 
     assert (added.name, added.account, added.owner) == (office.login(),) * 3
@@ -46,7 +46,7 @@ async def test_a_token_is_stored_with_its_owner_and_serves_everybody(office: Off
 
 
 @pytest.mark.parametrize("how", ["enrol", "add_token", "test", "borrow"])
-async def test_whoever_tells_an_empty_gate_of_a_credential_reminds_it_first_of_what_must_rest(
+async def test_adding_a_credential_to_an_empty_gate_restores_its_recorded_blocks_first(
     how: str, small_office: Office, embedded: Valkey
 ):
     book, token = small_office.book, small_office.token()
@@ -78,7 +78,7 @@ def must_rest(tx: Transaction, credential: str) -> None:
     tx.execute(insert(allowance_notes).values(note))
 
 
-async def test_two_tokens_of_one_account_are_one_credential_for_the_gate(small_office: Office):
+async def test_two_tokens_of_one_account_are_one_credential_in_the_gate(small_office: Office):
     office = small_office
     first = await office.book.add_token(office.token())
     second = await office.book.add_token(office.token(ordinal=1), name="laptop", owner="Ada")
@@ -88,7 +88,7 @@ async def test_two_tokens_of_one_account_are_one_credential_for_the_gate(small_o
     assert await office.book.secret_of(first.allowance) == office.token(), "always the same one: ETags belong to it"
 
 
-async def test_an_account_that_serves_everybody_cannot_serve_one_user_too(office: Office):
+async def test_an_account_of_the_shared_pool_cannot_be_bound_to_one_user(office: Office):
     await office.book.add_token(office.token())
 
     with pytest.raises(AllowanceElsewhere, match=f"{office.login()} already serves everybody"):
@@ -99,7 +99,7 @@ async def test_an_account_that_serves_everybody_cannot_serve_one_user_too(office
         await office.book.add_token(office.token())
 
 
-async def test_a_users_own_credential_serves_his_runs_and_nobody_elses(small_office: Office):
+async def test_an_own_credential_of_a_user_is_used_for_runs_of_that_user_only(small_office: Office):
     office = small_office
     own = await office.book.add_token(office.token(), user_id="ada")
 
@@ -116,7 +116,7 @@ async def test_a_users_own_credential_serves_his_runs_and_nobody_elses(small_off
     assert await office.book.pool_for("ada") == POOL
 
 
-async def test_the_same_name_gets_the_new_secret(small_office: Office):
+async def test_adding_the_same_name_replaces_the_secret(small_office: Office):
     office = small_office
     first = await office.book.add_token(office.token())
     second = await office.book.add_token(office.token(ordinal=1), owner="Ada")
@@ -126,7 +126,7 @@ async def test_the_same_name_gets_the_new_secret(small_office: Office):
     assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
 
 
-async def test_a_name_stays_with_its_account(small_office: Office):
+async def test_a_name_cannot_move_to_another_account(small_office: Office):
     office = small_office
     await office.book.add_token(office.token(), name="ours")
 
@@ -135,7 +135,7 @@ async def test_a_name_stays_with_its_account(small_office: Office):
     assert await office.good_members() == [(await office.book.get("ours")).allowance]
 
 
-async def test_a_login_that_is_taken_as_a_name_gives_way(small_office: Office):
+async def test_a_default_name_is_changed_when_it_is_taken(small_office: Office):
     office = small_office
     await office.book.add_token(office.token(1), name=office.login(0))
 
@@ -145,7 +145,7 @@ async def test_a_login_that_is_taken_as_a_name_gives_way(small_office: Office):
 
 
 @pytest.mark.every_server
-async def test_a_removed_credential_is_used_no_more(office: Office):
+async def test_a_removed_credential_is_no_longer_used(office: Office):
     added = await office.book.add_token(office.token())
     elsewhere = office.again().book
     await elsewhere.secret_of(added.allowance)
@@ -161,7 +161,7 @@ async def test_a_removed_credential_is_used_no_more(office: Office):
         await office.book.remove(added.name)
 
 
-async def test_what_is_left_of_an_account_goes_on(small_office: Office):
+async def test_removing_one_token_of_an_account_keeps_the_other(small_office: Office):
     office = small_office
     first = await office.book.add_token(office.token())
     await office.book.add_token(office.token(ordinal=1), name="laptop")
@@ -172,7 +172,7 @@ async def test_what_is_left_of_an_account_goes_on(small_office: Office):
     assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
 
 
-async def test_a_token_that_the_upstream_refuses_is_not_stored(small_office: Office):
+async def test_a_token_refused_by_the_upstream_is_not_stored(small_office: Office):
     office = small_office
     with pytest.raises(SecretRefused, match="401: Bad credentials"):
         await office.book.add_token("ghp_nonsense")
@@ -181,7 +181,7 @@ async def test_a_token_that_the_upstream_refuses_is_not_stored(small_office: Off
     assert await office.members() == {}
 
 
-async def test_a_test_tells_what_is_left_and_what_it_may_do(small_office: Office):
+async def test_a_test_reports_the_remaining_quota_and_the_scopes(small_office: Office):
     office = small_office
     added = await office.book.add_token(office.token())
 
@@ -193,7 +193,7 @@ async def test_a_test_tells_what_is_left_and_what_it_may_do(small_office: Office
     assert (await office.book.get(added.name)).checked_at != added.checked_at
 
 
-async def test_a_test_that_fails_is_noted_and_one_that_succeeds_makes_it_good_again(office: Office):
+async def test_a_failed_test_is_recorded_and_a_successful_one_clears_it(office: Office):
     added = await office.book.add_token(office.token())
     office.sim.credentials.revoke(office.token())
 
@@ -215,7 +215,7 @@ async def test_a_test_that_fails_is_noted_and_one_that_succeeds_makes_it_good_ag
     assert await office.good_members() == [added.allowance]
 
 
-async def test_a_new_secret_makes_an_invalid_credential_good_again(small_office: Office):
+async def test_a_new_secret_makes_an_invalid_credential_valid(small_office: Office):
     office = small_office
     added = await office.book.add_token(office.token())
     office.sim.credentials.revoke(office.token())
@@ -227,7 +227,7 @@ async def test_a_new_secret_makes_an_invalid_credential_good_again(small_office:
     assert await office.good_members() == [added.allowance]
 
 
-async def test_a_token_that_was_stored_unasked_finds_its_account_when_it_is_tested(small_office: Office):
+async def test_a_token_stored_without_a_check_gets_its_account_when_it_is_tested(small_office: Office):
     office = small_office
     known = await office.book.add_token(office.token())
     unasked = await office.book.add_token(office.token(ordinal=1), name="second", owner="Ada", check=False)
@@ -242,13 +242,13 @@ async def test_a_token_that_was_stored_unasked_finds_its_account_when_it_is_test
     assert len(await office.rows("SELECT * FROM credential_allowances")) == 1
 
 
-async def test_who_stores_unasked_says_whose_it_is(small_office: Office):
+async def test_storing_without_a_check_needs_the_owner(small_office: Office):
     office = small_office
     with pytest.raises(InvalidArgument, match="owner"):
         await office.book.add_token(office.token(), check=False)
 
 
-async def test_an_app_is_stored_with_its_key_and_is_issued_tokens(small_office: Office):
+async def test_an_app_is_stored_with_its_key_and_gets_tokens(small_office: Office):
     office = small_office
     private, public = app_key()
     office.sim.credentials.register_app(APP, public, {INSTALLATION: (1, 1)})
@@ -266,7 +266,7 @@ async def test_an_app_is_stored_with_its_key_and_is_issued_tokens(small_office: 
 
 
 @pytest.mark.parametrize("trouble", ["another key", "no such installation", "no such app"])
-async def test_an_app_that_is_issued_no_token_is_not_stored(small_office: Office, trouble: str):
+async def test_an_app_that_gets_no_token_is_not_stored(small_office: Office, trouble: str):
     office = small_office
     private, public = app_key()
     _, other = app_key(1)
@@ -285,7 +285,7 @@ async def test_an_app_that_is_issued_no_token_is_not_stored(small_office: Office
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_of_two_who_add_one_account_to_different_pools_at_once_one_is_refused(office: Office):
+async def test_concurrent_additions_of_one_account_to_two_pools_succeed_once(office: Office):
     other = office.again().book
 
     results = await asyncio.gather(
@@ -301,7 +301,7 @@ async def test_of_two_who_add_one_account_to_different_pools_at_once_one_is_refu
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_credentials_added_and_removed_at_once_leave_no_trace(office: Office):
+async def test_credentials_added_and_removed_concurrently_leave_no_rows_or_keys(office: Office):
     tokens = {f"t{n}": office.token(ordinal=n) for n in range(6)}
     offices = {name: office.again() for name in tokens}
 
@@ -317,7 +317,7 @@ async def test_credentials_added_and_removed_at_once_leave_no_trace(office: Offi
 
 
 @pytest.mark.race
-async def test_a_credential_that_is_added_again_while_it_is_being_removed_serves(
+async def test_a_credential_added_again_during_its_removal_is_usable(
     small_office: Office, monkeypatch: pytest.MonkeyPatch
 ):
     office, other = small_office, small_office.again()
@@ -337,7 +337,7 @@ async def test_a_credential_that_is_added_again_while_it_is_being_removed_serves
 
 @pytest.mark.smoke
 @pytest.mark.race
-async def test_a_credential_that_is_added_while_a_leader_looks_is_left_alone(
+async def test_a_credential_added_during_a_check_of_the_leader_is_kept(
     small_office: Office, monkeypatch: pytest.MonkeyPatch
 ):
     office, other = small_office, small_office.again()
@@ -359,7 +359,7 @@ async def test_a_credential_that_is_added_while_a_leader_looks_is_left_alone(
     assert await office.good_members() == [added.allowance]
 
 
-async def test_the_gate_agrees_with_sql_after_an_enrolment(small_office: Office):
+async def test_gate_and_sql_agree_after_registration(small_office: Office):
     office = small_office
     stays = await office.book.add_token(office.token(0))
     moved = await office.book.add_token(office.token(1))
@@ -375,7 +375,7 @@ async def test_the_gate_agrees_with_sql_after_an_enrolment(small_office: Office)
 
 
 @pytest.mark.full
-async def test_many_credentials_are_enrolled(small_office: Office):
+async def test_many_credentials_are_registered(small_office: Office):
     office = small_office
     tokens = [f"ghp_{n:036}" for n in range(120)]
     for n, token in enumerate(tokens):
@@ -403,7 +403,9 @@ async def test_many_credentials_are_enrolled(small_office: Office):
         ({"user_id": ""}, "must not be empty"),
     ],
 )
-async def test_nonsense_is_refused_and_no_secret_is_shown(small_office: Office, given: dict[str, str], why: str):
+async def test_invalid_arguments_are_refused_without_showing_secrets(
+    small_office: Office, given: dict[str, str], why: str
+):
     arguments = {"secret": "ghp_hunter2", "owner": "x", **given}
     secret = arguments.pop("secret")
 
@@ -414,13 +416,13 @@ async def test_nonsense_is_refused_and_no_secret_is_shown(small_office: Office, 
 
 
 @pytest.mark.parametrize("key", ["", "hunter2", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"])
-async def test_what_is_no_private_key_is_refused_and_not_shown(small_office: Office, key: str):
+async def test_an_invalid_private_key_is_refused_and_not_shown(small_office: Office, key: str):
     with pytest.raises(InvalidArgument, match="must be an RSA key in PEM") as told:
         await small_office.book.add_installation(key, app_id=1, installation_id=1, owner="x", check=False)
     assert "hunter2" not in str(told.value)
 
 
-async def test_a_credential_for_another_place_is_not_sent_here(small_office: Office):
+async def test_a_credential_of_another_server_is_not_sent_to_this_one(small_office: Office):
     office = small_office
     added = await office.book.add_token(office.token())
     github = office.settings.section(GithubSettings).model_copy(update={"api_url": "http://127.0.0.1:9"})
@@ -437,7 +439,7 @@ async def test_a_credential_for_another_place_is_not_sent_here(small_office: Off
 
 
 @pytest.mark.every_server
-async def test_rotating_the_key_changes_every_row_and_loses_nothing(office: Office):
+async def test_rotating_the_key_reencrypts_every_row(office: Office):
     first = await office.book.add_token(office.token(0))
     second = await office.book.add_token(office.token(1))
     early = office.again().book
@@ -454,7 +456,7 @@ async def test_rotating_the_key_changes_every_row_and_loses_nothing(office: Offi
     assert await office.again().book.secret_of(second.allowance) == office.token(1)
 
 
-async def test_keys_of_the_environment_are_rotated_by_their_order(small_office: Office):
+async def test_environment_keys_are_rotated_by_their_order(small_office: Office):
     old, new = EncryptionKey.new(), EncryptionKey.new()
     first = small_office.again(credentials_key=SecretStr(old.text))
     added = await first.book.add_token(small_office.token())
@@ -467,5 +469,5 @@ async def test_keys_of_the_environment_are_rotated_by_their_order(small_office: 
     assert await alone.book.secret_of(added.allowance) == small_office.token()
 
 
-def test_a_credential_has_no_place_for_a_secret():
+def test_a_credential_object_has_no_field_for_a_secret():
     assert not {"secret", "sealed", "token", "fingerprint", "key_id"} & set(Credential.__struct_fields__)

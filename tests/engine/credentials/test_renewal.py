@@ -57,7 +57,7 @@ async def settled(until: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_many_who_ask_at_once_are_given_one_token(time: Time, issuer: Issuer):
+async def test_concurrent_requests_share_one_token(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     issuer.hold.clear()
     asking = [asyncio.create_task(token.get()) for _ in range(20)]
@@ -70,7 +70,7 @@ async def test_many_who_ask_at_once_are_given_one_token(time: Time, issuer: Issu
     assert issuer.issued == 1
 
 
-async def test_it_is_renewed_before_its_end_while_the_old_one_goes_on(time: Time, issuer: Issuer):
+async def test_a_token_is_renewed_before_it_expires_while_the_old_one_is_used(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     await token.get()
     issuer.hold.clear()
@@ -85,7 +85,7 @@ async def test_it_is_renewed_before_its_end_while_the_old_one_goes_on(time: Time
     assert issuer.issued == 2
 
 
-async def test_a_token_near_its_end_is_not_used(time: Time, issuer: Issuer):
+async def test_a_token_that_is_about_to_expire_is_not_used(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     await token.get()
 
@@ -94,7 +94,7 @@ async def test_a_token_near_its_end_is_not_used(time: Time, issuer: Issuer):
     assert await token.get() == "ghs_2"
 
 
-async def test_processes_do_not_renew_together(time: Time):
+async def test_processes_renew_at_different_times(time: Time):
     del time
     renewals: set[float] = set()
     for _ in range(20):
@@ -108,7 +108,7 @@ async def test_processes_do_not_renew_together(time: Time):
     assert all(1000 + 0.7 * 3_600 <= at <= 1000 + 0.9 * 3_600 for at in renewals)
 
 
-async def test_a_renewal_that_fails_in_time_harms_nobody_and_is_tried_again_later(time: Time, issuer: Issuer):
+async def test_a_failed_early_renewal_has_no_effect_and_is_repeated_later(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     await token.get()
     issuer.trouble = [SecretUncheckable("502")]
@@ -123,7 +123,7 @@ async def test_a_renewal_that_fails_in_time_harms_nobody_and_is_tried_again_late
     assert await token.get() == "ghs_3"
 
 
-async def test_while_none_can_be_had_the_issuer_is_asked_with_pauses(time: Time, issuer: Issuer):
+async def test_while_no_token_is_available_the_issuer_is_asked_with_pauses(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     issuer.trouble = [SecretUncheckable("502")] * 1000
     for _ in range(200):
@@ -137,7 +137,7 @@ async def test_while_none_can_be_had_the_issuer_is_asked_with_pauses(time: Time,
     assert (await token.get()).startswith("ghs_")
 
 
-async def test_who_gives_up_waiting_does_not_take_the_renewal_with_him(time: Time, issuer: Issuer):
+async def test_a_cancelled_waiter_does_not_cancel_the_renewal(time: Time, issuer: Issuer):
     del time
     token = RenewedToken("app", issuer)
     issuer.hold.clear()
@@ -149,7 +149,7 @@ async def test_who_gives_up_waiting_does_not_take_the_renewal_with_him(time: Tim
     assert await patient == "ghs_1"
 
 
-async def test_a_refused_token_is_replaced_once_and_the_next_refusal_is_final(time: Time, issuer: Issuer):
+async def test_a_refused_token_is_replaced_once_and_the_second_refusal_is_final(time: Time, issuer: Issuer):
     token = RenewedToken("app", issuer)
     first = await token.get()
     assert token.refuse(first), "somebody may have revoked it"
@@ -163,7 +163,7 @@ async def test_a_refused_token_is_replaced_once_and_the_next_refusal_is_final(ti
     assert token.refuse(second), "it was good for a while"
 
 
-async def test_what_is_refused_for_good_says_so(time: Time, issuer: Issuer):
+async def test_a_permanent_refusal_is_reported_as_such(time: Time, issuer: Issuer):
     del time
     issuer.trouble = [SecretRefused("404: Not Found")]
 
@@ -171,7 +171,7 @@ async def test_what_is_refused_for_good_says_so(time: Time, issuer: Issuer):
         await RenewedToken("app", issuer).get()
 
 
-def test_nothing_shows_a_token():
+def test_no_repr_or_error_contains_a_token():
     issued = IssuedToken(token="ghs_hunter2", lasts_s=1)
 
     assert "hunter2" not in f"{issued!r} {issued}"

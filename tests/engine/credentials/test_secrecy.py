@@ -67,7 +67,7 @@ async def everything_on_the_server(data: Path) -> bytes:
 
 
 @pytest.mark.full
-async def test_no_secret_is_found_anywhere(tmp_path: Path):
+async def test_no_stored_or_logged_data_contains_a_secret(tmp_path: Path):
     private, public = app_key()
     config = SimulatorConfig(
         world=WorldShape(users=2, operators=3, repositories=2, quirks=False),

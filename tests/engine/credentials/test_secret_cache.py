@@ -23,7 +23,7 @@ async def state_of(office: Office, name: str) -> CredentialState:
     return (await office.book.get(name)).state
 
 
-async def test_a_refused_secret_is_condemned_and_there_is_no_other(office: Office):
+async def test_a_refused_secret_is_marked_invalid_and_no_other_is_left(office: Office):
     added = await office.book.add_token(office.token())
     secret = await office.book.secret_of(added.allowance)
 
@@ -37,7 +37,7 @@ async def test_a_refused_secret_is_condemned_and_there_is_no_other(office: Offic
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_many_refusals_of_one_secret_condemn_that_one_and_no_other(office: Office):
+async def test_many_refusals_of_one_secret_invalidate_only_that_secret(office: Office):
     """Fifty calls were under way when it was revoked."""
     first = await office.book.add_token(office.token())
     await office.book.add_token(office.token(ordinal=1), name="second")
@@ -54,7 +54,7 @@ async def test_many_refusals_of_one_secret_condemn_that_one_and_no_other(office:
     assert await office.book.secret_of(first.allowance) == office.token(ordinal=1)
 
 
-async def test_a_secret_that_was_replaced_meanwhile_is_not_held_against_the_new_one(small_office: Office):
+async def test_a_refusal_of_a_replaced_secret_does_not_invalidate_the_new_one(small_office: Office):
     office = small_office
     added = await office.book.add_token(office.token())
     worker = office.again().book
@@ -69,7 +69,7 @@ async def test_a_secret_that_was_replaced_meanwhile_is_not_held_against_the_new_
 
 
 @pytest.mark.every_server
-async def test_what_is_found_out_about_an_old_secret_does_not_concern_the_new_one(office: Office):
+async def test_results_for_an_old_secret_do_not_apply_to_the_new_one(office: Office):
     added = await office.book.add_token(office.token())
     old = await office.database.read(records.get, "github", added.name)
     assert old.sealed is not None
@@ -85,9 +85,7 @@ async def test_what_is_found_out_about_an_old_secret_does_not_concern_the_new_on
     assert await state_of(office, added.name) is CredentialState.INVALID
 
 
-async def test_a_replaced_secret_is_noticed_after_a_minute_at_the_latest(
-    small_office: Office, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_replaced_secret_is_read_again_within_a_minute(small_office: Office, monkeypatch: pytest.MonkeyPatch):
     office, now = small_office, 1000.0
     monkeypatch.setattr(secret_cache, "monotonic", lambda: now)
     added = await office.book.add_token(office.token())
@@ -101,7 +99,7 @@ async def test_a_replaced_secret_is_noticed_after_a_minute_at_the_latest(
     assert await worker.secret_of(added.allowance) == office.token(ordinal=1)
 
 
-async def test_only_so_many_secrets_are_kept(small_office: Office, monkeypatch: pytest.MonkeyPatch):
+async def test_the_cache_of_secrets_is_bounded(small_office: Office, monkeypatch: pytest.MonkeyPatch):
     office = small_office
     monkeypatch.setattr(secret_cache, "_MOST_KEPT", 2)
     for of in range(3):
@@ -113,7 +111,7 @@ async def test_only_so_many_secrets_are_kept(small_office: Office, monkeypatch: 
         assert await office.book.secret_of(one.allowance)
 
 
-async def test_one_installation_has_one_token_however_many_ask(small_office: Office):
+async def test_concurrent_requests_of_one_installation_share_one_token(small_office: Office):
     allowance = await app_added(small_office)
     worker = small_office.again().book
 
@@ -123,7 +121,7 @@ async def test_one_installation_has_one_token_however_many_ask(small_office: Off
     await worker.close()
 
 
-async def test_an_installations_token_that_was_revoked_is_replaced(small_office: Office):
+async def test_a_revoked_token_of_an_installation_is_replaced(small_office: Office):
     allowance = await app_added(small_office)
     first = await small_office.book.secret_of(allowance)
     small_office.sim.credentials.revoke(first)
@@ -137,7 +135,7 @@ async def test_an_installations_token_that_was_revoked_is_replaced(small_office:
     assert {one.state for one in await small_office.book.list()} == {CredentialState.INVALID}
 
 
-async def test_an_app_that_was_thrown_out_is_condemned_with_the_reason(small_office: Office):
+async def test_an_uninstalled_app_is_marked_invalid_with_the_reason(small_office: Office):
     allowance = await app_added(small_office)
     small_office.sim.credentials.uninstall(APP, INSTALLATION)
     worker = small_office.again().book
@@ -153,7 +151,7 @@ async def test_an_app_that_was_thrown_out_is_condemned_with_the_reason(small_off
 
 
 @pytest.mark.every_server
-async def test_a_given_token_serves_everybody_while_nothing_is_stored(office: Office):
+async def test_a_configured_token_is_used_for_all_while_no_credential_is_stored(office: Office):
     await office.book.borrow(office.token())
     await office.book.enrol()
 
@@ -167,14 +165,14 @@ async def test_a_given_token_serves_everybody_while_nothing_is_stored(office: Of
     assert office.token() not in rows[0].fingerprint
 
 
-async def test_a_process_without_the_given_token_begins_runs_for_those_who_have_it(small_office: Office):
+async def test_a_process_without_the_configured_token_starts_runs_for_processes_that_have_it(small_office: Office):
     await small_office.book.borrow(small_office.token())
     without = small_office.again().book
 
     assert await without.pool_for("anybody") == "github"
 
 
-async def test_a_given_token_that_was_removed_elsewhere_serves_nobody(small_office: Office):
+async def test_a_configured_token_removed_by_another_process_is_no_longer_used(small_office: Office):
     await small_office.book.borrow(small_office.token())
     await small_office.again().book.remove("GITHUB_TOKEN")
 
@@ -184,7 +182,7 @@ async def test_a_given_token_that_was_removed_elsewhere_serves_nobody(small_offi
         await small_office.book.pool_for("anybody")
 
 
-async def test_a_given_token_is_asked_whose_it_is_only_once(small_office: Office):
+async def test_the_owner_of_a_configured_token_is_requested_once(small_office: Office):
     await small_office.book.borrow(small_office.token())
     calls = small_office.sim.report().calls
 
@@ -195,7 +193,7 @@ async def test_a_given_token_is_asked_whose_it_is_only_once(small_office: Office
     assert again.secrets.borrowed is not None
 
 
-async def test_a_stored_credential_takes_the_place_of_a_given_token(small_office: Office):
+async def test_a_stored_credential_replaces_a_configured_token(small_office: Office):
     office = small_office
     await office.book.borrow(office.token(0))
     await office.book.enrol()
@@ -208,7 +206,7 @@ async def test_a_stored_credential_takes_the_place_of_a_given_token(small_office
     assert await office.good_members() == [stored.allowance]
 
 
-async def test_a_given_token_and_a_stored_one_of_the_same_account_share_an_allowance(small_office: Office):
+async def test_a_configured_and_a_stored_token_of_one_account_share_an_allowance(small_office: Office):
     office = small_office
     await office.book.borrow(office.token(ordinal=0))
     await office.book.enrol()
@@ -220,7 +218,7 @@ async def test_a_given_token_and_a_stored_one_of_the_same_account_share_an_allow
     assert await office.book.secret_of(stored.allowance) == office.token(ordinal=1)
 
 
-async def test_a_given_token_of_another_account_takes_the_place_of_the_last_one(small_office: Office):
+async def test_a_configured_token_of_another_account_replaces_the_previous_one(small_office: Office):
     office = small_office
     await office.book.borrow(office.token(0))
     await office.book.enrol()
@@ -233,13 +231,13 @@ async def test_a_given_token_of_another_account_takes_the_place_of_the_last_one(
     assert (known.account, await office.good_members()) == (office.login(1), [known.allowance])
 
 
-async def test_a_given_token_that_is_refused_is_said_so_at_the_start(small_office: Office):
+async def test_a_refused_configured_token_is_reported_at_the_start(small_office: Office):
     with pytest.raises(InvalidSettings, match=r"GITHUB_TOKEN cannot be used: .* says 401: Bad credentials") as told:
         await small_office.book.borrow("ghp_nonsense")
     assert "nonsense" not in str(told.value)
 
 
-async def test_a_given_token_that_was_refused_is_asked_about_again_at_the_next_start(small_office: Office):
+async def test_a_refused_configured_token_is_checked_again_at_the_next_start(small_office: Office):
     office = small_office
     await office.book.borrow(office.token())
     (known,) = await office.book.list()
@@ -257,7 +255,7 @@ async def test_a_given_token_that_was_refused_is_asked_about_again_at_the_next_s
     assert await later.secret_of(known.allowance) == office.token()
 
 
-async def test_who_was_not_given_the_token_says_what_to_do(small_office: Office):
+async def test_a_process_without_the_configured_token_reports_the_remedy(small_office: Office):
     await small_office.book.borrow(small_office.token())
     (known,) = await small_office.book.list()
 
@@ -266,7 +264,7 @@ async def test_who_was_not_given_the_token_says_what_to_do(small_office: Office)
     assert isinstance(told.value, Unavailable), "another process can do the job: that is no attempt of the job's"
 
 
-async def test_without_any_credential_both_ways_are_told(small_office: Office):
+async def test_without_any_credential_both_ways_to_add_one_are_named(small_office: Office):
     office = small_office
     with pytest.raises(InvalidSettings, match=r"set GITHUB_TOKEN .* or store one with `tidegate credentials add`"):
         await office.book.require_any()
@@ -279,7 +277,7 @@ async def test_without_any_credential_both_ways_are_told(small_office: Office):
 
 
 @pytest.mark.race
-async def test_processes_that_start_together_with_one_token_all_have_it(office: Office):
+async def test_processes_started_together_with_one_token_can_all_use_it(office: Office):
     processes = [office.again().book for _ in range(8)]
 
     await asyncio.gather(*(book.borrow(office.token()) for book in processes))
@@ -289,7 +287,7 @@ async def test_processes_that_start_together_with_one_token_all_have_it(office: 
 
 
 @pytest.mark.race
-async def test_processes_that_start_together_with_tokens_of_two_accounts_leave_one_row(office: Office):
+async def test_processes_started_together_with_tokens_of_two_accounts_leave_one_row(office: Office):
     processes = [(office.again().book, office.token(of)) for of in (0, 1) * 4]
 
     await asyncio.gather(*(book.borrow(token) for book, token in processes))
@@ -300,7 +298,7 @@ async def test_processes_that_start_together_with_tokens_of_two_accounts_leave_o
     assert {await book.secret_of(known.allowance) for book, token in processes if token in winner} == set(winner)
 
 
-async def test_a_given_token_serves_whose_row_was_written_for_another_one_of_its_account(small_office: Office):
+async def test_a_configured_token_is_used_for_a_row_written_for_another_token_of_its_account(small_office: Office):
     office = small_office
     first, second = office.again().book, office.again().book
     await first.borrow(office.token(ordinal=0))
@@ -317,7 +315,7 @@ async def test_a_given_token_serves_whose_row_was_written_for_another_one_of_its
     assert await second.secret_of(known.allowance) == office.token(ordinal=1)
 
 
-async def test_a_given_token_does_not_take_the_place_of_a_stored_one_of_its_name(small_office: Office):
+async def test_a_configured_token_does_not_replace_a_stored_credential_of_the_same_name(small_office: Office):
     office = small_office
     await office.book.add_token(office.token(1), name="GITHUB_TOKEN", user_id="ada")
 
@@ -328,7 +326,7 @@ async def test_a_given_token_does_not_take_the_place_of_a_stored_one_of_its_name
 
 
 @pytest.mark.race
-async def test_of_two_accounts_that_are_added_under_one_name_at_once_one_is_refused(office: Office):
+async def test_of_two_accounts_added_concurrently_under_one_name_one_is_refused(office: Office):
     books = [office.again().book for _ in range(2)]
 
     added = await asyncio.gather(

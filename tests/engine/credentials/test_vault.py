@@ -33,7 +33,7 @@ KEY = EncryptionKey.new()
 
 @given(secret=st.text(max_size=200), name=st.text(max_size=50))
 @settings(max_examples=examples(30))
-async def test_what_was_sealed_opens_and_shows_nothing(secret: str, name: str):
+async def test_a_sealed_secret_can_be_opened_and_its_repr_hides_it(secret: str, name: str):
     label = Label(name, "token", "https://api.github.com")
     try:
         secret.encode()
@@ -47,7 +47,7 @@ async def test_what_was_sealed_opens_and_shows_nothing(secret: str, name: str):
         assert secret not in sealed.text + sealed.key_id
 
 
-async def test_the_same_secret_is_never_sealed_the_same():
+async def test_sealing_the_same_secret_twice_gives_different_results():
     sealed = {(await vault(KEY).seal(LABEL, SECRET)).text for _ in range(5)}
 
     assert len(sealed) == 5
@@ -61,7 +61,7 @@ async def test_the_same_secret_is_never_sealed_the_same():
         Label("octocat", "token", "https://evil.example"),
     ],
 )
-async def test_a_secret_that_was_moved_elsewhere_does_not_open(other: Label):
+async def test_a_sealed_secret_copied_to_another_row_cannot_be_opened(other: Label):
     sealed = await vault(KEY).seal(LABEL, SECRET)
 
     with pytest.raises(CannotDecrypt, match="changed, or damaged"):
@@ -70,7 +70,7 @@ async def test_a_secret_that_was_moved_elsewhere_does_not_open(other: Label):
 
 @given(data=st.data())
 @settings(max_examples=examples(30))
-async def test_whatever_byte_is_changed_it_does_not_open(data: st.DataObject):
+async def test_a_sealed_secret_with_any_changed_byte_cannot_be_opened(data: st.DataObject):
     sealed = await vault(KEY).seal(LABEL, SECRET)
     raw = bytearray(base64.b64decode(sealed.text))
     at = data.draw(st.integers(0, len(raw) - 1))
@@ -82,19 +82,19 @@ async def test_whatever_byte_is_changed_it_does_not_open(data: st.DataObject):
 
 
 @pytest.mark.parametrize("text", ["", "AQ==", "no base64!", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"])
-async def test_what_is_no_sealed_secret_does_not_open(text: str):
+async def test_malformed_sealed_secrets_are_refused(text: str):
     with pytest.raises(CannotDecrypt):
         await vault(KEY).open(LABEL, Sealed(text, KEY.id))
 
 
-async def test_another_key_is_told_by_its_number_and_gives_no_garbage():
+async def test_a_secret_sealed_with_another_key_is_reported_by_key_number():
     sealed, other = await vault(KEY).seal(LABEL, SECRET), EncryptionKey.new()
 
     with pytest.raises(CannotDecrypt, match=f"with the key {KEY.id}, and TIDEGATE_CREDENTIALS_KEY holds {other.id}"):
         await vault(other).open(LABEL, sealed)
 
 
-async def test_an_old_key_opens_and_the_first_one_seals():
+async def test_an_old_key_opens_and_the_first_key_seals():
     sealed, new = await vault(KEY).seal(LABEL, SECRET), EncryptionKey.new()
     both = vault(new, KEY)
 
@@ -102,7 +102,7 @@ async def test_an_old_key_opens_and_the_first_one_seals():
     assert (await both.seal(LABEL, SECRET)).key_id == new.id
 
 
-async def test_a_key_that_others_rotated_is_read_again(tmp_path: Path):
+async def test_a_key_rotated_by_another_process_is_loaded(tmp_path: Path):
     early = Vault(KeySource(tmp_path), is_in_use=no)
     await early.seal(LABEL, SECRET)
 
@@ -112,14 +112,14 @@ async def test_a_key_that_others_rotated_is_read_again(tmp_path: Path):
     assert await early.open(LABEL, sealed) == SECRET
 
 
-async def test_a_key_file_that_was_lost_is_noticed_and_not_replaced(tmp_path: Path):
+async def test_a_lost_key_file_is_reported_and_not_replaced(tmp_path: Path):
     with pytest.raises(KeyFileMissing, match=r"credentials\.key is missing, and stored credentials need it"):
         await Vault(KeySource(tmp_path), is_in_use=yes).seal(LABEL, SECRET)
 
     assert not (tmp_path / "credentials.key").exists()
 
 
-async def test_a_key_that_was_made_and_used_while_we_looked_is_taken(tmp_path: Path):
+async def test_a_key_created_concurrently_by_another_process_is_used(tmp_path: Path):
     async def made_meanwhile() -> bool:
         KeySource(tmp_path).make()
         return True
@@ -129,7 +129,7 @@ async def test_a_key_that_was_made_and_used_while_we_looked_is_taken(tmp_path: P
     assert await Vault(KeySource(tmp_path), is_in_use=yes).open(LABEL, sealed) == SECRET
 
 
-async def test_a_fingerprint_is_the_same_for_the_same_key_only():
+async def test_a_fingerprint_depends_on_key_and_secret():
     ours = await vault(KEY).fingerprint(SECRET)
 
     assert ours == await vault(KEY).fingerprint(SECRET)

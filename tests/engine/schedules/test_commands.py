@@ -40,7 +40,7 @@ def test_schedules_are_added_listed_paused_and_removed(tidegate: Tidegate):
     assert [each["login"] for each in json.loads(listed.stdout)["schedules"]] == ["bob"]
 
 
-def test_logins_come_from_a_file_or_from_standard_input(tmp_path: Path, tidegate: Tidegate):
+def test_logins_are_read_from_a_file_or_standard_input(tmp_path: Path, tidegate: Tidegate):
     (tmp_path / "team").write_text("# the team\nada\n\n@Bob  # since May\n")
     cron = ("--cron", "0 3 * * *", "--json")
 
@@ -56,7 +56,7 @@ def test_logins_come_from_a_file_or_from_standard_input(tmp_path: Path, tidegate
     assert "nothing cannot be read" in missing.stderr
 
 
-def test_what_cannot_be_is_told_and_changes_nothing(tidegate: Tidegate):
+def test_invalid_schedules_are_reported_and_change_nothing(tidegate: Tidegate):
     wrong = tidegate("add", "ada", "--cron", "61 3 * * *")
     tidegate("add", "ada", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
     half = tidegate("remove", "1", "7")
@@ -68,7 +68,7 @@ def test_what_cannot_be_is_told_and_changes_nothing(tidegate: Tidegate):
     assert "03:00 CE" in listed.stdout, "shown by the clocks of its time zone"
 
 
-def test_without_any_the_list_says_how_to_add_one(tidegate: Tidegate):
+def test_an_empty_list_shows_how_to_add_a_schedule(tidegate: Tidegate):
     assert "schedules add LOGIN --cron" in tidegate("list").stdout
     assert "There are no schedules for ada" in tidegate("list", "--login", "ada").stdout
 
@@ -93,7 +93,7 @@ async def test_a_schedule_is_triggered_once_for_each_key(tidegate: Tidegate, mon
     assert "has an active run already: 1" in unnamed.stdout
 
 
-def test_what_cannot_be_triggered_is_told(tidegate: Tidegate):
+def test_a_refused_trigger_is_reported(tidegate: Tidegate):
     tidegate("add", "ada", "--cron", "0 3 * * *")
     unserved = tidegate("trigger", "1")
     tidegate("pause", "1")

@@ -28,7 +28,7 @@ def told(outcome: str) -> float:
     return REGISTRY.get_sample_value("schedules_fired_total", {"outcome": outcome}) or 0
 
 
-async def test_nothing_is_begun_before_its_time(local: Clockwork, clock: ManualClock):
+async def test_no_run_starts_before_the_due_time(local: Clockwork, clock: ManualClock):
     assert await local.due.fire() is None
     await local.add("ada")
 
@@ -38,7 +38,7 @@ async def test_nothing_is_begun_before_its_time(local: Clockwork, clock: ManualC
     assert await local.runs() == []
 
 
-async def test_a_due_time_begins_one_run_and_plans_the_next(works: Clockwork, clock: ManualClock):
+async def test_a_due_schedule_starts_one_run_and_plans_the_next(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada", full=True)
     clock.advance(3 * HOUR)
 
@@ -53,7 +53,7 @@ async def test_a_due_time_begins_one_run_and_plans_the_next(works: Clockwork, cl
     assert fired.next_at == clock.now() + DAY
 
 
-async def test_it_goes_on_day_after_day(local: Clockwork, clock: ManualClock):
+async def test_a_schedule_starts_a_run_on_each_day(local: Clockwork, clock: ManualClock):
     await local.add("ada")
     for day in range(1, 4):
         clock.advance(DAY)
@@ -63,7 +63,7 @@ async def test_it_goes_on_day_after_day(local: Clockwork, clock: ManualClock):
 
 
 @pytest.mark.every_server
-async def test_times_that_were_missed_begin_one_run_together(works: Clockwork, clock: ManualClock):
+async def test_several_missed_due_times_start_one_run(works: Clockwork, clock: ManualClock):
     [hourly] = await works.add("ada", cron="0 * * * *")
     clock.advance(timedelta(days=40, minutes=20))
 
@@ -75,7 +75,7 @@ async def test_times_that_were_missed_begin_one_run_together(works: Clockwork, c
     assert (await works.schedules.show(hourly.id)).next_at == clock.now() + timedelta(minutes=40)
 
 
-async def test_a_user_with_an_active_run_is_left_out_once(works: Clockwork, clock: ManualClock):
+async def test_a_due_time_is_skipped_once_while_the_user_has_an_active_run(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
     before = told("skipped")
     clock.advance(DAY)
@@ -96,7 +96,7 @@ async def test_a_user_with_an_active_run_is_left_out_once(works: Clockwork, cloc
     assert (await works.schedules.show(schedule.id)).last_error is None
 
 
-async def test_two_schedules_of_one_user_at_the_same_time_begin_one_run(local: Clockwork, clock: ManualClock):
+async def test_two_schedules_of_one_user_due_at_the_same_time_start_one_run(local: Clockwork, clock: ManualClock):
     await local.add("ada", cron="0 3 * * *")
     await local.add("ada", cron="0 3 1 * *", full=True)
     clock.advance(DAY)
@@ -109,7 +109,7 @@ async def test_two_schedules_of_one_user_at_the_same_time_begin_one_run(local: C
 
 
 @pytest.mark.every_server
-async def test_one_that_cannot_begin_is_in_nobodys_way(works: Clockwork, clock: ManualClock):
+async def test_a_schedule_that_cannot_start_does_not_delay_the_others(works: Clockwork, clock: ManualClock):
     """A defect of the source, rows that cannot be written, a user without a credential.
 
     A schedule of a source that this process does not know is left to processes that know it.
@@ -139,7 +139,9 @@ async def test_one_that_cannot_begin_is_in_nobodys_way(works: Clockwork, clock: 
     assert len(added) == 7
 
 
-async def test_one_whose_time_zone_is_gone_is_paused_and_says_so(local: Clockwork, clock: ManualClock):
+async def test_a_schedule_whose_time_zone_no_longer_exists_is_paused_with_the_reason(
+    local: Clockwork, clock: ManualClock
+):
     await local.add("ada", "zoe")
     await local.database.transaction(_change, "ada", {"timezone": "Mars/Base"})
     clock.advance(DAY)
@@ -153,7 +155,7 @@ async def test_one_whose_time_zone_is_gone_is_paused_and_says_so(local: Clockwor
 
 
 @pytest.mark.full
-async def test_many_at_once_are_begun_in_small_transactions(local: Clockwork, clock: ManualClock):
+async def test_many_due_schedules_are_started_in_small_transactions(local: Clockwork, clock: ManualClock):
     await local.add(*(f"user{number:03}" for number in range(120)))
     clock.advance(DAY)
     sizes: list[int] = []
@@ -167,7 +169,7 @@ async def test_many_at_once_are_begun_in_small_transactions(local: Clockwork, cl
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_of_several_who_believe_to_lead_each_time_is_taken_by_one(
+async def test_of_several_assumed_leaders_one_takes_each_due_time(
     works: Clockwork, clock: ManualClock, migrated_url: str, embedded: Valkey
 ):
     await works.add(*(f"user{number:03}" for number in range(120)))
@@ -182,7 +184,7 @@ async def test_of_several_who_believe_to_lead_each_time_is_taken_by_one(
     assert {each.last_error for each in await works.schedules.list_schedules()} == {None}
 
 
-async def test_jobs_that_could_not_be_offered_are_left_to_recovery(local: Clockwork, clock: ManualClock):
+async def test_jobs_that_could_not_be_enqueued_are_left_to_recovery(local: Clockwork, clock: ManualClock):
     async def unreachable(_jobs: Sequence[StoredJob]) -> None:
         raise ValkeyUnavailable("away")
 
@@ -200,7 +202,7 @@ async def test_jobs_that_could_not_be_offered_are_left_to_recovery(local: Clockw
     assert await local.offered() == 1
 
 
-async def test_an_unfinished_transaction_begins_nothing(works: Clockwork, clock: ManualClock):
+async def test_a_rolled_back_transaction_starts_no_run(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
     clock.advance(DAY)
 
@@ -219,7 +221,7 @@ async def test_an_unfinished_transaction_begins_nothing(works: Clockwork, clock:
 @pytest.mark.every_server
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", ["before commit", "before offer"])
-async def test_a_leader_killed_in_the_middle_loses_no_run_and_begins_none_twice(
+async def test_a_leader_killed_while_starting_runs_loses_and_repeats_none(
     works: Clockwork, clock: ManualClock, migrated_url: str, moment: str
 ):
     await works.add("ada", "bob")

@@ -146,7 +146,7 @@ class Scheduling(RuleBasedStateMachine):
         }
 
 
-def test_schedules_do_what_the_model_does(embedded_url: str):
+def test_schedules_behave_like_the_model(embedded_url: str):
     machine = type("Machine", (Scheduling,), {"valkey_url": embedded_url})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples(10), stateful_step_count=20, deadline=None)

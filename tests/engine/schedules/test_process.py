@@ -78,7 +78,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
             assert (await running).is_clean
 
 
-async def test_the_leader_sleeps_until_a_schedule_that_another_process_added_is_due(tmp_path: Path, embedded_url: str):
+async def test_the_leader_sleeps_until_a_schedule_added_by_another_process_is_due(tmp_path: Path, embedded_url: str):
     """It is a few seconds before three when somebody else adds it, and the leader has nothing planned."""
     three = datetime(2026, 5, 1, 3, tzinfo=UTC)
     clock = ShiftedClock(three - timedelta(seconds=2.5))

@@ -16,7 +16,7 @@ THREE = datetime(2026, 1, 1, 3, tzinfo=UTC)
 
 
 @pytest.mark.every_server
-async def test_what_was_added_is_listed_with_its_next_time(works: Clockwork):
+async def test_an_added_schedule_is_listed_with_its_next_due_time(works: Clockwork):
     added = await works.add("grace", "ada", full=True)
 
     assert [each.login for each in added] == ["ada", "grace"]
@@ -27,7 +27,7 @@ async def test_what_was_added_is_listed_with_its_next_time(works: Clockwork):
 
 
 @pytest.mark.every_server
-async def test_the_same_again_changes_its_options_and_nothing_else(works: Clockwork, clock: ManualClock):
+async def test_adding_it_again_changes_only_its_options(works: Clockwork, clock: ManualClock):
     [first] = await works.add("ada")
     [paused] = await works.add("bob")
     await works.schedules.pause(paused.id)
@@ -43,7 +43,7 @@ async def test_the_same_again_changes_its_options_and_nothing_else(works: Clockw
     assert len(await works.schedules.list_schedules()) == 2
 
 
-async def test_they_can_be_read_page_by_page(local: Clockwork):
+async def test_schedules_are_paginated(local: Clockwork):
     added = await local.add(*(f"user{number}" for number in range(7)))
     first = await local.schedules.list_schedules(limit=3)
     rest = await local.schedules.list_schedules(after=first[-1].id, limit=100)
@@ -53,7 +53,7 @@ async def test_they_can_be_read_page_by_page(local: Clockwork):
         await local.schedules.list_schedules(limit=0)
 
 
-async def test_a_user_may_have_several(local: Clockwork):
+async def test_a_user_may_have_several_schedules(local: Clockwork):
     await local.add("ada", cron="0 3 * * *")
     await local.add("ada", cron="0 3 1 * *", full=True)
     await local.add("ada", cron="0 3 * * *", timezone="Europe/Berlin")
@@ -62,7 +62,7 @@ async def test_a_user_may_have_several(local: Clockwork):
 
 
 @pytest.mark.full
-async def test_more_than_one_transaction_takes_are_added(works: Clockwork):
+async def test_more_schedules_than_one_transaction_takes_are_added(works: Clockwork):
     logins = [f"user{number:04}" for number in range(450)]
 
     added = await works.add(*logins)
@@ -71,7 +71,7 @@ async def test_more_than_one_transaction_takes_are_added(works: Clockwork):
     assert len({each.id for each in added}) == 450
 
 
-async def test_a_paused_one_is_not_due_and_goes_on_with_the_next_time(works: Clockwork, clock: ManualClock):
+async def test_a_paused_schedule_is_not_due_and_resumes_with_the_next_due_time(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
     assert (await works.schedules.pause(schedule.id)).next_at is None
     clock.advance(3 * DAY)
@@ -84,7 +84,7 @@ async def test_a_paused_one_is_not_due_and_goes_on_with_the_next_time(works: Clo
     assert await works.runs() == []
 
 
-async def test_resuming_one_that_is_not_paused_changes_nothing(local: Clockwork, clock: ManualClock):
+async def test_resuming_a_schedule_that_is_not_paused_has_no_effect(local: Clockwork, clock: ManualClock):
     """Else what it missed would be forgotten."""
     [schedule] = await local.add("ada")
     clock.advance(2 * DAY)
@@ -92,7 +92,7 @@ async def test_resuming_one_that_is_not_paused_changes_nothing(local: Clockwork,
     assert (await local.schedules.resume(schedule.id)).next_at == THREE
 
 
-async def test_a_removed_one_is_gone(works: Clockwork, clock: ManualClock):
+async def test_a_removed_schedule_is_deleted(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
 
     assert await works.schedules.remove(schedule.id) == schedule
@@ -105,7 +105,7 @@ async def test_a_removed_one_is_gone(works: Clockwork, clock: ManualClock):
             await change(schedule.id)
 
 
-async def test_whoever_waits_for_due_times_is_woken_by_a_new_one(local: Clockwork):
+async def test_a_new_schedule_wakes_the_service_that_waits_for_due_times(local: Clockwork):
     bell = local.parts.timers.wakeup
     await local.add("ada")
     assert await bell.wait(0.01)
@@ -117,7 +117,7 @@ async def test_whoever_waits_for_due_times_is_woken_by_a_new_one(local: Clockwor
     assert await bell.wait(0.01)
 
 
-async def test_a_schedule_is_kept_where_the_leader_cannot_be_told(local: Clockwork):
+async def test_a_schedule_is_stored_although_the_leader_cannot_be_woken(local: Clockwork):
     away = Valkey("redis://127.0.0.1:1")
     schedules = Schedules(local.database, SOURCES, Wakeup(away, away.unit("nowhere").key("wake")))
 
@@ -138,7 +138,7 @@ async def test_a_schedule_is_kept_where_the_leader_cannot_be_told(local: Clockwo
         ("clockwork", "ada", "0 3 * * *", "Mars/Base", "timezone"),
     ],
 )
-async def test_what_could_never_run_is_refused(
+async def test_a_schedule_that_could_never_run_is_refused(
     local: Clockwork, source: str, login: str, cron: str, timezone: str, named: str
 ):
     with pytest.raises(InvalidArgument) as refused:

@@ -27,7 +27,7 @@ def due_times(cron: str, timezone: str, *, after: datetime, count: int) -> list[
     return times
 
 
-def test_a_time_is_in_utc_and_later_than_the_moment_asked_from():
+def test_a_due_time_is_in_utc_and_later_than_the_given_time():
     at_three = datetime(2026, 5, 1, 3, tzinfo=UTC)
 
     assert next_time("0 3 * * *", "UTC", after=at_three - timedelta(microseconds=1)) == at_three
@@ -35,7 +35,7 @@ def test_a_time_is_in_utc_and_later_than_the_moment_asked_from():
     assert next_time("0 3 * * *", "Europe/Berlin", after=at_three) == datetime(2026, 5, 2, 1, tzinfo=UTC)
 
 
-def test_three_in_the_morning_stays_three_when_summer_begins_and_ends():
+def test_three_in_the_morning_stays_local_time_across_daylight_saving_changes():
     spring = due_times("0 3 * * *", "Europe/Berlin", after=berlin(2026, 3, 28, 12), count=2)
     autumn = due_times("0 3 * * *", "Europe/Berlin", after=berlin(2026, 10, 24, 0), count=3)
 
@@ -43,7 +43,7 @@ def test_three_in_the_morning_stays_three_when_summer_begins_and_ends():
     assert [moment.hour for moment in autumn] == [1, 2, 2]
 
 
-def test_a_time_that_the_clocks_leave_out_is_due_once_right_after_the_change():
+def test_a_time_skipped_by_a_clock_change_is_due_once_right_after_it():
     """On 29 March 2026, 02:00 to 03:00 does not exist in Berlin."""
     times = due_times("30 2 * * *", "Europe/Berlin", after=berlin(2026, 3, 28, 12), count=3)
 
@@ -54,21 +54,21 @@ def test_a_time_that_the_clocks_leave_out_is_due_once_right_after_the_change():
     ]
 
 
-def test_a_time_that_the_clocks_repeat_is_due_once():
+def test_a_time_repeated_by_a_clock_change_is_due_once():
     """On 25 October 2026, 02:00 to 03:00 comes twice in Berlin."""
     times = due_times("30 2 * * *", "Europe/Berlin", after=berlin(2026, 10, 24, 12), count=2)
 
     assert times == [datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 26, 1, 30, tzinfo=UTC)]
 
 
-def test_asked_in_the_second_round_of_a_repeated_hour_the_time_of_the_first_is_over():
+def test_in_the_second_pass_of_a_repeated_hour_the_time_of_the_first_is_over():
     second_round = berlin(2026, 10, 25, 2, 10, fold=1)
 
     assert next_time("30 2 * * *", "Europe/Berlin", after=second_round) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(("day", "hours"), [((2026, 3, 29), 23), ((2026, 10, 25), 25)])
-def test_every_hour_is_every_hour_of_the_day(day: tuple[int, int, int], hours: int):
+def test_an_hourly_schedule_runs_in_every_hour_of_a_day_with_a_clock_change(day: tuple[int, int, int], hours: int):
     midnight = berlin(*day)
     times = due_times("0 * * * *", "Europe/Berlin", after=midnight - timedelta(minutes=1), count=hours)
 
@@ -91,7 +91,7 @@ MOMENTS = st.datetimes(datetime(2024, 1, 1), datetime(2030, 1, 1)).map(lambda mo
 
 @settings(max_examples=examples(80), deadline=None)
 @given(cron=FIELDS, zone=ZONES, after=MOMENTS)
-def test_the_next_time_is_later_whole_and_nothing_lies_between(cron: str, zone: str, after: datetime):
+def test_the_next_due_time_is_later_and_no_matching_time_lies_between(cron: str, zone: str, after: datetime):
     try:
         due = next_time(cron, zone, after=after)
     except InvalidArgument as error:
@@ -106,7 +106,7 @@ def test_the_next_time_is_later_whole_and_nothing_lies_between(cron: str, zone: 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(cron=st.text(alphabet="0123456789*/,-#L WMONFEB", max_size=40) | st.text(max_size=20))
-def test_whatever_is_written_is_a_cron_expression_or_refused_in_our_words(cron: str):
+def test_any_text_is_a_cron_expression_or_refused_with_a_defined_error(cron: str):
     try:
         plain = require_cron(cron)
         assert next_time(plain, "UTC", after=datetime(2026, 1, 1, tzinfo=UTC))
@@ -117,16 +117,16 @@ def test_whatever_is_written_is_a_cron_expression_or_refused_in_our_words(cron: 
 @pytest.mark.parametrize(
     "cron", ["", "0 3 * *", "* * * * * *", "61 3 * * *", "0 3 * * MOON", "0 3 * * 1#2/2", "x" * 200]
 )
-def test_a_cron_expression_that_is_none_is_refused_and_an_example_given(cron: str):
+def test_an_invalid_cron_expression_is_refused_with_an_example(cron: str):
     with pytest.raises(InvalidArgument, match=r"five fields|at most"):
         require_cron(cron)
 
 
-def test_spaces_do_not_matter():
+def test_extra_spaces_in_a_cron_expression_are_ignored():
     assert require_cron("  0  3\t* * * ") == "0 3 * * *"
 
 
 @pytest.mark.parametrize("zone", ["", "Mars/Base", "../etc/passwd", "Europe", "/etc/localtime", "x" * 100, "a\0b"])
-def test_a_zone_that_is_none_is_refused(zone: str):
+def test_an_unknown_time_zone_is_refused(zone: str):
     with pytest.raises(InvalidArgument, match="timezone"):
         require_timezone(zone)

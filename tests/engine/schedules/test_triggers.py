@@ -29,7 +29,7 @@ def _firings(tx: Transaction) -> list[Any]:
 
 
 @pytest.mark.every_server
-async def test_a_key_begins_one_run_and_says_so_again(works: Clockwork):
+async def test_a_key_starts_one_run_and_repeats_its_answer(works: Clockwork):
     [schedule] = await works.add("ada", full=True)
 
     first = await works.schedules.trigger(schedule.id, "order-1")
@@ -45,7 +45,7 @@ async def test_a_key_begins_one_run_and_says_so_again(works: Clockwork):
     assert await works.database.read(firings.of_schedule, schedule.id) == [first]
 
 
-async def test_a_key_that_was_skipped_can_be_fired_again_when_the_run_in_its_way_has_ended(works: Clockwork):
+async def test_a_skipped_key_can_be_used_again_after_the_blocking_run_has_ended(works: Clockwork):
     [schedule] = await works.add("ada")
     await works.schedules.trigger(schedule.id, "order-1")
 
@@ -62,7 +62,7 @@ async def test_a_key_that_was_skipped_can_be_fired_again_when_the_run_in_its_way
     assert len(await works.database.read(_firings)) == 2
 
 
-async def test_a_due_time_that_was_skipped_elsewhere_begins_its_run_when_it_comes(works: Clockwork, clock: ManualClock):
+async def test_a_due_time_skipped_through_another_trigger_starts_its_run_when_due(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
     assert schedule.next_at
     await works.schedules.trigger(schedule.id, "order-1")
@@ -76,7 +76,7 @@ async def test_a_due_time_that_was_skipped_elsewhere_begins_its_run_when_it_come
     assert len(await works.runs()) == 2
 
 
-async def test_a_paused_schedule_is_refused_and_the_key_stays_good(local: Clockwork):
+async def test_triggering_a_paused_schedule_is_refused_and_the_key_stays_usable(local: Clockwork):
     [schedule] = await local.add("ada")
     await local.schedules.pause(schedule.id)
 
@@ -91,7 +91,7 @@ async def test_a_paused_schedule_is_refused_and_the_key_stays_good(local: Clockw
     assert await local.schedules.trigger(schedule.id, "order-1") == begun, "what was fired may be asked for at any time"
 
 
-async def test_what_cannot_begin_is_raised_and_the_key_stays_good(local: Clockwork):
+async def test_a_trigger_that_cannot_start_raises_and_the_key_stays_usable(local: Clockwork):
     broken, unserved = await local.add("broken", "unserved")
     with pytest.raises(NoCredential):
         await local.schedules.trigger(unserved.id, "order-1")
@@ -106,7 +106,7 @@ async def test_what_cannot_begin_is_raised_and_the_key_stays_good(local: Clockwo
     assert (await local.runs(), await local.database.read(_firings)) == ([], [])
 
 
-async def test_the_clock_records_its_due_time_with_the_run(works: Clockwork, clock: ManualClock):
+async def test_the_timekeeper_records_the_due_time_with_the_run(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
     clock.advance(DAY)
 
@@ -121,7 +121,7 @@ async def test_the_clock_records_its_due_time_with_the_run(works: Clockwork, clo
     assert (told.run_id, len(await works.runs())) == (run.id, 1)
 
 
-async def test_a_due_time_that_was_fired_from_elsewhere_begins_no_other_run(works: Clockwork, clock: ManualClock):
+async def test_a_due_time_triggered_elsewhere_starts_no_second_run(works: Clockwork, clock: ManualClock):
     [schedule] = await works.add("ada")
     assert schedule.next_at
     early = await works.schedules.trigger(schedule.id, due_key(schedule.next_at))
@@ -140,7 +140,7 @@ async def test_a_due_time_that_was_fired_from_elsewhere_begins_no_other_run(work
 
 
 @pytest.mark.every_server
-async def test_firings_are_forgotten_after_a_month_or_with_their_schedule(works: Clockwork, clock: ManualClock):
+async def test_triggers_are_deleted_after_a_month_or_with_their_schedule(works: Clockwork, clock: ManualClock):
     ada, bob = await works.add("ada", "bob")
     await works.schedules.trigger(ada.id, "old")
     clock.advance(timedelta(days=29))
@@ -156,7 +156,7 @@ async def test_firings_are_forgotten_after_a_month_or_with_their_schedule(works:
     assert [row.firing_key for row in await works.database.read(_firings)] == ["young"]
 
 
-async def test_jobs_that_could_not_be_offered_are_promised(local: Clockwork):
+async def test_jobs_that_could_not_be_enqueued_keep_their_enqueue_intent(local: Clockwork):
     """Whoever dies between the commit and the offer leaves the same behind: the leader looks, and offers."""
     schedule, other = await local.add("ada", "bob")
     await local.schedules.trigger(other.id, "order-1")
@@ -182,7 +182,7 @@ async def test_jobs_that_could_not_be_offered_are_promised(local: Clockwork):
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_the_same_key_from_many_processes_begins_one_run(works: Clockwork, migrated_url: str):
+async def test_the_same_key_from_many_processes_starts_one_run(works: Clockwork, migrated_url: str):
     [schedule] = await works.add("ada")
     where = (migrated_url, works.parts.valkey.url, str(schedule.id), "order-1")
 

@@ -107,7 +107,7 @@ async def kill(process: WarmProcess) -> None:
     await process.wait()
 
 
-async def test_what_a_killed_worker_was_calling_for_is_called_for_once_more(deployment: Deployment):
+async def test_a_call_of_a_killed_worker_is_repeated_once(deployment: Deployment):
     called, never = asyncio.Event(), asyncio.get_running_loop().create_future()
 
     def hold(path: str) -> "asyncio.Future[None] | None":
@@ -132,7 +132,7 @@ async def test_what_a_killed_worker_was_calling_for_is_called_for_once_more(depl
         never.cancel()
 
 
-async def test_what_a_killed_forwarder_had_not_sent_is_sent_by_another(deployment: Deployment):
+async def test_tickets_of_a_killed_forwarder_are_sent_by_another(deployment: Deployment):
     """It was in nobody's hands: no call is counted for it."""
     async with Proxy(deployment.sqs.port) as wire:
         await wire.refuse()

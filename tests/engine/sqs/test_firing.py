@@ -44,7 +44,7 @@ def count_runs(tx: Transaction) -> int:
     return tx.execute(select(func.count()).select_from(collection_runs)).scalar_one()
 
 
-async def test_an_event_begins_one_run_however_often_it_comes_and_to_how_many(
+async def test_an_event_received_repeatedly_by_several_processes_starts_one_run(
     library: Library, queue: Queue, sqs: SqsServer, url: str
 ):
     schedules = schedules_of(library)

@@ -82,7 +82,7 @@ def clockwork() -> Clockwork:
     return Clockwork()
 
 
-async def test_a_message_is_deleted_only_after_its_schedule_has_fired(
+async def test_a_message_is_deleted_only_after_its_schedule_was_triggered(
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork
 ):
     clockwork.may_fire.clear()
@@ -95,16 +95,14 @@ async def test_a_message_is_deleted_only_after_its_schedule_has_fired(
     assert clockwork.fired == [(7, "event-1")]
 
 
-async def test_one_that_comes_twice_has_the_same_key_both_times(
-    queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork
-):
+async def test_a_redelivered_message_has_the_same_key(queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork):
     sqs.put(url, plain(7, "k"), plain(8, "k"), plain(7, "k"))
     async with running(queue, clockwork.trigger):
         await clockwork.until(3)
     assert sorted(clockwork.fired) == [(7, "k"), (7, "k"), (8, "k")]
 
 
-async def test_what_cannot_fire_is_deleted_told_and_counted_and_holds_up_nobody(
+async def test_an_invalid_message_is_deleted_logged_counted_and_delays_no_other(
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork
 ):
     before = outcomes()
@@ -117,7 +115,7 @@ async def test_what_cannot_fire_is_deleted_told_and_counted_and_holds_up_nobody(
     assert since(before) == {"refused": 2, "malformed": 1, "fired": 1}
 
 
-async def test_while_the_database_is_away_a_message_stays_in_hand_and_costs_no_receive(
+async def test_during_a_database_outage_a_message_is_held_and_not_received_again(
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
 ):
     """However long it takes: longer than SQS would hide it."""
@@ -144,7 +142,7 @@ async def test_while_the_database_is_away_a_message_stays_in_hand_and_costs_no_r
     assert clockwork.fired == [(7, "k")]
 
 
-async def test_what_a_process_had_in_hand_when_it_died_is_shown_to_another(
+async def test_a_message_held_by_a_killed_process_is_delivered_to_another(
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork
 ):
     clockwork.may_fire.clear()
@@ -161,7 +159,7 @@ async def test_what_a_process_had_in_hand_when_it_died_is_shown_to_another(
     assert (clockwork.tries, clockwork.fired) == (2, [(7, "k")])
 
 
-async def test_a_defect_of_ours_is_tried_again_and_given_up_at_last(
+async def test_an_internal_error_is_retried_and_finally_gives_up(
     queue: Queue, sqs: SqsServer, url: str, clockwork: Clockwork
 ):
     before = outcomes()
@@ -173,7 +171,7 @@ async def test_a_defect_of_ours_is_tried_again_and_given_up_at_last(
     assert since(before) == {"failed": 1, "given_up": 1}
 
 
-async def test_a_queue_that_is_away_is_waited_for(
+async def test_an_unavailable_queue_is_waited_for(
     distant: Queue, wire: Proxy, sqs: SqsServer, url: str, clockwork: Clockwork
 ):
     await wire.refuse()
@@ -184,6 +182,6 @@ async def test_a_queue_that_is_away_is_waited_for(
         await until_empty(sqs, url)
 
 
-async def test_nonsense_is_refused(queue: Queue, clockwork: Clockwork):
+async def test_invalid_arguments_are_refused(queue: Queue, clockwork: Clockwork):
     with pytest.raises(InvalidArgument):
         TriggerInbox(queue, clockwork.trigger, attempts=0)

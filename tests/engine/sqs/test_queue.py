@@ -35,7 +35,7 @@ async def test_more_than_a_batch_is_sent_received_and_deleted(queue: Queue, sqs:
     assert sqs.held(url) == (0, 0)
 
 
-async def test_what_is_not_deleted_is_shown_again_unless_it_is_hidden_anew(queue: Queue):
+async def test_an_undeleted_message_is_redelivered_unless_its_visibility_timeout_is_extended(queue: Queue):
     await queue.send({"a": "forgotten", "b": "in hand"})
     received = {message.body: message for message in await queue.receive(10, 1)}
 
@@ -47,7 +47,7 @@ async def test_what_is_not_deleted_is_shown_again_unless_it_is_hidden_anew(queue
     assert again.receives == 2
 
 
-async def test_of_a_batch_that_is_taken_in_part_the_rest_is_named(sqs: SqsServer, url: str):
+async def test_the_failed_items_of_a_partially_accepted_batch_are_named(sqs: SqsServer, url: str):
     async with picky_server(sqs) as picky, open_queues(settings_for(sqs, url, endpoint=picky.endpoint)) as (_, queue):
         assert queue is not None
         picky.is_picky = True
@@ -61,7 +61,7 @@ async def test_of_a_batch_that_is_taken_in_part_the_rest_is_named(sqs: SqsServer
         assert sqs.held(url) == (0, 1)
 
 
-async def test_whoever_is_asked_for_a_pause_may_try_again(sqs: SqsServer, url: str):
+async def test_throttling_by_the_queue_is_retryable(sqs: SqsServer, url: str):
     async with picky_server(sqs) as picky, open_queues(settings_for(sqs, url, endpoint=picky.endpoint)) as (_, queue):
         assert queue is not None
         picky.throttles = 1
@@ -70,7 +70,7 @@ async def test_whoever_is_asked_for_a_pause_may_try_again(sqs: SqsServer, url: s
         assert await queue.receive(1, 0) == []
 
 
-async def test_a_server_that_is_away_is_told_from_one_that_refuses_us(
+async def test_an_unavailable_server_and_a_refusal_are_different_errors(
     distant: Queue, wire: Proxy, sqs: SqsServer, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     await wire.refuse()
@@ -94,7 +94,7 @@ async def test_a_server_that_is_away_is_told_from_one_that_refuses_us(
         assert SECRET_KEY not in str(refused.value)
 
 
-async def test_nothing_is_opened_where_no_queue_is_named(embedded: Valkey):
+async def test_without_a_configured_queue_nothing_is_opened(embedded: Valkey):
     passage = TicketedStream(embedded, Stream(embedded, embedded.unit("work"), "jobs"))
     async with open_aws(AwsSettings(), passage, "me") as aws:
         assert (aws.intake, dict(aws.services), list(aws.sources), dict(aws.inbox(_fire))) == (None, {}, [], {})
@@ -103,7 +103,7 @@ async def test_nothing_is_opened_where_no_queue_is_named(embedded: Valkey):
 async def _fire(schedule_id: int, firing_key: str) -> None: ...
 
 
-async def test_a_region_that_nobody_knows_is_a_mistake_in_the_settings(monkeypatch: pytest.MonkeyPatch):
+async def test_an_unknown_region_is_a_settings_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
@@ -125,12 +125,12 @@ async def test_a_region_that_nobody_knows_is_a_mistake_in_the_settings(monkeypat
         ("access_key", "AKIA"),
     ],
 )
-def test_settings_that_could_not_work_are_refused(name: str, value: object):
+def test_conflicting_settings_are_refused(name: str, value: object):
     with pytest.raises(ValidationError, match=name):
         AwsSettings.model_validate({name: value})
 
 
-async def test_nonsense_is_refused(queue: Queue):
+async def test_invalid_arguments_are_refused(queue: Queue):
     for count, wait_s in ((0, 0), (11, 0), (1, -1)):
         with pytest.raises(InvalidArgument):
             await queue.receive(count, wait_s)

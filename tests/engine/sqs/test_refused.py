@@ -85,7 +85,7 @@ async def test_jobs_are_sent_once_when_the_queue_accepts_them_again(
     assert noise(lines) == []
 
 
-async def test_jobs_in_hand_are_finished_while_the_queue_refuses_and_the_others_follow(
+async def test_jobs_in_progress_finish_while_the_queue_refuses_and_the_others_follow(
     library: SqsLibrary, server: Picky, sqs: SqsServer, url: str, refusal: str, monkeypatch: pytest.MonkeyPatch
 ):
     short_pauses(monkeypatch)
@@ -115,7 +115,7 @@ async def test_jobs_in_hand_are_finished_while_the_queue_refuses_and_the_others_
     assert noise(lines) == []
 
 
-async def test_tickets_that_cannot_be_sent_again_are_reported_once(
+async def test_tickets_that_cannot_be_resent_are_reported_once(
     library: SqsLibrary, server: Picky, sqs: SqsServer, url: str, refusal: str, embedded: Valkey
 ):
     async with library.running(works=False):
@@ -136,7 +136,7 @@ async def test_tickets_that_cannot_be_sent_again_are_reported_once(
     assert lines_of_sqs(lines) == ["sqs.tickets_sent_again"]
 
 
-async def test_triggers_are_fired_once_when_the_queue_refused_for_longer_than_it_hides_them(
+async def test_triggers_fire_once_when_the_queue_refused_longer_than_the_visibility_timeout(
     refusable: Queue,
     server: Picky,
     sqs: SqsServer,

@@ -68,7 +68,7 @@ def tickets(outcome: str) -> float:
     return metrics.SQS_TICKETS.labels(outcome)._value.get()  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_a_whole_collection_goes_through_the_queue(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_collection_runs_completely_through_the_queue(library: SqsLibrary, sqs: SqsServer, url: str):
     sent, taken = tickets("sent"), tickets("taken")
     async with library.running():
         await assert_each_job_was_done_once(library, await library.begin(), sqs, url)
@@ -86,7 +86,7 @@ class UnrulyQueue(Queue):
         return await super().send(dict(shuffled[half:]))
 
 
-async def test_a_queue_that_repeats_and_reorders_has_no_call_made_twice(
+async def test_duplicated_and_reordered_messages_cause_no_repeated_call(
     library: SqsLibrary, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
 ):
     queue.__class__ = UnrulyQueue
@@ -95,7 +95,7 @@ async def test_a_queue_that_repeats_and_reorders_has_no_call_made_twice(
         await assert_each_job_was_done_once(library, await library.begin(), sqs, url)
 
 
-async def test_a_ticket_that_is_shown_again_while_its_job_is_worked_on_is_void(
+async def test_a_ticket_redelivered_while_its_job_runs_is_void(
     library: SqsLibrary, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
 ):
     called, answered = asyncio.Event(), asyncio.get_running_loop().create_future()
@@ -117,7 +117,7 @@ async def test_a_ticket_that_is_shown_again_while_its_job_is_worked_on_is_void(
     assert await another.leave() == 0
 
 
-async def test_a_ticket_whose_receiver_died_is_shown_to_another(
+async def test_a_ticket_of_a_dead_receiver_is_redelivered_to_another(
     library: SqsLibrary, queue: Queue, sqs: SqsServer, url: str
 ):
     async with library.running(works=False):
@@ -128,7 +128,7 @@ async def test_a_ticket_whose_receiver_died_is_shown_to_another(
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_a_process_without_a_forwarder_is_served_by_one_without_workers(
+async def test_a_worker_without_a_forwarder_is_served_by_a_forwarder_without_workers(
     library: SqsLibrary, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
 ):
     sender = SqsLibrary(a_process(embedded, database), library.upstream, queue)
@@ -136,7 +136,7 @@ async def test_a_process_without_a_forwarder_is_served_by_one_without_workers(
         await assert_each_job_was_done_once(library, await library.begin(), sqs, url)
 
 
-async def test_tickets_that_are_lost_are_sent_again(library: SqsLibrary, embedded: Valkey, sqs: SqsServer, url: str):
+async def test_lost_tickets_are_sent_again(library: SqsLibrary, embedded: Valkey, sqs: SqsServer, url: str):
     async with library.running(works=False):
         run_id = await library.begin()
         await library.until_names(onward=1)
@@ -151,7 +151,7 @@ async def test_tickets_that_are_lost_are_sent_again(library: SqsLibrary, embedde
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_a_long_queue_makes_no_ticket_void(library: SqsLibrary, embedded: Valkey, sqs: SqsServer, url: str):
+async def test_a_long_queue_invalidates_no_ticket(library: SqsLibrary, embedded: Valkey, sqs: SqsServer, url: str):
     """Nobody works for an hour. What waits is neither counted against its jobs, nor queued behind itself."""
     async with library.running(works=False):
         run_id = await library.begin()
@@ -166,7 +166,7 @@ async def test_a_long_queue_makes_no_ticket_void(library: SqsLibrary, embedded: 
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_while_the_queue_is_away_jobs_wait_and_nothing_is_counted_against_them(
+async def test_during_a_queue_outage_jobs_wait_without_counted_attempts(
     embedded: Valkey,
     database: Database,
     upstream: ShelfUpstream,
@@ -190,7 +190,7 @@ async def test_while_the_queue_is_away_jobs_wait_and_nothing_is_counted_against_
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_a_forwarder_goes_on_where_it_was_when_the_server_failed_it(
+async def test_a_forwarder_continues_at_its_position_after_a_server_error(
     library: SqsLibrary, sqs: SqsServer, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     done, failures = library.passage.sent, [ValkeyUnavailable("the connection broke")] * 3
@@ -208,7 +208,7 @@ async def test_a_forwarder_goes_on_where_it_was_when_the_server_failed_it(
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_what_the_lookout_cannot_send_is_sent_the_next_time(
+async def test_tickets_that_the_overdue_check_cannot_send_are_sent_by_the_next_check(
     embedded: Valkey,
     database: Database,
     upstream: ShelfUpstream,
@@ -235,7 +235,7 @@ async def test_what_the_lookout_cannot_send_is_sent_the_next_time(
     assert sqs.held(url) == (1, 0)
 
 
-async def test_a_forwarder_that_stops_gives_back_what_it_could_not_send(
+async def test_a_stopping_forwarder_returns_unsent_jobs(
     embedded: Valkey, database: Database, upstream: ShelfUpstream, distant: Queue, wire: Proxy
 ):
     library = SqsLibrary(a_process(embedded, database), upstream, distant)
@@ -246,7 +246,7 @@ async def test_a_forwarder_that_stops_gives_back_what_it_could_not_send(
     assert await library.names() == {"nobody": 1}
 
 
-async def test_a_worker_that_stops_in_mid_run_has_no_call_repeated(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_worker_stopped_during_a_run_repeats_no_call(library: SqsLibrary, sqs: SqsServer, url: str):
     enough = asyncio.Event()
 
     def count(path: str) -> None:
@@ -262,7 +262,7 @@ async def test_a_worker_that_stops_in_mid_run_has_no_call_repeated(library: SqsL
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_without_the_task_queue_jobs_that_were_in_it_are_read_from_the_stream(
+async def test_with_the_task_queue_disabled_its_jobs_are_read_from_the_stream(
     library: SqsLibrary, embedded: Valkey, database: Database, sqs: SqsServer, url: str
 ):
     async with library.running(works=False):
@@ -278,7 +278,7 @@ async def test_without_the_task_queue_jobs_that_were_in_it_are_read_from_the_str
     assert (await library.calls_out(), await library.calls_lost()) == (0, 0)
 
 
-async def test_what_is_no_ticket_of_ours_is_thrown_away(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_message_that_is_no_ticket_is_deleted(library: SqsLibrary, sqs: SqsServer, url: str):
     stream = str(library.parts.jobs.keys.stream)
     void = tickets("void")
     sqs.put(url, "no JSON", write_ticket("another", "1-1"), write_ticket(stream, f"{2**64}-0"))
@@ -291,7 +291,7 @@ async def test_what_is_no_ticket_of_ours_is_thrown_away(library: SqsLibrary, sqs
     assert tickets("void") - void == 4
 
 
-async def test_more_is_read_at_once_where_there_is_plenty(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_long_queue_is_read_in_larger_batches(library: SqsLibrary, sqs: SqsServer, url: str):
     stopping, jobs = asyncio.Event(), library.parts.jobs
     await jobs.add([{b"job": b"%d" % n} for n in range(64)])
     forwarding = asyncio.create_task(library.forwarder.run(stopping))

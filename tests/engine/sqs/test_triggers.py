@@ -43,7 +43,7 @@ def through_sns(body: Any) -> dict[str, str]:
         (through_sns({"schedule": 7}), ScheduleTrigger(7, "sns-id")),
     ],
 )
-def test_a_trigger_is_understood_in_every_form(body: Any, trigger: ScheduleTrigger):
+def test_a_trigger_is_parsed_in_every_supported_form(body: Any, trigger: ScheduleTrigger):
     assert read_trigger(received(body)) == trigger
 
 
@@ -58,13 +58,13 @@ def test_a_trigger_is_understood_in_every_form(body: Any, trigger: ScheduleTrigg
         *(through_sns("text"), {"Type": "Notification", "Message": "no JSON"}),
     ],
 )
-def test_what_asks_for_nothing_we_know_is_refused(body: Any):
+def test_an_unknown_trigger_is_refused(body: Any):
     with pytest.raises(InvalidArgument):
         read_trigger(received(body))
 
 
 @given(st.text() | st.builds(json.dumps, st.recursive(st.none() | st.integers() | st.text(), st.lists)))
-def test_whatever_is_sent_is_understood_or_refused(body: str):
+def test_any_message_is_parsed_or_refused(body: str):
     with pytest.raises(InvalidArgument):
         read_trigger(received(body))
     with pytest.raises(InvalidArgument):
@@ -72,7 +72,7 @@ def test_whatever_is_sent_is_understood_or_refused(body: str):
 
 
 @pytest.mark.parametrize("body", ["AKIA and its secret", '"a secret"'])
-def test_what_went_astray_is_not_quoted(body: str):
+def test_the_error_for_an_unparsable_message_does_not_quote_it(body: str):
     with pytest.raises(InvalidArgument) as no_trigger:
         read_trigger(received(body))
     with pytest.raises(InvalidArgument) as no_ticket:
@@ -80,18 +80,18 @@ def test_what_went_astray_is_not_quoted(body: str):
     assert "secret" not in f"{no_trigger.value} {no_ticket.value}"
 
 
-def test_a_ticket_tells_where_a_message_is_and_nothing_else():
+def test_a_ticket_contains_only_the_position_of_its_message():
     body = write_ticket("tidegate:{shard-0}:jobs", "1763-5")
     assert json.loads(body) == {"stream": "tidegate:{shard-0}:jobs", "message": "1763-5"}
     assert read_ticket(body, stream="tidegate:{shard-0}:jobs") == "1763-5"
 
 
 @pytest.mark.parametrize("message", ["", "5", "1-2-3", "-1-2", "1-", "a-b", f"{2**64}-0", "9" * 30 + "-1", "١-٢"])
-def test_what_is_no_id_of_a_message_never_reaches_the_server(message: str):
+def test_an_invalid_message_id_is_never_sent_to_the_server(message: str):
     with pytest.raises(InvalidArgument, match="id of a message"):
         read_ticket(write_ticket("jobs", message), stream="jobs")
 
 
-def test_another_deployments_ticket_is_told_from_ours():
+def test_a_ticket_of_another_deployment_is_recognised():
     with pytest.raises(InvalidArgument, match="another deployment"):
         read_ticket(write_ticket("other", "1-1"), stream="jobs")

@@ -23,7 +23,7 @@ def public_only(url: str) -> Request:
     "host",
     ["127.0.0.1", "localhost", "LOCALHOST", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "[::ffff:127.0.0.1]", "0"],
 )
-async def test_no_spelling_of_a_private_address_is_connected_to(host: str, client: UpstreamClient):
+async def test_every_spelling_of_a_private_address_is_refused(host: str, client: UpstreamClient):
     async with raw_server(OK) as server:
         with pytest.raises(AddressRefused) as refused:
             await client.fetch(public_only(f"http://{host}:{server.port}/"))
@@ -32,7 +32,7 @@ async def test_no_spelling_of_a_private_address_is_connected_to(host: str, clien
     assert (server.connections, refused.value.was_sent) == (1, False)
 
 
-async def test_the_connection_that_is_used_is_checked_whatever_it_was_opened_for(client: UpstreamClient):
+async def test_the_connected_address_is_checked_also_on_reused_connections(client: UpstreamClient):
     """Between a lookup and its use a name can be given another address; a connection can also be kept from before."""
     asked: list[str] = []
 
@@ -50,13 +50,13 @@ async def test_the_connection_that_is_used_is_checked_whatever_it_was_opened_for
 
 
 @pytest.mark.parametrize("entry", ["127.0.0.1", "127.0.0.0/8", "LocalHost"])
-async def test_a_private_host_that_is_listed_is_called(entry: str):
+async def test_a_listed_private_host_is_called(entry: str):
     async with raw_server(OK) as server, UpstreamClient(UpstreamSettings(private_hosts=(entry,))) as client:
         url = server.url.replace("127.0.0.1", "localhost") if entry == "LocalHost" else server.url
         assert (await client.fetch(public_only(url))).body == b"ok"
 
 
-def test_a_redirect_may_stay_with_the_host_that_was_asked_and_otherwise_go_to_public_ones():
+def test_a_redirect_may_stay_on_the_requested_host_or_go_to_public_hosts():
     asked = get("http://10.0.0.1/a")
 
     assert not redirected(asked, ["https://10.0.0.1/b"]).public_only
@@ -76,7 +76,7 @@ def test_a_redirect_may_stay_with_the_host_that_was_asked_and_otherwise_go_to_pu
         *("2130706433", "0x7f000001", "017700000001", "0x7f.0.0.1", "127.1", "0", "[::1]"),
     ],
 )
-def test_an_address_that_is_not_public(address: str):
+def test_private_addresses_are_recognised(address: str):
     found = parse(address)
     assert found is not None
     assert not is_public(found)
@@ -87,12 +87,12 @@ def test_an_address_that_is_not_public(address: str):
 @pytest.mark.parametrize(
     "address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "134744072"]
 )
-def test_an_address_that_is_public(address: str):
+def test_public_addresses_are_recognised(address: str):
     assert PrivateHosts().permits("example.com", address)
     assert not PrivateHosts().refuses(address)
 
 
-def test_names_that_are_known_to_be_local_are_refused_without_a_lookup():
+def test_local_host_names_are_refused_without_a_lookup():
     private = PrivateHosts(["shop.internal"])
 
     assert [private.refuses(name) for name in ("localhost", "a.localhost.", "db.internal", "printer.local")] == [
@@ -103,6 +103,6 @@ def test_names_that_are_known_to_be_local_are_refused_without_a_lookup():
 
 
 @pytest.mark.parametrize("entry", ["", "10.0.0.1/8", "http://shop.internal", "a:80", "a/b"])
-def test_what_is_no_host_is_no_setting(entry: str):
+def test_an_invalid_host_is_refused_in_settings(entry: str):
     with pytest.raises(ValidationError):
         UpstreamSettings(private_hosts=(entry,))

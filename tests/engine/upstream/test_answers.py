@@ -27,7 +27,7 @@ async def echo(request: web.Request) -> web.Response:
     return web.Response(body=body or b"nothing", headers=headers, status=int(request.query.get("status", "200")))
 
 
-async def test_an_answer_says_all_about_itself(client: UpstreamClient, clock: ManualClock) -> None:
+async def test_a_response_has_status_headers_body_and_timing(client: UpstreamClient, clock: ManualClock) -> None:
     async with web_server(echo) as url:
         answer = await client.fetch(get(f"{url}/path?page=2"))
 
@@ -40,7 +40,7 @@ async def test_an_answer_says_all_about_itself(client: UpstreamClient, clock: Ma
     assert answer.elapsed_ms > 0
 
 
-async def test_we_introduce_ourselves_and_ask_for_what_we_can_read(client: UpstreamClient) -> None:
+async def test_requests_have_a_user_agent_and_accepted_encodings(client: UpstreamClient) -> None:
     async with web_server(echo) as url:
         answer = await client.fetch(get(url))
 
@@ -48,7 +48,7 @@ async def test_we_introduce_ourselves_and_ask_for_what_we_can_read(client: Upstr
     assert answer.headers["Got-Accept-Encoding"] == "gzip, deflate"
 
 
-async def test_headers_of_the_request_come_first(client: UpstreamClient) -> None:
+async def test_headers_of_the_request_override_defaults(client: UpstreamClient) -> None:
     async with web_server(echo) as url:
         answer = await client.fetch(get(url, User_Agent="mine/1", Accept_Encoding="identity"))
 
@@ -66,7 +66,7 @@ async def test_bodies_are_sent(client: UpstreamClient, method: str) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 304, 400, 401, 403, 404, 409, 410, 422, 429, 451, 500, 502, 503])
-async def test_every_status_is_an_answer(client: UpstreamClient, status: int) -> None:
+async def test_every_status_is_returned_as_a_response(client: UpstreamClient, status: int) -> None:
     async with web_server(echo) as url:
         answer = await client.fetch(get(f"{url}/?status={status}"))
 
@@ -74,7 +74,7 @@ async def test_every_status_is_an_answer(client: UpstreamClient, status: int) ->
     assert answer.body == (b"" if status in (204, 304) else b"nothing")
 
 
-async def test_not_modified_has_headers_and_no_body(client: UpstreamClient) -> None:
+async def test_a_304_response_has_headers_and_no_body(client: UpstreamClient) -> None:
     said = b'HTTP/1.1 304 Not Modified\r\nETag: W/"abc"\r\nContent-Encoding: gzip\r\n\r\n'
     async with raw_server(says(said)) as server:
         answer = await client.fetch(get(server.url, If_None_Match='W/"abc"'))
@@ -83,7 +83,7 @@ async def test_not_modified_has_headers_and_no_body(client: UpstreamClient) -> N
     assert b'If-None-Match: W/"abc"' in server.requests[0]
 
 
-async def test_the_head_of_something_large_is_small(client: UpstreamClient) -> None:
+async def test_a_head_request_for_a_large_body_is_small(client: UpstreamClient) -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\nContent-Encoding: gzip\r\n\r\n"
     async with raw_server(says(said)) as server:
         answer = await client.fetch(Request(method="HEAD", url=server.url, purpose="test"))
@@ -91,7 +91,7 @@ async def test_the_head_of_something_large_is_small(client: UpstreamClient) -> N
     assert (answer.status, answer.body) == (200, b"")
 
 
-async def test_an_address_is_sent_as_it_stands(client: UpstreamClient) -> None:
+async def test_a_url_is_sent_unchanged(client: UpstreamClient) -> None:
     """Cursors in links are not ours to write anew, not even into something that means the same."""
     target = "/repositories/1/issues?after=Y3Vyc29yOnYyOpLPAAA%3D%3D&labels=a%2Bb%20c+d&q=%7Btilde~%7D&x=%2F"
     async with web_server(echo) as url:
@@ -117,7 +117,7 @@ ENCODERS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.comp
     ("encoding", "encode"),
     [*ENCODERS.items(), ("GZIP", gzip.compress), ("gzip", members), ("deflate", raw_deflate), ("identity", bytes)],
 )
-async def test_bodies_arrive_decompressed(client: UpstreamClient, encoding: str, encode: type[bytes]) -> None:
+async def test_bodies_are_decompressed(client: UpstreamClient, encoding: str, encode: type[bytes]) -> None:
     original = b'[{"number": 1, "title": "a"}]' * 30_000
 
     async def compressed(_request: web.Request) -> web.Response:
@@ -136,9 +136,7 @@ async def test_bodies_arrive_decompressed(client: UpstreamClient, encoding: str,
     encoding=st.sampled_from(["gzip", "deflate", "identity"]),
     most=st.integers(1, 3000),
 )
-def test_however_a_body_is_cut_into_pieces_it_is_whole_or_refused(
-    data: bytes, cuts: list[int], encoding: str, most: int
-) -> None:
+def test_a_body_is_complete_or_refused_for_any_chunking(data: bytes, cuts: list[int], encoding: str, most: int) -> None:
     wire = {**ENCODERS, "identity": bytes}[encoding](data)
     places = sorted({0, len(wire), *(cut for cut in cuts if cut < len(wire))})
     body = Body(encoding, most)
@@ -153,7 +151,7 @@ def test_however_a_body_is_cut_into_pieces_it_is_whole_or_refused(
 
 @settings(max_examples=examples(40))
 @given(data=st.binary(min_size=1, max_size=2000), keep=st.floats(0.01, 0.99), encoding=st.sampled_from(list(ENCODERS)))
-def test_compressed_data_without_its_end_is_noticed(data: bytes, keep: float, encoding: str) -> None:
+def test_truncated_compressed_data_is_detected(data: bytes, keep: float, encoding: str) -> None:
     wire = ENCODERS[encoding](data)
     body = Body(encoding, 10_000)
     body.feed(wire[: max(1, int(len(wire) * keep))])
@@ -161,12 +159,12 @@ def test_compressed_data_without_its_end_is_noticed(data: bytes, keep: float, en
         body.finish()
 
 
-def test_a_crowd_of_empty_members_is_refused() -> None:
+def test_many_empty_gzip_members_are_refused() -> None:
     with pytest.raises(BadEncoding):
         Body("gzip", 1_000_000).feed(gzip.compress(b"") * 2000)
 
 
-async def test_connections_are_used_again(client: UpstreamClient) -> None:
+async def test_connections_are_reused(client: UpstreamClient) -> None:
     peers: set[object] = set()
 
     async def note(request: web.Request) -> web.Response:
@@ -181,7 +179,7 @@ async def test_connections_are_used_again(client: UpstreamClient) -> None:
     assert len(peers) == 1
 
 
-async def test_two_hundred_at_once_share_the_connections_they_may_have() -> None:
+async def test_two_hundred_concurrent_requests_share_the_connection_limit() -> None:
     peers: set[object] = set()
     inside = most_inside = 0
 
@@ -203,7 +201,7 @@ async def test_two_hundred_at_once_share_the_connections_they_may_have() -> None
     assert len(peers) <= 20
 
 
-async def test_cookies_are_not_kept(client: UpstreamClient) -> None:
+async def test_cookies_are_not_stored(client: UpstreamClient) -> None:
     async def set_cookie(request: web.Request) -> web.Response:
         answer = web.Response(text=str(request.headers.get("Cookie")))
         answer.set_cookie("session", "1")
@@ -215,7 +213,7 @@ async def test_cookies_are_not_kept(client: UpstreamClient) -> None:
     assert [answer.body for answer in answers] == [b"None", b"None"]
 
 
-async def test_an_answer_can_be_parked(client: UpstreamClient) -> None:
+async def test_a_response_can_be_serialised(client: UpstreamClient) -> None:
     async def doubled(_request: web.Request) -> web.Response:
         answer = web.Response(body=bytes(range(256)))
         answer.headers.add("Link", "<a>")
@@ -238,7 +236,7 @@ async def test_an_answer_can_be_parked(client: UpstreamClient) -> None:
         (b"", None),
     ],
 )
-async def test_the_upstreams_clock_is_read_if_it_can_be(
+async def test_the_date_of_the_upstream_is_parsed_if_possible(
     client: UpstreamClient, said: bytes, expected: datetime | None
 ) -> None:
     async with raw_server(says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + said + b"\r\n")) as server:
@@ -247,7 +245,7 @@ async def test_the_upstreams_clock_is_read_if_it_can_be(
     assert answer.date == expected
 
 
-async def test_a_client_works_inside_its_block_only() -> None:
+async def test_a_client_works_only_inside_its_context() -> None:
     client = UpstreamClient()
     with pytest.raises(ContractBroken):
         await client.fetch(get("http://127.0.0.1/"))

@@ -18,7 +18,7 @@ def head(**headers: str) -> Head:
     return Head(status=202, headers=given, url=REQUEST.url, received_at=NOW)
 
 
-async def test_an_answer_is_recorded_without_secrets():
+async def test_a_response_is_recorded_without_secrets():
     clock = ManualClock(NOW)
 
     async def fetch(request: Request, _permit: Permit | None) -> Answer:
@@ -43,7 +43,7 @@ async def test_an_answer_is_recorded_without_secrets():
     assert NOW + timedelta(seconds=1.4) < call.sent_at < NOW + timedelta(seconds=1.6)
 
 
-async def test_the_secret_of_a_request_is_not_recorded_whatever_its_parameter_is_called():
+async def test_the_secret_of_a_request_is_not_recorded_under_any_parameter_name():
     async def fetch(request: Request, _permit: Permit | None) -> Answer:
         raise Truncated(request, "cut off", was_sent=True, head=head(X_Request_Id="to-hunter2+hunter2"))
 
@@ -58,7 +58,7 @@ async def test_the_secret_of_a_request_is_not_recorded_whatever_its_parameter_is
 
 
 @pytest.mark.parametrize("began", [head(X_GitHub_Request_Id="C0:1"), None])
-async def test_of_a_request_with_unknown_outcome_is_recorded_what_is_known(began: Head | None):
+async def test_a_request_with_unknown_outcome_is_recorded_with_the_known_facts(began: Head | None):
     clock = ManualClock(NOW)
 
     async def fetch(request: Request, _permit: Permit | None) -> Answer:
@@ -77,7 +77,7 @@ async def test_of_a_request_with_unknown_outcome_is_recorded_what_is_known(began
     assert (call.status, call.request_id) == ((None, None) if began is None else (202, "C0:1"))
 
 
-async def test_a_request_that_did_not_leave_is_not_recorded():
+async def test_a_request_that_was_not_sent_is_not_recorded():
     async def fetch(request: Request, _permit: Permit | None) -> Answer:
         raise ConnectFailed(request, "refused", was_sent=False)
 
@@ -88,7 +88,7 @@ async def test_a_request_that_did_not_leave_is_not_recorded():
     assert recorder.call is None
 
 
-def test_an_identifier_of_any_length_and_content_can_be_stored():
+def test_identifiers_of_any_length_and_content_can_be_stored():
     assert request_id_of(head(Date="today")) is None
     assert request_id_of(head(X_GitHub_Request_Id="C0:1", X_Request_Id="other")) == "C0:1"
     found = request_id_of(head(X_Request_Id="a\udcff" + "b" * 300))

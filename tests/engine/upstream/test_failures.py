@@ -39,7 +39,7 @@ async def failure_of(client: UpstreamClient, request: Request) -> UpstreamFailed
     return caught.value
 
 
-async def test_a_refused_connection_was_no_call(client: UpstreamClient) -> None:
+async def test_a_refused_connection_counts_as_not_sent(client: UpstreamClient) -> None:
     failure = await failure_of(client, get(f"http://127.0.0.1:{free_port()}/"))
 
     assert isinstance(failure, ConnectFailed)
@@ -47,14 +47,14 @@ async def test_a_refused_connection_was_no_call(client: UpstreamClient) -> None:
     assert failure.head is None
 
 
-async def test_a_host_without_an_address_was_no_call(client: UpstreamClient) -> None:
+async def test_an_unresolvable_host_counts_as_not_sent(client: UpstreamClient) -> None:
     failure = await failure_of(client, get("http://nowhere.invalid/"))
 
     assert isinstance(failure, ConnectFailed)
     assert failure.was_sent is False
 
 
-async def test_a_host_that_does_not_speak_tls_was_no_call(client: UpstreamClient) -> None:
+async def test_a_failed_tls_handshake_counts_as_not_sent(client: UpstreamClient) -> None:
     async def plain(_request: web.Request) -> web.Response:
         return web.Response()
 
@@ -66,7 +66,7 @@ async def test_a_host_that_does_not_speak_tls_was_no_call(client: UpstreamClient
 
 
 @pytest.mark.parametrize("end", [close, reset])
-async def test_a_connection_that_ends_without_an_answer_leaves_the_calls_fate_open(
+async def test_a_connection_closed_without_response_has_an_unknown_outcome(
     client: UpstreamClient, end: Callable[[asyncio.StreamWriter], None]
 ) -> None:
     async with raw_server(says(then=end)) as server:
@@ -77,7 +77,7 @@ async def test_a_connection_that_ends_without_an_answer_leaves_the_calls_fate_op
 
 
 @pytest.mark.parametrize("end", [close, reset])
-async def test_nothing_is_sent_twice(client: UpstreamClient, end: Callable[[asyncio.StreamWriter], None]) -> None:
+async def test_no_request_is_sent_twice(client: UpstreamClient, end: Callable[[asyncio.StreamWriter], None]) -> None:
     """Many clients repeat a GET by themselves when a connection breaks; there would be no permit for that call."""
     async with raw_server(says(then=end)) as server:
         await failure_of(client, get(server.url))
@@ -86,7 +86,7 @@ async def test_nothing_is_sent_twice(client: UpstreamClient, end: Callable[[asyn
         assert len(server.requests) == 1
 
 
-async def test_nothing_is_sent_twice_on_a_connection_used_before(client: UpstreamClient) -> None:
+async def test_no_request_is_sent_twice_on_a_reused_connection(client: UpstreamClient) -> None:
     requests: list[bytes] = []
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -123,7 +123,7 @@ TRUNCATIONS = {
 
 
 @pytest.mark.parametrize("behaviour", TRUNCATIONS.values(), ids=TRUNCATIONS.keys())
-async def test_a_body_without_its_end_still_brings_the_headers(client: UpstreamClient, behaviour: Behaviour) -> None:
+async def test_an_incomplete_body_still_has_headers(client: UpstreamClient, behaviour: Behaviour) -> None:
     """The call counted, and what the headers say of the allowance is true."""
     async with raw_server(behaviour) as server:
         failure = await failure_of(client, get(server.url))
@@ -147,7 +147,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("behaviour", UNREADABLE.values(), ids=UNREADABLE.keys())
-async def test_a_body_that_is_not_what_it_says_is_refused(client: UpstreamClient, behaviour: Behaviour) -> None:
+async def test_a_body_that_does_not_match_its_encoding_is_refused(client: UpstreamClient, behaviour: Behaviour) -> None:
     async with raw_server(behaviour) as server:
         failure = await failure_of(client, get(server.url))
 
@@ -157,7 +157,7 @@ async def test_a_body_that_is_not_what_it_says_is_refused(client: UpstreamClient
 
 
 @pytest.mark.parametrize("said", [b"220 mail.example.org ESMTP\r\n", b"HTTP/1.1 200 OK\r\nBroken header\r\n\r\n"])
-async def test_what_is_not_http_is_refused(client: UpstreamClient, said: bytes) -> None:
+async def test_a_malformed_response_is_refused(client: UpstreamClient, said: bytes) -> None:
     async with raw_server(says(said, then=close)) as server:
         failure = await failure_of(client, get(server.url))
 
@@ -165,7 +165,7 @@ async def test_what_is_not_http_is_refused(client: UpstreamClient, said: bytes) 
     assert failure.was_sent is None
 
 
-async def test_an_announced_body_that_is_too_large_is_not_read() -> None:
+async def test_a_body_with_a_too_large_content_length_is_not_read() -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n" + LIMITS + b"\r\n"
     async with raw_server(says(said)) as server, UpstreamClient(UpstreamSettings(largest_body=1000)) as client:
         failure = await failure_of(client, get(server.url))
@@ -176,7 +176,7 @@ async def test_an_announced_body_that_is_too_large_is_not_read() -> None:
     assert failure.head.headers["x-ratelimit-remaining"] == "41"
 
 
-async def test_a_body_that_never_ends_is_refused_on_its_way() -> None:
+async def test_an_endless_body_is_refused_at_the_limit() -> None:
     async def endless(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
@@ -191,7 +191,7 @@ async def test_a_body_that_never_ends_is_refused_on_its_way() -> None:
 
 
 @pytest.mark.parametrize(("most", "fits"), [(5000, True), (4999, False)])
-async def test_the_limit_is_exact(most: int, fits: bool) -> None:
+async def test_the_size_limit_is_exact(most: int, fits: bool) -> None:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=gzip.compress(b"x" * 5000), headers={"Content-Encoding": "gzip"})
 
@@ -202,7 +202,7 @@ async def test_the_limit_is_exact(most: int, fits: bool) -> None:
             assert isinstance(await failure_of(client, get(url)), TooLarge)
 
 
-async def test_a_bomb_is_refused_before_it_grows() -> None:
+async def test_a_compression_bomb_is_refused_before_it_expands() -> None:
     assert len(BOMB) < 60_000
 
     async def bomb(_request: web.Request) -> web.Response:
@@ -214,7 +214,7 @@ async def test_a_bomb_is_refused_before_it_grows() -> None:
     assert isinstance(failure, TooLarge)
 
 
-def test_a_bomb_takes_no_more_memory_than_an_honest_body() -> None:
+def test_a_compression_bomb_uses_no_more_memory_than_a_plain_body() -> None:
     body = Body("gzip", 1_000_000)
     tracemalloc.start()
     with pytest.raises(BodyTooLarge):
@@ -225,7 +225,7 @@ def test_a_bomb_takes_no_more_memory_than_an_honest_body() -> None:
     assert peak < 4_000_000
 
 
-async def test_encryption_that_takes_too_long_was_no_call() -> None:
+async def test_a_tls_handshake_timeout_counts_as_not_sent() -> None:
     """The server takes the connection and then says nothing to our hello."""
     async with raw_server(says()) as server, UpstreamClient(UpstreamSettings(connect_timeout=BRIEF)) as client:
         failure = await failure_of(client, get(server.url.replace("http:", "https:")))
@@ -234,7 +234,7 @@ async def test_encryption_that_takes_too_long_was_no_call() -> None:
     assert (failure.phase, failure.was_sent) == ("connect", False)
 
 
-async def test_waiting_too_long_for_a_free_connection_was_no_call() -> None:
+async def test_a_timeout_of_the_connection_pool_counts_as_not_sent() -> None:
     limits = UpstreamSettings(connections_per_host=1, total_timeout=BRIEF)
     async with raw_server(says(b"HTTP/1.1 200 OK\r\n\r\n")) as server, UpstreamClient(limits) as client:
         session = client._session  # pyright: ignore[reportPrivateUsage]
@@ -252,7 +252,7 @@ LIMITS_OF_SILENCE = ({"read_timeout": BRIEF}, {"total_timeout": 5 * BRIEF})
 
 
 @pytest.mark.parametrize("limits", LIMITS_OF_SILENCE)
-async def test_silence_instead_of_an_answer_leaves_the_calls_fate_open(limits: dict[str, timedelta]) -> None:
+async def test_a_read_timeout_before_the_response_has_an_unknown_outcome(limits: dict[str, timedelta]) -> None:
     async with raw_server(says()) as server, UpstreamClient(UpstreamSettings.model_validate(limits)) as client:
         failure = await failure_of(client, get(server.url))
         await server.closed.wait()
@@ -262,7 +262,7 @@ async def test_silence_instead_of_an_answer_leaves_the_calls_fate_open(limits: d
 
 
 @pytest.mark.parametrize("limits", LIMITS_OF_SILENCE)
-async def test_silence_within_a_body_still_brings_the_headers(limits: dict[str, timedelta]) -> None:
+async def test_a_read_timeout_within_the_body_still_has_headers(limits: dict[str, timedelta]) -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n" + LIMITS + b"\r\nabc"
     settings = UpstreamSettings.model_validate(limits)
     async with raw_server(says(said)) as server, UpstreamClient(settings) as client:
@@ -275,7 +275,7 @@ async def test_silence_within_a_body_still_brings_the_headers(limits: dict[str, 
     assert failure.head.headers["x-ratelimit-remaining"] == "41"
 
 
-async def test_a_body_in_drops_ends_with_the_total_timeout() -> None:
+async def test_a_slow_body_is_ended_by_the_total_timeout() -> None:
     async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         while not writer.is_closing():
@@ -292,7 +292,7 @@ async def test_a_body_in_drops_ends_with_the_total_timeout() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"])
-async def test_cancelling_closes_the_connection(client: UpstreamClient, said: bytes) -> None:
+async def test_cancellation_closes_the_connection(client: UpstreamClient, said: bytes) -> None:
     spoken = asyncio.Event()
 
     async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -310,7 +310,7 @@ async def test_cancelling_closes_the_connection(client: UpstreamClient, said: by
             await server.closed.wait()
 
 
-async def test_after_failures_the_pool_is_as_good_as_new() -> None:
+async def test_after_failures_the_pool_is_fully_usable() -> None:
     healthy = False
 
     async def moody(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -329,7 +329,7 @@ FAILING: dict[str, Behaviour] = {"broken": says(then=reset), **TRUNCATIONS, **UN
 
 
 @pytest.mark.parametrize("behaviour", FAILING.values(), ids=FAILING.keys())
-async def test_no_failure_knows_the_token(client: UpstreamClient, behaviour: Behaviour) -> None:
+async def test_no_failure_contains_the_token(client: UpstreamClient, behaviour: Behaviour) -> None:
     async with raw_server(behaviour) as server:
         failure = await failure_of(client, get(f"{server.url}/?access_token={TOKEN}"))
 
@@ -340,7 +340,7 @@ async def test_no_failure_knows_the_token(client: UpstreamClient, behaviour: Beh
     assert "a.test: GET http://127.0.0.1" in str(failure)
 
 
-def test_those_that_may_be_tried_again_say_so() -> None:
+def test_retryable_failures_are_marked_as_such() -> None:
     again = {ConnectFailed, TimedOut, ConnectionBroken, Truncated, Undecodable}
 
     assert {kind for kind in UpstreamFailed.__subclasses__() if issubclass(kind, Unavailable)} == again
@@ -354,7 +354,7 @@ def test_those_that_may_be_tried_again_say_so() -> None:
         ("http://nowhere.invalid/secret/path", "a.test: no connection: the name of the host cannot be resolved"),
     ],
 )
-async def test_a_summary_names_no_address(client: UpstreamClient, url: str, summary: str):
+async def test_a_failure_summary_contains_no_url(client: UpstreamClient, url: str, summary: str):
     failure = await failure_of(client, get(url.format(port=free_port())))
 
     assert failure.summary == summary

@@ -54,7 +54,7 @@ async def test_a_request_that_waited_too_long_for_its_connection_is_not_sent():
     assert sent_by("held") == {"low": 2}, "and was not counted"
 
 
-async def test_a_connection_that_was_not_used_serves_the_next_request():
+async def test_an_unused_connection_serves_the_next_request():
     held, peers = Held(), set[object]()
     held.answers.set()
 
@@ -73,7 +73,7 @@ async def test_a_connection_that_was_not_used_serves_the_next_request():
     assert sent_by("kept") == {"none": 2, "high": 0}
 
 
-def test_the_peak_is_the_most_of_any_second_of_the_last_minute():
+def test_the_peak_is_the_maximum_per_second_of_the_last_minute():
     now_ms = 1_000_000.0
     meter = SentMeter(lambda: now_ms)
     assert meter.peak() == 0

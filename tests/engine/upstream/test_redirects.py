@@ -21,7 +21,9 @@ def answered(status: int, location: str | None, url: str = HERE) -> Head:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_an_answer_and_one_request(client: UpstreamClient, status: int, method: str) -> None:
+async def test_a_redirect_is_returned_as_a_response_to_one_request(
+    client: UpstreamClient, status: int, method: str
+) -> None:
     asked: list[str] = []
 
     async def moved(request: web.Request) -> web.Response:
@@ -39,7 +41,7 @@ async def test_a_redirect_is_an_answer_and_one_request(client: UpstreamClient, s
     ("status", "location", "is_one"),
     [(301, "/new", True), (308, "/new", True), (301, None, False), (300, "/new", False), (304, "/new", False)],
 )
-def test_what_is_a_redirect(status: int, location: str | None, is_one: bool) -> None:
+def test_redirect_statuses_are_recognised(status: int, location: str | None, is_one: bool) -> None:
     assert is_redirect(answered(status, location)) is is_one
 
 
@@ -52,19 +54,19 @@ def test_what_is_a_redirect(status: int, location: str | None, is_one: bool) -> 
         ("/né w#part", "http://api.test/n%C3%A9%20w"),
     ],
 )
-def test_where_a_redirect_leads(location: str, target: str) -> None:
+def test_redirect_targets_are_resolved(location: str, target: str) -> None:
     assert target_of(answered(301, location)) == target
 
 
 @pytest.mark.parametrize(
     "location", ["ftp://example.org/", "file:///etc/passwd", "http://[", "//u:p@h/", "/" + 2_000 * "x"]
 )
-def test_a_place_that_is_no_web_address_is_refused(location: str) -> None:
+def test_a_redirect_target_that_is_no_http_url_is_refused(location: str) -> None:
     with pytest.raises(InvalidArgument, match="Location"):
         target_of(answered(301, location))
 
 
-def test_the_same_server_gets_the_token_and_another_one_does_not() -> None:
+def test_the_token_is_sent_to_the_same_server_only() -> None:
     asked = get(HERE, Cookie="session=1", X_Api_Key="k", Accept="application/json")
 
     same = redirected(asked, ["http://api.test/new"])
@@ -74,7 +76,7 @@ def test_the_same_server_gets_the_token_and_another_one_does_not() -> None:
         assert (sent.url, dict(sent.headers)) == (other, {"Accept": "application/json"})
 
 
-def test_a_token_that_was_dropped_stays_dropped() -> None:
+def test_a_token_dropped_by_a_redirect_stays_dropped() -> None:
     """From here to a stranger and back: the stranger would choose what is asked for with the token."""
     sent = redirected(get(HERE), ["http://stranger.test/", "http://api.test/chosen"])
     assert (sent.url, dict(sent.headers)) == ("http://api.test/chosen", {})
@@ -91,7 +93,7 @@ def test_a_token_that_was_dropped_stays_dropped() -> None:
         ("DELETE", 303, "http://api.test/new", False),
     ],
 )
-def test_whoever_writes_is_led_on_only_where_the_method_and_the_server_stay(
+def test_a_write_request_follows_redirects_only_with_the_same_method_and_server(
     method: str, status: int, target: str, follows: bool
 ) -> None:
     asked = Request(url=HERE, purpose="test", method=method)

@@ -16,7 +16,7 @@ from tidegate.engine.upstream import Request, UpstreamSettings
         f"https://{TOKEN}@example.org/",
     ],
 )  # fmt: skip
-def test_an_address_nobody_can_call_is_refused_and_no_secret_shown(url: str) -> None:
+def test_an_unusable_url_is_refused_without_showing_its_secret(url: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Request(url=url, purpose="test")
 
@@ -27,7 +27,7 @@ def test_an_address_nobody_can_call_is_refused_and_no_secret_shown(url: str) -> 
 @pytest.mark.parametrize(
     ("name", "value"), [("", "x"), ("A B", "x"), ("A:", "x"), ("A", "x\r\nB: y"), ("Authorization", f"{TOKEN}\n")]
 )
-def test_headers_are_single_lines(name: str, value: str) -> None:
+def test_headers_with_line_breaks_are_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Request(url="http://example.org/", purpose="test", headers={name: value})
 
@@ -35,17 +35,17 @@ def test_headers_are_single_lines(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["", "get", "CONNECT", "TRACE", "BREW"])
-def test_methods_are_those_we_know(method: str) -> None:
+def test_unknown_methods_are_refused(method: str) -> None:
     with pytest.raises(InvalidArgument):
         Request(url="http://example.org/", purpose="test", method=method)
 
 
-def test_a_purpose_is_named() -> None:
+def test_a_purpose_is_required() -> None:
     with pytest.raises(InvalidArgument):
         Request(url="http://example.org/", purpose="")
 
 
-def test_a_request_shows_no_secret() -> None:
+def test_the_repr_of_a_request_hides_secrets() -> None:
     request = get(f"http://example.org/?access_token={TOKEN}&page=2", Cookie="session=abc", Accept="text/plain")
 
     for text in (repr(request), str(request), f"{[request]}"):
@@ -58,6 +58,6 @@ def test_a_request_shows_no_secret() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("connections", 0), ("connect_timeout", 0), ("largest_body", 0), ("most_redirects", -1)]
 )
-def test_settings_that_make_no_sense_are_refused(name: str, value: int) -> None:
+def test_invalid_settings_are_refused(name: str, value: int) -> None:
     with pytest.raises(ValidationError):
         UpstreamSettings.model_validate({name: value})
