@@ -65,7 +65,7 @@ class ShelfUpstream:
         _, kind, name, *rest = path[path.index("/", len("http://")) if "://" in path else 0 :].split("/")
         if kind == "users":
             return {"shelves": [shelf for shelf in self.shelves if shelf.startswith(name)]}
-        page = int(rest[0])
+        page = int(rest[0].partition("?")[0])
         first, count = page * self.per_page, self.shelves[name]
         items = [{"id": f"{name}-{n}", "n": n} for n in range(first, min(first + self.per_page, count))]
         return {"items": items, "more": first + self.per_page < count}

@@ -1,6 +1,9 @@
 """A redirect is the end of a call, and the next one waits for a permit of its own."""
 
+import os
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
@@ -9,6 +12,7 @@ from tests.engine.conftest import Library
 from tests.engine.shelf import HOST, ShelfUpstream
 from tests.engine.upstream.servers import web_server
 from tidegate.core.telemetry import metrics
+from tidegate.engine.credentials.vault import RedirectCipher
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.upstream import Answer, Permit, Request, UpstreamClient
@@ -34,7 +38,7 @@ async def test_a_redirected_call_needs_a_permit_for_each_request(library: Librar
     assert permits_of(library) - before == upstream.calls.total() == run.calls
     moved = next(job for job in await library.jobs(run.id) if job.resource_key == "shelf:ada-novels")
     assert (moved.status, moved.attempt_count, moved.fence) == (JobState.SUCCEEDED, 1, 3), "redirects are no attempts"
-    assert moved.spec["redirects"][-1].endswith(SHELF + "/new")
+    assert len(moved.spec["redirects"]) == 2
     assert moved.page_key == "first", "it is the same job, so the next run finds its cursor"
     assert len(await library.items()) == 10
 
@@ -64,6 +68,56 @@ async def test_a_redirect_loop_fails_the_job(local: Library, upstream: ShelfUpst
     assert "redirects" not in failed.spec, "each attempt begins at the address that the source names"
 
 
+async def test_redirect_targets_are_stored_encrypted(local: Library, upstream: ShelfUpstream, tmp_path: Path):
+    """A signed URL gives access without a credential."""
+    upstream.moved = {SHELF: NEW + "&X-Amz-Signature=0123456789abcdef"}
+    async with local.working():
+        run = await local.ended()
+
+    assert run.status is RunState.COMPLETED
+    stored = b"".join(file.read_bytes() for file in tmp_path.glob("local.db*"))
+    assert b"redirects" in stored
+    assert b"0123456789abcdef" not in stored
+
+
+async def test_another_process_follows_a_redirect(library: Library, upstream: ShelfUpstream):
+    """Any process that has the keys can decrypt the target; one without them begins with the first URL."""
+    keys = [os.urandom(32)]
+
+    async def derive(_purpose: str) -> list[bytes]:
+        return keys
+
+    first, second = RedirectCipher(derive), RedirectCipher(derive)
+    assert await second.decrypt(await first.encrypt([HOST + SHELF, HOST + NEW])) == (HOST + SHELF, HOST + NEW)
+    keys.insert(0, os.urandom(32))
+    hidden = await first.encrypt([HOST + NEW])
+    assert await second.decrypt(hidden) == (HOST + NEW,), "with the second key"
+    assert await RedirectCipher().decrypt(hidden) == ()
+    assert await second.decrypt(["not encrypted"]) == ()
+
+
+async def test_a_job_whose_target_cannot_be_decrypted_begins_again(local: Library, upstream: ShelfUpstream):
+    upstream.moved = {SHELF: NEW}
+    library = Library(local.parts, upstream, redirects=_Forgetful(3))
+    async with library.working():
+        run = await library.ended()
+
+    assert run.status is RunState.COMPLETED
+    assert (upstream.calls[SHELF], upstream.calls[NEW]) == (4, 1)
+
+
+async def test_a_retry_begins_with_the_url_of_the_source(local: Library, upstream: ShelfUpstream):
+    """The URL of a redirect may be valid for a short time only."""
+    upstream.moved = {SHELF: NEW}
+    upstream.trouble[NEW] = [500, 429, 200]
+    async with local.working():
+        run = await local.ended()
+
+    assert run.status is RunState.COMPLETED
+    assert (upstream.calls[SHELF], upstream.calls[NEW]) == (3, 3)
+    assert len(await local.items()) == 10
+
+
 async def test_a_redirect_to_a_private_address_fails_the_job_immediately(local: Library):
     """The calls go out over real connections; the stranger listens on this machine."""
     asked, left = list[str](), {"x-remaining": "100"}
@@ -85,6 +139,20 @@ async def test_a_redirect_to_a_private_address_fails_the_job_immediately(local: 
     [failed] = [job for job in await library.jobs(run.id) if job.status == JobState.FAILED]
     assert "upstream.private_hosts" in failed.last_error
     assert (failed.attempt_count, asked.count(SHELF), asked.count("/private")) == (1, 1, 0)
+
+
+class _Forgetful(RedirectCipher):
+    """Cannot decrypt what it encrypted, so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._times = times
+
+    async def decrypt(self, texts: Sequence[str]) -> tuple[str, ...]:
+        if texts and self._times:
+            self._times -= 1
+            return ()
+        return await super().decrypt(texts)
 
 
 class _At(ShelfUpstream):

@@ -17,6 +17,7 @@ from tidegate.core.clock import Clock, milliseconds
 from tidegate.core.errors import GrantVoid, InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_known
+from tidegate.engine.credentials.vault import KeyFileMissing, RedirectCipher
 from tidegate.engine.job_results import (
     from_defect,
     from_failure,
@@ -141,6 +142,7 @@ class Calls:
         routes: Mapping[str, CallRoute] | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
+        redirects: RedirectCipher | None = None,
         keep: Keep | None = None,
         clearances: Clearances | None = None,
     ) -> None:
@@ -148,7 +150,7 @@ class Calls:
         self._keep = keep
         self._sources, self._default_route, self._routes, self._clock = sources, default_route, routes or {}, clock
         self._pauses, self._most_redirects = (settings or CollectSettings()).pauses, most_redirects
-        self._clearances = clearances
+        self._redirects, self._clearances = redirects or RedirectCipher(), clearances
 
     async def clear(self, admitted: Sequence[Admitted]) -> None:
         """Confirm the permits of a batch with the gate, right before its requests are sent."""
@@ -204,8 +206,9 @@ class Calls:
         try:
             source = self._sources[claim.source]
             request = source.request(task, secret)
-            if task.spec.redirects:
-                request = redirected(request, task.spec.redirects)
+            targets = await self._redirects.decrypt(task.spec.redirects)
+            if targets:
+                request = redirected(request, targets)
             # Counted before it is sent: after an error from here on, the call may have been made.
             calls = 1
             answer = await send(request)
@@ -215,7 +218,7 @@ class Calls:
             if reading.verdict is Verdict.DONE:
                 return from_success(claim, admitted, reading, answer, self._clock.now())
             if reading.verdict is Verdict.MOVED:
-                following = self._following(task.spec, request, answer)
+                following = await self._following(task.spec, targets, request, answer)
                 return from_redirect(claim, admitted, reading, following, self._clock.now(), pauses=self._pauses)
             reading = await _report_refusal(reading, route.secrets, admitted.credential, secret)
             return from_reading(claim, admitted, reading, answer, self._clock.now(), pauses=self._pauses)
@@ -236,17 +239,25 @@ class Calls:
             # An error in the code of a source fails this job and not the lane.
             return self._defect(claim, admitted, error, calls)
 
-    def _following(self, spec: JobSpec, request: Request, answer: Answer) -> JobSpec | str:
-        """Return the request that a redirect leads to, or the reason why it is not followed."""
+    async def _following(
+        self, spec: JobSpec, targets: Sequence[str], request: Request, answer: Answer
+    ) -> JobSpec | str:
+        """Return the request that a redirect leads to, or the reason why it is not followed.
+
+        `targets` are the URLs to which earlier redirects of this job led.
+        """
         try:
             target = target_of(answer)
         except InvalidArgument as error:
             return str(error)
         if not may_follow(request, answer, target):
             return f"a redirect of {request.method} is not followed"
-        if len(spec.redirects) >= self._most_redirects:
+        if len(targets) >= self._most_redirects:
             return f"redirected more than {self._most_redirects} times"
-        return msgspec.structs.replace(spec, redirects=(*spec.redirects, target))
+        try:
+            return msgspec.structs.replace(spec, redirects=await self._redirects.encrypt((*targets, target)))
+        except KeyFileMissing as error:
+            return str(error)
 
     async def _kept(self, claim: Claim, admitted: Admitted, route: CallRoute, answer: Answer) -> Claim:
         """Store the answer and return the claim with it; unchanged if the route does not keep answers."""

@@ -7,6 +7,7 @@ from tidegate.engine.calls import CallRoute, Calls, Secrets, UpstreamCalls
 from tidegate.engine.commit_batch import CommitPolicy, EffectWriter
 from tidegate.engine.committer import Committer, Moved
 from tidegate.engine.completion import Completion, Finalizer
+from tidegate.engine.credentials.vault import RedirectCipher
 from tidegate.engine.gate_sync import Barred, Recovery, RecoveryService, none_barred
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.settings import CollectSettings
@@ -60,6 +61,7 @@ class Collector:
         intake: MessageSource | None = None,
         settings: CollectSettings | None = None,
         most_redirects: int = MOST_REDIRECTS,
+        redirects: RedirectCipher | None = None,
         barred: Barred = none_barred,
     ) -> None:
         settings = settings or CollectSettings()
@@ -93,6 +95,7 @@ class Collector:
             routes=routes,
             settings=settings,
             most_redirects=most_redirects,
+            redirects=redirects,
             keep=committer.keep,
             clearances=Clearances(gate),
         )

@@ -76,8 +76,7 @@ def from_redirect(
     settled = _settled(admitted, Outcome.ANSWERED, reading)
     if isinstance(following, JobSpec):
         return _uncounted(claim, settled, reading.reason, None, calls=1, spec=following)
-    first = msgspec.structs.replace(claim.job.spec, redirects=())
-    return _retry(claim, settled, f"{reading.reason}: {following}", now, pauses, calls=1, spec=first)
+    return _retry(claim, settled, f"{reading.reason}: {following}", now, pauses, calls=1)
 
 
 def from_omission(
@@ -286,6 +285,7 @@ def _undone(
         "effects": reading.effects,
         "credential": settled.credential if credential is None else credential,
     }
+    common = _from_first_url(claim, common)
     match reading.verdict:
         case Verdict.RETRY:
             return _retry(claim, settled, reason, now, pauses, delay_ms=reading.delay_ms, **common)
@@ -314,6 +314,7 @@ def _retry(
 ) -> JobResult:
     """Retry after a pause; FAILED after the last attempt."""
     fields = {"claim": claim, "settlement": settled, "reason": reason, "credential": settled.credential, **fields}
+    fields = _from_first_url(claim, fields)
     if claim.attempt >= claim.max_attempts:
         return JobResult(state=JobState.FAILED, **fields)
     wait = pauses.delay(claim.attempt) if delay_ms is None else timedelta(milliseconds=delay_ms)
@@ -324,6 +325,16 @@ def _uncounted(claim: Claim, settled: Settlement, reason: str, again_at: datetim
     """Execute the job again without counting an attempt."""
     fields = {"settlement": settled, "reason": reason, "credential": settled.credential, **fields}
     return JobResult(claim=claim, state=JobState.READY, not_before=again_at, is_attempt=False, **fields)
+
+
+def _from_first_url(claim: Claim, fields: dict[str, Any]) -> dict[str, Any]:
+    """After a call that failed, the job begins again with the URL of its source.
+
+    The URL of a redirect may be valid for a short time only: a signed one expires during the pause.
+    """
+    if "spec" in fields or not fields.get("calls") or not claim.job.spec.redirects:
+        return fields
+    return {**fields, "spec": msgspec.structs.replace(claim.job.spec, redirects=())}
 
 
 def _with_answer(ending: JobResult) -> JobResult:

@@ -53,7 +53,8 @@ class JobSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     has_gaps: bool = False
     """Whether an item of an earlier page was skipped, so that missing items cannot be detected. Set by the engine."""
     redirects: tuple[str, ...] = ()
-    """URLs to which the upstream redirected this call, in order. The engine requests the last one."""
+    """URLs to which the upstream redirected this call, in order. The engine requests the last one. They are encrypted,
+    because signed URLs are secrets."""
     followed_by: tuple[str, ...] = ()
     """Kinds of jobs that are added when this job has ended, with its resource and parameters, for the first page.
 

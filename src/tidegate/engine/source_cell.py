@@ -19,6 +19,7 @@ from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials import CredentialManager
 from tidegate.engine.credentials.environment_token import EnvironmentToken
 from tidegate.engine.credentials.opening import open_vault
+from tidegate.engine.credentials.vault import RedirectCipher
 from tidegate.engine.gate_sync import Recovery, none_barred
 from tidegate.engine.orchestrator import Orchestrator, Trigger
 from tidegate.engine.retention import rules
@@ -215,6 +216,7 @@ async def open_cell(
             settings=settings.section(CollectSettings),
             intake=aws.intake,
             most_redirects=settings.section(UpstreamSettings).most_redirects,
+            redirects=RedirectCipher(open_vault(settings, cell.database).derive),
             barred=extra.barred or none_barred,
         )
         common: dict[str, Any] = {"pool_for": pool_for, "settings": settings.section(CollectSettings)}

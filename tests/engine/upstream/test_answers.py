@@ -228,6 +228,17 @@ async def test_a_response_can_be_serialised(client: UpstreamClient) -> None:
     assert again.headers.getall("LINK") == ["<a>", "<b>"]
 
 
+async def test_a_packed_answer_contains_no_session_cookie(client: UpstreamClient) -> None:
+    async def with_session(_request: web.Request) -> web.Response:
+        return web.Response(headers={"Set-Cookie": "session=0123456789abcdef", "ETag": '"1"'})
+
+    async with web_server(with_session) as url:
+        packed = (await client.fetch(get(url))).pack()
+
+    assert b"0123456789abcdef" not in packed
+    assert Answer.unpack(packed).headers["ETag"] == '"1"'
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [

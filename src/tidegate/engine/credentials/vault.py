@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -20,6 +21,7 @@ from tidegate.engine.credentials.keys import EncryptionKey, KeySource
 
 _FORM = b"\x01"
 _NONCE = 12
+_REDIRECTS = "redirects"
 
 
 class CannotDecrypt(TidegateError):
@@ -60,6 +62,38 @@ class Sealed(msgspec.Struct, frozen=True):
     key_id: str
 
 
+class RedirectCipher:
+    """Encrypts the URLs to which an upstream redirects a job, before they are stored with it.
+
+    A signed URL gives access without a credential, so it is a secret. `derive` returns the keys for a purpose, the
+    encrypting one first, as `Vault.derive` does. Without it, a key of this process is used: other processes then
+    request the first URL again.
+    """
+
+    def __init__(self, derive: Callable[[str], Awaitable[Sequence[bytes]]] | None = None) -> None:
+        own = [os.urandom(32)]
+
+        async def derive_own(_purpose: str) -> Sequence[bytes]:
+            return own
+
+        self._derive = derive or derive_own
+
+    async def encrypt(self, urls: Sequence[str]) -> tuple[str, ...]:
+        """Encrypt URLs. Raises `KeyFileMissing` if stored secrets need a key that is not there."""
+        [key, *_] = await self._derive(_REDIRECTS)
+        return tuple(_encrypt(key, url, _REDIRECTS.encode()) for url in urls)
+
+    async def decrypt(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Decrypt URLs; empty if one of them cannot be read. Then the job begins again with the URL of its source."""
+        if not texts:
+            return ()
+        with suppress(KeyFileMissing):
+            for key in await self._derive(_REDIRECTS):
+                with suppress(InvalidTag, ValueError):
+                    return tuple(_decrypt(key, text, _REDIRECTS.encode()) for text in texts)
+        return ()
+
+
 class Vault:
     """Encrypts and decrypts secrets. Reads the keys at the first use, and again when a secret needs an unknown key."""
 
@@ -71,20 +105,15 @@ class Vault:
         """Encrypt a secret with the current first key."""
         # Read again for each secret: another process may have rotated the keys.
         self._keys = await self._read_or_make()
-        key, nonce = self._keys[0], os.urandom(_NONCE)
-        hidden = AESGCM(key.derive("secrets")).encrypt(nonce, secret.encode(), label.bound)
-        return Sealed(base64.b64encode(_FORM + nonce + hidden).decode(), key.id)
+        key = self._keys[0]
+        return Sealed(_encrypt(key.derive("secrets"), secret, label.bound), key.id)
 
     async def open(self, label: Label, sealed: Sealed) -> str:
         """Decrypt a secret; raises `CannotDecrypt` if that is not possible."""
         key = await self.require_key(label.name, sealed.key_id)
         try:
-            raw = base64.b64decode(sealed.text, validate=True)
-            nonce, hidden = raw[1 : 1 + _NONCE], raw[1 + _NONCE :]
-            if raw[:1] != _FORM:
-                raise ValueError("an unknown form")
             # The label is authenticated, so a secret that was moved to another row is refused.
-            return AESGCM(key.derive("secrets")).decrypt(nonce, hidden, label.bound).decode()
+            return _decrypt(key.derive("secrets"), sealed.text, label.bound)
         except (InvalidTag, ValueError):
             raise CannotDecrypt(label.name, "it was changed, or damaged. Add it again") from None
 
@@ -127,3 +156,16 @@ class Vault:
             if present is None:
                 raise KeyFileMissing(self.source.place)
         return present or await asyncio.to_thread(self.source.make)
+
+
+def _encrypt(key: bytes, text: str, bound: bytes) -> str:
+    nonce = os.urandom(_NONCE)
+    return base64.b64encode(_FORM + nonce + AESGCM(key).encrypt(nonce, text.encode(), bound)).decode()
+
+
+def _decrypt(key: bytes, text: str, bound: bytes) -> str:
+    """Decrypt a text; raises `InvalidTag` or `ValueError` if it was changed or encrypted with another key."""
+    raw = base64.b64decode(text, validate=True)
+    if raw[:1] != _FORM:
+        raise ValueError("an unknown form")
+    return AESGCM(key).decrypt(raw[1 : 1 + _NONCE], raw[1 + _NONCE :], bound).decode()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -118,15 +118,15 @@ class Answer(Head, frozen=True, kw_only=True):
         return f"Answer({self.status}, {shown(self.url)}, {len(self.body)} bytes)"
 
     def pack(self) -> bytes:
-        """Serialize the answer, for `unpack`."""
-        pairs = [(str(name), value) for name, value in self.headers.items()]
-        packed: _Packed = (pairs, self.status, self.url, self.received_at, self.body, [], self.elapsed_ms)
+        """Serialize the answer, for `unpack`. Headers with the name of a secret, such as `Set-Cookie`, are left out."""
+        pairs = [(str(name), value) for name, value in self.headers.items() if not is_secret_name(name)]
+        packed: _Packed = (pairs, self.status, self.url, self.received_at, self.body, self.elapsed_ms)
         return msgspec.msgpack.encode(packed)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
         """Deserialize an answer that `pack` serialized."""
-        pairs, status, url, received_at, body, _, elapsed_ms = msgspec.msgpack.decode(packed, type=_Packed)
+        pairs, status, url, received_at, body, elapsed_ms = msgspec.msgpack.decode(packed, type=_Packed)
         return cls(
             headers=CIMultiDictProxy(CIMultiDict(pairs)),
             status=status,
@@ -137,8 +137,7 @@ class Answer(Head, frozen=True, kw_only=True):
         )
 
 
-_Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, list[Any], float]
-"""The list is always empty; it is kept for compatibility with older releases, which stored redirects in it."""
+_Packed = tuple[list[tuple[str, str]], int, str, datetime, bytes, float]
 
 
 def shown(url: str) -> str:
