@@ -66,10 +66,13 @@ async def test_runs_are_listed_and_shown_as_text_and_as_json(tmp_path: Path):
         failed = await database.transaction(complete_with_a_failure, octocat)
         await database.transaction(begin, "hubot")
 
-    every, mine, active, text, shown, told, jobs, unknown, nonsense = await tidegate_each(
+    every, mine, found, old, never, active, text, shown, told, jobs, unknown, nonsense = await tidegate_each(
         tmp_path,
         "runs list --json",
         "runs list --json --login @Octocat",
+        "runs list --json --search TOCA --since 1h",
+        "runs list --json --search TOCA --until 1h",
+        "runs list --until yesterday",
         "runs list --json --state active",
         "runs list --limit 1",
         f"runs show {octocat} --json --jobs failed,ready",
@@ -81,6 +84,10 @@ async def test_runs_are_listed_and_shown_as_text_and_as_json(tmp_path: Path):
 
     assert [run["login"] for run in json.loads(every.out)["runs"]] == ["hubot", "octocat"]
     assert [run["login"] for run in json.loads(mine.out)["runs"]] == ["octocat"]
+    assert [run["login"] for run in json.loads(found.out)["runs"]] == ["octocat"]
+    assert json.loads(old.out)["runs"] == []
+    assert never.code == 1
+    assert "until is 'yesterday': must be a duration" in never.err
     assert [run["login"] for run in json.loads(active.out)["runs"]] == ["hubot"]
     assert "hubot  planning" in text.out
     assert "Older runs: tidegate runs list --before 2" in text.out

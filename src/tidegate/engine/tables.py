@@ -47,6 +47,7 @@ collection_runs = Table(
     Index(None, "login", "id"),
     Index(None, "source", "status", "id"),
     Index(None, "completed_at", "status"),
+    Index(None, "created_at", "id"),
     **NUMBERED_TABLE_OPTIONS,
 )
 """One collection for one subject. The counters are written by the transactions that end jobs, and so always agree."""

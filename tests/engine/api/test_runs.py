@@ -101,6 +101,28 @@ async def test_runs_are_paginated_newest_first(deployment: Served):
     assert (await deployment.client.get("/v1/runs?state=canceled")).json == {"runs": [], "next": None}
 
 
+async def test_runs_are_found_by_a_part_of_the_subject_and_by_time(deployment: Served):
+    client, login = deployment.client, deployment.logins[10]
+    runs = [await deployment.collect(login, include=["USER_BASIC"]) for _ in range(3)]
+    oldest, _, newest = (run["id"] for run in runs)
+
+    found, link = list[int](), f"/v1/runs?search={login[1:].upper()}&since={runs[0]['created_at']}&limit=2"
+    while link:
+        page = (await client.get(link)).json
+        found += [run["id"] for run in page["runs"] if run["login"] == login]
+        link = page["next"]
+
+    assert found == sorted((run["id"] for run in runs), reverse=True)
+    before = (await client.get(f"/v1/runs?login={login}&until={runs[2]['created_at']}")).json["runs"]
+    assert newest not in [run["id"] for run in before]
+    assert oldest in [run["id"] for run in before]
+    for nonsense in ("search=", "search=%00", "since=2026-01-01", "since=yesterday", f"search={'x' * 201}"):
+        refused = await client.get(f"/v1/runs?{nonsense}")
+        assert refused.status == 422, nonsense
+    reversed_range = await client.get("/v1/runs?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z")
+    assert "must be after since" in reversed_range.json["detail"]
+
+
 async def test_the_jobs_of_a_run_are_listed_by_state_and_page(deployment: Served):
     ended = await deployment.collect(deployment.logins[8])
     path = f"/v1/runs/{ended['id']}/jobs"

@@ -1,7 +1,7 @@
 """`/v1/runs`: start, show, follow, cancel and retry runs."""
 
 from collections.abc import Sequence
-from functools import partial
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlencode
 
@@ -17,7 +17,7 @@ from tidegate.engine.api.subjects import Selected, SourceName, SubjectText, read
 from tidegate.engine.collection import Collection
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.orchestrator import Trigger
-from tidegate.engine.reports.progress import list_runs
+from tidegate.engine.reports.run_search import RunQuery, find_runs
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
 from tidegate.engine.source_cell import SourceCell
@@ -27,10 +27,11 @@ from tidegate.http.events import ENDED, EventStream
 from tidegate.http.events import MEDIA_TYPE as EVENTS
 from tidegate.http.problems import ProblemType, RequestFailed, to_trouble
 from tidegate.http.routes import FurtherAnswer, one_of, route
-from tidegate.storage.sql import Database, Transaction
+from tidegate.storage.sql import Database
 
 TAG = "runs"
 _MOST_AT_ONCE = 500
+Moment = Annotated[datetime, Meta(tz=True)]
 
 
 class NewRuns(Selected, frozen=True, kw_only=True):
@@ -88,6 +89,14 @@ class RunFilter(RequestInput, frozen=True, kw_only=True):
     form of the setting `collect.source`."""
     state: tuple[RunState, ...] = ()
     """Can be repeated."""
+    search: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """Only runs with this text in the name or the id of their subject, regardless of case. `%` and `_` have no special
+    meaning. A request examines at most 20,000 runs of the time range: a page can be shorter than `limit`, even empty,
+    and have a next page."""
+    since: Moment | None = None
+    """Only runs that were created at this time (ISO 8601, with a time zone) or later."""
+    until: Moment | None = None
+    """Only runs that were created before this time."""
     before: Id | None = None
     """Only runs older than this one."""
     limit: Limit = 50
@@ -239,12 +248,18 @@ async def _attempt(cell: SourceCell, subject: Subject, trigger: str) -> RunResul
 
 async def run_page(database: Database, query: RunFilter, login: str | None = None) -> RunPage:
     """Read the page of runs that a filter selects; `login` is the subject of the filter as the source writes it."""
-    read = partial(
-        _page, login=login, source=query.source, states=query.state, before=query.before, limit=query.limit + 1
+    wanted = RunQuery(
+        search=query.search,
+        since=query.since,
+        until=query.until,
+        login=login,
+        source=query.source,
+        states=query.state,
+        before=query.before,
+        limit=query.limit,
     )
-    found = await database.read(read)
-    runs, more = found[: query.limit], found[query.limit :]
-    return RunPage(runs=runs, next=_next(query, runs[-1].id) if more else None)
+    page = await database.read(find_runs, wanted)
+    return RunPage(runs=page.runs, next=None if page.next_before is None else _next(query, page.next_before))
 
 
 _OVER = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
@@ -256,11 +271,9 @@ def _options(body: NewRuns) -> dict[str, Any]:
     return {**body.selection, **{name: value for name, value in asked.items() if value is not None}}
 
 
-def _page(tx: Transaction, **wanted: Any) -> list[Run]:
-    return list_runs(tx, **wanted)
-
-
 def _next(query: RunFilter, before: int) -> str:
-    given = [(name, value) for name, value in (("login", query.login), ("source", query.source)) if value]
+    texts = {"login": query.login, "source": query.source, "search": query.search}
+    moments = {name: at and at.isoformat() for name, at in (("since", query.since), ("until", query.until))}
+    given = [(name, value) for name, value in (texts | moments).items() if value]
     states = [("state", str(state)) for state in query.state]
     return f"/v1/runs?{urlencode([*given, *states, ('before', before), ('limit', query.limit)])}"

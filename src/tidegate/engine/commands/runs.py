@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from tidegate.engine.lifecycle import ACTIVE_RUNS, JobState, RunState
 
 if TYPE_CHECKING:
     from tidegate.engine.reports.progress import Failure, JobView, KindProgress
+    from tidegate.engine.reports.run_search import RunQuery
     from tidegate.engine.runs import Run
     from tidegate.settings import Settings
     from tidegate.storage.sql import Database, Transaction
@@ -68,24 +69,35 @@ def list_(
     source: str | None = typer.Option(None, help="Only runs of this source."),
     state: list[str] = typer.Option(None, help=f"Only runs in this state: {', '.join(_STATES)}. Can be repeated."),
     limit: int = typer.Option(20, min=1, max=10_000, help="Maximum number of runs."),
+    search: str | None = typer.Option(
+        None, help="Only runs with this text in the name or id of their subject, regardless of case."
+    ),
+    since: str | None = typer.Option(None, help="Only runs created since then: 24h, 7d, or a date or time (ISO 8601)."),
+    until: str | None = typer.Option(None, help="Only runs created before then, in the same form."),
     before: int | None = typer.Option(None, min=1, help="Only runs older than the run with this id."),
     as_json: bool = _JSON,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    --search examines all runs of the time range one after the other, until it has found enough of them.
+    """
     from tidegate.cli.tables import table_console
     from tidegate.engine.commands.run_text import run_table
-    from tidegate.engine.reports.progress import list_runs
+    from tidegate.engine.commands.spans import parse_since
+    from tidegate.engine.reports.run_search import RunQuery
 
-    settings = load_settings()
-    wanted = partial(
-        list_runs,
+    settings, now = load_settings(), _now()
+    query = RunQuery(
+        search=search,
+        since=None if since is None else parse_since(since, now),
+        until=None if until is None else parse_since(until, now, name="until"),
         login=None if login is None else _login(settings, source, login),
         source=source,
         states=_states(state or ()),
         before=before,
         limit=limit,
     )
-    found, has_workers, waiting = run(_list(settings, wanted))
+    found, has_workers, waiting = run(_list(settings, query))
     if as_json:
         typer.echo(msgspec.json.encode({"runs": found, "has_workers": has_workers, "waiting": waiting}))
     elif found:
@@ -189,14 +201,25 @@ def _retried_lines(settings: Settings, retried: _Retried) -> Iterator[str]:
         yield f"run {number} has no failed jobs"
 
 
-async def _list(
-    settings: Settings, wanted: Callable[[Transaction], list[Run]]
-) -> tuple[list[Run], bool | None, dict[int, str]]:
+async def _list(settings: Settings, query: RunQuery) -> tuple[list[Run], bool | None, dict[int, str]]:
     from tidegate.connections import open_database
 
     async with open_database(settings) as database:
-        found = await database.read(wanted)
+        found = await _find(database, query)
         return found, *await _workforce(settings, database, found)
+
+
+async def _find(database: Database, query: RunQuery) -> list[Run]:
+    """Read page by page, each in a transaction of its own, until there are enough runs or no more to examine."""
+    from tidegate.engine.reports.run_search import find_runs
+
+    page = await database.read(find_runs, query)
+    found = page.runs
+    while len(found) < query.limit and page.next_before is not None:
+        rest = query._replace(before=page.next_before, limit=query.limit - len(found))
+        page = await database.read(find_runs, rest)
+        found += page.runs
+    return found
 
 
 async def _workforce(

@@ -18,7 +18,7 @@ def parse_span(name: str, written: str) -> timedelta:
     return found
 
 
-def parse_since(written: str, now: datetime) -> datetime:
+def parse_since(written: str, now: datetime, *, name: str = "since") -> datetime:
     """Parse a duration before `now`, or a date or time (ISO 8601); UTC unless it has a time zone."""
     span = _span(written)
     if span is not None and span <= _LONGEST:
@@ -27,7 +27,7 @@ def parse_since(written: str, now: datetime) -> datetime:
         moment = datetime.fromisoformat(written)
     except ValueError:
         reason = "must be a duration, such as 24h or 7d, or a date or time, such as 2026-01-31"
-        raise InvalidArgument("since", written, reason) from None
+        raise InvalidArgument(name, written, reason) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

@@ -90,6 +90,7 @@ def upgrade() -> None:
         options=NUMBERED_TABLE_OPTIONS,
     )
     steps.create_index("collection_runs", ["completed_at", "status"])
+    steps.create_index("collection_runs", ["created_at", "id"])
     steps.create_index("collection_runs", ["login", "id"])
     steps.create_index("collection_runs", ["source", "status", "id"])
     steps.create_index("collection_runs", ["status", "id"])
