@@ -105,6 +105,34 @@ async def test_a_run_is_started_and_canceled(demo: Deployment, visitors: Visitor
     assert (status, run["status"]) == (200, "canceled")
 
 
+async def test_runs_are_found_by_a_part_of_their_subject_and_by_time(
+    demo: Deployment, visitors: Visitors, watched: Watched
+):
+    login, other = (demo.upstreams.github.world.logins()[number] for number in (4, 5))
+    for number in (4, 5):
+        await demo.api.until_over(await begin(demo, number))
+    page = await opened(demo, visitors, watched, "#/runs")
+    subjects = page.get_by_role("table", name="Runs").locator(".clip-name")
+    others = subjects.filter(has_text=other)
+    await expect(others.first).to_be_visible()
+    await page.get_by_label("Search by subject").fill(login.upper())
+    await expect(others).to_have_count(0)
+    await expect(subjects.first).to_have_text(login)
+    await page.reload()
+    await expect(page.get_by_label("Search by subject")).to_have_value(login.upper())
+    await expect(subjects.first).to_have_text(login)
+    await expect(others).to_have_count(0)
+    await page.get_by_label("Created").select_option("Last hour")
+    await expect(page).to_have_url(re.compile("range=1h"))
+    await expect(subjects.first).to_have_text(login)
+    await page.get_by_label("Created").select_option("From and until…")
+    await page.get_by_label("Until").fill("2020-01-01T00:00")
+    await expect(page.get_by_text("No matching runs")).to_be_visible()
+    await page.get_by_label("Created").select_option("Any time")
+    await page.get_by_label("Search by subject").fill("%")
+    await expect(page.get_by_text("No matching runs")).to_be_visible()
+
+
 async def test_a_failed_job_is_retried(demo: Deployment, visitors: Visitors, watched: Watched):
     upstream = demo.upstreams.github
     owned = upstream.truth(upstream.world.logins()[2]).repositories

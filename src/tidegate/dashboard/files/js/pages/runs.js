@@ -1,4 +1,4 @@
-// All runs, newest first, filtered by state and login, in pages; the first page is live.
+// All runs, newest first, filtered by state, subject and time, in pages; the first page is live.
 
 import { useFetched, useSlowly, useTopic } from "../live.js";
 import {
@@ -15,7 +15,9 @@ import {
   RunState,
   Section,
   Table,
+  TimeRange,
   usePages,
+  useTimeRange,
   When,
 } from "../parts/index.js";
 import { go, refine } from "../router.js";
@@ -34,29 +36,32 @@ const ASKED_AGAIN_MS = 3000;
 
 export function Runs({ query }) {
   const [state, choose] = useState(query.get("state") ?? "");
-  const [login, typed] = useState(query.get("login") ?? "");
-  const asked = useSettled(login.trim());
-  const pages = usePages(pathOf(state, asked));
-  const isPlain = !state && !asked && pages.isFirst;
+  const [text, typed] = useState(query.get("search") ?? "");
+  const range = useTimeRange(query);
+  const search = useSettled(text.trim());
+  const pages = usePages(pathOf(state, search, range));
+  const isFiltered = Boolean(state || search || !range.isWhole);
+  const isPlain = !isFiltered && pages.isFirst;
   const topic = useTopic("runs");
   const moved = useSlowly(useTopic("overview").value?.at, ASKED_AGAIN_MS);
   // A filtered list is requested again after changes; the stream delivers the unfiltered first page.
   const fetched = useFetched(isPlain ? null : pages.path, [pages.isFirst ? moved : null]);
   const shown = isPlain ? topic : fetched;
-  useEffect(() => refine(queryOf(state, asked)), [state, asked]);
+  const kept = new URLSearchParams({ ...(state && { state }), ...(search && { search }), ...range.query }).toString();
+  useEffect(() => refine(new URLSearchParams(kept)), [kept]);
   return html`<${Page}
     title="Runs"
-    lead="A run is one collection of a user, or one crawl of a site."
+    lead="A run is one collection of a subject, such as a user or a repository, or one crawl of a site."
     live=${pages.isFirst ? topic : undefined}
     actions=${html`<${StartRun} />`}
   >
-    <${Section} title="Runs, newest first" aside=${html`<${Filter} ...${{ state, choose, login, typed }} />`}>
+    <${Section} title="Runs, newest first" aside=${html`<${Filter} ...${{ state, choose, text, typed, range }} />`}>
       <${Problem} of=${shown.problem} retry=${fetched.reload} />
       <${Table}
         caption="Runs"
         columns=${COLUMNS}
         rows=${shown.value && shown.value.runs}
-        empty=${html`<${Nothing} isFiltered=${Boolean(state || asked)} />`}
+        empty=${html`<${Nothing} isFiltered=${isFiltered} hasMore=${Boolean(shown.value?.next)} />`}
       />
       <${Pager} pages=${pages} next=${shown.value?.next} label="runs" />
     <//>
@@ -66,7 +71,7 @@ export function Runs({ query }) {
 const COLUMNS = [
   { head: "Run", cell: (run) => html`<a href=${`#/runs/${run.id}`}>#${run.id}</a>`, shrink: true },
   {
-    head: "Login",
+    head: "Subject",
     cell: (run) => html`<span class="clip clip-name" title=${run.login}>
       ${run.login}${run.source === "github" ? null : html` <span class="quiet">${run.source}</span>`}
     </span>`,
@@ -100,23 +105,30 @@ const COLUMNS = [
   },
 ];
 
-function Nothing({ isFiltered }) {
-  if (isFiltered) return html`<${Empty} title="No matching runs">Choose another state, or clear the login.<//>`;
+function Nothing({ isFiltered, hasMore }) {
+  if (hasMore) return html`<${Empty} title="No matching runs on this page">
+    A page examines a limited number of runs. Continue with the next page.
+  <//>`;
+  if (isFiltered) return html`<${Empty} title="No matching runs">
+    Choose another state or time range, or clear the search.
+  <//>`;
   return html`<${Empty} title="No runs yet" command="tidegate collect LOGIN">
     Start one with the button above, with the API, or with a command:
   <//>`;
 }
 
-function Filter({ state, choose, login, typed }) {
+function Filter({ state, choose, text, typed, range }) {
   return html`<${Field}
-      label="Login"
-      placeholder="Filter by login   /"
+      label="Search by subject"
+      placeholder="Search by subject   /"
       hideLabel
       kind="search"
+      maxlength=${200}
       data-filter
-      value=${login}
+      value=${text}
       onInput=${(event) => typed(event.target.value)}
     />
+    <${TimeRange} range=${range} label="Created" />
     <${Choice} label="State" options=${STATES} value=${state} onChoose=${choose} />`;
 }
 
@@ -171,13 +183,9 @@ function useSettled(text) {
   return settled;
 }
 
-function pathOf(state, login) {
-  const wanted = new URLSearchParams(login ? { login } : {});
+function pathOf(state, search, { since, until }) {
+  const wanted = new URLSearchParams({ ...(search && { search }), ...(since && { since }), ...(until && { until }) });
   for (const one of state === "active" ? ACTIVE : state ? [state] : []) wanted.append("state", one);
   wanted.append("limit", 50);
   return `/v1/runs?${wanted}`;
-}
-
-function queryOf(state, login) {
-  return new URLSearchParams({ ...(state && { state }), ...(login && { login }) });
 }

@@ -1,0 +1,70 @@
+// A selection of a time range: the last hours or days, or from and until a given time.
+
+import { html, useMemo, useState } from "../view.js";
+import { Field } from "./field.js";
+
+const HOUR_MS = 3_600_000;
+const CUSTOM = "custom";
+const LENGTHS = { "1h": HOUR_MS, "6h": 6 * HOUR_MS, "24h": 24 * HOUR_MS, "7d": 168 * HOUR_MS, "30d": 720 * HOUR_MS };
+const NAMES = { "1h": "Last hour", "6h": "Last 6 hours", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days" };
+
+/**
+ * The selected range: {choice, since, until, isWhole, select(change), query}. `since` and `until` are ISO times or null,
+ * computed once when the range is selected; `query` has the parameters for the URL of the page, from which
+ * `given` (URLSearchParams) restores it. `choice` is empty for all times.
+ */
+export function useTimeRange(given) {
+  const [chosen, choose] = useState(() => ({
+    choice: known(given.get("range")),
+    from: given.get("from") ?? "",
+    to: given.get("to") ?? "",
+  }));
+  const bounds = useMemo(() => boundsOf(chosen), [chosen]);
+  return { ...chosen, ...bounds, isWhole: !bounds.since && !bounds.until, select: choose, query: queryOf(chosen) };
+}
+
+/** The field of a range from `useTimeRange`. */
+export function TimeRange({ range, label = "Time range" }) {
+  const { choice, from, to, select } = range;
+  const change = (changed) => select({ choice, from, to, ...changed });
+  const options = [["", "Any time"], ...Object.entries(NAMES), [CUSTOM, "From and until…"]];
+  return html`<${Field}
+      label=${label}
+      hideLabel
+      kind="select"
+      options=${options}
+      value=${choice}
+      onChange=${(event) => change({ choice: event.target.value })}
+    />
+    ${choice === CUSTOM && html`<${Field}
+        label="From"
+        kind="datetime-local"
+        value=${from}
+        onChange=${(event) => change({ from: event.target.value })}
+      />
+      <${Field}
+        label="Until"
+        kind="datetime-local"
+        value=${to}
+        onChange=${(event) => change({ to: event.target.value })}
+      />`}`;
+}
+
+const known = (choice) => (choice === CUSTOM || choice in LENGTHS ? choice : "");
+
+function boundsOf({ choice, from, to }) {
+  if (choice === CUSTOM) return { since: isoOf(from), until: isoOf(to) };
+  const length = LENGTHS[choice];
+  return { since: length ? new Date(Date.now() - length).toISOString() : null, until: null };
+}
+
+/** The browser's local time, as typed, in UTC. */
+function isoOf(local) {
+  const at = new Date(local);
+  return Number.isNaN(at.getTime()) ? null : at.toISOString();
+}
+
+function queryOf({ choice, from, to }) {
+  if (choice !== CUSTOM) return choice ? { range: choice } : {};
+  return { range: choice, ...(from && { from }), ...(to && { to }) };
+}
