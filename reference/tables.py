@@ -61,9 +61,16 @@ def describe_tables() -> str:
     return page(lines)
 
 
+def declaring_modules() -> list[Path]:
+    """The modules of the product that declare tables."""
+    return sorted(
+        each for each in _SOURCE.rglob("*.py") if re.search(r"^\w+ = Table\($", each.read_text(), re.MULTILINE)
+    )
+
+
 def _modules() -> Iterator[Path]:
     """Those that declare tables, imported."""
-    for module in sorted({_SOURCE / "tidegate" / "storage" / "sql" / "schema.py", *_SOURCE.rglob("*tables.py")}):
+    for module in declaring_modules():
         import_module(".".join(module.relative_to(_SOURCE).with_suffix("").parts))
         if _told_in(module):
             yield module

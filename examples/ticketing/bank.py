@@ -12,7 +12,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, select
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.columns import TABLE_OPTIONS, exact_text
+from tidegate.storage.sql.schema import TABLE_OPTIONS, exact_text
 
 
 class Card(StrEnum):

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, UniqueConstraint
 
-from tidegate.storage.sql.columns import (
+from tidegate.storage.sql.schema import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Blob,
@@ -10,8 +10,8 @@ from tidegate.storage.sql.columns import (
     UtcDateTime,
     ascending_key,
     exact_text,
+    metadata,
 )
-from tidegate.storage.sql.schema import metadata
 
 collection_runs = Table(
     "collection_runs",

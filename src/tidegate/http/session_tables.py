@@ -2,8 +2,7 @@
 
 from sqlalchemy import Column, Index, Table
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, UtcDateTime, exact_text, metadata
 
 LONGEST_SUBJECT = 64
 

@@ -31,7 +31,7 @@ from tidegate.primitives.settings import (
 )
 from tidegate.settings.retention import RetentionSettings
 from tidegate.settings.sources import PREFIX, Sources
-from tidegate.storage.documents.settings import DocumentSettings
+from tidegate.storage.documents.document import DocumentSettings
 from tidegate.storage.sql.urls import parse_address
 from tidegate.storage.valkey.urls import require_url
 

@@ -22,7 +22,7 @@ from tidegate.storage.documents import (
     Written,
 )
 from tidegate.storage.documents.opening import open_documents
-from tidegate.storage.documents.tables import documents
+from tidegate.storage.documents.statements import documents
 from tidegate.storage.sql import Database
 
 StoreName = Literal["sqlite", "postgres", "mariadb", "mongo"]

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, select
 from tests.examples import examples
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
+from tidegate.storage.sql.schema import TABLE_OPTIONS, Json, UtcDateTime, exact_text
 
 things = Table(
     "things",

@@ -18,7 +18,7 @@ from tests.servers.sql import SERVERS, SqlServer, sql_server
 from tests.waiting import is_pending
 from tidegate.core.errors import CommitUnknown, DatabaseUnavailable, ServerRefused
 from tidegate.storage.sql import Database, Transaction
-from tidegate.storage.sql.servers import Server
+from tidegate.storage.sql.engine import Server
 
 numbers = Table(
     "numbers",

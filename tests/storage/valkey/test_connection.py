@@ -17,8 +17,7 @@ from tests.waiting import lasting_at_least, look_again, patience
 from tidegate.core.errors import InvalidArgument, ServerRefused, ValkeyUnavailable
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey import connection as connection_module
-from tidegate.storage.valkey.capabilities import examine
-from tidegate.storage.valkey.connection import connected
+from tidegate.storage.valkey.connection import connected, examine
 
 PASSWORD = "open-s3same"
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.waiting import until
-from tidegate.storage.valkey import Valkey, idle_connections
+from tidegate.storage.valkey import Valkey, client_connections
 from tidegate.storage.valkey.connection import connected
 
 
@@ -14,7 +14,7 @@ async def clients(watching: Valkey) -> int:
 
 
 async def test_connections_of_readers_that_ended_are_closed(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(idle_connections, "SPAN_S", 0.05)
+    monkeypatch.setattr(client_connections, "SPAN_S", 0.05)
     key = embedded.unit("idle").key("nothing")
     async with connected(embedded.url) as valkey:
         before = await clients(embedded)
@@ -28,7 +28,7 @@ async def test_connections_of_readers_that_ended_are_closed(embedded: Valkey, mo
 
 
 async def test_a_connection_that_is_needed_again_and_again_stays(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(idle_connections, "SPAN_S", 0.01)
+    monkeypatch.setattr(client_connections, "SPAN_S", 0.01)
     async with connected(embedded.url) as valkey:
         await asyncio.gather(*(valkey.execute("PING") for _ in range(40)))
         ids = {await valkey.execute("CLIENT", "ID") for _ in range(200)}

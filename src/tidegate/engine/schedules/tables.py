@@ -2,15 +2,15 @@
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint
 
-from tidegate.storage.sql.columns import (
+from tidegate.storage.sql.schema import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Json,
     UtcDateTime,
     ascending_key,
     exact_text,
+    metadata,
 )
-from tidegate.storage.sql.schema import metadata
 
 collection_schedules = Table(
     "collection_schedules",

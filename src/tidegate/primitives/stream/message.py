@@ -14,7 +14,7 @@ from tidegate.core.arguments import require_at_most, require_name
 from tidegate.core.clock import from_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.valkey import Key, Unit
-from tidegate.storage.valkey.packing import text_header
+from tidegate.storage.valkey.scripts import text_header
 
 
 class StreamKeys:

@@ -18,7 +18,7 @@ from tidegate.core.telemetry.metrics import DELAYED_QUEUE_SIZE, TIMER_LATENESS, 
 from tidegate.primitives.settings import TimerSettings
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Unit, Valkey, lua_script
-from tidegate.storage.valkey.packing import as_text
+from tidegate.storage.valkey.scripts import as_text
 
 
 class TimerKeys:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tidegate.storage.documents.document import LARGEST_BODY, Document, StoredDocument
+    from tidegate.storage.documents.document import LARGEST_BODY, Document, DocumentSettings, StoredDocument
     from tidegate.storage.documents.opening import open_documents
-    from tidegate.storage.documents.settings import DocumentSettings
     from tidegate.storage.documents.sql import SqlDocuments
     from tidegate.storage.documents.store import (
         ChangeDigest,
@@ -43,9 +42,8 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "tidegate.storage.documents.document": "LARGEST_BODY Document StoredDocument",
+        "tidegate.storage.documents.document": "LARGEST_BODY Document StoredDocument DocumentSettings",
         "tidegate.storage.documents.opening": "open_documents",
-        "tidegate.storage.documents.settings": "DocumentSettings",
         "tidegate.storage.documents.sql": "SqlDocuments",
         "tidegate.storage.documents.store": (
             "ChangeDigest ConditionalWrite DocumentStore Documents Listing Staged WriteAction Written"

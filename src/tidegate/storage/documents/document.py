@@ -6,10 +6,19 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel, Field
 from xxhash import xxh3_64_intdigest
 
 from tidegate.core.arguments import require_at_most, require_name, require_not_negative
 from tidegate.core.errors import InvalidArgument
+
+
+class DocumentSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+    """Settings of the document store: where collected items are stored."""
+
+    url: str | None = Field(default=None, repr=False, pattern=r"^mongodb(\+srv)?://.+")
+    """A MongoDB, `mongodb://host/name` or `mongodb+srv://…`; else the database that holds everything else."""
+
 
 LARGEST_BODY = 4 * 1024 * 1024
 """In bytes of JSON. All servers accept statements or documents of that size in their default configuration."""

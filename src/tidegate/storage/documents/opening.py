@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from tidegate.core.errors import InvalidSettings
-from tidegate.storage.documents.settings import DocumentSettings
+from tidegate.storage.documents.document import DocumentSettings
 from tidegate.storage.documents.sql import SqlDocuments
 from tidegate.storage.documents.store import Documents
 from tidegate.storage.sql import Database

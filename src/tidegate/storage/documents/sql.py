@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, Text, func, select, tuple_, type_coerce, update
 
 from tidegate.core.arguments import require_positive
-from tidegate.storage.documents.conditional import apply_conditionally
 from tidegate.storage.documents.document import Document, StoredDocument, require_kind, require_source
-from tidegate.storage.documents.statements import write
+from tidegate.storage.documents.statements import apply_conditionally, documents, write
 from tidegate.storage.documents.store import (
     ChangeDigest,
     ConditionalWrite,
@@ -20,7 +19,6 @@ from tidegate.storage.documents.store import (
     last_per_key,
     one_per_key,
 )
-from tidegate.storage.documents.tables import documents
 from tidegate.storage.sql import Database, Transaction
 
 _c = documents.c

@@ -9,25 +9,89 @@ has to be done anew, and only a function says what everything is. See docs/decis
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self, TypeVarTuple
+from typing import Any, NoReturn, Self, TypeVarTuple
+
+from sqlalchemy import text
 
 from tidegate.core.arguments import require_name, require_positive
 from tidegate.core.backoff import Backoff
 from tidegate.core.clock import Clock, SystemClock
-from tidegate.core.errors import CommitUnknown, ContractBroken, DatabaseRefused, DatabaseUnavailable
+from tidegate.core.errors import CommitUnknown, ContractBroken, DatabaseRefused, DatabaseUnavailable, ServerRefused
 from tidegate.core.telemetry import get_logger
 from tidegate.core.telemetry.disks import Disk, disk_of
-from tidegate.storage.sql.backend import Attempt, Backend, Result
 from tidegate.storage.sql.faults import UNCLEAR, DatabaseErrorKind, Fault, classify
-from tidegate.storage.sql.servers import Server, ask_server
 from tidegate.storage.sql.sqlite import SqliteBackend
-from tidegate.storage.sql.transaction import Transaction
+from tidegate.storage.sql.transaction import Attempt, Backend, Result, Transaction
 from tidegate.storage.sql.urls import DatabaseAddress, Dialect, parse_address
+
+Version = tuple[int, ...]
+
+_OLDEST: dict[str, Version] = {
+    "sqlite": (3, 35),
+    "postgresql": (13,),
+    "mysql": (8, 0, 16),
+    "mariadb": (10, 6),
+}
+
+_CAPABILITIES = {
+    "sqlite": frozenset({"returning", "transactional ddl", "one writer"}),
+    "postgresql": frozenset({"returning", "transactional ddl", "skip locked", "advisory locks"}),
+    "mysql": frozenset({"json_table", "skip locked", "named locks"}),
+    "mariadb": frozenset({"returning", "json_table", "skip locked", "named locks"}),
+}
+
+_QUESTIONS = {
+    "sqlite": "SELECT sqlite_version(), 'off'",
+    "postgresql": "SELECT current_setting('server_version'), current_setting('transaction_read_only')",
+    "mysql": "SELECT VERSION(), @@global.read_only",
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A database server: which one it is (`mariadb` has its own name here), its version, what it can do."""
+
+    product: str
+    version: str
+    capabilities: frozenset[str]
+    read_only: bool
+
+    def require_usable(self, shown: str) -> None:
+        """Raise `ServerRefused` when it is older than what we are tested with, or takes no writes."""
+        oldest = _OLDEST[self.product]
+        if _numbers(self.version) < oldest:
+            needed = ".".join(map(str, oldest))
+            raise ServerRefused(
+                shown,
+                f"it is {self.product} {self.version}, and {needed} is the oldest that works",
+                remedy="Upgrade the server",
+            )
+        if self.read_only:
+            raise ServerRefused(shown, "it is read-only", remedy="Point the URL at the primary server")
+
+
+def ask_server(tx: Transaction) -> Server:
+    """Ask the server at the other end."""
+    version, read_only = _answer(tx)
+    product = "mariadb" if "mariadb" in version.lower() else str(tx.dialect)
+    return Server(product, version.split("-")[0].split(" ")[0], _CAPABILITIES[product], read_only=read_only)
+
+
+def _answer(tx: Transaction) -> tuple[str, bool]:
+    row: Any = tx.execute(text(_QUESTIONS[tx.dialect])).one()
+    return str(row[0]), str(row[1]).lower() not in ("0", "off")
+
+
+def _numbers(version: str) -> Version:
+    digits = ("".join(c for c in part if c.isdigit()) for part in version.split("."))
+    return tuple(int(part) for part in digits if part)
+
 
 Args = TypeVarTuple("Args")
 log = get_logger(__name__)

@@ -33,8 +33,7 @@ from tidegate.core.ids import new_id
 from tidegate.core.telemetry import get_logger
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.core.transitions import Moves, check_moves, sources_of
-from tidegate.storage.sql.columns import encode_json
-from tidegate.storage.sql.schema import handled_events, outbox_events
+from tidegate.storage.sql.schema import encode_json, handled_events, outbox_events
 from tidegate.storage.sql.transaction import Transaction
 
 COMMITTED = "outbox"

@@ -12,9 +12,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidegate.core.errors import CommitUnknown
-from tidegate.storage.sql.backend import Attempt, Result
 from tidegate.storage.sql.faults import DatabaseConnectionLost, DatabaseErrorKind, classify
-from tidegate.storage.sql.transaction import Transaction
+from tidegate.storage.sql.transaction import Attempt, Result, Transaction
 from tidegate.storage.sql.urls import DatabaseAddress
 
 _CONNECT_SECONDS = 10

@@ -19,9 +19,8 @@ from sqlalchemy.exc import DBAPIError
 
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import CommitUnknown, ServerRefused
-from tidegate.storage.sql.backend import Attempt, Result
 from tidegate.storage.sql.faults import DatabaseConnectionLost, DatabaseErrorKind, classify
-from tidegate.storage.sql.transaction import Transaction
+from tidegate.storage.sql.transaction import Attempt, Result, Transaction
 from tidegate.storage.sql.urls import DatabaseAddress
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
@@ -14,15 +15,87 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.driver_info import DriverInfo
 
 from tidegate.core.arguments import require_name, require_not_negative
-from tidegate.core.errors import ServerRefused, TidegateError, ValkeyRefused, ValkeyUnavailable
+from tidegate.core.errors import ServerRefused, TidegateError, Unavailable, ValkeyRefused, ValkeyUnavailable
+from tidegate.core.ids import new_id
 from tidegate.core.telemetry.disks import Disk
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.metrics import REDIS_COMMAND_DURATION
-from tidegate.storage.valkey.capabilities import ServerInfo, examine
-from tidegate.storage.valkey.idle_connections import IdleConnections
-from tidegate.storage.valkey.in_flight import CommandsInFlight
+from tidegate.storage.valkey.client_connections import CommandsInFlight, IdleConnections
 from tidegate.storage.valkey.keys import Unit
 from tidegate.storage.valkey.urls import require_url, without_password
+
+_OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """The other end, as it described itself."""
+
+    product: str
+    version: str
+    is_cluster: bool
+    can_block: bool
+    """False where the server forbids blocking reads; readers then pause between empty reads."""
+    persists: bool
+    """Whether it writes an append-only file: without one, a restart is repaired from SQL, more slowly."""
+    evicts: bool
+    """Whether it may throw keys away when memory is short; it should not."""
+
+
+async def examine(valkey: "Valkey") -> ServerInfo:
+    """Ask the server about itself; raise `ServerRefused` where it cannot serve us."""
+    facts = await _facts(valkey)
+    product, version = _product(facts)
+    oldest = _OLDEST[product]
+    if tuple(int(part) for part in version.split(".")[:2]) < oldest:
+        raise ServerRefused(
+            valkey.address,
+            f"{product} {version} is too old",
+            remedy=f"Tidegate needs {product} {'.'.join(map(str, oldest))} or newer",
+        )
+    if facts.get("role") not in {"master", "primary"}:
+        raise ServerRefused(
+            valkey.address, "the server is a read-only replica", remedy="Point TIDEGATE_VALKEY_URL at the primary"
+        )
+    return ServerInfo(
+        product=product,
+        version=version,
+        is_cluster=valkey.is_cluster,
+        can_block=await _can_block(valkey),
+        persists=bool(facts.get("aof_enabled")),
+        evicts=facts.get("maxmemory_policy") not in {None, "noeviction"},
+    )
+
+
+async def _facts(valkey: "Valkey") -> dict[str, Any]:
+    reply = await valkey.execute("INFO")
+    if valkey.is_cluster and reply and all(isinstance(value, dict) for value in reply.values()):
+        return next(iter(reply.values()))
+    if str(reply.get("cluster_enabled")) == "1" and not valkey.is_cluster:
+        raise ServerRefused(
+            valkey.address,
+            "the server is a node of a cluster",
+            remedy="Use redis+cluster:// (or rediss+cluster://) in TIDEGATE_VALKEY_URL",
+        )
+    return reply
+
+
+def _product(facts: dict[str, Any]) -> tuple[str, str]:
+    if "valkey_version" in facts:
+        return "valkey", str(facts["valkey_version"])
+    return "redis", str(facts["redis_version"])
+
+
+async def _can_block(valkey: "Valkey") -> bool:
+    """Whether the server allows blocking reads. The test read finds an entry at once, so it does not block."""
+    key = valkey.unit("probe").key(new_id())
+    replies = await valkey.pipeline([("RPUSH", key, "1"), ("PEXPIRE", key, 1000), ("BLPOP", key, 1), ("DEL", key)])
+    if isinstance(replies[0], ServerRefused):
+        return True  # it refuses every write for now, which says nothing about reads that wait
+    if isinstance(replies[2], Unavailable) and not isinstance(replies[2], ServerRefused):
+        raise replies[2]
+    return not isinstance(replies[2], Exception)
+
 
 log = get_logger(__name__)
 

@@ -40,11 +40,26 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
+from msgspec import Raw
 from redis.exceptions import NoScriptError
 
 from tidegate.core.errors import ContractBroken
 from tidegate.storage.valkey.connection import Valkey
 from tidegate.storage.valkey.keys import Key
+
+
+def as_text(value: bytes) -> Raw:
+    """The bytes as a string, whatever they are."""
+    return Raw(text_header(len(value)) + value)
+
+
+def text_header(length: int) -> bytes:
+    """What stands before a string of this many bytes."""
+    # The forms of msgpack for strings: fixstr, str 16 and str 32.
+    if length < 32:
+        return bytes((0xA0 | length,))
+    return b"\xda" + length.to_bytes(2) if length < 65_536 else b"\xdb" + length.to_bytes(4)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,8 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, UtcDateTime, exact_text, metadata
 from tidegate.systems.campaigns.model import LONGEST_CAMPAIGN, LONGEST_KEY, LONGEST_KIND, LONGEST_TITLE, LONGEST_USER
 
 LONGEST_CODE = 64

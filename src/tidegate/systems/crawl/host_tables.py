@@ -2,8 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, Table, Text
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, Json, UtcDateTime, exact_text, metadata
 
 LONGEST_HOST = 255
 LONGEST_REASON = 500

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Table, and_, bindparam, case, delete, false, or_, select, update
 
 from tidegate.storage.sql import Transaction
-from tidegate.storage.sql.columns import UtcDateTime
+from tidegate.storage.sql.schema import UtcDateTime
 from tidegate.systems.snapshots import versions
 from tidegate.systems.snapshots.model import SnapshotSubject, digest, pack
 from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, Tier, fraction, learn

@@ -2,8 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Date, Float, Index, Integer, SmallInteger, Table, Text
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, Blob, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, Blob, UtcDateTime, exact_text, metadata
 from tidegate.systems.snapshots.model import LONGEST_KEY, LONGEST_UPSTREAM_ID
 
 LONGEST_KIND = 40

@@ -2,8 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, UniqueConstraint
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, UtcDateTime, exact_text, metadata
 from tidegate.systems.waiting_room.model import LONGEST_ENTRANCE, LONGEST_ROOM, LONGEST_TITLE, LONGEST_USER
 
 waiting_rooms = Table(

@@ -15,7 +15,7 @@ from tests.storage.documents.shelf import Shelf, open_shelf
 from tidegate.storage.documents import Document
 from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import EACH, Column, text, texts, truth, whole
-from tidegate.storage.documents.tables import documents as table
+from tidegate.storage.documents.statements import documents as table
 
 NASTY = st.sampled_from(
     ["", '"', '""', "\n", "\r\n", "\r", ",", "\0", "\u2028", "=1+1", "null", "🌊", "\x85", "\\", " a "]

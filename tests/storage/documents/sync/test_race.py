@@ -12,8 +12,8 @@ from tests.storage.documents.sync.targets import Target, assert_equal, open_targ
 from tests.waiting import patience
 from tidegate.core.clock import ManualClock
 from tidegate.storage.documents import SqlDocuments
+from tidegate.storage.documents.document import DocumentSettings
 from tidegate.storage.documents.opening import open_documents
-from tidegate.storage.documents.settings import DocumentSettings
 from tidegate.storage.sql import Database
 
 pytestmark = pytest.mark.race

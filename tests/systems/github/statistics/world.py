@@ -15,7 +15,7 @@ from tests.systems.github.statistics.oracle import Oracle, all_documents
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.storage.documents import Document, Listing
-from tidegate.storage.documents.tables import documents as document_table
+from tidegate.storage.documents.statements import documents as document_table
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github.statistics import Statistics, UserStatistics
 from tidegate.systems.github.statistics.tables import statistics_items, statistics_users

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
         export,
         export_stream,
     )
-    from tidegate.storage.documents.export.folder import ExportRefused
+    from tidegate.storage.documents.export.folder import ExportRefused, FileEntry, Manifest
     from tidegate.storage.documents.export.formats import Format, installed_formats
-    from tidegate.storage.documents.export.manifest import FileEntry, Manifest
 
 __all__ = [
     "Column",
@@ -36,8 +35,7 @@ __getattr__ = lazy_exports(
     {
         "tidegate.storage.documents.export.columns": "Column",
         "tidegate.storage.documents.export.exporter": "ExportFailed ExportProgress ExportRequest export export_stream",
-        "tidegate.storage.documents.export.folder": "ExportRefused",
+        "tidegate.storage.documents.export.folder": "ExportRefused FileEntry Manifest",
         "tidegate.storage.documents.export.formats": "Format installed_formats",
-        "tidegate.storage.documents.export.manifest": "FileEntry Manifest",
     },
 )

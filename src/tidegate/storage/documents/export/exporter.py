@@ -16,9 +16,8 @@ from tidegate.core.clock import Clock, SystemClock
 from tidegate.core.errors import InvalidArgument, TidegateError
 from tidegate.storage.documents.document import StoredDocument
 from tidegate.storage.documents.export.columns import Column
-from tidegate.storage.documents.export.folder import ExportFolder
+from tidegate.storage.documents.export.folder import ColumnEntry, ExportFolder, FileEntry, Manifest
 from tidegate.storage.documents.export.formats import FileWriter, Format, open_writer, require_format, shape_of
-from tidegate.storage.documents.export.manifest import ColumnEntry, FileEntry, Manifest
 from tidegate.storage.documents.store import DocumentStore
 
 _AT_ONCE = 500

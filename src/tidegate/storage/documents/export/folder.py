@@ -1,22 +1,90 @@
-"""The folder of an export: files get their final names when all are complete; the manifest is written last.
+"""The folder of an export, and its manifest: the contents of the files, and checksums to verify them.
 
-A file is written under a name that starts with a dot and ends with `.tidegate-partial`; the next export removes such
-files after a crash. Other files in the folder are changed only if a manifest of an export lists them.
+Files get their final names when all are complete; the manifest is written last. A file is written under a name that
+starts with a dot and ends with `.tidegate-partial`; the next export removes such files after a crash. Other files in
+the folder are changed only if a manifest of an export lists them.
 """
 
 import fcntl
 import os
 import re
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from tidegate.core.errors import TidegateError
-from tidegate.storage.documents.export import manifest as manifests
-from tidegate.storage.documents.export.manifest import Manifest
+from tidegate.core.errors import UNDECODABLE, TidegateError
+
+NAME = "manifest.json"
+VERSION = 1
+
+
+class ColumnEntry(msgspec.Struct, frozen=True):
+    """A column of a file."""
+
+    name: str
+    type: str
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the export."""
+
+    kind: str
+    file: str
+    documents: int
+    bytes: int
+    sha256: str
+    columns: list[ColumnEntry]
+    misfits: dict[str, int]
+    """Number of values per column that were left empty because of a wrong type."""
+    unreadable: int
+    """Documents with a body that is not JSON, so that their columns are empty."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole export. `complete` is false while its files get their final names, and after a crash meanwhile."""
+
+    tidegate_export: int = VERSION
+    complete: bool
+    format: str
+    written_by: str
+    store: str
+    source: str
+    """Name of the source that collected the documents."""
+    owners: list[str] | None
+    """Owners of the documents; null means all owners."""
+    with_gone: bool
+    with_body: bool
+    started_at: datetime
+    finished_at: datetime
+    documents: int
+    files: list[FileEntry]
+    placed: list[str]
+    """All files in the folder that belong to this export, or to one that it replaces."""
+
+
+class OwnedFiles(msgspec.Struct, frozen=True):
+    """The fields of a manifest of any version that an export needs: the files that it may replace."""
+
+    tidegate_export: int
+    placed: list[str] = []
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Encode a manifest as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def read_claim(text: bytes) -> OwnedFiles | None:
+    """Read a manifest of any version; None if the text is not a manifest."""
+    try:
+        return msgspec.json.decode(text, type=OwnedFiles)
+    except UNDECODABLE:
+        return None
+
 
 _PARTIAL = ".tidegate-partial"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -93,7 +161,7 @@ class ExportFolder:
         except BlockingIOError:
             raise ExportRefused(self._path, "another export is writing to it; wait, or give another folder") from None
         present = [entry.name for entry in self._path.iterdir() if not _is_leftover(entry.name)]
-        claim = self._claim() if manifests.NAME in present else None
+        claim = self._claim() if NAME in present else None
         if present and claim is None and not self._force:
             raise ExportRefused(
                 self._path, "it is not empty and not an export; give another folder, or write into it with --force"
@@ -102,17 +170,17 @@ class ExportFolder:
             self._placed = {name for name in claim.placed if _PLAIN_NAME.fullmatch(name)}
         self._remove_leftovers()
 
-    def _claim(self) -> manifests.OwnedFiles | None:
-        path = self._path / manifests.NAME
-        return manifests.read_claim(path.read_bytes()) if path.is_file() else None
+    def _claim(self) -> OwnedFiles | None:
+        path = self._path / NAME
+        return read_claim(path.read_bytes()) if path.is_file() else None
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        partial = self.partial(manifests.NAME)
+        partial = self.partial(NAME)
         with partial.open("wb") as file:
-            file.write(manifests.encode(manifest))
+            file.write(encode(manifest))
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(self._path / manifests.NAME)
+        partial.replace(self._path / NAME)
         if self._lock is not None:
             os.fsync(self._lock)  # makes the names durable
 

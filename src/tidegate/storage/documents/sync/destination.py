@@ -1,10 +1,14 @@
-"""The interface of a destination of `tidegate sync`, and the functions that parse its address and open it.
+"""The interface of a destination of `tidegate sync`, the functions that open one, and what several destinations share.
 
 A destination is a DuckDB file, a PostgreSQL database, or a folder with Parquet or JSON Lines files. It has one table
-per kind of document.
+per kind of document. Its files and folders are created for their user alone, whatever the umask of the process is.
 """
 
-from collections.abc import Mapping
+import os
+import stat
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from importlib.util import find_spec
@@ -14,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from tidegate.core.errors import InvalidArgument, InvalidSettings, TidegateError
+from tidegate.storage.documents.export.columns import Column, Type
 from tidegate.storage.documents.store import ChangeDigest
 from tidegate.storage.documents.sync.table import Rows, SyncTable
 from tidegate.storage.sql.urls import parse_address
@@ -144,3 +149,68 @@ def _require_libraries(kind: DestinationKind) -> None:
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise InvalidSettings(f'{kind}: needs the library {" and ".join(missing)}: pip install "tidegate[{kind}]"')
+
+
+_umask = threading.Lock()
+_FILE, _FOLDER = 0o600, 0o700
+
+
+def create_private_folder(folder: Path) -> None:
+    """Create a folder and those above it; folders that exist keep their permissions."""
+    if not folder.parent.exists():
+        create_private_folder(folder.parent)
+    if not folder.is_dir():
+        folder.mkdir(_FOLDER, exist_ok=True)
+        folder.chmod(_FOLDER)  # a umask may have taken more away
+
+
+def create_private_file(path: Path, *, like: Path | None = None) -> None:
+    """Create an empty file, or empty it. One that replaces `like` has the permissions of that file, if it exists."""
+    mode = _FILE if like is None or not like.exists() else stat.S_IMODE(like.stat().st_mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE)
+    try:
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def private_umask() -> Generator[None]:
+    """Make files private that a library creates meanwhile. The umask belongs to the process: one thread at a time."""
+    with _umask:
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
+
+Declared = Mapping[Type, str]
+"""The type of a column in a destination, as its catalogue writes it."""
+
+
+def quoted(name: str) -> str:
+    """`name` as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def added_columns(
+    shown: str, table: SyncTable, present: Mapping[str, str], types: Declared, *, full: bool
+) -> Sequence[Column] | None:
+    """The columns that a table lacks; None where it has to be created again because a column has another type.
+
+    Columns that the source does not declare any more stay, and are empty in new rows. Raises `SyncFailed` where a
+    column has another type, unless `full` is set.
+    """
+    for column in table.columns:
+        found = present.get(column.name)
+        if found is not None and found.lower() != types[column.type].lower():
+            if full:
+                return None
+            raise SyncFailed(
+                shown,
+                f"the column {column.name} of {table.source}.{table.kind} is {found}, and the source declares "
+                f"{types[column.type]}",
+                "Create the table again with --full",
+            )
+    return [column for column in table.columns if column.name not in present]

@@ -17,9 +17,14 @@ import pyarrow as pa
 from tidegate.storage.documents.export.columns import Type
 from tidegate.storage.documents.store import ChangeDigest
 from tidegate.storage.documents.sync.arrow import arrow_schema, arrow_table
-from tidegate.storage.documents.sync.destination import DestinationAddress, SyncFailed
-from tidegate.storage.documents.sync.private_files import private_umask
-from tidegate.storage.documents.sync.statements import Declared, added_columns, quoted
+from tidegate.storage.documents.sync.destination import (
+    Declared,
+    DestinationAddress,
+    SyncFailed,
+    added_columns,
+    private_umask,
+    quoted,
+)
 from tidegate.storage.documents.sync.table import COLLECTED_AT, FINGERPRINT, ID, Rows, SyncTable
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ import asyncpg
 
 from tidegate.storage.documents.export.columns import Column, Type, Value
 from tidegate.storage.documents.store import ChangeDigest
-from tidegate.storage.documents.sync.destination import DestinationAddress, SyncFailed
-from tidegate.storage.documents.sync.statements import Declared, added_columns, quoted
+from tidegate.storage.documents.sync.destination import Declared, DestinationAddress, SyncFailed, added_columns, quoted
 from tidegate.storage.documents.sync.table import COLLECTED_AT, FINGERPRINT, ID, Rows, SyncTable
 
 _TYPES: Declared = {

@@ -3,8 +3,7 @@
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table
 
 from tidegate.storage.documents.document import LONGEST_KIND, LONGEST_TEXT
-from tidegate.storage.sql.columns import TABLE_OPTIONS, Json, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, Json, UtcDateTime, exact_text, metadata
 
 LONGEST_LOGIN = 100
 

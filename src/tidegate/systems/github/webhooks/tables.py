@@ -2,8 +2,7 @@
 
 from sqlalchemy import Column, Index, Integer, Table
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, Blob, UtcDateTime, exact_text
-from tidegate.storage.sql.schema import metadata
+from tidegate.storage.sql.schema import TABLE_OPTIONS, Blob, UtcDateTime, exact_text, metadata
 
 github_deliveries = Table(
     "github_deliveries",

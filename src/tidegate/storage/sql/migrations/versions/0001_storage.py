@@ -2,7 +2,8 @@
 
 import sqlalchemy as sa
 
-from tidegate.storage.sql.columns import (
+from tidegate.storage.sql.migrations import steps
+from tidegate.storage.sql.schema import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Json,
@@ -10,7 +11,6 @@ from tidegate.storage.sql.columns import (
     ascending_key,
     exact_text,
 )
-from tidegate.storage.sql.migrations import steps
 
 revision = "0001"
 down_revision = None

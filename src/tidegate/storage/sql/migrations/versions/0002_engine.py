@@ -2,7 +2,8 @@
 
 import sqlalchemy as sa
 
-from tidegate.storage.sql.columns import (
+from tidegate.storage.sql.migrations import steps
+from tidegate.storage.sql.schema import (
     NUMBERED_TABLE_OPTIONS,
     TABLE_OPTIONS,
     Blob,
@@ -11,7 +12,6 @@ from tidegate.storage.sql.columns import (
     ascending_key,
     exact_text,
 )
-from tidegate.storage.sql.migrations import steps
 
 revision = "0002"
 down_revision = "0001"

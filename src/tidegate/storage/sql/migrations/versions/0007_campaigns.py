@@ -2,8 +2,8 @@
 
 import sqlalchemy as sa
 
-from tidegate.storage.sql.columns import TABLE_OPTIONS, UtcDateTime, exact_text
 from tidegate.storage.sql.migrations import steps
+from tidegate.storage.sql.schema import TABLE_OPTIONS, UtcDateTime, exact_text
 
 revision = "0007"
 down_revision = "0006"

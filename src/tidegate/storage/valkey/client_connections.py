@@ -1,17 +1,22 @@
-"""Closes connections that are not needed any more.
+"""Closes idle connections of the client library, and ends its commands before a client is closed.
 
 The client library keeps every connection that it ever opened: after a hundred campaigns were busy at once, a hundred
 connections stay. Here the smallest number of idle connections within a span is known. So many were not needed, and
 those above `keep` are closed. There is no polling: the timer runs only while there are more than `keep`.
+
+It also opens connections again for a command that it retries and for a command that begins after the client was closed.
+Such a connection would stay open for the lifetime of the process.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from redis.asyncio import Redis, RedisCluster
+
+from tidegate.core.errors import ValkeyUnavailable
 
 SPAN_S = 10.0
 """Connections that were not needed for this long are closed."""
@@ -75,3 +80,40 @@ class IdleConnections:
 async def _close(connection: Any) -> None:
     with suppress(Exception):  # it is not used again, whatever becomes of it
         await connection.disconnect()
+
+
+class CommandsInFlight:
+    """The commands of one `Valkey`."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._is_closed = address, False
+        self._commands = set[asyncio.Timeout]()
+        self._all_ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def command(self) -> AsyncGenerator[None]:
+        """The length of one command, which `close` ends with a `TimeoutError`.
+
+        Raises `ValkeyUnavailable` after `close`.
+        """
+        if self._is_closed:
+            raise ValkeyUnavailable(f"{self._address}: this client was closed", server=self._address)
+        # A timeout without a time: `close` sets one in order to end the command.
+        async with asyncio.timeout(None) as command:
+            self._commands.add(command)
+            try:
+                yield
+            finally:
+                self._commands.discard(command)
+                if not self._commands:
+                    self._all_ended.set()
+
+    async def close(self) -> None:
+        """End all commands, wait until they have ended, and refuse others."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._all_ended.clear()
+            for command in self._commands:
+                command.reschedule(asyncio.get_running_loop().time())
+        if self._commands:
+            await self._all_ended.wait()
