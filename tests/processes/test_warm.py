@@ -18,7 +18,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-async def test_it_runs_in_the_surroundings_that_were_asked_for(tmp_path: Path):
+async def test_a_process_runs_in_the_requested_environment(tmp_path: Path):
     (tmp_path / "script.py").write_text(SCRIPT)
     process = await start_warm(
         *(sys.executable, str(tmp_path / "script.py"), "7"),
@@ -34,7 +34,7 @@ async def test_it_runs_in_the_surroundings_that_were_asked_for(tmp_path: Path):
     assert (err, process.returncode) == (b"to the other\n", 7)
 
 
-async def test_it_is_a_process_of_its_own_that_can_be_killed(tmp_path: Path):
+async def test_it_is_a_separate_process_that_can_be_killed(tmp_path: Path):
     (tmp_path / "script.py").write_text("import time; print('there', flush=True); time.sleep(60)")
     process = await start_warm(
         sys.executable, str(tmp_path / "script.py"), cwd=tmp_path, env=dict(os.environ), stdout=PIPE
@@ -47,13 +47,13 @@ async def test_it_is_a_process_of_its_own_that_can_be_killed(tmp_path: Path):
     assert await process.wait() == -signal.SIGKILL
 
 
-async def test_it_can_be_a_command_of_ours(tmp_path: Path):
+async def test_it_can_run_a_tidegate_command(tmp_path: Path):
     process = await start_warm(TIDEGATE, "--version", cwd=tmp_path, env=dict(os.environ), stdout=PIPE)
 
     assert (await process.communicate())[0].decode() == f"tidegate {__version__}\n"
 
 
-async def test_what_fails_says_why(tmp_path: Path):
+async def test_a_failure_is_reported_with_its_reason(tmp_path: Path):
     (tmp_path / "script.py").write_text("raise LookupError('of tides')")
     process = await start_warm(
         sys.executable, str(tmp_path / "script.py"), cwd=tmp_path, env=dict(os.environ), stderr=PIPE

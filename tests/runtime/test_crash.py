@@ -83,7 +83,7 @@ async def until_added(valkey: Valkey, count: int) -> list[dict[bytes, bytes]]:
     return [fields for _, fields in entries]
 
 
-async def test_what_a_killed_leader_had_in_hand_is_with_others_after_its_lease(valkey: Valkey):
+async def test_messages_of_a_killed_leader_are_taken_over_after_its_lease(valkey: Valkey):
     """Its timers are promoted by another, and the message that it worked on is given to another.
 
     A lease has 10 s by default, and what follows then is seen by tests/faults/test_killed.py.
@@ -108,7 +108,7 @@ async def test_what_a_killed_leader_had_in_hand_is_with_others_after_its_lease(v
 
 
 @pytest.mark.smoke
-async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and_does_no_harm_when_it_thaws(
+async def test_a_frozen_leader_is_replaced_takes_no_wake_up_and_does_no_harm_when_it_resumes(
     valkey: Valkey,
 ):
     _, timers = jobs(valkey)
@@ -130,7 +130,7 @@ async def test_a_frozen_leader_is_replaced_hears_no_ring_in_the_others_stead_and
         assert len({fields[b"timer"] for fields in entries}) == 51
 
 
-async def test_a_leader_that_is_told_to_stop_hands_over_at_once(valkey: Valkey):
+async def test_a_stopping_leader_hands_over_immediately(valkey: Valkey):
     _, timers = jobs(valkey)
     async with deployment(valkey, NEVER_MS) as start:
         leader, follower = await leading(start), await following(start)
@@ -145,7 +145,7 @@ NEVER_MS = 3_600_000
 """A lease that does not end while a test runs: what happens then was not decided by a lease."""
 
 
-async def test_what_a_killed_leader_had_in_hand_is_with_its_neighbours_before_its_lease_ends(
+async def test_messages_of_a_killed_leader_are_taken_over_by_local_processes_before_its_lease_ends(
     valkey: Valkey, tmp_path: Path
 ):
     stream, timers = jobs(valkey)
@@ -165,7 +165,7 @@ async def test_what_a_killed_leader_had_in_hand_is_with_its_neighbours_before_it
         assert await says(follower) == "leading"
 
 
-async def test_a_leader_whose_services_are_cancelled_is_replaced_by_its_neighbours_before_its_lease_ends(
+async def test_a_leader_with_cancelled_services_is_replaced_by_local_processes_before_its_lease_ends(
     valkey: Valkey, tmp_path: Path
 ):
     """Told twice to stop, both at once: it can neither resign nor leave, so it counts as dead."""
@@ -188,7 +188,7 @@ async def test_a_leader_whose_services_are_cancelled_is_replaced_by_its_neighbou
                 await look_again()
 
 
-async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_before_its_lease_ends(
+async def test_messages_of_a_killed_worker_are_taken_over_by_the_leader_before_its_lease_ends(
     valkey: Valkey, tmp_path: Path
 ):
     stream, _ = jobs(valkey)
@@ -208,7 +208,7 @@ async def test_what_a_killed_worker_had_in_hand_is_taken_over_by_the_leader_befo
         assert {b"for": b"anybody", b"deliveries": b"2"} in entries
 
 
-async def test_a_frozen_process_is_not_dead_to_its_neighbours(valkey: Valkey, tmp_path: Path):
+async def test_a_frozen_process_is_not_reported_dead_by_local_processes(valkey: Valkey, tmp_path: Path):
     membership = Membership(valkey, valkey.unit("processes"), "test")
     async with deployment(valkey, NEVER_MS, tmp_path) as start:
         leader = await leading(start)

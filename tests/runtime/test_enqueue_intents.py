@@ -6,7 +6,7 @@ from tidegate.runtime.enqueue_intents import EnqueueIntentMonitor
 from tidegate.storage.valkey import Valkey
 
 
-async def test_a_promise_that_comes_due_is_told_of_and_one_that_was_kept_is_not(valkey: Valkey, clock: ManualClock):
+async def test_an_expired_enqueue_intent_is_reported_and_a_confirmed_one_is_not(valkey: Valkey, clock: ManualClock):
     told: list[str] = []
     unit = valkey.unit("all")
     promises = EnqueueIntents(valkey, unit, wake=unit.key("wake"), clock=clock)
@@ -26,7 +26,7 @@ async def test_a_promise_that_comes_due_is_told_of_and_one_that_was_kept_is_not(
     assert told == ["look"]
 
 
-async def test_many_broken_promises_cause_few_recoveries(valkey: Valkey, clock: ManualClock):
+async def test_many_expired_enqueue_intents_cause_few_recoveries(valkey: Valkey, clock: ManualClock):
     """A database that refuses for ten seconds leaves a promise for each attempt to begin a run."""
     recoveries: list[str] = []
     unit = valkey.unit("many")

@@ -8,7 +8,7 @@ from tidegate.runtime.gc_tuning import tune_gc
 
 
 @pytest.mark.full
-def test_what_is_there_is_not_looked_at_again_and_what_comes_less_often():
+def test_existing_objects_are_frozen_and_collections_become_less_frequent():
     before = gc.get_threshold()
     gc.unfreeze()
     try:

@@ -43,7 +43,7 @@ async def members(valkey: Valkey) -> list[str]:
     return [member.owner for member in await membership_of(valkey).members()]
 
 
-async def test_it_joins_lives_longer_than_one_lease_and_leaves(valkey: Valkey, clock: ManualClock):
+async def test_a_process_joins_renews_its_lease_and_leaves(valkey: Valkey, clock: ManualClock):
     """The server's clock moves only after a renewal, so a slow machine does not end the lease."""
     membership = Membership(valkey, valkey.unit("all"), "me", clock=clock, settings=OFTEN)
     heartbeat = Heartbeat(membership)
@@ -66,7 +66,7 @@ async def test_it_joins_lives_longer_than_one_lease_and_leaves(valkey: Valkey, c
     assert await members(valkey) == []
 
 
-async def test_between_two_beats_the_server_hears_nothing(valkey: Valkey):
+async def test_between_two_heartbeats_no_command_is_sent(valkey: Valkey):
     heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
@@ -80,7 +80,7 @@ async def _commands(valkey: Valkey) -> int:
     return int((await valkey.execute("INFO", "stats"))["total_commands_processed"])
 
 
-async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
+async def test_a_process_declared_dead_learns_it_and_joins_again(valkey: Valkey):
     heartbeat = Heartbeat(membership_of(valkey, settings=OFTEN))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
@@ -92,7 +92,7 @@ async def test_who_was_counted_as_dead_hears_it_and_joins_again(valkey: Valkey):
         assert await members(valkey) == ["me"]
 
 
-async def test_a_lease_that_ended_and_was_resumed_counts_as_lost(valkey: Valkey, clock: ManualClock):
+async def test_an_expired_and_renewed_lease_counts_as_lost(valkey: Valkey, clock: ManualClock):
     """A suspended machine's own clock stood still, but nobody else's did; others may have acted as if we were dead."""
     heartbeat = Heartbeat(Membership(valkey, valkey.unit("all"), "me", clock=clock, settings=BRIEF))
     async with beating(heartbeat):
@@ -104,7 +104,7 @@ async def test_a_lease_that_ended_and_was_resumed_counts_as_lost(valkey: Valkey,
                 await heartbeat.alive.wait()
 
 
-async def test_in_a_process_that_stood_still_everybody_learns_of_the_loss_before_acting(valkey: Valkey):
+async def test_after_a_suspension_all_parts_learn_of_the_lost_lease_before_acting(valkey: Valkey):
     heartbeat = Heartbeat(membership_of(valkey))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
@@ -120,7 +120,7 @@ async def test_in_a_process_that_stood_still_everybody_learns_of_the_loss_before
             assert await asyncio.gather(*acting) == [True] * 5
 
 
-async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Valkey):
+async def test_a_report_of_a_lost_lease_makes_it_join_again_immediately(valkey: Valkey):
     heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
@@ -134,7 +134,7 @@ async def test_somebody_who_knows_better_makes_it_join_again_at_once(valkey: Val
         assert await members(valkey) == ["me"]
 
 
-async def test_somebody_who_suspects_something_makes_it_find_out_at_once(valkey: Valkey):
+async def test_a_suspicion_makes_it_check_its_lease_immediately(valkey: Valkey):
     heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
@@ -152,7 +152,7 @@ async def test_somebody_who_suspects_something_makes_it_find_out_at_once(valkey:
         assert await members(valkey) == ["me"]
 
 
-async def test_one_who_no_longer_watches_is_not_told(valkey: Valkey):
+async def test_an_unsubscribed_listener_is_not_called(valkey: Valkey):
     heartbeat = Heartbeat(membership_of(valkey, settings=LONG))
     async with beating(heartbeat):
         await heartbeat.alive.wait()
@@ -170,7 +170,7 @@ async def wire() -> AsyncGenerator[Proxy]:
             yield proxy
 
 
-async def test_a_short_break_is_bridged(wire: Proxy):
+async def test_a_short_outage_does_not_end_the_lease(wire: Proxy):
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
     heartbeat = Heartbeat(membership_of(valkey, settings=OFTEN))
     async with beating(heartbeat):
@@ -184,7 +184,7 @@ async def test_a_short_break_is_bridged(wire: Proxy):
     await valkey.close()
 
 
-async def test_a_long_break_ends_the_lease_and_it_joins_again_afterwards(wire: Proxy):
+async def test_a_long_outage_ends_the_lease_and_it_joins_again_afterwards(wire: Proxy):
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
     heartbeat = Heartbeat(membership_of(valkey))
     async with beating(heartbeat):
@@ -201,7 +201,7 @@ async def test_a_long_break_ends_the_lease_and_it_joins_again_afterwards(wire: P
     await valkey.close()
 
 
-def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends_and_not_later():
+def test_a_lease_that_cannot_be_renewed_is_lost_at_its_end_and_not_later():
     """On a virtual clock; the server is away from the first renewal on."""
 
     class Away(Membership):
@@ -229,7 +229,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends_and_not_later():
     assert run_virtually(scenario) == 10
 
 
-async def test_when_the_server_is_away_at_the_end_it_does_not_wait_for_it(wire: Proxy):
+async def test_a_stop_does_not_wait_for_an_unavailable_server(wire: Proxy):
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")
     heartbeat = Heartbeat(membership_of(valkey))
     async with beating(heartbeat):
@@ -262,7 +262,7 @@ async def test_a_process_whose_service_is_cancelled_at_the_end_does_not_leave(va
     assert await members(valkey) == ["me"]
 
 
-async def test_a_connection_that_lost_packets_does_not_delay_the_next_renewal(wire: Proxy, clock: ManualClock):
+async def test_a_connection_that_loses_packets_does_not_delay_the_next_renewal(wire: Proxy, clock: ManualClock):
     """Such a connection stays silent for seconds after the network is back, and others see by then that writes are
     accepted: a process that waited for it would be declared dead."""
     valkey = await Valkey.connect(f"redis://127.0.0.1:{wire.port}")

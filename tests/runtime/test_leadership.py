@@ -88,7 +88,7 @@ def gauge() -> float:
     return SCHEDULER_LEADER_ACTIVE.collect()[0].samples[0].value  # pyright: ignore[reportIndexIssue]
 
 
-async def test_one_alone_leads_does_its_duties_and_drains_them_at_the_stop(valkey: Valkey):
+async def test_a_single_process_leads_runs_its_services_and_drains_them_at_the_stop(valkey: Valkey):
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         assert one.leadership.fence is not None
@@ -101,7 +101,7 @@ async def test_one_alone_leads_does_its_duties_and_drains_them_at_the_stop(valke
         assert gauge() == 0
 
 
-async def test_of_several_one_does_the_duties(valkey: Valkey):
+async def test_one_of_several_processes_runs_the_leader_services(valkey: Valkey):
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         async with process(valkey, "two") as two, process(valkey, "three") as three:
@@ -110,7 +110,7 @@ async def test_of_several_one_does_the_duties(valkey: Valkey):
             assert two.duty.starts == three.duty.starts == 0
 
 
-async def test_when_the_leader_resigns_a_follower_takes_over_at_once_with_a_greater_fence(valkey: Valkey):
+async def test_when_the_leader_resigns_a_follower_takes_over_immediately_with_a_greater_fencing_token(valkey: Valkey):
     async with process(valkey, "one", ENDLESS) as one:
         await soon(one.duty.running)
         first = one.leadership.fence
@@ -132,7 +132,7 @@ async def test_when_the_leader_dies_a_follower_takes_over_after_its_lease(valkey
         await soon(two.duty.running)
 
 
-async def test_a_leader_whose_lease_ends_drops_its_duties_there_and_then_and_stands_again(valkey: Valkey):
+async def test_a_leader_whose_lease_ends_stops_its_services_immediately_and_becomes_a_candidate(valkey: Valkey):
     class Sluggish(Duty):
         async def run(self, stopping: asyncio.Event) -> None:
             self.starts += 1
@@ -156,7 +156,7 @@ async def test_a_leader_whose_lease_ends_drops_its_duties_there_and_then_and_sta
         await end(one.leading)  # or the stop would wait for the sluggish one
 
 
-async def test_a_duty_sees_the_loss_in_the_moment_in_which_it_happens(valkey: Valkey):
+async def test_a_leader_service_sees_the_loss_at_the_time_it_happens(valkey: Valkey):
     class Watching(Duty):
         told: asyncio.Event | None = None
 
@@ -172,7 +172,7 @@ async def test_a_duty_sees_the_loss_in_the_moment_in_which_it_happens(valkey: Va
         assert watching.told.is_set(), "before any other task had its turn"
 
 
-async def test_a_process_the_server_has_forgotten_joins_again_and_leads(valkey: Valkey):
+async def test_a_process_that_the_server_lost_joins_again_and_leads(valkey: Valkey):
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         async with process(valkey, "two") as two:
@@ -183,7 +183,7 @@ async def test_a_process_the_server_has_forgotten_joins_again_and_leads(valkey: 
             await soon(two.duty.running)
 
 
-async def test_a_duty_that_falls_is_started_again_and_the_others_go_on(valkey: Valkey):
+async def test_a_failed_leader_service_is_restarted_and_the_others_continue(valkey: Valkey):
     class Falling(Duty):
         async def run(self, stopping: asyncio.Event) -> None:
             if self.starts < 3:
@@ -198,7 +198,7 @@ async def test_a_duty_that_falls_is_started_again_and_the_others_go_on(valkey: V
         assert one.duty.starts == 1
 
 
-async def test_a_follower_that_is_told_to_stop_does_not_wait(valkey: Valkey):
+async def test_a_stopping_follower_does_not_wait(valkey: Valkey):
     async with process(valkey, "one") as one:
         await soon(one.duty.running)
         two = Process(valkey, "two")
@@ -208,7 +208,7 @@ async def test_a_follower_that_is_told_to_stop_does_not_wait(valkey: Valkey):
         assert two.duty.starts == 0
 
 
-async def test_one_that_is_stopped_before_it_was_ever_alive_ends(valkey: Valkey):
+async def test_a_process_stopped_before_it_joined_ends(valkey: Valkey):
     unit = valkey.unit("all")
     never = Heartbeat(Membership(valkey, unit, "one"))
     stopping = asyncio.Event()
@@ -218,13 +218,13 @@ async def test_one_that_is_stopped_before_it_was_ever_alive_ends(valkey: Valkey)
         await running
 
 
-async def test_a_leader_without_duties_is_refused(valkey: Valkey):
+async def test_a_leader_without_services_is_refused(valkey: Valkey):
     unit = valkey.unit("all")
     with pytest.raises(InvalidArgument, match="duties"):
         Leadership(Election(valkey, unit, "one"), Heartbeat(Membership(valkey, unit, "one")), {})
 
 
-async def test_a_follower_that_the_server_forgot_leads_at_once_if_it_forgot_the_leader_too(valkey: Valkey):
+async def test_a_follower_leads_immediately_when_the_server_lost_the_leader_too(valkey: Valkey):
     """The old leader may be dead, and its lease would have lasted long."""
     patient = MembershipSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=50))
     first = Process(valkey, "first", patient)

@@ -62,7 +62,7 @@ async def test_a_step_is_repeated_with_growing_pauses_until_it_succeeds(waits: W
     assert waits.asked == [1, 2, 3, 4, 5, 6, 7]
 
 
-async def test_an_outage_has_one_line_at_its_begin_and_one_at_its_end_for_all_parts_of_a_process(waits: Waits):
+async def test_an_outage_has_one_log_line_at_its_start_and_one_at_its_end_per_process(waits: Waits):
     parts = [Outage(f"part-{n}") for n in range(5)]
     with capture_logs() as lines:
         await asyncio.gather(*(part.retry(Flaky(*[REFUSED] * 5)) for part in parts for _ in range(20)))
@@ -73,7 +73,7 @@ async def test_an_outage_has_one_line_at_its_begin_and_one_at_its_end_for_all_pa
     assert waits.count == 500
 
 
-async def test_the_outage_lasts_until_every_part_that_retries_is_served(waits: Waits, time: Time):
+async def test_an_outage_lasts_until_every_retrying_part_succeeds(waits: Waits, time: Time):
     one, two = Outage("one"), Outage("two")
     with capture_logs() as lines:
         for each in (one, two):
@@ -87,7 +87,7 @@ async def test_the_outage_lasts_until_every_part_that_retries_is_served(waits: W
     assert lines[-1]["after_ms"] == 5000
 
 
-async def test_a_server_that_comes_and_goes_is_logged_at_most_every_few_seconds(waits: Waits, time: Time):
+async def test_a_flapping_server_is_logged_at_most_every_few_seconds(waits: Waits, time: Time):
     outage = Outage("x")
     with capture_logs() as lines:
         for _ in range(100):
@@ -97,7 +97,7 @@ async def test_a_server_that_comes_and_goes_is_logged_at_most_every_few_seconds(
     assert len(told(lines, "server.away")) == len(told(lines, "server.back")) == 2
 
 
-async def test_a_change_from_away_to_refused_is_logged_and_servers_are_told_apart(time: Time):
+async def test_a_change_from_unavailable_to_refused_is_logged_separately_for_each_server(time: Time):
     outage, other = Outage("x"), Outage("y")
     with capture_logs() as lines:
         outage.note(AWAY)
@@ -109,7 +109,7 @@ async def test_a_change_from_away_to_refused_is_logged_and_servers_are_told_apar
     assert [line["server"] for line in lines] == ["valkey:1", "valkey:1", "sql:1", "valkey:1"]
 
 
-async def test_an_outage_that_was_noted_once_and_never_again_does_not_hide_the_next_one(time: Time):
+async def test_an_outage_reported_once_does_not_hide_the_next_one(time: Time):
     with capture_logs() as lines:
         Outage("request").note(AWAY)
         time.now += 3600
@@ -118,7 +118,7 @@ async def test_an_outage_that_was_noted_once_and_never_again_does_not_hide_the_n
     assert lines_of_outage(lines) == ["server.away"] * 2
 
 
-async def test_a_part_that_is_gone_does_not_keep_an_outage_open(waits: Waits):
+async def test_a_part_that_ended_does_not_keep_an_outage_open(waits: Waits):
     gone, alive = Outage("gone"), Outage("alive")
     with capture_logs() as lines:
         for each in (gone, alive):
@@ -130,7 +130,7 @@ async def test_a_part_that_is_gone_does_not_keep_an_outage_open(waits: Waits):
     assert lines_of_outage(lines) == ["server.away", "server.back"]
 
 
-async def test_a_part_that_was_cancelled_does_not_keep_an_outage_open(monkeypatch: pytest.MonkeyPatch):
+async def test_a_cancelled_part_does_not_keep_an_outage_open(monkeypatch: pytest.MonkeyPatch):
     """One while it pauses, one in an attempt: that one is forgotten after a while."""
     monkeypatch.setattr(outage, "_STALE_S", 0.2)
     pausing, trying, alive = Outage("pausing"), Outage("trying"), Outage("alive")
@@ -147,7 +147,7 @@ async def test_a_part_that_was_cancelled_does_not_keep_an_outage_open(monkeypatc
     assert lines_of_outage(lines) == ["server.away", "server.refused", "server.back"]
 
 
-async def test_a_full_disk_is_waited_for_and_logged_by_the_disk_alone(waits: Waits):
+async def test_a_full_disk_is_waited_for_and_logged_only_as_such(waits: Waits):
     with capture_logs() as lines:
         await Outage("x").retry(Flaky(*[NoSpaceLeft("/data")] * 3))
 
@@ -168,7 +168,7 @@ async def test_a_stop_ends_the_wait_with_the_last_error():
         await waiting
 
 
-def test_a_group_of_outages_is_an_outage_and_a_group_with_a_defect_is_not():
+def test_a_group_of_outages_is_an_outage_and_a_group_with_another_error_is_not():
     assert outage_in(ExceptionGroup("both", [AWAY, ExceptionGroup("inner", [REFUSED])])) is AWAY
     assert outage_in(ExceptionGroup("both", [AWAY, ZeroDivisionError()])) is None
     assert outage_in(Unavailable("x")) is not None
@@ -187,7 +187,7 @@ class Meets:
         await stopping.wait()
 
 
-async def test_a_service_that_meets_a_refusal_is_started_again_with_one_line_and_no_traceback(waits: Waits):
+async def test_a_service_that_meets_a_refusal_is_restarted_with_one_log_line_and_no_traceback(waits: Waits):
     service, stopping = Meets(*[REFUSED] * 12, ExceptionGroup("of a task group", [REFUSED])), asyncio.Event()
     with capture_logs() as lines:
         running = asyncio.create_task(keep_running("relay", service, stopping, restarts=Restarts()))
@@ -199,7 +199,7 @@ async def test_a_service_that_meets_a_refusal_is_started_again_with_one_line_and
     assert waits.asked == list(range(1, 14))
 
 
-def test_a_library_that_logs_each_attempt_has_one_line_per_message(caplog: pytest.LogCaptureFixture):
+def test_repeated_log_lines_of_a_library_are_reduced_to_one_per_message(caplog: pytest.LogCaptureFixture):
     limit_driver_log("noisy_driver", level=logging.WARNING)
     for node in range(1000):
         logging.getLogger("noisy_driver.connection").error("Unable to connect to node %s", node)

@@ -84,7 +84,7 @@ async def database(tmp_path: Path) -> AsyncGenerator[Database]:
         yield opened
 
 
-async def test_a_commit_that_comes_with_the_stop_during_a_ring_is_announced(database: Database, valkey: Valkey):
+async def test_a_commit_during_shutdown_is_announced(database: Database, valkey: Valkey):
     bell, stopping = Bell(valkey), asyncio.Event()
 
     async def commit_and_stop() -> None:
@@ -97,7 +97,7 @@ async def test_a_commit_that_comes_with_the_stop_during_a_ring_is_announced(data
     assert bell.rings == 2
 
 
-async def test_a_stop_while_the_server_is_away_is_not_held_up(database: Database, valkey: Valkey):
+async def test_a_stop_during_a_server_outage_is_not_delayed(database: Database, valkey: Valkey):
     class Broken(Bell):
         async def notify(self) -> None:
             self.rings += 1
@@ -111,7 +111,7 @@ async def test_a_stop_while_the_server_is_away_is_not_held_up(database: Database
 
 
 @pytest.mark.parametrize("how", [ZeroDivisionError, asyncio.CancelledError])
-async def test_a_relay_that_can_hear_no_more_is_started_again_and_hears(
+async def test_a_relay_whose_listener_failed_is_restarted_and_listens(
     database: Database, valkey: Valkey, how: type[BaseException]
 ):
     class GoesDeaf(Bell):
@@ -135,7 +135,7 @@ async def test_a_relay_that_can_hear_no_more_is_started_again_and_hears(
         await running
 
 
-async def test_a_reader_that_is_unblocked_by_hand_hears_on(database: Database, valkey: Valkey):
+async def test_a_reader_that_is_unblocked_manually_continues(database: Database, valkey: Valkey):
     bell, stopping = Bell(valkey), asyncio.Event()
     key = valkey.unit("announcer").key("commits")
     running = asyncio.create_task(NotifiedRelay(Relay(database, []), bell).run(stopping))
@@ -154,7 +154,7 @@ async def test_a_reader_that_is_unblocked_by_hand_hears_on(database: Database, v
 
 @pytest.mark.crash
 @pytest.mark.parametrize("manner", ["ringing", "mute"])
-async def test_the_leader_delivers_what_another_process_committed(tmp_path: Path, manner: str):
+async def test_the_leader_delivers_events_committed_by_another_process(tmp_path: Path, manner: str):
     """Whether the other one rings, or dies between its commit and the ring."""
     heard = asyncio.Event()
 

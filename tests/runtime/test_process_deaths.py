@@ -78,7 +78,7 @@ async def start(tmp_path: Path) -> AsyncGenerator[Start]:
         await process.communicate()
 
 
-async def test_a_process_that_is_killed_is_reported_by_those_that_share_its_folder(start: Start, tmp_path: Path):
+async def test_a_killed_process_is_reported_by_processes_that_share_its_folder(start: Start, tmp_path: Path):
     async with watching(tmp_path) as us:
         first, second = await start("first"), await start("second")
         assert second.stdout is not None
@@ -91,7 +91,7 @@ async def test_a_process_that_is_killed_is_reported_by_those_that_share_its_fold
         await end(told, reported)
 
 
-async def test_those_who_die_together_are_all_noticed(start: Start, tmp_path: Path):
+async def test_processes_that_die_together_are_all_reported(start: Start, tmp_path: Path):
     async with watching(tmp_path) as us:
         some = [await start(f"p{n}") for n in range(5)]
         for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none of them reports another
@@ -101,7 +101,7 @@ async def test_those_who_die_together_are_all_noticed(start: Start, tmp_path: Pa
         assert await us.next_dead(5) == {f"p{n}" for n in range(5)}
 
 
-async def test_who_died_before_we_came_is_noticed_when_we_come(start: Start, tmp_path: Path):
+async def test_a_process_that_died_before_the_start_is_reported_at_the_start(start: Start, tmp_path: Path):
     dead = await start("dead")
     dead.kill()
     await dead.wait()
@@ -111,7 +111,7 @@ async def test_who_died_before_we_came_is_noticed_when_we_come(start: Start, tmp
         assert [path.name for path in tmp_path.iterdir()] == ["us"]
 
 
-async def test_neither_who_is_frozen_nor_who_leaves_in_good_order_is_dead(start: Start, tmp_path: Path):
+async def test_frozen_and_gracefully_stopped_processes_are_not_reported(start: Start, tmp_path: Path):
     async with watching(tmp_path) as us:
         frozen, leaving, killed = await start("frozen"), await start("leaving"), await start("killed")
         frozen.send_signal(signal.SIGSTOP)
@@ -124,7 +124,7 @@ async def test_neither_who_is_frozen_nor_who_leaves_in_good_order_is_dead(start:
         assert await us.next_dead() == {"frozen"}
 
 
-async def test_a_process_that_ends_and_could_not_leave_is_reported(tmp_path: Path):
+async def test_a_process_that_ended_without_leaving_is_reported(tmp_path: Path):
     """It is still registered, for example because its heartbeat was cancelled while the process stopped."""
 
     async def report(owner: str) -> None:
@@ -144,7 +144,7 @@ async def test_a_process_that_ends_and_could_not_leave_is_reported(tmp_path: Pat
         assert await us.next_dead() == {"ending"}
 
 
-async def test_a_report_that_fails_is_made_again(start: Start, tmp_path: Path):
+async def test_a_failed_report_is_repeated(start: Start, tmp_path: Path):
     async with watching(tmp_path) as us:
         us.failures = 3
         (await start("killed")).kill()
@@ -153,7 +153,7 @@ async def test_a_report_that_fails_is_made_again(start: Start, tmp_path: Path):
         assert us.failures == 0
 
 
-async def test_a_service_that_falls_and_is_started_again_keeps_its_lock(tmp_path: Path):
+async def test_a_restarted_service_keeps_its_lock(tmp_path: Path):
     """Its process lives: others must not take it for dead meanwhile."""
     (tmp_path / "dead").touch()
 
@@ -173,7 +173,7 @@ async def test_a_service_that_falls_and_is_started_again_keeps_its_lock(tmp_path
         assert not (tmp_path / "falling").exists()
 
 
-async def test_where_the_kernel_cannot_watch_the_lease_decides_and_the_log_says_so(
+async def test_without_kernel_support_the_lease_decides_and_a_log_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: StringIO
 ):
     monkeypatch.setattr(process_deaths.sys, "platform", "plan9")

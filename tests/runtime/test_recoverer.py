@@ -64,7 +64,7 @@ async def owners(valkey: Valkey, clock: ManualClock) -> list[str]:
     return [member.owner for member in await membership(valkey, "leader", clock).members()]
 
 
-async def test_messages_of_a_dead_process_go_to_others_from_every_stream(valkey: Valkey, clock: ManualClock):
+async def test_messages_of_a_dead_process_are_taken_over_in_every_stream(valkey: Valkey, clock: ManualClock):
     one, two = stream(valkey, "one"), stream(valkey, "two")
     await membership(valkey, "dead", clock).join()
     await held_by("dead", one, two)
@@ -81,7 +81,7 @@ async def test_messages_of_a_dead_process_go_to_others_from_every_stream(valkey:
     assert await owners(valkey, clock) == []
 
 
-async def test_what_a_stranger_holds_goes_to_others_once_the_living_must_have_joined(
+async def test_messages_of_an_unknown_process_are_taken_over_once_live_processes_must_have_joined(
     valkey: Valkey, clock: ManualClock
 ):
     """The server forgot it, it went on reading, and it died before it noticed: there is no lease that could end."""
@@ -108,7 +108,7 @@ async def test_what_a_stranger_holds_goes_to_others_once_the_living_must_have_jo
     assert (await one.status()).pending == 8, "nobody looks without a reason"
 
 
-async def test_what_the_server_gives_to_a_frozen_process_is_taken_from_it_again(valkey: Valkey, clock: ManualClock):
+async def test_messages_delivered_to_a_frozen_process_are_taken_over_again(valkey: Valkey, clock: ManualClock):
     """It still waits at the stream, and has waited longest: what was taken from it comes back to it."""
     one = stream(valkey, "one")
     await membership(valkey, "frozen", clock).join()
@@ -123,7 +123,7 @@ async def test_what_the_server_gives_to_a_frozen_process_is_taken_from_it_again(
     assert await waiting, "and what it does with them counts for nothing"
 
 
-async def test_the_dead_are_looked_at_again_at_growing_pauses_until_nobody_can_wait_any_more(
+async def test_dead_processes_are_checked_at_growing_intervals_until_no_read_can_be_pending(
     valkey: Valkey, clock: ManualClock
 ):
     one = stream(valkey, "one")
@@ -140,7 +140,7 @@ async def test_the_dead_are_looked_at_again_at_growing_pauses_until_nobody_can_w
     assert (await one.status()).pending == 0
 
 
-async def test_a_process_that_lives_again_keeps_what_it_is_given(valkey: Valkey, clock: ManualClock):
+async def test_a_process_that_is_alive_again_keeps_its_messages(valkey: Valkey, clock: ManualClock):
     one = stream(valkey, "one")
     thawed = membership(valkey, "thawed", clock)
     await thawed.join()
@@ -158,7 +158,7 @@ async def is_blocked(valkey: Valkey) -> bool:
     return (await valkey.execute("INFO", "clients"))["blocked_clients"] > 0
 
 
-async def test_the_living_keep_what_they_hold(valkey: Valkey, clock: ManualClock):
+async def test_live_processes_keep_their_messages(valkey: Valkey, clock: ManualClock):
     one = stream(valkey, "one")
     living = membership(valkey, "living", clock)
     await living.join()
@@ -171,16 +171,16 @@ async def test_the_living_keep_what_they_hold(valkey: Valkey, clock: ManualClock
     assert await owners(valkey, clock) == ["living"]
 
 
-async def test_one_alone_is_not_asked_before_a_message_can_have_been_held_too_long(valkey: Valkey, clock: ManualClock):
+async def test_a_single_process_is_not_checked_before_a_message_can_be_stalled(valkey: Valkey, clock: ManualClock):
     alone = recoverer(valkey, clock, stream(valkey, "one"))
     assert await alone.fire() == IDLE_MS
 
 
-async def test_without_streams_and_others_nothing_is_ever_due(valkey: Valkey, clock: ManualClock):
+async def test_without_streams_and_other_processes_nothing_is_due(valkey: Valkey, clock: ManualClock):
     assert await recoverer(valkey, clock).fire() is None
 
 
-async def test_what_a_living_process_holds_too_long_goes_to_others(valkey: Valkey, clock: ManualClock):
+async def test_messages_stalled_in_a_live_process_are_taken_over(valkey: Valkey, clock: ManualClock):
     """The server measures how long a message was held, so here the limit is short and time is real."""
     hasty = Stream(valkey, valkey.unit("one"), "messages", StreamSettings(idle_limit=timedelta(milliseconds=1)))
     await held_by("stuck", hasty)
@@ -191,7 +191,7 @@ async def test_what_a_living_process_holds_too_long_goes_to_others(valkey: Valke
     assert len(await hasty.consumer("living").read(10, 1)) == 3
 
 
-async def test_between_two_sweeps_a_stream_is_left_alone(valkey: Valkey, clock: ManualClock):
+async def test_between_two_sweeps_a_stream_is_not_read(valkey: Valkey, clock: ManualClock):
     class Counting(Stream):
         sweeps = 0
 
@@ -209,7 +209,7 @@ async def test_between_two_sweeps_a_stream_is_left_alone(valkey: Valkey, clock: 
     assert counting.sweeps == 2
 
 
-async def test_a_stream_that_fails_holds_up_no_other_and_loses_nothing(valkey: Valkey, clock: ManualClock):
+async def test_a_failing_stream_delays_no_other_and_loses_nothing(valkey: Valkey, clock: ManualClock):
     away, near = stream(valkey, "away", kind=Away), stream(valkey, "near")
     for owner in ("dead", "dead too"):
         await membership(valkey, owner, clock).join()
@@ -229,7 +229,7 @@ async def test_a_stream_that_fails_holds_up_no_other_and_loses_nothing(valkey: V
     assert await owners(valkey, clock) == []
 
 
-async def test_messages_of_a_process_that_is_known_to_be_dead_go_to_others_before_its_lease_ends(
+async def test_messages_of_a_process_known_to_be_dead_are_taken_over_before_its_lease_ends(
     valkey: Valkey, clock: ManualClock
 ):
     one, two = stream(valkey, "one"), stream(valkey, "two", kind=Away)
@@ -248,7 +248,7 @@ async def test_messages_of_a_process_that_is_known_to_be_dead_go_to_others_befor
     assert await membership(valkey, "leader", clock).known_dead() == []
 
 
-async def test_the_living_keep_what_they_hold_when_nobody_could_renew(valkey: Valkey, clock: ManualClock):
+async def test_live_processes_keep_their_messages_when_no_lease_could_be_renewed(valkey: Valkey, clock: ManualClock):
     """The server refused all writes for longer than a lease. Then it accepts again, and the leader comes first."""
     one, living = stream(valkey, "one"), membership(valkey, "living", clock)
     await living.join()
@@ -267,7 +267,7 @@ async def test_the_living_keep_what_they_hold_when_nobody_could_renew(valkey: Va
 
 
 @pytest.mark.parametrize("is_new_lead", [False, True])
-async def test_what_was_held_during_a_long_refusal_stays_with_the_living_until_they_can_settle(
+async def test_messages_held_during_a_long_refusal_stay_with_live_processes_until_they_can_settle(
     clock: ManualClock, is_new_lead: bool
 ):
     """While the server refuses all writes, every message is held for longer than a worker may hold it."""

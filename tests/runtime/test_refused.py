@@ -50,7 +50,7 @@ async def promoted(parts: Context, timer: str) -> None:
 
 
 @pytest.mark.usefixtures("waits")
-async def test_a_process_outlasts_a_valkey_that_refuses_for_longer_than_its_lease(tmp_path: Path):
+async def test_a_process_survives_a_valkey_that_refuses_for_longer_than_its_lease(tmp_path: Path):
     """Heartbeat, leadership, timekeeper, recoverer, relay and announcer."""
     handled: list[Event] = []
 
@@ -78,7 +78,7 @@ async def test_a_process_outlasts_a_valkey_that_refuses_for_longer_than_its_leas
     assert noise(lines) == []
 
 
-async def test_the_relay_outlasts_a_database_that_refuses_the_outcomes_of_events(waits: Waits):
+async def test_the_relay_survives_a_database_that_refuses_the_outcomes_of_events(waits: Waits):
     called, released = asyncio.Event(), asyncio.Event()
     times = 0
 
@@ -113,9 +113,7 @@ async def test_the_relay_outlasts_a_database_that_refuses_the_outcomes_of_events
     assert noise(lines) == []
 
 
-async def test_a_handler_that_meets_an_outage_is_called_again_soon_and_no_attempt_is_counted(
-    tmp_path: Path, waits: Waits
-):
+async def test_a_handler_that_meets_an_outage_is_retried_soon_without_a_counted_attempt(tmp_path: Path, waits: Waits):
     calls = 0
 
     async def handle(_event: Event) -> None:
@@ -188,7 +186,7 @@ async def test_an_event_is_delivered_after_an_outage_that_is_longer_than_its_han
     assert "outbox.settle_failed" not in [line["event"] for line in lines]
 
 
-async def test_an_event_that_alone_meets_an_outage_becomes_a_dead_letter_and_its_key_goes_on(
+async def test_an_event_that_alone_meets_outages_becomes_a_dead_letter_and_its_key_continues(
     tmp_path: Path, waits: Waits, monkeypatch: pytest.MonkeyPatch
 ):
     """The handler is served for other events all the time, so the failure is about this event."""

@@ -91,7 +91,7 @@ async def test_a_committed_event_is_handled_and_its_row_removed(database: Databa
 
 
 @on_sqlite
-async def test_a_relay_that_ended_tells_of_no_events_in_its_hand(database: Database) -> None:
+async def test_a_relay_that_ended_reports_no_events_in_progress(database: Database) -> None:
     """Another process has them now, and the greatest of all figures is believed."""
     begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -124,7 +124,7 @@ async def test_a_rolled_back_event_is_never_handled(database: Database) -> None:
 
 
 @on_sqlite
-async def test_events_of_before_the_start_are_handled(database: Database) -> None:
+async def test_events_committed_before_the_start_are_handled(database: Database) -> None:
     """Those of a process that died before it could ring, or of the time without a leader."""
     await add(database, "key", 1, 2, 3)
     log = Log()
@@ -134,7 +134,7 @@ async def test_events_of_before_the_start_are_handled(database: Database) -> Non
 
 
 @on_sqlite
-async def test_order_is_kept_per_key_while_keys_run_at_once(database: Database) -> None:
+async def test_order_is_kept_per_key_while_keys_are_handled_concurrently(database: Database) -> None:
     at_once, most = 0, 0
     order: dict[str, list[int]] = defaultdict(list)
     log = Log()
@@ -161,7 +161,7 @@ async def _add_slowly(database: Database, key: str, count: int) -> None:
 
 
 @on_sqlite
-async def test_a_failing_event_holds_back_its_own_key_only_and_is_tried_again(database: Database) -> None:
+async def test_a_failing_event_delays_only_its_own_key_and_is_retried(database: Database) -> None:
     log, tries = Log(), 0
     healed = asyncio.Event()
 
@@ -184,7 +184,7 @@ async def test_a_failing_event_holds_back_its_own_key_only_and_is_tried_again(da
     assert tries >= 1
 
 
-async def test_the_wait_for_the_next_try_is_durable(migrated_url: str) -> None:
+async def test_the_time_of_the_next_attempt_is_durable(migrated_url: str) -> None:
     """The number of tries and the due time are in the row, so a new relay goes on where the old one stopped."""
     clock = ManualClock()
     async with await Database.open(migrated_url, clock=clock) as database:
@@ -216,7 +216,7 @@ async def test_the_wait_for_the_next_try_is_durable(migrated_url: str) -> None:
 
 
 @on_sqlite
-async def test_a_due_time_wakes_the_relay_without_a_ring(database: Database) -> None:
+async def test_a_due_time_wakes_the_relay_without_a_signal(database: Database) -> None:
     log, tries = Log(), 0
 
     async def handle(event: Event) -> None:
@@ -269,7 +269,7 @@ async def test_a_replayed_dead_letter_is_delivered_like_a_new_event(database: Da
 
 
 @on_sqlite
-async def test_what_no_try_can_help_is_buried_at_once(database: Database) -> None:
+async def test_a_permanently_failing_event_is_a_dead_letter_immediately(database: Database) -> None:
     async def refuse(event: Event) -> None:
         raise Undeliverable("the subject is gone")
 
@@ -281,7 +281,7 @@ async def test_what_no_try_can_help_is_buried_at_once(database: Database) -> Non
 
 
 @on_sqlite
-async def test_an_event_without_a_handler_is_not_lost_silently(database: Database) -> None:
+async def test_an_event_without_a_handler_is_reported(database: Database) -> None:
     async with running(relay_of(database, Log())):
         await add(database, "key", 1, kind="unheard of")
         await empty(database)
@@ -291,7 +291,7 @@ async def test_an_event_without_a_handler_is_not_lost_silently(database: Databas
 
 @pytest.mark.every_server
 @on_sqlite
-async def test_an_event_with_a_spoilt_payload_is_buried(database: Database) -> None:
+async def test_an_event_with_an_invalid_payload_is_a_dead_letter(database: Database) -> None:
     await add(database, "key", 1)
     await database.transaction(lambda tx: tx.execute(update(outbox_events).values(payload=outbox_events.c.kind)))
     log = Log()
@@ -303,7 +303,7 @@ async def test_an_event_with_a_spoilt_payload_is_buried(database: Database) -> N
 
 
 @on_sqlite
-async def test_every_handler_of_a_kind_is_called_even_if_one_fails(database: Database) -> None:
+async def test_every_handler_of_a_kind_is_called_although_one_fails(database: Database) -> None:
     first, second, tries = Log(), Log(), 0
 
     async def flaky(event: Event) -> None:
@@ -328,7 +328,9 @@ class Unspeakable(Exception):
 
 
 @pytest.mark.parametrize("error", [ValueError("cannot read \udcff"), ValueError("a \0 in it"), Unspeakable()])
-async def test_an_error_whose_text_cannot_be_stored_harms_nobody_else(database: Database, error: Exception) -> None:
+async def test_an_error_whose_text_cannot_be_stored_affects_no_other_event(
+    database: Database, error: Exception
+) -> None:
     log = Log()
 
     async def handle(event: Event) -> None:
@@ -345,7 +347,7 @@ async def test_an_error_whose_text_cannot_be_stored_harms_nobody_else(database: 
     assert (letter.last_error or "").startswith(f"handler: {type(error).__name__}: ")
 
 
-async def test_an_outcome_that_cannot_be_written_harms_only_its_own_key(
+async def test_an_unwritable_outcome_affects_only_its_own_key(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, refused = Log(), 0
@@ -377,7 +379,7 @@ async def test_an_outcome_that_cannot_be_written_harms_only_its_own_key(
 
 
 @on_sqlite
-async def test_a_handler_that_hangs_has_failed(database: Database) -> None:
+async def test_a_hanging_handler_has_failed(database: Database) -> None:
     async def hang(event: Event) -> None:
         await asyncio.Event().wait()
 
@@ -389,7 +391,7 @@ async def test_a_handler_that_hangs_has_failed(database: Database) -> None:
 
 
 @on_sqlite
-async def test_a_handler_that_raises_a_cancellation_of_its_own_has_failed(database: Database) -> None:
+async def test_a_handler_that_raises_a_cancellation_has_failed(database: Database) -> None:
     async def cancelled(event: Event) -> None:
         raise asyncio.CancelledError
 
@@ -401,7 +403,7 @@ async def test_a_handler_that_raises_a_cancellation_of_its_own_has_failed(databa
 
 
 @on_sqlite
-async def test_a_stop_finishes_what_runs_and_leaves_the_rest(database: Database) -> None:
+async def test_a_stop_finishes_running_handlers_and_leaves_the_rest(database: Database) -> None:
     started, may_end, log = asyncio.Event(), asyncio.Event(), Log()
 
     async def handle(event: Event) -> None:
@@ -420,7 +422,7 @@ async def test_a_stop_finishes_what_runs_and_leaves_the_rest(database: Database)
 
 
 @on_sqlite
-async def test_a_relay_that_is_cancelled_leaves_its_events_to_the_next(database: Database) -> None:
+async def test_a_cancelled_relay_leaves_its_events_to_the_next(database: Database) -> None:
     started = asyncio.Event()
 
     async def hang(event: Event) -> None:
@@ -439,7 +441,7 @@ async def test_a_relay_that_is_cancelled_leaves_its_events_to_the_next(database:
 
 
 @on_sqlite
-async def test_memory_is_bounded_and_nothing_is_forgotten_for_it(database: Database) -> None:
+async def test_memory_is_bounded_without_losing_events(database: Database) -> None:
     """Far more events than fit, most of them of one key: all are handled, in order, and no key starves."""
     most, seen, log = 12, 0, Log()
     await add(database, "hot", *range(60))
@@ -471,7 +473,7 @@ async def test_order_is_kept_in_a_key_that_is_read_over_many_pages(database: Dat
 
 @pytest.mark.every_server
 @on_sqlite
-async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(migrated_url: str) -> None:
+async def test_a_key_whose_retry_becomes_due_between_two_pages_stays_in_order(migrated_url: str) -> None:
     clock, log = ManualClock(), Log()
     async with await Database.open(migrated_url, clock=clock) as database:
         await add(database, "key", "first")
@@ -495,7 +497,7 @@ async def test_a_key_whose_next_try_comes_due_between_two_pages_stays_in_order(m
 
 @pytest.mark.full
 @on_sqlite
-async def test_a_key_that_hangs_does_not_fill_the_memory(database: Database) -> None:
+async def test_a_hanging_key_does_not_fill_the_memory(database: Database) -> None:
     stuck, log = asyncio.Event(), Log()
 
     async def handle(event: Event) -> None:
@@ -536,7 +538,7 @@ async def test_a_lower_id_that_commits_after_a_higher_one_is_delivered(server_na
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("server_name", SERVERS)
-async def test_a_database_that_goes_away_is_waited_for(server_name: SqlName) -> None:
+async def test_an_unavailable_database_is_waited_for(server_name: SqlName) -> None:
     async with (
         migrated_on(server_name) as (server, name),
         Proxy(server.port) as wire,
@@ -562,7 +564,7 @@ async def test_a_database_that_goes_away_is_waited_for(server_name: SqlName) -> 
 
 
 @pytest.mark.every_server
-async def test_two_relays_at_once_still_have_an_effect_once(database: Database) -> None:
+async def test_two_concurrent_relays_apply_each_effect_once(database: Database) -> None:
     """For the moment when a leader has lost its lease and does not know it yet."""
     effects = outbox_events.metadata.tables["handled_events"]
     done = [0, 0]
@@ -583,7 +585,7 @@ async def test_two_relays_at_once_still_have_an_effect_once(database: Database) 
 
 
 @on_sqlite
-async def test_an_idle_relay_asks_the_database_nothing(database: Database) -> None:
+async def test_an_idle_relay_sends_no_statement(database: Database) -> None:
     log, asked = Log(), 0
     async with running(relay_of(database, log)):
         await add(database, "key", 1)
@@ -603,7 +605,7 @@ async def test_an_idle_relay_asks_the_database_nothing(database: Database) -> No
 
 
 @on_sqlite
-async def test_nonsense_is_refused(database: Database) -> None:
+async def test_invalid_arguments_are_refused(database: Database) -> None:
     log = Log()
     for nonsense in ({"concurrency": 0}, {"max_attempts": 0}, {"most_in_memory": 0}, {"handler_timeout": timedelta(0)}):
         with pytest.raises(InvalidArgument):

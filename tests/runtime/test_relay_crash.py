@@ -34,7 +34,7 @@ def effects(tx: Transaction) -> dict[str, list[int]]:
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.crash
-async def test_killed_relays_lose_nothing_and_do_nothing_twice(database: Database, migrated_url: str) -> None:
+async def test_killed_relays_lose_and_repeat_nothing(database: Database, migrated_url: str) -> None:
     await database.transaction(make_tables)
     told: list[int] = []
     for life in range(3):

@@ -46,7 +46,7 @@ class Count:
 
 
 @on_sqlite
-async def test_a_handler_decides_how_often_its_events_are_tried(database: Database):
+async def test_a_handler_sets_the_number_of_attempts(database: Database):
     eager, patient = Failing(RuntimeError("no")), Failing(RuntimeError("no"))
     handlers = [
         Handler("eager", "eager", eager, retries=Retries(AT_ONCE, 2)),
@@ -61,7 +61,7 @@ async def test_a_handler_decides_how_often_its_events_are_tried(database: Databa
 
 
 @on_sqlite
-async def test_of_several_that_failed_the_most_patient_decides(database: Database):
+async def test_of_several_failed_handlers_the_longest_policy_applies(database: Database):
     first, second = Failing(RuntimeError("no")), Failing(RuntimeError("no"))
     handlers = [
         Handler("kind", "eager", first, retries=Retries(AT_ONCE, 1)),
@@ -79,7 +79,7 @@ async def test_of_several_that_failed_the_most_patient_decides(database: Databas
 
 @on_sqlite
 @pytest.mark.parametrize("error", [RuntimeError("never"), Undeliverable("never")])
-async def test_whoever_buries_an_event_is_told(database: Database, error: Exception):
+async def test_a_dead_letter_calls_the_callback_of_its_handler(database: Database, error: Exception):
     told: list[tuple[object, str]] = []
     guilty = Handler(
         "kind", "guilty", Failing(error), on_dead_letter=lambda event, why: told.append((event.payload, why))
@@ -94,7 +94,7 @@ async def test_whoever_buries_an_event_is_told(database: Database, error: Except
 
 @pytest.mark.every_server
 @on_sqlite
-async def test_events_that_wait_for_another_try_are_counted(database: Database):
+async def test_events_waiting_for_a_retry_are_counted(database: Database):
     waiting, handler = Count(), Failing(RuntimeError("not yet"))
     relay = Relay(database, [Handler("kind", "h", handler, retries=Retries(HOURS, 9), on_waiting=waiting)])
     async with running(relay):
@@ -105,7 +105,7 @@ async def test_events_that_wait_for_another_try_are_counted(database: Database):
     assert waiting.value == 0  # another process may deliver, and counts
 
 
-async def test_what_waited_before_the_start_is_counted_and_what_succeeds_is_not(database: Database):
+async def test_events_waiting_before_the_start_are_counted_and_succeeding_ones_are_not(database: Database):
     waiting, handler = Count(), Failing(RuntimeError("not yet"))
     soon = Backoff(first=timedelta(milliseconds=300), most=timedelta(milliseconds=300), jitter=0)
     handlers = [Handler("kind", "h", handler, retries=Retries(soon, 99), on_waiting=waiting)]
@@ -120,7 +120,7 @@ async def test_what_waited_before_the_start_is_counted_and_what_succeeds_is_not(
 
 
 @on_sqlite
-async def test_what_is_buried_does_not_wait(database: Database):
+async def test_dead_letters_are_not_counted_as_waiting(database: Database):
     waiting, handler = Count(), Failing(RuntimeError("never"))
     soon = Backoff(first=timedelta(milliseconds=200), most=timedelta(milliseconds=200), jitter=0)
     async with running(Relay(database, [Handler("kind", "h", handler, retries=Retries(soon, 2), on_waiting=waiting)])):
@@ -130,7 +130,7 @@ async def test_what_is_buried_does_not_wait(database: Database):
         assert (await database.read(outbox.depth)).dead == 1
 
 
-def test_a_share_of_a_wait_can_be_drawn_instead_of_all_of_it():
+def test_a_part_of_a_pause_can_be_random():
     exact = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0)
     assert [exact.delay(n) for n in (1, 2, 3, 9)] == [timedelta(minutes=n) for n in (1, 2, 4, 60)]
     nearly = Backoff(first=timedelta(minutes=1), most=timedelta(hours=1), jitter=0.1)
@@ -141,11 +141,11 @@ def test_a_share_of_a_wait_can_be_drawn_instead_of_all_of_it():
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.1])
-def test_a_share_that_cannot_be_is_refused(jitter: float):
+def test_an_invalid_random_share_is_refused(jitter: float):
     with pytest.raises(InvalidArgument):
         Backoff(jitter=jitter)
 
 
-def test_to_try_never_is_refused():
+def test_zero_attempts_are_refused():
     with pytest.raises(InvalidArgument):
         Retries(AT_ONCE, 0)

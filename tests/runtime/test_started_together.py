@@ -67,7 +67,7 @@ async def step(processes: list[WarmProcess]) -> list[str]:
 
 @pytest.mark.race
 @pytest.mark.parametrize("place", ["folder", "servers"])
-async def test_ten_processes_that_start_together_finish_like_one(place: str, tmp_path: Path):
+async def test_ten_processes_started_together_complete_the_work_once(place: str, tmp_path: Path):
     world = WorldShape(users=PROCESSES, operators=1, repositories=1, sizes=Sizes(issues=2), events=1, quirks=False)
     async with GithubSimulator(SimulatorConfig(world=world)) as sim:
         ours = {"TIDEGATE_GITHUB__API_URL": sim.url, "GITHUB_TOKEN": sim.token_of(sim.world.operators()[0])}

@@ -107,7 +107,7 @@ async def test_services_run_until_the_stop_and_end_in_reverse_order():
     assert report.is_clean
 
 
-async def test_a_service_is_told_to_stop_only_when_those_after_it_have_ended():
+async def test_a_service_is_stopped_only_when_later_ones_have_ended():
     earlier, later = Steady(), Hanging()
     supervised = supervisor(("earlier", earlier), ("later", later))
     running = asyncio.create_task(supervised.run())
@@ -121,7 +121,7 @@ async def test_a_service_is_told_to_stop_only_when_those_after_it_have_ended():
 
 
 @pytest.mark.parametrize("how", [_raise_ours, _raise_a_defect, _raise_a_stray_cancellation, _return_unasked])
-async def test_the_fallen_are_started_again_and_the_others_do_not_notice(how: Callable[[], None]):
+async def test_a_failed_service_is_restarted_without_affecting_others(how: Callable[[], None]):
     falling, steady = Falling(3, how), Steady()
     supervised = supervisor(("steady", steady), ("falling", falling))
     running = asyncio.create_task(supervised.run())
@@ -132,7 +132,7 @@ async def test_the_fallen_are_started_again_and_the_others_do_not_notice(how: Ca
     assert (await running).is_clean
 
 
-async def test_a_service_that_may_end_is_not_started_again():
+async def test_a_service_that_may_end_is_not_restarted():
     once, steady = Falling(1, _return_unasked), Steady()
     supervised = Supervisor(restarts=AT_ONCE)
     supervised.add("once", once, may_end=True)
@@ -147,7 +147,7 @@ async def test_a_service_that_may_end_is_not_started_again():
     await running
 
 
-async def test_when_all_that_may_end_have_ended_so_has_the_process():
+async def test_the_process_ends_when_all_services_that_may_end_have_ended():
     supervised = Supervisor()
     supervised.add("once", Falling(1, _return_unasked), may_end=True)
     assert await supervised.run() == StopReport(drained=("once",), failed=(), cancelled=())
@@ -164,7 +164,7 @@ class RecordingBackoff(Backoff):
 
 
 @pytest.mark.parametrize(("steady_after_s", "expected"), [(60, [1, 2, 3]), (0, [1, 1, 1])])
-async def test_pauses_grow_with_each_fall_until_it_stood_for_a_while(steady_after_s: int, expected: list[int]):
+async def test_restart_pauses_grow_until_the_service_was_stable_for_a_while(steady_after_s: int, expected: list[int]):
     RecordingBackoff.asked = []
     restarts = Restarts(backoff=RecordingBackoff(), steady_after=timedelta(seconds=steady_after_s))
     falling, stopping = Falling(3, _raise_a_defect), asyncio.Event()
@@ -175,7 +175,7 @@ async def test_pauses_grow_with_each_fall_until_it_stood_for_a_while(steady_afte
     assert RecordingBackoff.asked == expected
 
 
-async def test_a_stop_ends_the_pause_before_a_new_start():
+async def test_a_stop_ends_the_pause_before_a_restart():
     long_pause = Restarts(backoff=Backoff(first=timedelta(hours=1), most=timedelta(hours=1)))
     falling = Falling(99, _raise_ours)
     supervised = Supervisor(restarts=long_pause)
@@ -188,7 +188,7 @@ async def test_a_stop_ends_the_pause_before_a_new_start():
         assert (await running).is_clean
 
 
-def test_what_hangs_is_cancelled_and_named_and_those_behind_it_still_leave_properly():
+def test_a_hanging_service_is_cancelled_and_named_and_later_ones_still_drain():
     async def scenario(passed: Callable[[], float]) -> None:
         first, hanging, last = Steady("first"), Hanging(), Steady("last")
         supervised = supervisor(("first", first), ("hanging", hanging), ("last", last), drain_s=30)
@@ -204,7 +204,7 @@ def test_what_hangs_is_cancelled_and_named_and_those_behind_it_still_leave_prope
     run_virtually(scenario)
 
 
-def test_all_of_several_that_hang_are_cancelled_within_the_time():
+def test_several_hanging_services_are_cancelled_within_the_timeout():
     async def scenario(passed: Callable[[], float]) -> None:
         supervised = supervisor(*((f"hanging{n}", Hanging()) for n in range(5)), drain_s=30)
         running = asyncio.create_task(supervised.run())
@@ -216,7 +216,7 @@ def test_all_of_several_that_hang_are_cancelled_within_the_time():
     run_virtually(scenario)
 
 
-async def test_a_second_stop_cancels_at_once():
+async def test_a_second_stop_cancels_immediately():
     hanging = Hanging()
     supervised = supervisor(("hanging", hanging))
     running = asyncio.create_task(supervised.run())
@@ -228,7 +228,7 @@ async def test_a_second_stop_cancels_at_once():
     assert hanging.was_cancelled
 
 
-async def test_a_service_that_falls_while_it_drains_is_reported_and_not_started_again():
+async def test_a_service_that_fails_while_draining_is_reported_and_not_restarted():
     class FallsAtTheEnd(Steady):
         async def run(self, stopping: asyncio.Event) -> None:
             await super().run(stopping)
@@ -243,7 +243,7 @@ async def test_a_service_that_falls_while_it_drains_is_reported_and_not_started_
     assert falling.log == [""]
 
 
-async def test_when_the_supervisor_is_cancelled_so_are_its_services():
+async def test_cancelling_the_supervisor_cancels_its_services():
     hanging = Hanging()
     running = asyncio.create_task(supervisor(("hanging", hanging)).run())
     await hanging.running.wait()
@@ -253,7 +253,7 @@ async def test_when_the_supervisor_is_cancelled_so_are_its_services():
     assert hanging.was_cancelled
 
 
-async def test_a_service_whose_task_somebody_cancelled_takes_no_other_with_it():
+async def test_an_externally_cancelled_service_does_not_affect_others():
     steady, hanging = Steady(), Hanging()
     supervised = supervisor(("steady", steady), ("hanging", hanging))
     running = asyncio.create_task(supervised.run())
@@ -264,7 +264,7 @@ async def test_a_service_whose_task_somebody_cancelled_takes_no_other_with_it():
         assert await running == StopReport(drained=("steady",), failed=(), cancelled=("hanging",))
 
 
-async def test_signals_are_handled_while_it_runs_if_it_was_asked_for_and_handed_back_after():
+async def test_signal_handlers_are_installed_on_request_and_restored_afterwards():
     before = signal.getsignal(signal.SIGTERM)
     steady = Steady()
     running = asyncio.create_task(supervisor(("steady", steady)).run(handle_signals=True))
@@ -274,7 +274,7 @@ async def test_signals_are_handled_while_it_runs_if_it_was_asked_for_and_handed_
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-async def test_signals_are_left_alone_unless_it_was_asked_for():
+async def test_signals_are_not_handled_unless_requested():
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     steady = Steady()
     async with supervisor(("steady", steady)).running():
@@ -283,7 +283,7 @@ async def test_signals_are_left_alone_unless_it_was_asked_for():
     assert steady.log == [""], "it drained at the end of the block"
 
 
-async def test_nonsense_is_refused():
+async def test_invalid_arguments_are_refused():
     with pytest.raises(InvalidArgument, match="drain_within"):
         Supervisor(drain_within=timedelta(0))
     with pytest.raises(InvalidArgument, match="services"):
@@ -298,7 +298,7 @@ async def test_nonsense_is_refused():
 @pytest.mark.crash
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signalled_process_finishes_what_it_had_begun(loop: str, number: signal.Signals):
+async def test_a_signalled_process_finishes_running_work(loop: str, number: signal.Signals):
     child = await start_warm(sys.executable, str(DRAINING), loop, "drains", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert child.stdin is not None
     assert child.stdout is not None
@@ -329,7 +329,9 @@ async def test_a_process_signalled_twice_does_not_wait(loop: str):
 
 @pytest.mark.crash
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_web_server_whose_lifespan_runs_a_process_ends_on_its_own_handler_and_drains_it(number: signal.Signals):
+async def test_a_process_in_the_lifespan_of_a_web_server_is_drained_by_the_servers_signal_handler(
+    number: signal.Signals,
+):
     child = await start_warm(sys.executable, str(EMBEDDING), stdout=PIPE)
     assert child.stdout is not None
     async with patience():

@@ -62,14 +62,14 @@ async def kept(bell: Wakeup, *sources: DueSource) -> AsyncGenerator[asyncio.Even
             await running
 
 
-async def test_what_is_due_at_the_start_is_done_at_once(bell: Wakeup):
+async def test_work_due_at_the_start_is_done_immediately(bell: Wakeup):
     one, other = Source(), Source()
     async with kept(bell, one, other):
         await one.has_fired(1)
         await other.has_fired(1)
 
 
-async def test_it_sleeps_until_the_next_is_due(bell: Wakeup):
+async def test_it_sleeps_until_the_next_due_time(bell: Wakeup):
     source = Source(50, NEVER)
     with lasting_at_least(0.045):
         async with kept(bell, source):
@@ -77,20 +77,20 @@ async def test_it_sleeps_until_the_next_is_due(bell: Wakeup):
     assert source.fired == 2
 
 
-async def test_it_sleeps_without_asking_while_nothing_is_due(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_it_sends_no_command_while_nothing_is_due(bell: Wakeup, valkey: Valkey, key: Key):
     source = Source(NEVER)
     async with kept(bell, source):
         await until_blocked(valkey, key)
         assert source.fired == 1
 
 
-async def test_a_source_with_more_to_do_is_asked_again_at_once(bell: Wakeup):
+async def test_a_source_with_more_work_is_called_again_immediately(bell: Wakeup):
     source = Source(0, 0, 0, NEVER)
     async with kept(bell, source):
         await source.has_fired(4)
 
 
-async def test_a_ring_wakes_it(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_a_signal_wakes_it(bell: Wakeup, valkey: Valkey, key: Key):
     source = Source(None, NEVER)
     async with kept(bell, source):
         await until_blocked(valkey, key)
@@ -98,7 +98,7 @@ async def test_a_ring_wakes_it(bell: Wakeup, valkey: Valkey, key: Key):
         await source.has_fired(2)
 
 
-async def test_a_ring_before_it_came_is_heard(bell: Wakeup):
+async def test_a_signal_before_its_start_is_received(bell: Wakeup):
     await bell.notify()
     source = Source(None, NEVER)
     async with kept(bell, source):
@@ -123,21 +123,21 @@ class RungWhileFiring(Source):
         return NEVER
 
 
-async def test_a_ring_between_the_firing_and_the_wait_is_not_lost(bell: Wakeup, key: Key, valkey: Valkey):
+async def test_a_signal_between_firing_and_waiting_is_not_lost(bell: Wakeup, key: Key, valkey: Valkey):
     source = RungWhileFiring(bell, key, valkey)
     async with kept(bell, source):
         await source.has_fired(2)
 
 
 @pytest.mark.parametrize("error", [ValkeyUnavailable("gone"), ZeroDivisionError(), asyncio.CancelledError()])
-async def test_a_source_that_fails_is_tried_again_and_holds_up_no_other(bell: Wakeup, error: BaseException):
+async def test_a_failing_source_is_retried_and_delays_no_other(bell: Wakeup, error: BaseException):
     bad, good = Source(error, error, error, NEVER), Source(1, 1, 1, NEVER)
     async with kept(bell, bad, good):
         await good.has_fired(4)
         await bad.has_fired(4)
 
 
-async def test_a_source_that_hangs_holds_up_no_other(bell: Wakeup):
+async def test_a_hanging_source_delays_no_other(bell: Wakeup):
     class Hanging(Source):
         async def fire(self) -> int | None:
             await asyncio.Event().wait()
@@ -151,7 +151,7 @@ async def test_a_source_that_hangs_holds_up_no_other(bell: Wakeup):
         await running
 
 
-async def test_failures_in_a_row_pause_longer_and_a_ring_does_not_cut_them_short(
+async def test_consecutive_failures_pause_longer_and_a_signal_does_not_shorten_the_pause(
     bell: Wakeup, valkey: Valkey, key: Key
 ):
     long = Backoff(first=timedelta(hours=1), most=timedelta(hours=1))
@@ -168,7 +168,7 @@ async def test_failures_in_a_row_pause_longer_and_a_ring_does_not_cut_them_short
         await running
 
 
-async def test_after_the_stop_nothing_is_fired(bell: Wakeup):
+async def test_after_the_stop_no_timer_is_fired(bell: Wakeup):
     class StopsItself(Source):
         stopping: asyncio.Event | None = None
 
@@ -184,7 +184,7 @@ async def test_after_the_stop_nothing_is_fired(bell: Wakeup):
     assert source.fired == 1
 
 
-async def test_once_cancelled_nothing_is_fired_and_the_successor_is_rung(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_after_cancellation_no_timer_is_fired_and_the_successor_is_woken(bell: Wakeup, valkey: Valkey, key: Key):
     """Its listener may have taken a ring that it could not act on any more."""
     source = Source(NEVER)
     running = asyncio.create_task(Timekeeper(bell, [source]).run(asyncio.Event()))
@@ -196,7 +196,7 @@ async def test_once_cancelled_nothing_is_fired_and_the_successor_is_rung(bell: W
     assert await valkey.execute("LLEN", key) == 1
 
 
-async def test_it_is_not_robbed_of_rings_by_a_predecessor_that_froze(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_a_frozen_predecessor_takes_no_signals(bell: Wakeup, valkey: Valkey, key: Key):
     frozen = asyncio.create_task(valkey.execute_blocking("BLPOP", key, "60", within_s=60))
     await until_blocked(valkey, key)
     source = Source(None, NEVER)
@@ -218,7 +218,7 @@ async def test_it_survives_a_broken_connection(bell: Wakeup, valkey: Valkey, key
         await source.has_fired(3)
 
 
-async def test_timers_are_promoted_at_their_time_and_an_earlier_one_in_between_too(valkey: Valkey):
+async def test_timers_are_promoted_when_due_also_an_earlier_one_added_meanwhile(valkey: Valkey):
     unit = valkey.unit("jobs")
     timers = Timers(valkey, unit, unit.key("stream"))
     async with kept(timers.wakeup, timers):
@@ -238,6 +238,6 @@ async def _lateness_of_first(count: int, valkey: Valkey, stream: Key) -> list[in
     return [int(entry_id.split(b"-")[0]) - int(fields[b"due_ms"]) for entry_id, fields in entries]
 
 
-async def test_without_sources_there_is_nothing_to_keep(bell: Wakeup):
+async def test_without_sources_it_is_refused(bell: Wakeup):
     with pytest.raises(InvalidArgument, match="sources"):
         Timekeeper(bell, [])

@@ -8,7 +8,7 @@ from tidegate.runtime.valkey_restart import ValkeyRestartDetector
 from tidegate.storage.valkey.connection import connected
 
 
-async def test_a_server_that_was_away_is_told_of_once_when_it_is_back():
+async def test_the_return_of_a_server_is_reported_once():
     told: list[str] = []
     (port,) = free_ports(1)
     with ValkeyServer(port=port):

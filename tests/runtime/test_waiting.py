@@ -11,13 +11,13 @@ from tests.waiting import blocked_process, simulated_delay
 from tidegate.runtime.waiting import patience
 
 
-async def test_patience_ends_where_nothing_comes():
+async def test_patience_ends_without_progress():
     with pytest.raises(TimeoutError):
         async with patience(0.01):
             await asyncio.Event().wait()
 
 
-def test_patience_counts_from_the_last_sign_of_life():
+def test_patience_counts_from_the_last_progress():
     async def scenario(now_s: Callable[[], float]) -> float:
         heard_at = 0.0
 
@@ -43,7 +43,7 @@ async def handed_on(reader: asyncio.StreamReader, times: int) -> bytes:
     return await (asyncio.create_task(handed_on(reader, times - 1)) if times else reader.read(100))
 
 
-async def test_what_came_while_this_process_was_held_up_is_taken():
+async def test_progress_during_a_suspension_of_this_process_is_counted():
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     with theirs:

@@ -10,7 +10,7 @@ from tests.faults.test_table import names_in
 GUIDE = ROOT / "docs" / "guides" / "scenarios.md"
 
 
-def test_every_scenario_stands_in_the_guide_with_tests_that_exist():
+def test_every_scenario_is_in_the_guide_with_existing_tests():
     rows = table_rows(section_of(GUIDE, "Which there are"))
 
     assert [int(row[0]) for row in rows] == [each.number for each in ALL]

@@ -22,7 +22,7 @@ COST = Cost(cpu_s=1, others_share=0)
 QUICK = Options(seconds=1, body_bytes=30_000, is_quiet=True)
 
 
-def test_there_are_sixteen():
+def test_there_are_sixteen_scenarios():
     assert [each.number for each in ALL] == list(range(1, 17))
 
 
@@ -30,11 +30,11 @@ def test_there_are_sixteen():
     ("figure", "relation", "passed"),
     [(1, "<", True), (2, "<", False), (2, "≤", True), (3, "≤", False), (2, "≥", True), (1, "≥", False), (2, "=", True)],
 )
-def test_a_figure_is_held_against_its_target(figure: float, relation: Relation, passed: bool):
+def test_a_figure_is_compared_with_its_target(figure: float, relation: Relation, passed: bool):
     assert Check("it", figure, relation, 2).passed is passed
 
 
-def test_one_wrong_figure_fails_a_scenario_and_a_missing_server_does_not():
+def test_a_missed_target_fails_a_scenario_and_a_missing_server_does_not():
     right, wrong = Check("right", 1, "=", 1, "ms"), Check("wrong", 2, "=", 1)
     failed = Result(number=1, title="it", on=On.KAFKA, took_s=1, cost=COST, checks=[right, wrong])
     not_run = Result(number=2, title="other", on=On.KAFKA, took_s=0, cost=COST, missing="no Java")
@@ -46,7 +46,7 @@ def test_one_wrong_figure_fails_a_scenario_and_a_missing_server_does_not():
     assert lines[-1] == "1 played in 1 s, 1 failed"
 
 
-async def test_a_scenario_is_played_by_real_processes():
+async def test_a_scenario_is_run_by_real_processes():
     async def read_one(stage: Stage) -> list[Check]:
         async with open_site(stage) as site:
             load = Load(site)
@@ -61,7 +61,7 @@ async def test_a_scenario_is_played_by_real_processes():
     assert result.passed, result.checks
 
 
-async def test_what_a_scenario_stumbles_over_is_told_and_fails_it():
+async def test_an_error_in_a_scenario_is_reported_and_fails_it():
     async def stumble(_stage: Stage) -> list[Check]:
         raise ValueError("over a stone")
 

@@ -30,7 +30,7 @@ async def numbers(url: str) -> list[int]:
         return [row.id for row in await database.read(lambda tx: outbox.pending_page(tx, limit=10))]
 
 
-async def test_what_was_written_is_gone_and_numbers_begin_anew(server: SqlName, tmp_path: Path):
+async def test_data_is_deleted_and_ids_restart(server: SqlName, tmp_path: Path):
     async with migrated_database(server, tmp_path) as first:
         assert await numbers(first) == [1]
         assert await numbers(first) == [1, 2]
@@ -54,7 +54,7 @@ async def test_what_was_written_is_gone_and_numbers_begin_anew(server: SqlName, 
         "UPDATE schema_version SET version_num = 'another'",
     ],
 )
-async def test_one_that_was_changed_does_not_serve_again(server: SqlName, tmp_path: Path, change: str):
+async def test_a_modified_server_is_not_reused(server: SqlName, tmp_path: Path, change: str):
     async with migrated_database(server, tmp_path) as changed:
         await write(changed, change)
     async with migrated_database(server, tmp_path) as other:
@@ -62,7 +62,7 @@ async def test_one_that_was_changed_does_not_serve_again(server: SqlName, tmp_pa
         assert await numbers(other) == [1]
 
 
-async def test_who_still_writes_is_broken_off(server: SqlName, tmp_path: Path):
+async def test_a_late_writer_is_disconnected(server: SqlName, tmp_path: Path):
     async with migrated_database(server, tmp_path) as first:
         database = await Database.open(first)
         began, loop = asyncio.Event(), asyncio.get_running_loop()

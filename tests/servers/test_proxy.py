@@ -16,7 +16,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_who_was_being_put_through_when_the_wire_was_cut_gets_no_answer(turns: int):
+async def test_a_request_in_progress_when_the_connection_is_cut_gets_no_answer(turns: int):
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     async with server, Proxy(server.sockets[0].getsockname()[1]) as wire:
         reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
@@ -34,7 +34,7 @@ async def test_who_was_being_put_through_when_the_wire_was_cut_gets_no_answer(tu
     assert answer == b""
 
 
-async def test_on_a_slow_wire_each_answer_is_late_by_as_much_and_none_waits_for_another():
+async def test_on_a_slow_connection_each_answer_is_delayed_equally_and_waits_for_no_other():
     """One after the other, the answers would take longer than `patience`."""
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     async with server, Proxy(server.sockets[0].getsockname()[1]) as wire:

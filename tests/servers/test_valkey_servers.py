@@ -40,7 +40,7 @@ async def test_servers_end_with_the_process_that_started_them_even_when_it_is_ki
     assert alive == []
 
 
-def test_a_machine_without_redis_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_machine_without_redis_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerMissing, match="make services"):
         redis_binary()

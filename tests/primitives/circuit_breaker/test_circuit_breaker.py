@@ -64,7 +64,7 @@ def test_calls_older_than_the_window_are_forgotten(breaker: CircuitBreaker):
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-async def test_an_open_breaker_does_not_call_and_says_when_to_return(breaker: CircuitBreaker, clock: ManualClock):
+async def test_an_open_breaker_does_not_call_and_reports_when_to_retry(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(timedelta(seconds=10))
     called = False
@@ -80,7 +80,7 @@ async def test_an_open_breaker_does_not_call_and_says_when_to_return(breaker: Ci
     assert refused.value.retry_at_ms == to_ms(clock.now()) + 20_000
 
 
-def test_it_stays_open_until_the_last_moment_of_its_pause(breaker: CircuitBreaker, clock: ManualClock):
+def test_it_stays_open_until_the_end_of_its_pause(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
 
     clock.advance(HALF_MINUTE - timedelta(milliseconds=1))
@@ -92,7 +92,7 @@ def test_it_stays_open_until_the_last_moment_of_its_pause(breaker: CircuitBreake
     assert breaker.state is CircuitBreakerState.TRYING
 
 
-def test_three_good_trials_of_five_close_it(breaker: CircuitBreaker, clock: ManualClock):
+def test_three_successful_trials_of_five_close_it(breaker: CircuitBreaker, clock: ManualClock):
     """With three of five good, the failures cannot reach one half any more."""
     trip(breaker)
     clock.advance(HALF_MINUTE)
@@ -105,7 +105,7 @@ def test_three_good_trials_of_five_close_it(breaker: CircuitBreaker, clock: Manu
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_three_bad_trials_of_five_open_it_for_a_whole_new_pause(breaker: CircuitBreaker, clock: ManualClock):
+def test_three_failed_trials_of_five_reopen_it_for_a_full_pause(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
 
@@ -131,7 +131,7 @@ def test_it_closes_with_an_empty_window(breaker: CircuitBreaker, clock: ManualCl
 
 @pytest.mark.smoke
 @pytest.mark.race
-async def test_of_a_crowd_only_five_try_at_once(breaker: CircuitBreaker, clock: ManualClock):
+async def test_concurrent_callers_make_only_five_trials(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
     answered, at_once, most = asyncio.Event(), 0, 0
@@ -153,7 +153,7 @@ async def test_of_a_crowd_only_five_try_at_once(breaker: CircuitBreaker, clock: 
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-async def test_a_cancelled_call_counts_as_neither_and_frees_its_trial(breaker: CircuitBreaker, clock: ManualClock):
+async def test_a_cancelled_call_is_not_counted_and_frees_its_trial(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
     for _ in range(20):
@@ -168,13 +168,13 @@ async def test_a_cancelled_call_counts_as_neither_and_frees_its_trial(breaker: C
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_an_answer_that_is_an_error_of_another_kind_is_a_success(breaker: CircuitBreaker):
+def test_an_error_of_another_type_counts_as_success(breaker: CircuitBreaker):
     fail(breaker, times=20, error=lambda: NotFound("run", 7))
 
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_which_errors_count_is_the_callers_choice(clock: ManualClock):
+def test_the_caller_chooses_which_errors_count(clock: ManualClock):
     breaker = CircuitBreaker("database", failures=(DatabaseUnavailable,), clock=clock)
 
     fail(breaker, times=10, error=ValkeyUnavailable)
@@ -183,13 +183,13 @@ def test_which_errors_count_is_the_callers_choice(clock: ManualClock):
     assert breaker.state is CircuitBreakerState.OPEN
 
 
-def test_the_refusal_of_an_inner_breaker_says_nothing_about_the_outer_server(breaker: CircuitBreaker):
+def test_a_refusal_by_an_inner_breaker_is_not_counted_by_the_outer_one(breaker: CircuitBreaker):
     fail(breaker, times=20, error=lambda: CircuitOpen("inner", retry_at_ms=1))
 
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_stragglers_from_before_the_opening_change_nothing(breaker: CircuitBreaker, clock: ManualClock):
+def test_late_results_from_before_the_opening_are_ignored(breaker: CircuitBreaker, clock: ManualClock):
     stragglers = [breaker.attempt() for _ in range(5)]
     for straggler in stragglers:
         straggler.__enter__()
@@ -203,7 +203,7 @@ def test_stragglers_from_before_the_opening_change_nothing(breaker: CircuitBreak
     assert breaker.state is CircuitBreakerState.TRYING
 
 
-def test_trials_that_hang_do_not_keep_everybody_out_for_ever(breaker: CircuitBreaker, clock: ManualClock):
+def test_hanging_trials_do_not_keep_the_breaker_open_forever(breaker: CircuitBreaker, clock: ManualClock):
     trip(breaker)
     clock.advance(HALF_MINUTE)
     hanging = [breaker.attempt() for _ in range(5)]
@@ -219,7 +219,7 @@ def test_trials_that_hang_do_not_keep_everybody_out_for_ever(breaker: CircuitBre
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_trials_that_have_just_begun_are_not_given_up(breaker: CircuitBreaker, clock: ManualClock):
+def test_recent_trials_are_not_given_up(breaker: CircuitBreaker, clock: ManualClock):
     """However long ago the first trials of the round ended: one call too many must not make the results void."""
     trip(breaker)
     clock.advance(HALF_MINUTE)
@@ -236,7 +236,7 @@ def test_trials_that_have_just_begun_are_not_given_up(breaker: CircuitBreaker, c
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_it_says_how_many_calls_would_decide(breaker: CircuitBreaker, clock: ManualClock):
+def test_it_reports_how_many_calls_would_decide(breaker: CircuitBreaker, clock: ManualClock):
     assert breaker.wanted == 1
     trip(breaker)
     assert breaker.wanted == 5
@@ -245,7 +245,7 @@ def test_it_says_how_many_calls_would_decide(breaker: CircuitBreaker, clock: Man
     assert breaker.wanted == 3
 
 
-def test_rare_calls_close_it_too(breaker: CircuitBreaker, clock: ManualClock):
+def test_infrequent_calls_close_it_too(breaker: CircuitBreaker, clock: ManualClock):
     """Trials further apart than the pause still add up."""
     trip(breaker)
     for _ in range(3):
@@ -255,7 +255,7 @@ def test_rare_calls_close_it_too(breaker: CircuitBreaker, clock: ManualClock):
     assert breaker.state is CircuitBreakerState.CLOSED
 
 
-def test_every_change_is_logged_and_shown(clock: ManualClock):
+def test_every_state_change_is_logged_and_exported(clock: ManualClock):
     configure(level="info")
     gauge = metrics.Gauge("breaker_under_test", "For one test.", registry=None)
     breaker = CircuitBreaker("database", state_gauge=gauge, clock=clock, elapsed_ms=lambda: float(clock.pinned_ms))
@@ -280,7 +280,7 @@ def test_every_change_is_logged_and_shown(clock: ManualClock):
     assert refused._value.get() == before + 1  # pyright: ignore[reportPrivateUsage]
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(InvalidArgument, match="name"):
         CircuitBreaker("")
     with pytest.raises(InvalidArgument, match="failures"):
@@ -298,6 +298,6 @@ def test_nonsense_is_refused():
         ("open_four", timedelta(seconds=1)),
     ],
 )
-def test_settings_without_meaning_are_refused(setting: str, value: object):
+def test_invalid_settings_are_refused(setting: str, value: object):
     with pytest.raises(ValidationError, match=setting):
         CircuitBreakerSettings.model_validate({setting: value})

@@ -48,13 +48,13 @@ async def forget(valkey: Valkey, subject: str) -> None:
     assert await valkey.execute("PEXPIREAT", work, 1) == 1
 
 
-async def test_the_first_request_publishes_and_all_others_are_told_its_version(coalescer: Coalescer):
+async def test_the_first_request_publishes_and_the_others_get_its_version(coalescer: Coalescer):
     version = await published(coalescer, "ada", HIGH)
     for priority in (HIGH, LOW, HIGH):
         assert await coalescer.request("ada", priority) == AlreadyProcessing(version)
 
 
-async def test_many_are_asked_for_as_each_by_itself(coalescer: Coalescer):
+async def test_a_batch_gives_the_results_of_single_requests(coalescer: Coalescer):
     low = await published(coalescer, "low", LOW)
     high = await published(coalescer, "high", HIGH)
 
@@ -72,14 +72,14 @@ async def test_many_are_asked_for_as_each_by_itself(coalescer: Coalescer):
     assert await coalescer.request_many([]) == []
 
 
-async def test_where_one_of_many_cannot_be_none_is_asked_for(coalescer: Coalescer):
+async def test_an_invalid_request_in_a_batch_refuses_the_whole_batch(coalescer: Coalescer):
     for wrong in (("", LOW, 0), ("b", LOW, -1), ("b", LOW, 2**53)):
         with pytest.raises(InvalidArgument):
             await coalescer.request_many([("a", LOW, 0), wrong])
     assert await coalescer.current_version("a") is None
 
 
-async def test_subjects_do_not_hinder_each_other(coalescer: Coalescer):
+async def test_subjects_are_independent(coalescer: Coalescer):
     versions = [await published(coalescer, f"subject {n}") for n in range(50)]
     assert await coalescer.current_versions(f"subject {n}" for n in range(50)) == versions
 
@@ -88,9 +88,7 @@ def draft(subject: str, priority: Priority = HIGH, known_version: int = 0) -> Dr
     return Draft(subject, priority, known_version, ["key", subject, "value"], f'{{"subject":"{subject}","version":')
 
 
-async def test_what_is_granted_is_added_to_the_stream_in_the_same_step_and_nothing_else(
-    coalescer: Coalescer, valkey: Valkey
-):
+async def test_only_granted_requests_are_added_to_the_stream_in_the_same_step(coalescer: Coalescer, valkey: Valkey):
     stream = valkey.unit("coalescer").key("stream")
     low = await published(coalescer, "low", LOW)
     high = await published(coalescer, "high", HIGH)
@@ -113,9 +111,7 @@ async def test_what_is_granted_is_added_to_the_stream_in_the_same_step_and_nothi
     assert await coalescer.publish_many(stream, []) == []
 
 
-async def test_a_lost_reply_adds_nothing_a_second_time(
-    coalescer: Coalescer, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_lost_reply_adds_no_second_event(coalescer: Coalescer, valkey: Valkey, monkeypatch: pytest.MonkeyPatch):
     """The client sends the same command again when the connection broke."""
     stream, execute = valkey.unit("coalescer").key("stream"), valkey.pipeline
 
@@ -132,7 +128,7 @@ async def test_a_lost_reply_adds_nothing_a_second_time(
     assert await valkey.execute("XLEN", stream) == 2
 
 
-async def test_a_high_request_takes_a_low_lock_over_with_a_higher_version(coalescer: Coalescer):
+async def test_a_high_request_takes_over_a_low_lock_with_a_higher_version(coalescer: Coalescer):
     """Served at once; the LOW event, when it comes up, is skipped."""
     low = await published(coalescer, "ada", LOW)
 
@@ -147,7 +143,7 @@ async def test_a_high_request_takes_a_low_lock_over_with_a_higher_version(coales
         assert await coalescer.request("ada", priority) == AlreadyProcessing(upgraded.version)
 
 
-async def test_only_what_was_confirmed_makes_older_work_obsolete(coalescer: Coalescer):
+async def test_only_confirmed_work_makes_older_work_obsolete(coalescer: Coalescer):
     """Whoever cannot publish, or dies before he does, takes nothing from the one whose event is queued."""
     low = await published(coalescer, "ada", LOW)
     await coalescer.confirm("ada", low)
@@ -160,7 +156,7 @@ async def test_only_what_was_confirmed_makes_older_work_obsolete(coalescer: Coal
     assert await coalescer.are_obsolete([("ada", low), ("ada", failed), ("ada", again)]) == [True, True, False]
 
 
-async def test_a_confirmation_of_which_the_server_knows_nothing_changes_nothing(coalescer: Coalescer, valkey: Valkey):
+async def test_a_confirmation_unknown_to_the_server_has_no_effect(coalescer: Coalescer, valkey: Valkey):
     """It would stay for ever, or make obsolete what is asked for after the data were lost."""
     version = await published(coalescer, "ada")
     await forget(valkey, "ada")
@@ -171,7 +167,7 @@ async def test_a_confirmation_of_which_the_server_knows_nothing_changes_nothing(
     assert not await coalescer.is_obsolete("ada", after)
 
 
-async def test_the_overtaken_one_cannot_release_the_lock_of_its_successor(coalescer: Coalescer):
+async def test_a_replaced_holder_cannot_release_the_lock_of_its_successor(coalescer: Coalescer):
     low = await published(coalescer, "ada", LOW)
     high = (await coalescer.request("ada", HIGH)).version
     assert not await coalescer.release("ada", low)
@@ -180,7 +176,7 @@ async def test_the_overtaken_one_cannot_release_the_lock_of_its_successor(coales
 
 
 @pytest.mark.parametrize(("priority", "lasts"), [(HIGH, 30 * SECOND), (LOW, 60 * SECOND)])
-async def test_a_lock_that_nobody_releases_lapses(
+async def test_an_unreleased_lock_expires(
     coalescer: Coalescer, clock: ManualClock, priority: Priority, lasts: timedelta
 ):
     first = await published(coalescer, "ada", priority)
@@ -197,14 +193,14 @@ async def test_an_upgraded_lock_lasts_as_long_as_a_high_one(coalescer: Coalescer
     assert isinstance(await coalescer.request("ada", HIGH), Published)
 
 
-async def test_a_release_frees_the_subject_at_once_and_counts_once(coalescer: Coalescer):
+async def test_a_release_frees_the_subject_immediately_and_counts_once(coalescer: Coalescer):
     version = await published(coalescer, "ada")
     assert [await coalescer.release("ada", version) for _ in range(3)] == [True, False, False]
     assert await coalescer.current_version("ada") == version, "the version outlives its lock"
     assert await published(coalescer, "ada") > version
 
 
-async def test_a_release_of_another_version_or_of_nothing_changes_nothing(coalescer: Coalescer):
+async def test_a_release_of_another_or_unknown_version_has_no_effect(coalescer: Coalescer):
     version = await published(coalescer, "ada")
     assert not await coalescer.release("ada", version + 1)
     assert not await coalescer.release("ada", version - 1)
@@ -212,7 +208,7 @@ async def test_a_release_of_another_version_or_of_nothing_changes_nothing(coales
     assert await coalescer.request("ada", LOW) == AlreadyProcessing(version)
 
 
-async def test_one_who_comes_late_cannot_release_the_lock_that_was_taken_anew(coalescer: Coalescer, clock: ManualClock):
+async def test_a_late_holder_cannot_release_the_lock_of_a_new_holder(coalescer: Coalescer, clock: ManualClock):
     late = await published(coalescer, "ada")
     clock.advance(60 * SECOND)
     version = await published(coalescer, "ada")
@@ -220,7 +216,7 @@ async def test_one_who_comes_late_cannot_release_the_lock_that_was_taken_anew(co
     assert await coalescer.request("ada", LOW) == AlreadyProcessing(version)
 
 
-async def test_whoever_lost_the_answer_asks_again_and_gets_the_same(coalescer: Coalescer):
+async def test_repeating_a_request_after_a_lost_reply_gives_the_same_answer(coalescer: Coalescer):
     """A broken connection hides whether a script ran; nobody would publish if the repetition were told to wait."""
     first = await coalescer.request("ada", LOW, token="a")
     assert await coalescer.request("ada", LOW, token="a") == first
@@ -230,7 +226,7 @@ async def test_whoever_lost_the_answer_asks_again_and_gets_the_same(coalescer: C
     assert await coalescer.request("ada", LOW, token="a") == AlreadyProcessing(overtaking.version)
 
 
-async def test_a_request_whose_answer_was_lost_on_the_wire_is_still_published():
+async def test_a_request_whose_reply_was_lost_is_still_published():
     [port] = free_ports(1)
     with ValkeyServer(port=port):
         async with Proxy(port) as wire, connected(f"redis://127.0.0.1:{wire.port}") as valkey:
@@ -240,7 +236,7 @@ async def test_a_request_whose_answer_was_lost_on_the_wire_is_still_published():
             assert isinstance(await coalescer.request("ada", HIGH), Published)
 
 
-async def test_versions_grow_after_they_were_forgotten(coalescer: Coalescer, valkey: Valkey, clock: ManualClock):
+async def test_versions_increase_after_they_expired(coalescer: Coalescer, valkey: Valkey, clock: ManualClock):
     first = await published(coalescer, "ada")
     await forget(valkey, "ada")
     assert await coalescer.current_version("ada") is None
@@ -248,7 +244,7 @@ async def test_versions_grow_after_they_were_forgotten(coalescer: Coalescer, val
     assert await published(coalescer, "ada") > first
 
 
-async def test_versions_grow_when_the_clock_is_set_back(coalescer: Coalescer, clock: ManualClock):
+async def test_versions_increase_when_the_clock_is_set_back(coalescer: Coalescer, clock: ManualClock):
     versions: list[int] = []
     for _ in range(5):
         versions.append(await published(coalescer, "ada"))
@@ -257,9 +253,7 @@ async def test_versions_grow_when_the_clock_is_set_back(coalescer: Coalescer, cl
     assert versions == sorted(set(versions))
 
 
-async def test_a_clock_that_is_set_back_does_not_prolong_a_lock_beyond_its_time(
-    coalescer: Coalescer, clock: ManualClock
-):
+async def test_a_clock_that_is_set_back_does_not_prolong_a_lock(coalescer: Coalescer, clock: ManualClock):
     version = await published(coalescer, "ada", HIGH)
     clock.advance(-timedelta(hours=1))
     assert await coalescer.request("ada", HIGH) == AlreadyProcessing(version)
@@ -272,7 +266,7 @@ async def test_versions_are_at_least_the_time_in_microseconds(coalescer: Coalesc
     assert await published(coalescer, "ada") == clock.pinned_ms * 1000
 
 
-async def test_versions_grow_over_a_loss_of_all_data_if_the_caller_knows_the_last_one(
+async def test_versions_increase_after_a_loss_of_all_data_if_the_caller_passes_the_last_one(
     coalescer: Coalescer, valkey: Valkey, clock: ManualClock
 ):
     last = await published(coalescer, "ada")
@@ -281,13 +275,13 @@ async def test_versions_grow_over_a_loss_of_all_data_if_the_caller_knows_the_las
     assert await published(coalescer, "ada", known_version=last) == last + 1
 
 
-async def test_a_lock_older_than_what_the_caller_knows_was_restored_and_guards_nothing(coalescer: Coalescer):
+async def test_a_restored_lock_older_than_the_last_known_version_is_ignored(coalescer: Coalescer):
     old = await published(coalescer, "ada")
     assert await published(coalescer, "ada", known_version=old + 10) == old + 11
     assert await coalescer.request("ada", LOW, known_version=old + 11) == AlreadyProcessing(old + 11)
 
 
-async def test_versions_are_exact_up_to_the_highest_a_caller_may_know(coalescer: Coalescer):
+async def test_versions_are_exact_up_to_the_highest_allowed_one(coalescer: Coalescer):
     """Numbers in Lua are doubles, and its default format keeps 14 digits."""
     version = await published(coalescer, "ada", known_version=2**52)
     assert version == 2**52 + 1
@@ -300,12 +294,12 @@ async def test_versions_are_exact_up_to_the_highest_a_caller_may_know(coalescer:
     assert await published(coalescer, "ada") == version + 1
 
 
-async def test_nothing_is_obsolete_of_which_nothing_is_known(coalescer: Coalescer):
+async def test_without_a_known_version_nothing_is_obsolete(coalescer: Coalescer):
     assert not await coalescer.is_obsolete("nobody", 1)
     assert await coalescer.current_version("nobody") is None
 
 
-async def test_thousands_of_events_are_judged_in_order(coalescer: Coalescer):
+async def test_thousands_of_events_are_checked_in_order(coalescer: Coalescer):
     versions = {f"s{n}": await published(coalescer, f"s{n}") for n in range(20)}
     await coalescer.confirm_many([*versions.items()])
     events = [(f"s{n % 25}", versions.get(f"s{n % 25}", 7) - n % 2) for n in range(2500)]
@@ -314,7 +308,7 @@ async def test_thousands_of_events_are_judged_in_order(coalescer: Coalescer):
     assert await coalescer.are_obsolete([]) == []
 
 
-async def test_only_the_mark_stays_for_ever(coalescer: Coalescer, valkey: Valkey):
+async def test_only_the_version_key_does_not_expire(coalescer: Coalescer, valkey: Valkey):
     await coalescer.release("ada", await published(coalescer, "ada"))
     await coalescer.confirm("bob", await published(coalescer, "bob"))
     left = await leftover_keys(valkey, valkey.unit("coalescer"))
@@ -323,12 +317,12 @@ async def test_only_the_mark_stays_for_ever(coalescer: Coalescer, valkey: Valkey
     assert all(life and 44 * 60_000 < life <= 45 * 60_000 for life in left.values())
 
 
-async def test_coalescers_of_different_names_share_nothing(valkey: Valkey, clock: ManualClock):
+async def test_coalescers_of_different_names_share_no_state(valkey: Valkey, clock: ManualClock):
     version = await published(Coalescer(valkey, clock=clock, name="players"), "ada")
     assert await published(Coalescer(valkey, clock=clock, name="matches"), "ada") == version
 
 
-async def test_what_was_saved_is_counted(coalescer: Coalescer):
+async def test_saved_requests_are_counted(coalescer: Coalescer):
     def counted() -> list[float]:
         names = ("dedup_coalesce_hit_total", "dedup_upgrade_total", "dedup_lock_conflict_total")
         return [REGISTRY.get_sample_value(name) or 0 for name in names]
@@ -343,7 +337,7 @@ async def test_what_was_saved_is_counted(coalescer: Coalescer):
 
 
 @pytest.mark.parametrize("subject", ["", "a|b", "{a}", "a\n", "x" * 513])
-async def test_a_subject_that_cannot_be_a_key_is_refused(embedded: Valkey, subject: str):
+async def test_a_subject_that_is_invalid_in_a_key_is_refused(embedded: Valkey, subject: str):
     coalescer = Coalescer(embedded)
     with pytest.raises(InvalidArgument, match="subject"):
         await coalescer.request(subject, HIGH)
@@ -353,7 +347,7 @@ async def test_a_subject_that_cannot_be_a_key_is_refused(embedded: Valkey, subje
         await coalescer.current_versions(["fine", subject])
 
 
-async def test_nonsense_is_refused(embedded: Valkey):
+async def test_invalid_arguments_are_refused(embedded: Valkey):
     coalescer = Coalescer(embedded)
     with pytest.raises(InvalidArgument, match="known_version"):
         await coalescer.request("ada", HIGH, known_version=-1)
@@ -382,6 +376,6 @@ async def test_nonsense_is_refused(embedded: Valkey):
         {"lock": 1},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]):
+def test_invalid_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(ValidationError):
         CoalescerSettings.model_validate(wrong)

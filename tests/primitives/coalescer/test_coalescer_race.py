@@ -31,7 +31,7 @@ async def run_crowd(valkey: Valkey, part: str, *, starts: int, skews_ms: Sequenc
 
 
 @pytest.mark.full
-async def test_a_thousand_requests_at_once_publish_once(valkey: Valkey):
+async def test_a_thousand_concurrent_requests_publish_once(valkey: Valkey):
     coalescer = Coalescer(valkey)
     outcomes = await asyncio.gather(*(coalescer.request("ada", Priority.LOW) for _ in range(1000)))
     kinds = Counter(type(outcome) for outcome in outcomes)
@@ -39,21 +39,21 @@ async def test_a_thousand_requests_at_once_publish_once(valkey: Valkey):
     assert len({outcome.version for outcome in outcomes}) == 1
 
 
-async def test_of_many_high_requests_at_once_one_takes_the_low_lock_over(valkey: Valkey):
+async def test_one_of_many_concurrent_high_requests_takes_over_the_low_lock(valkey: Valkey):
     coalescer = Coalescer(valkey)
     await coalescer.request("ada", Priority.LOW)
     outcomes = await asyncio.gather(*(coalescer.request("ada", Priority.HIGH) for _ in range(200)))
     assert Counter(type(outcome) for outcome in outcomes) == {Upgraded: 1, AlreadyProcessing: 199}
 
 
-async def test_of_many_releases_at_once_one_succeeds(valkey: Valkey):
+async def test_one_of_many_concurrent_releases_succeeds(valkey: Valkey):
     coalescer = Coalescer(valkey)
     version = (await coalescer.request("ada", Priority.LOW)).version
     assert sum(await asyncio.gather(*(coalescer.release("ada", version) for _ in range(200)))) == 1
 
 
 @pytest.mark.race
-async def test_of_many_processes_that_ask_at_once_one_publishes_and_of_those_that_release_one_does(embedded: Valkey):
+async def test_of_concurrent_processes_one_publishes_and_one_releases(embedded: Valkey):
     results = await run_crowd(embedded, "ask_then_release", starts=2)
     kinds = Counter(kind for outcomes, _ in results for kind in outcomes)
     assert kinds == {"Published": 1, "AlreadyProcessing": 5 * TASKS - 1}
@@ -61,7 +61,7 @@ async def test_of_many_processes_that_ask_at_once_one_publishes_and_of_those_tha
 
 
 @pytest.mark.race
-async def test_across_processes_with_wrong_clocks_no_version_repeats_or_decreases(embedded: Valkey):
+async def test_across_processes_with_wrong_clocks_versions_neither_repeat_nor_decrease(embedded: Valkey):
     granted = await run_crowd(embedded, "take_turns", starts=1, skews_ms=[0, -2000, 2000, -1000, 1000])
     in_order = [int(version) for version in await embedded.execute("LRANGE", stage(embedded).key("versions"), 0, -1)]
     assert sorted(version for versions in granted for version in versions) == in_order

@@ -28,7 +28,7 @@ async def test_the_first_call_of_a_credential_is_a_single_probe(desk: Desk):
     assert len(await desk.admitted()) == 4
 
 
-async def test_a_probe_that_died_is_followed_by_one_probe(desk: Desk):
+async def test_a_lost_probe_is_followed_by_one_probe(desk: Desk):
     await desk.enrol()
     await desk.gate.enqueue(jobs(5))
     await desk.settle_as(await desk.admitted(), Outcome.UNKNOWN)
@@ -36,7 +36,7 @@ async def test_a_probe_that_died_is_followed_by_one_probe(desk: Desk):
     assert len(await desk.admitted()) == 1
 
 
-async def test_offering_a_job_again_changes_nothing_wherever_it_is(desk: Desk):
+async def test_enqueueing_a_job_again_has_no_effect_in_any_state(desk: Desk):
     await desk.enrol(limits=CredentialLimits(concurrency=1, floor=0))
     await desk.know(limit=100)
     three = [job("out"), job("waiting"), job("delayed", delay_ms=1000)]
@@ -49,7 +49,7 @@ async def test_offering_a_job_again_changes_nothing_wherever_it_is(desk: Desk):
     assert (await desk.gate.census()).waiting == 2
 
 
-async def test_a_settled_job_may_be_offered_again(desk: Desk):
+async def test_a_settled_job_may_be_enqueued_again(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
     await desk.gate.enqueue([job("again")])
@@ -60,7 +60,7 @@ async def test_a_settled_job_may_be_offered_again(desk: Desk):
     assert sorted(names(await desk.admitted())) == ["again", "next page"]
 
 
-async def test_no_more_than_the_concurrency_is_out_at_once(desk: Desk):
+async def test_dispatched_jobs_never_exceed_the_concurrency(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 3}))
     await desk.know(limit=1000)
     await desk.gate.enqueue(jobs(10))
@@ -97,7 +97,7 @@ async def test_a_permit_is_settled_once(desk: Desk):
     assert len(await desk.admitted()) == 1
 
 
-async def test_a_late_settlement_does_not_end_the_job_that_came_back(desk: Desk):
+async def test_a_late_settlement_does_not_end_a_job_that_was_enqueued_again(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
     await desk.gate.enqueue([job("page")])
@@ -110,7 +110,7 @@ async def test_a_late_settlement_does_not_end_the_job_that_came_back(desk: Desk)
     assert (await desk.gate.status("octocat")).credentials[0].in_flight == 1
 
 
-async def test_a_settled_message_is_gone_from_the_stream(desk: Desk):
+async def test_a_settled_message_is_deleted_from_the_stream(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
     await desk.gate.enqueue(jobs(3))
@@ -129,7 +129,7 @@ async def test_an_unused_permit_costs_nothing(desk: Desk):
         assert (await desk.settle_as(await desk.admitted(), Outcome.UNUSED)).settled == 1
 
 
-async def test_a_delayed_job_comes_when_it_is_due_and_not_before(desk: Desk):
+async def test_a_delayed_job_is_dispatched_when_it_is_due_and_not_before(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
     await desk.gate.enqueue([job("later", delay_ms=2000)])
@@ -144,7 +144,7 @@ async def test_a_delayed_job_comes_when_it_is_due_and_not_before(desk: Desk):
     assert names(await desk.admitted()) == ["later"]
 
 
-async def test_the_doorbell_rings_when_something_earlier_is_planned(desk: Desk):
+async def test_the_wake_up_signal_is_sent_when_an_earlier_time_is_planned(desk: Desk):
     await desk.gate.enqueue([job("in ten seconds", delay_ms=10_000)])
     assert await desk.valkey.execute("LPOP", desk.wake) == b"1"
 
@@ -155,7 +155,7 @@ async def test_the_doorbell_rings_when_something_earlier_is_planned(desk: Desk):
     assert await desk.valkey.execute("LPOP", desk.wake) == b"1"
 
 
-async def test_forgotten_jobs_do_not_come_out(desk: Desk):
+async def test_removed_jobs_are_not_dispatched(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.know(limit=100)
     await desk.gate.enqueue([job("out"), job("waiting"), job("delayed", delay_ms=10), job("kept")])
@@ -169,7 +169,7 @@ async def test_forgotten_jobs_do_not_come_out(desk: Desk):
     assert names(await desk.admitted()) == ["kept"]
 
 
-async def test_more_jobs_than_one_call_lets_out_come_with_the_next_tick(desk: Desk):
+async def test_jobs_beyond_the_batch_size_are_dispatched_by_the_next_tick(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 2000}))
     await desk.know(limit=5000)
     await desk.gate.enrol("token", pool="octocat", limits=PLENTY.model_copy(update={"concurrency": 1}))
@@ -181,7 +181,7 @@ async def test_more_jobs_than_one_call_lets_out_come_with_the_next_tick(desk: De
     assert len(await desk.admitted()) == 1500
 
 
-async def test_nothing_is_left_behind_when_all_is_done(desk: Desk):
+async def test_no_key_is_left_when_all_jobs_are_done(desk: Desk):
     await desk.enrol()
     await desk.know(limit=1000)
     await desk.gate.enqueue(jobs(50) + jobs(20, "other", run="run-2"))
@@ -206,7 +206,7 @@ async def test_nothing_is_left_behind_when_all_is_done(desk: Desk):
         ({"bucket": "new\nline"}, "bucket"),
     ],
 )
-def test_a_nonsense_job_is_refused_by_name(changes: dict[str, object], named: str):
+def test_an_invalid_job_is_refused_by_name(changes: dict[str, object], named: str):
     with pytest.raises(InvalidArgument, match=f"^{named} is"):
         job("fine", **changes)
 

@@ -14,7 +14,7 @@ async def left(desk: Desk, bucket: str = "core") -> int | None:
     return next(b.remaining for b in credential.buckets if b.name == bucket)
 
 
-async def test_calls_in_flight_count_as_spent(desk: Desk):
+async def test_calls_in_progress_count_as_spent(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(15))
@@ -22,7 +22,7 @@ async def test_calls_in_flight_count_as_spent(desk: Desk):
     assert len(await desk.admitted()) == 10
 
 
-async def test_where_computing_time_counts_a_credential_makes_one_call_at_a_time(desk: Desk):
+async def test_in_a_bucket_of_computing_time_a_credential_makes_one_call_at_a_time(desk: Desk):
     """Of each credential; what is counted elsewhere goes on beside it."""
     limits = PLENTY.model_copy(update={"one_at_a_time": frozenset({"graphql"})})
     for credential in ("token", "other"):
@@ -56,7 +56,7 @@ async def test_a_call_of_unknown_outcome_counts_as_spent(desk: Desk):
     assert await desk.admitted() == []
 
 
-async def test_a_call_lost_at_the_very_end_of_a_window_counts_in_the_next_one_too(desk: Desk):
+async def test_a_call_lost_at_the_end_of_a_window_counts_in_the_next_one_too(desk: Desk):
     """By the upstream's clock the next window may have been open already."""
     await desk.enrol()
     await desk.know(limit=10)
@@ -70,7 +70,7 @@ async def test_a_call_lost_at_the_very_end_of_a_window_counts_in_the_next_one_to
     assert len(await desk.admitted()) == 9
 
 
-async def test_a_call_lost_long_ago_is_forgotten_with_its_window(desk: Desk):
+async def test_a_lost_call_no_longer_counts_after_its_window(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(1))
@@ -106,7 +106,7 @@ async def test_remaining_never_rises_within_one_window(desk: Desk):
     assert await left(desk) == 40
 
 
-async def test_an_answer_in_flight_counted_by_the_upstream_is_not_lost_twice(desk: Desk):
+async def test_a_call_already_counted_by_the_upstream_is_not_counted_twice(desk: Desk):
     """The header of the first answer already contains the second call; settling that one must not charge it again."""
     await desk.enrol()
     await desk.know(limit=10)
@@ -120,7 +120,7 @@ async def test_an_answer_in_flight_counted_by_the_upstream_is_not_lost_twice(des
     assert len(await desk.admitted()) == 8
 
 
-async def test_a_newer_window_brings_its_own_value(desk: Desk):
+async def test_a_newer_window_has_its_own_remaining_value(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=5)
     await desk.gate.enqueue(jobs(1))
@@ -131,7 +131,7 @@ async def test_a_newer_window_brings_its_own_value(desk: Desk):
     assert await left(desk) == 99
 
 
-async def test_an_older_windows_answer_changes_nothing(desk: Desk):
+async def test_an_answer_of_an_older_window_changes_nothing(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=50)
     await desk.gate.enqueue(jobs(1))
@@ -142,7 +142,7 @@ async def test_an_older_windows_answer_changes_nothing(desk: Desk):
     assert await left(desk) == 50
 
 
-async def test_the_gate_opens_when_the_window_ends_and_counts_it_full(desk: Desk):
+async def test_the_gate_reopens_when_the_window_ends_and_assumes_the_full_limit(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=2)
     await desk.gate.enqueue(jobs(30))
@@ -173,7 +173,7 @@ async def test_calls_that_cross_the_end_of_a_window_count_against_the_new_one(de
     assert len(await desk.admitted()) == 6
 
 
-async def test_late_answers_about_the_old_window_do_not_empty_the_new_one(desk: Desk):
+async def test_late_answers_of_the_old_window_do_not_change_the_new_one(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=4)
     await desk.gate.enqueue(jobs(30))
@@ -187,7 +187,7 @@ async def test_late_answers_about_the_old_window_do_not_empty_the_new_one(desk: 
     assert len(await desk.admitted()) == 4
 
 
-async def test_an_upstream_whose_window_is_not_over_yet_is_believed(desk: Desk):
+async def test_an_upstream_that_reports_the_old_window_is_believed(desk: Desk):
     """Its clock is behind ours: a call made after our end of the window still names the old one, so we wait on."""
     await desk.enrol()
     await desk.know(limit=10, remaining=0)
@@ -203,7 +203,7 @@ async def test_an_upstream_whose_window_is_not_over_yet_is_believed(desk: Desk):
     assert await desk.gate.fire() == 1000
 
 
-async def test_a_window_none_of_whose_calls_was_answered_ends_all_the_same(desk: Desk):
+async def test_a_window_without_answers_ends_too(desk: Desk):
     await desk.enrol()
     await desk.know(limit=3, remaining=0)
     await desk.gate.enqueue(jobs(30))
@@ -220,7 +220,7 @@ async def test_a_window_none_of_whose_calls_was_answered_ends_all_the_same(desk:
     assert len(await desk.admitted()) == 3
 
 
-async def test_the_floor_stays_unspent(desk: Desk):
+async def test_the_floor_is_never_spent(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"floor": 100}))
     await desk.know(limit=5000, remaining=130)
     await desk.gate.enqueue(jobs(200))
@@ -232,7 +232,7 @@ async def test_the_floor_stays_unspent(desk: Desk):
     ("limit", "share", "spent"),
     [(30, 0.02, 30), (60, 0.02, 59), (60, 0, 60), (60, 0.1, 54), (60, 1, 0)],
 )
-async def test_the_floor_of_a_small_limit_is_at_most_its_share(desk: Desk, limit: int, share: float, spent: int):
+async def test_the_floor_of_a_small_limit_is_limited_to_a_share_of_it(desk: Desk, limit: int, share: float, spent: int):
     """30 searches a minute with a floor of 100 would never search."""
     limits = PLENTY.model_copy(update={"floor": 100, "floor_share": share})
     await desk.enrol(limits=limits)
@@ -263,7 +263,7 @@ async def test_an_answer_may_name_another_bucket_than_assumed(desk: Desk):
     assert (await left(desk, "core"), await left(desk, "search")) == (10, 29)
 
 
-async def test_a_blocked_credential_rests_until_it_may_go_on(desk: Desk):
+async def test_a_blocked_credential_is_not_used_until_the_block_ends(desk: Desk):
     """403 or 429 with retry-after: the whole credential waits, in every bucket."""
     await desk.enrol()
     await desk.know(limit=100)
@@ -287,7 +287,7 @@ async def test_a_blocked_credential_rests_until_it_may_go_on(desk: Desk):
     assert (census.blocked, census.longest_ms) == (0, 0)
 
 
-async def test_no_minute_sees_more_calls_than_allowed(desk: Desk):
+async def test_calls_of_any_minute_never_exceed_the_limit(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"per_minute": 10}))
     await desk.know(limit=1000)
     await desk.gate.enqueue(jobs(40))
@@ -306,7 +306,7 @@ async def test_no_minute_sees_more_calls_than_allowed(desk: Desk):
     assert max(sum(start <= at < start + 60 for at in made) for start in made) == 10
 
 
-async def test_a_costly_job_waits_until_its_units_are_there(desk: Desk):
+async def test_a_job_with_a_high_cost_waits_for_enough_units(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=5)
     await desk.gate.enqueue([job("query", cost=8), job("small", run="run-2")])
@@ -317,7 +317,7 @@ async def test_a_costly_job_waits_until_its_units_are_there(desk: Desk):
     assert names(await desk.admitted()) == ["query", "small"]
 
 
-async def test_a_job_that_costs_more_than_a_window_still_gets_one(desk: Desk):
+async def test_a_job_that_costs_more_than_a_window_gets_a_full_window(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue([job("huge", cost=50)])
@@ -340,7 +340,7 @@ async def test_a_retired_credential_makes_no_call(desk: Desk):
     assert [one.credential for one in await desk.admitted()] == ["bad"]
 
 
-async def test_a_dismissed_credential_leaves_its_jobs_to_the_others(desk: Desk):
+async def test_jobs_of_a_removed_credential_go_to_the_others(desk: Desk):
     await desk.enrol("leaving", limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.enrol("staying")
     await desk.know(limit=100)
@@ -353,7 +353,7 @@ async def test_a_dismissed_credential_leaves_its_jobs_to_the_others(desk: Desk):
     assert (await desk.settle([desk.answered(out, 100, 98)])).settled == 1
 
 
-async def test_what_is_known_of_a_credential_survives_its_being_enrolled_again(desk: Desk):
+async def test_the_state_of_a_credential_survives_a_second_registration(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=1)
     await desk.enrol(limits=CredentialLimits(concurrency=7, floor=0, window=timedelta(minutes=1)))

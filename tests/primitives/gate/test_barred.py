@@ -12,7 +12,7 @@ async def ada_and_bob(desk: Desk) -> None:
     await desk.enrol("bob", limits=MANY)
 
 
-async def test_a_job_goes_to_a_credential_that_is_not_barred_from_it(desk: Desk):
+async def test_a_job_goes_to_a_credential_that_it_may_use(desk: Desk):
     await ada_and_bob(desk)
     await desk.gate.enqueue([*jobs(4, "private", barred=("ada",)), *jobs(2, "public")])
     out = await desk.admitted()
@@ -25,7 +25,7 @@ async def test_a_job_goes_to_a_credential_that_is_not_barred_from_it(desk: Desk)
     assert (await desk.gate.status("octocat")).waiting == {}
 
 
-async def test_a_barred_credential_is_not_held_up_by_jobs_that_it_must_not_take(desk: Desk):
+async def test_jobs_barred_from_a_credential_do_not_block_its_other_jobs(desk: Desk):
     """However many stand before it, and although nobody can take them now."""
     await ada_and_bob(desk)
     await desk.gate.enqueue([job("rests", barred=("ada",))])
@@ -42,7 +42,7 @@ async def test_a_barred_credential_is_not_held_up_by_jobs_that_it_must_not_take(
     assert {one.credential for one in first} == {"bob"}, "it is planned that somebody looks when bob is back"
 
 
-async def test_where_all_are_barred_anybody_takes_it(desk: Desk):
+async def test_a_job_barred_from_all_credentials_goes_to_any(desk: Desk):
     await ada_and_bob(desk)
     await desk.gate.enqueue([job("nobody's", barred=("ada", "bob")), job("unknown", barred=("carol",))])
     assert set(names(await desk.admitted())) == {"nobody's", "unknown"}
@@ -56,7 +56,7 @@ async def test_where_all_are_barred_anybody_takes_it(desk: Desk):
     assert {one.credential for one in await desk.admitted()} == {"ada"}, "nobody else is left"
 
 
-async def test_in_a_paced_bucket_the_job_that_stands_first_chooses_who_calls(desk: Desk):
+async def test_in_a_paced_bucket_the_first_job_selects_the_credential(desk: Desk):
     """Else one that is for few would wait as long as another credential is better."""
     await ada_and_bob(desk)
     await desk.gate.pace("octocat", HOST, gap_ms=1000)
@@ -79,13 +79,13 @@ async def test_in_a_paced_bucket_the_job_that_stands_first_chooses_who_calls(des
     assert came[3][0] == "fourth"
 
 
-async def test_who_wants_a_credential_that_it_is_barred_from_waits_for_the_others(desk: Desk):
+async def test_a_job_that_prefers_a_barred_credential_waits_for_the_others(desk: Desk):
     await ada_and_bob(desk)
     await desk.gate.enqueue([job("wants ada", affinity="ada", barred=("ada",)), job("wants bob", affinity="bob")])
     assert {one.job: one.credential for one in await desk.admitted()} == {"wants ada": "bob", "wants bob": "bob"}
 
 
-async def test_a_job_that_leaves_the_credential_it_wanted_stays_barred_from_the_others(desk: Desk):
+async def test_a_job_that_leaves_its_preferred_credential_stays_barred_from_the_others(desk: Desk):
     for name in ("ada", "bob", "carol"):
         await desk.enrol(name, limits=IDENTITY)
     await desk.gate.enqueue([job("keeps bob", affinity="bob")])
@@ -98,7 +98,7 @@ async def test_a_job_that_leaves_the_credential_it_wanted_stays_barred_from_the_
     assert (held.credential, moved.job, moved.credential) == ("bob", "moves", "carol")
 
 
-async def test_a_job_that_is_forgotten_leaves_nothing_behind(desk: Desk):
+async def test_a_removed_job_leaves_no_keys(desk: Desk):
     await desk.gate.enqueue(jobs(3, barred=("ada",)))
     assert await desk.gate.forget([f"job-{n:05}" for n in range(3)]) == 3
     await ada_and_bob(desk)

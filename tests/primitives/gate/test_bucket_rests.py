@@ -33,7 +33,7 @@ async def rested(desk: Desk, credentials: list[str], ms: int) -> None:
     await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=notes))
 
 
-async def test_a_rest_of_one_bucket_leaves_the_others_alone(desk: Desk):
+async def test_a_block_of_one_bucket_does_not_affect_other_buckets(desk: Desk):
     (only,) = await crowd(desk, 1)
     await rest(desk, await call(desk, only, "first"))
     await desk.gate.enqueue([*jobs(2, bucket=HOST), job("other", bucket=OTHER)])
@@ -44,7 +44,7 @@ async def test_a_rest_of_one_bucket_leaves_the_others_alone(desk: Desk):
     assert (await desk.gate.census()).blocked == 1
 
 
-async def test_a_rest_of_one_credential_leaves_the_others_alone(desk: Desk):
+async def test_a_block_of_one_credential_does_not_affect_other_credentials(desk: Desk):
     first, second = await crowd(desk, 2)
     await rest(desk, await call(desk, first, "first"))
     await desk.gate.enqueue(jobs(3, bucket=HOST))
@@ -52,7 +52,7 @@ async def test_a_rest_of_one_credential_leaves_the_others_alone(desk: Desk):
     assert out.credential == second
 
 
-async def test_guesses_double_for_each_bucket_by_itself(desk: Desk):
+async def test_guessed_durations_double_separately_for_each_bucket(desk: Desk):
     (only,) = await crowd(desk, 1)
     lasted = list[int]()
     for n in range(3):
@@ -64,7 +64,7 @@ async def test_guesses_double_for_each_bucket_by_itself(desk: Desk):
     assert (await book_of(desk, only, OTHER)).rests_in_ms == GUESS_MS
 
 
-async def test_after_a_rest_of_one_bucket_one_call_goes_first_there(desk: Desk):
+async def test_after_a_block_of_one_bucket_a_single_call_is_made_there_first(desk: Desk):
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 4}))
     await rest(desk, await call(desk, "many", "first"))
     await desk.gate.enqueue([*jobs(5, bucket=HOST), job("other", bucket=OTHER)])
@@ -77,7 +77,7 @@ async def test_after_a_rest_of_one_bucket_one_call_goes_first_there(desk: Desk):
     assert len(await desk.admitted()) == 3, "with the other's call, as many as it may have"
 
 
-async def test_an_answer_from_before_the_rest_ends_no_wariness_and_heals_nothing(desk: Desk):
+async def test_an_answer_to_a_call_from_before_the_block_changes_nothing(desk: Desk):
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 2}))
     await desk.gate.enqueue(jobs(2, bucket=HOST))
     first, second = await desk.admitted()
@@ -87,7 +87,7 @@ async def test_an_answer_from_before_the_rest_ends_no_wariness_and_heals_nothing
     assert len(await later(desk, GUESS_MS)) == 1
 
 
-async def test_health_is_halved_by_rests_and_healed_by_answers_and_by_time(desk: Desk):
+async def test_health_is_halved_by_blocks_and_restored_by_answers_and_time(desk: Desk):
     (only,) = await crowd(desk, 1)
     first = await call(desk, only, "first")
     assert (await book_of(desk, only)).health == 1
@@ -105,7 +105,7 @@ async def test_health_is_halved_by_rests_and_healed_by_answers_and_by_time(desk:
     assert (await book_of(desk, only)).health == 1
 
 
-async def test_calls_that_are_refused_together_cost_their_health_once(desk: Desk):
+async def test_calls_refused_together_halve_the_health_once(desk: Desk):
     await desk.enrol("many", limits=IDENTITY.model_copy(update={"concurrency": 3}))
     await desk.gate.enqueue(jobs(3, bucket=HOST))
     for one in await desk.admitted():
@@ -113,7 +113,7 @@ async def test_calls_that_are_refused_together_cost_their_health_once(desk: Desk
     assert (await book_of(desk, "many")).health == 0.5
 
 
-async def test_the_healthier_go_first_and_among_equals_whoever_has_rested_longest(desk: Desk):
+async def test_healthier_credentials_are_used_first_and_among_equals_the_longest_idle(desk: Desk):
     first, second, third = await crowd(desk, 3)
     await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
     await rest(desk, await call(desk, second, "spoils"), 1)
@@ -132,7 +132,7 @@ async def test_the_healthier_go_first_and_among_equals_whoever_has_rested_longes
     assert out.credential == second, "there it is as good as any, and was used least"
 
 
-async def test_who_has_more_units_goes_first_whatever_the_health(desk: Desk):
+async def test_credentials_with_more_units_are_used_first_regardless_of_health(desk: Desk):
     for name in ("rich", "poor"):
         await desk.enrol(name)
     await desk.gate.enqueue([job("a", affinity="rich"), job("b", affinity="poor")])
@@ -149,7 +149,7 @@ async def test_who_has_more_units_goes_first_whatever_the_health(desk: Desk):
     ("resting", "gap_ms"),
     [(0, 500), (32, 500), (33, 2_000), (36, 2_000), (37, 4_000), (38, 4_000), (39, 8_000)],
 )
-async def test_the_fewer_are_left_that_need_not_rest_the_slower_it_goes(desk: Desk, resting: int, gap_ms: int):
+async def test_the_pace_slows_down_as_more_credentials_are_blocked(desk: Desk, resting: int, gap_ms: int):
     """Of forty: normal down to a fifth, then half as fast with each halving of the share; it never stops."""
     identities = await crowd(desk, 40)
     await desk.gate.pace("octocat", HOST, gap_ms=500)
@@ -164,7 +164,7 @@ async def test_the_fewer_are_left_that_need_not_rest_the_slower_it_goes(desk: De
     assert len(await later(desk, 1)) == 1
 
 
-async def test_where_nearly_all_rest_even_a_bucket_without_a_gap_is_called_one_by_one(desk: Desk):
+async def test_when_almost_all_are_blocked_even_a_bucket_without_a_gap_is_called_sequentially(desk: Desk):
     identities = await crowd(desk, 20)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
     await desk.gate.enqueue(jobs(40, bucket=HOST))
@@ -179,7 +179,7 @@ async def test_where_nearly_all_rest_even_a_bucket_without_a_gap_is_called_one_b
     assert len(await later(desk, 1)) == 1
 
 
-async def test_when_the_rests_are_over_it_goes_at_its_own_pace_again(desk: Desk):
+async def test_after_the_blocks_the_normal_pace_returns(desk: Desk):
     identities = await crowd(desk, 10)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
     await rested(desk, identities, GUESS_MS)
@@ -191,7 +191,7 @@ async def test_when_the_rests_are_over_it_goes_at_its_own_pace_again(desk: Desk)
     assert len(await later(desk, GAP_MS)) == 1
 
 
-async def test_retired_credentials_are_not_healthy(desk: Desk):
+async def test_retired_credentials_are_not_counted_as_healthy(desk: Desk):
     await crowd(desk, 6)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
     await desk.gate.enqueue(jobs(6, bucket=HOST))
@@ -201,7 +201,7 @@ async def test_retired_credentials_are_not_healthy(desk: Desk):
     assert (await pace_of(desk)).gap_now_ms == 2_000
 
 
-async def test_a_gate_that_is_reminded_of_a_bucket_rest_is_as_wary_after_it(desk: Desk):
+async def test_a_gate_with_a_restored_bucket_block_is_as_careful_after_it(desk: Desk):
     """Even where the credential is enrolled only afterwards."""
     note = CredentialRecord(credential="many", bucket=HOST, blocked_ms=GUESS_MS, rests_bucket=True)
     await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
@@ -213,7 +213,7 @@ async def test_a_gate_that_is_reminded_of_a_bucket_rest_is_as_wary_after_it(desk
     assert (await book_of(desk, "many")).rests_in_ms == 2 * GUESS_MS
 
 
-async def test_a_metered_credential_can_rest_in_one_bucket_too(desk: Desk):
+async def test_a_metered_credential_can_be_blocked_in_one_bucket_too(desk: Desk):
     await desk.enrol(limits=PLENTY)
     await desk.know(limit=1000)
     await desk.know(limit=1000, bucket="search")

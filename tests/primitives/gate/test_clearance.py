@@ -40,17 +40,17 @@ async def dispatched(
 # What the gate says
 
 
-async def test_a_permit_that_was_just_given_holds(desk: Desk):
+async def test_a_fresh_permit_is_valid(desk: Desk):
     assert await desk.gate.confirm(await dispatched(desk, 3)) == [None] * 3
     assert await desk.gate.confirm([]) == []
 
 
-async def test_a_permit_says_until_when_its_request_must_have_left(desk: Desk):
+async def test_a_permit_has_a_deadline_for_sending_its_request(desk: Desk):
     (one,) = await dispatched(desk)
     assert one.by == desk.clock.pinned_ms + SEND_WITHIN_MS
 
 
-async def test_no_request_leaves_while_its_credential_rests(desk: Desk):
+async def test_no_request_is_sent_while_its_credential_is_blocked(desk: Desk):
     first, second = await dispatched(desk, 2)
     await desk.gate.report(settlement(first, blocked_ms=7_000))
     assert await desk.gate.confirm([second]) == [7_000]
@@ -58,7 +58,7 @@ async def test_no_request_leaves_while_its_credential_rests(desk: Desk):
     assert await desk.gate.confirm([second]) == [None]
 
 
-async def test_a_rest_of_one_bucket_holds_back_the_requests_of_that_bucket(desk: Desk):
+async def test_a_block_of_one_bucket_holds_back_only_requests_of_that_bucket(desk: Desk):
     first, second = await dispatched(desk, 2)
     await desk.gate.enqueue([job("other", bucket="search")])
     (other,) = await desk.admitted()
@@ -66,19 +66,19 @@ async def test_a_rest_of_one_bucket_holds_back_the_requests_of_that_bucket(desk:
     assert await desk.gate.confirm([second, other]) == [7_000, None]
 
 
-async def test_a_pause_of_the_host_holds_back_everybody(desk: Desk):
+async def test_a_pause_of_the_host_holds_back_all_credentials(desk: Desk):
     first, second = await dispatched(desk, 2)
     await desk.gate.report(settlement(first, pause_ms=9_000))
     assert await desk.gate.confirm([second]) == [9_000]
 
 
-async def test_a_credential_that_is_no_good_any_more_sends_nothing(desk: Desk):
+async def test_a_retired_credential_sends_no_request(desk: Desk):
     first, second = await dispatched(desk, 2)
     await desk.settle([settlement(first, retired=True)])
     assert await desk.gate.confirm([second]) == [0]
 
 
-async def test_a_permit_that_is_too_old_is_exchanged_and_counts_as_another_call(desk: Desk):
+async def test_an_expired_permit_is_replaced_and_counts_as_another_call(desk: Desk):
     out = await dispatched(desk, 4, PLENTY.model_copy(update={"per_minute": 8}))
     desk.advance(milliseconds=SEND_WITHIN_MS + 1)
     assert await desk.gate.confirm(out) == [None, None, None, 0], "the probe, four calls, and three of them again"
@@ -86,7 +86,7 @@ async def test_a_permit_that_is_too_old_is_exchanged_and_counts_as_another_call(
     assert await desk.gate.confirm(out[3:]) == [None]
 
 
-async def test_a_permit_that_went_to_another_worker_is_not_used_by_the_first(desk: Desk):
+async def test_a_permit_that_passed_to_another_worker_is_not_used_by_the_first(desk: Desk):
     """A process that was suspended for longer than its lease goes on where it stood."""
     (one,) = await dispatched(desk)
     desk.advance(seconds=30)
@@ -96,7 +96,7 @@ async def test_a_permit_that_went_to_another_worker_is_not_used_by_the_first(des
     assert await desk.gate.confirm([again]) == [None]
 
 
-async def test_a_server_that_lost_its_data_confirms_nothing(desk: Desk):
+async def test_a_server_that_lost_its_data_confirms_no_permit(desk: Desk):
     out = await dispatched(desk)
     await desk.valkey.execute("DEL", *(desk.unit.key(f"gate:{name}") for name in ("credentials", "permits", "pools")))
     assert await desk.gate.confirm(out) == [0]
@@ -123,7 +123,7 @@ def usable(permit: GatePermit) -> bool:
     return True
 
 
-async def test_a_batch_is_cleared_by_one_question_and_for_a_moment(
+async def test_a_batch_is_cleared_with_one_request_for_a_short_time(
     desk: Desk, clearances: Clearances, stopwatch: Stopwatch
 ):
     first, second, third = await dispatched(desk, 3)
@@ -135,7 +135,7 @@ async def test_a_batch_is_cleared_by_one_question_and_for_a_moment(
         permits[0].use()
 
 
-async def test_a_process_that_was_held_up_asks_again(desk: Desk, clearances: Clearances, stopwatch: Stopwatch):
+async def test_a_delayed_process_asks_again(desk: Desk, clearances: Clearances, stopwatch: Stopwatch):
     first, second = await dispatched(desk, 2)
     await clearances.clear([first, second])
     permit = clearances.permit(second)
@@ -151,7 +151,7 @@ async def test_a_process_that_was_held_up_asks_again(desk: Desk, clearances: Cle
         permit.use()
 
 
-async def test_what_this_process_heard_itself_counts_at_once(desk: Desk, clearances: Clearances):
+async def test_blocks_reported_by_this_process_apply_immediately(desk: Desk, clearances: Clearances):
     first, second = await dispatched(desk, 2)
     await clearances.clear([first, second])
     permits = [clearances.permit(one) for one in (first, second)]
@@ -165,7 +165,9 @@ async def test_what_this_process_heard_itself_counts_at_once(desk: Desk, clearan
     assert told.learned is not None
 
 
-async def test_those_who_ask_together_ask_once(desk: Desk, clearances: Clearances, monkeypatch: pytest.MonkeyPatch):
+async def test_concurrent_clearance_requests_are_combined(
+    desk: Desk, clearances: Clearances, monkeypatch: pytest.MonkeyPatch
+):
     questions = list[int]()
     confirm = desk.gate.confirm
 

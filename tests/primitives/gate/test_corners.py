@@ -13,7 +13,7 @@ from tidegate.primitives.stream import Stream
 ONE_AT_A_TIME = PLENTY.model_copy(update={"concurrency": 1})
 
 
-async def test_a_call_that_ends_makes_room_in_every_bucket(desk: Desk):
+async def test_an_ended_call_frees_a_slot_in_every_bucket(desk: Desk):
     """Calls at once are counted for all buckets together; nobody else would wake the other one."""
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.gate.enqueue([job("rest", bucket="core"), job("search", bucket="search")])
@@ -24,7 +24,7 @@ async def test_a_call_that_ends_makes_room_in_every_bucket(desk: Desk):
     assert names(await desk.admitted()) == ["search"]
 
 
-async def test_an_answer_that_does_not_say_what_is_left_counts_as_spent(desk: Desk):
+async def test_an_answer_without_remaining_units_counts_as_spent(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(200))
@@ -36,7 +36,7 @@ async def test_an_answer_that_does_not_say_what_is_left_counts_as_spent(desk: De
     assert made == 10
 
 
-async def test_a_credential_that_was_no_good_may_begin_anew_in_another_pool(desk: Desk):
+async def test_a_retired_credential_may_be_registered_in_another_pool(desk: Desk):
     await desk.enrol("token", pool="ada")
     await desk.enrol("other", pool="ada")
     await desk.gate.enqueue([job("probe", pool="ada", affinity="token")])
@@ -51,7 +51,7 @@ async def test_a_credential_that_was_no_good_may_begin_anew_in_another_pool(desk
     assert [one.name for one in (await desk.gate.status("ada")).credentials] == ["other"]
 
 
-async def test_a_costly_job_behind_a_lost_call_does_not_wait_for_ever(desk: Desk):
+async def test_a_job_with_a_high_cost_behind_a_lost_call_does_not_wait_forever(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(1))
@@ -69,7 +69,7 @@ async def test_a_costly_job_behind_a_lost_call_does_not_wait_for_ever(desk: Desk
     assert names(await desk.admitted()) == ["big"]
 
 
-async def test_a_dismissal_that_died_half_way_leaves_no_job_behind(desk: Desk):
+async def test_an_interrupted_removal_of_a_credential_leaves_no_job_behind(desk: Desk):
     await desk.enrol("leaving", limits=ONE_AT_A_TIME)
     await desk.enrol("staying", limits=PLENTY.model_copy(update={"concurrency": 10_000}))
     await desk.know(limit=5000)
@@ -91,7 +91,7 @@ async def test_a_dismissal_that_died_half_way_leaves_no_job_behind(desk: Desk):
     assert len(await desk.admitted()) == 699
 
 
-async def test_a_dismissed_credential_is_forgotten_with_its_last_call(desk: Desk):
+async def test_a_removed_credential_is_deleted_with_its_last_call(desk: Desk):
     await desk.enrol()
     await desk.gate.enqueue(jobs(1))
     (out,) = await desk.admitted()
@@ -103,7 +103,7 @@ async def test_a_dismissed_credential_is_forgotten_with_its_last_call(desk: Desk
     assert await desk.valkey.execute("EXISTS", desk.unit.key("gate:credentials")) == 0
 
 
-async def test_a_message_without_a_permit_ends_nobody_elses(desk: Desk):
+async def test_a_message_without_a_permit_does_not_end_the_permit_of_another(desk: Desk):
     """A dead letter of the gate's stream that somebody replays, long after its permit was freed."""
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
@@ -124,7 +124,7 @@ async def test_a_message_without_a_permit_ends_nobody_elses(desk: Desk):
     assert (await desk.gate.status("octocat")).credentials[0].in_flight == 1
 
 
-async def test_forgetting_a_costly_job_lets_the_next_one_go(desk: Desk):
+async def test_removing_a_job_with_a_high_cost_lets_the_next_one_proceed(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=5)
     await desk.gate.enqueue([job("big", cost=20)])
@@ -135,7 +135,7 @@ async def test_forgetting_a_costly_job_lets_the_next_one_go(desk: Desk):
     assert names(await desk.admitted()) == ["small"]
 
 
-async def test_lost_calls_do_not_outlive_the_upstreams_window(desk: Desk):
+async def test_lost_calls_count_no_longer_than_the_window_of_the_upstream(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(9))
@@ -149,7 +149,7 @@ async def test_lost_calls_do_not_outlive_the_upstreams_window(desk: Desk):
     assert len(await desk.admitted()) == 9
 
 
-async def test_the_call_of_a_worker_that_died_counts_beside_that_of_its_heir(desk: Desk):
+async def test_the_call_of_a_dead_worker_counts_in_addition_to_that_of_its_successor(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(1))
@@ -174,7 +174,7 @@ async def test_the_same_result_twice_in_a_batch_counts_once(desk: Desk):
     assert (await desk.gate.status("octocat")).credentials[0].buckets[0].lost == 0
 
 
-async def test_more_follow_ups_than_one_call_takes_are_all_offered(desk: Desk):
+async def test_more_follow_ups_than_the_batch_size_are_all_enqueued(desk: Desk):
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 5000}))
     await desk.know(limit=5000)
     await desk.gate.enqueue(jobs(1))
@@ -187,7 +187,7 @@ async def test_more_follow_ups_than_one_call_takes_are_all_offered(desk: Desk):
     assert len(await desk.admitted()) == 1700
 
 
-async def test_a_pool_can_be_looked_at_again(desk: Desk):
+async def test_the_status_of_a_pool_can_be_read_repeatedly(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10, remaining=0)
     await desk.gate.enqueue(jobs(3))
@@ -196,7 +196,7 @@ async def test_a_pool_can_be_looked_at_again(desk: Desk):
     assert await desk.gate.open("octocat") == 3
 
 
-async def test_a_place_without_a_record_stops_nobody(desk: Desk):
+async def test_a_queue_position_without_a_record_blocks_no_job(desk: Desk):
     """Somebody deleted a field by hand; the job is gone, and the others go on."""
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
@@ -223,12 +223,12 @@ async def test_a_place_without_a_record_stops_nobody(desk: Desk):
         {"payload": "x" * 70_000},
     ],
 )
-def test_what_would_break_the_line_is_refused(changes: dict[str, object]):
+def test_values_that_would_corrupt_the_queue_are_refused(changes: dict[str, object]):
     with pytest.raises(InvalidArgument, match=rf"^{next(iter(changes))} is"):
         job("fine", **changes)
 
 
-def test_an_allowance_that_makes_no_sense_is_refused():
+def test_an_invalid_allowance_is_refused():
     with pytest.raises(InvalidArgument, match=r"^resets_in_ms is"):
         Allowance(limit=1, remaining=1, window=1, resets_in_ms=10**18)
     with pytest.raises(InvalidArgument, match=r"^remaining is 0\.5"):

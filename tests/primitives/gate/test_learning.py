@@ -42,7 +42,7 @@ async def later(desk: Desk, **span: float) -> list[Admitted]:
     return await desk.admitted()
 
 
-async def test_a_new_credential_works_its_way_up(desk: Desk):
+async def test_the_limits_of_a_new_credential_grow_gradually(desk: Desk):
     out = await opened(desk, LIMITS.model_copy(update={"first_concurrency": 3}))
     assert len(out) == 4, "the probe was answered, and so it may have one more"
     for at_once in (8, 16, 32, 50, 50):
@@ -50,7 +50,7 @@ async def test_a_new_credential_works_its_way_up(desk: Desk):
         assert len(out) == at_once
 
 
-async def test_a_refusal_halves_what_was_under_way_once_for_all_that_were(desk: Desk):
+async def test_a_refusal_halves_the_concurrency_once_for_all_running_calls(desk: Desk):
     out = await opened(desk)
     lessons = await refuse(desk, out)
 
@@ -62,7 +62,7 @@ async def test_a_refusal_halves_what_was_under_way_once_for_all_that_were(desk: 
     assert (lesson.concurrency, lesson.per_minute, lesson.every_ms) == (1, 500, 2 * STEP_MS), "a new lesson"
 
 
-async def test_after_a_rest_it_works_its_way_up_to_what_it_learned(desk: Desk):
+async def test_after_a_block_the_limit_grows_back_to_the_learned_value(desk: Desk):
     await refuse(desk, await opened(desk))
     out = await later(desk, milliseconds=REST_MS)
     for at_once in (1, 2, 4, 8, 16, 25, 25):
@@ -70,7 +70,7 @@ async def test_after_a_rest_it_works_its_way_up_to_what_it_learned(desk: Desk):
         out = await answer(desk, out)
 
 
-async def test_it_recovers_by_one_call_at_once_and_a_fortieth_of_the_minute_for_each_step(desk: Desk):
+async def test_each_step_of_recovery_adds_one_call_and_a_fortieth_of_the_minute_limit(desk: Desk):
     (lesson, *_) = await refuse(desk, await opened(desk))
     assert lesson is not None
     assert (lesson.begins_in_ms, lesson.every_ms) == (REST_MS, STEP_MS)
@@ -91,7 +91,7 @@ async def test_it_recovers_by_one_call_at_once_and_a_fortieth_of_the_minute_for_
     assert (credential.concurrency_now, credential.per_minute_now) == (50, 8_000)
 
 
-async def test_a_limit_of_a_minute_is_learned_from_the_calls_of_the_minute(desk: Desk):
+async def test_a_minute_limit_is_learned_from_the_calls_of_the_minute(desk: Desk):
     out, calls = await opened(desk, LIMITS.model_copy(update={"per_minute": 840})), 1
     while calls + len(out) < 400:
         calls += len(out)
@@ -101,20 +101,20 @@ async def test_a_limit_of_a_minute_is_learned_from_the_calls_of_the_minute(desk:
     assert lesson.per_minute == (calls + len(out)) // 2
 
 
-async def test_a_rest_of_one_bucket_teaches_nothing_of_the_credential(desk: Desk):
+async def test_a_block_of_one_bucket_does_not_change_the_learned_limits(desk: Desk):
     (first, *_) = await opened(desk)
     told = await desk.gate.report(settlement(first, blocked_ms=REST_MS, rests_bucket=True))
     assert (told.rests_ms, told.learned) == (REST_MS, None)
 
 
-async def test_what_could_not_be_reported_is_learned_with_the_settlement(desk: Desk):
+async def test_an_unreported_refusal_is_learned_with_the_settlement(desk: Desk):
     (first, *_) = await opened(desk)
     await desk.settle([settlement(first, blocked_ms=REST_MS)])
     (credential,) = (await desk.gate.status("octocat")).credentials
     assert (credential.blocked_in_ms, credential.concurrency_now) == (REST_MS, 24)
 
 
-async def test_a_refusal_that_was_reported_is_not_booked_again(desk: Desk):
+async def test_a_reported_refusal_is_not_counted_again(desk: Desk):
     (first, *_) = await opened(desk)
     said = settlement(first, blocked_ms=REST_MS, is_guess=True)
     await desk.gate.report(said)
@@ -124,7 +124,7 @@ async def test_a_refusal_that_was_reported_is_not_booked_again(desk: Desk):
     assert credential.blocked_in_ms == 0
 
 
-async def test_a_gate_that_lost_its_data_is_reminded_of_what_was_learned(desk: Desk):
+async def test_a_gate_without_data_gets_its_learned_limits_restored(desk: Desk):
     learned = LearnedLimits(
         concurrency=3, per_minute=100, begins_in_ms=-2 * STEP_MS, every_ms=STEP_MS, ends_in_ms=60 * STEP_MS
     )

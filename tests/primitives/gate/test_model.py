@@ -198,7 +198,7 @@ class GateMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(items)) if items else None
 
 
-def test_no_limit_is_broken_and_no_job_lost_under_any_interleaving(embedded_url: str):
+def test_no_limit_is_exceeded_and_no_job_lost_under_any_interleaving(embedded_url: str):
     GateMachine.url = embedded_url
     run_state_machine_as_test(
         GateMachine,

@@ -25,7 +25,7 @@ async def test_a_run_with_one_job_does_not_wait_for_a_run_with_thousands(desk: D
     assert "small" in await drain(desk, 3)
 
 
-async def test_a_newcomer_with_many_jobs_does_not_push_the_others_back(desk: Desk):
+async def test_a_new_run_with_many_jobs_does_not_delay_the_others(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
     await desk.gate.enqueue(jobs(300, "old", run="old"))
@@ -36,7 +36,7 @@ async def test_a_newcomer_with_many_jobs_does_not_push_the_others_back(desk: Des
     assert sum(name.startswith("old") for name in await drain(desk, 20)) in (9, 10, 11)
 
 
-async def test_runs_take_turns(desk: Desk):
+async def test_runs_are_served_round_robin(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
     await desk.gate.enqueue([job("holds the only permit", run="z")])
@@ -47,7 +47,7 @@ async def test_runs_take_turns(desk: Desk):
     assert ["".join(sorted(name[0] for name in order[n : n + 3])) for n in (1, 4, 7, 10)] == ["abc"] * 4
 
 
-async def test_forgetting_a_large_run_gives_nobody_an_advantage(desk: Desk):
+async def test_removing_a_large_run_gives_no_run_an_advantage(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=1_000_000)
     await desk.gate.enqueue([job("holds the only permit", run="z")])
@@ -61,7 +61,7 @@ async def test_forgetting_a_large_run_gives_nobody_an_advantage(desk: Desk):
     assert "newcomer" in await drain(desk, 4)
 
 
-async def test_a_higher_priority_goes_first(desk: Desk):
+async def test_a_higher_priority_is_dispatched_first(desk: Desk):
     await desk.enrol(limits=ONE_AT_A_TIME)
     await desk.know(limit=100)
     await desk.gate.enqueue([job("out")])
@@ -81,7 +81,7 @@ async def test_one_pool_never_blocks_another(desk: Desk):
     assert names(await desk.admitted()) == ["goes-00000", "goes-00001", "goes-00002"]
 
 
-async def test_a_pool_whose_name_begins_like_another_is_another(desk: Desk):
+async def test_pools_with_a_common_name_prefix_are_separate(desk: Desk):
     await desk.enrol("t1", pool="octo")
     await desk.know(limit=10, pool="octo")
 
@@ -101,7 +101,7 @@ async def test_a_job_gets_the_credential_it_had_before(desk: Desk):
     assert {one.job: one.credential for one in await desk.admitted()} == wanted
 
 
-async def test_a_job_waits_a_little_for_its_credential_and_no_longer_than_its_patience(desk: Desk):
+async def test_a_job_waits_briefly_for_its_credential_and_no_longer_than_its_patience(desk: Desk):
     await desk.enrol("mine", limits=PLENTY)
     await desk.enrol("other", limits=PLENTY)
     await desk.know(limit=100)
@@ -119,7 +119,7 @@ async def test_a_job_waits_a_little_for_its_credential_and_no_longer_than_its_pa
     assert {one.credential for one in await desk.admitted()} == {"mine"}
 
 
-async def test_a_job_takes_another_credential_when_its_own_is_away_for_long(desk: Desk):
+async def test_a_job_takes_another_credential_when_its_own_is_blocked_for_long(desk: Desk):
     await desk.enrol("mine", limits=PLENTY)
     await desk.enrol("other", limits=PLENTY)
     await desk.know(limit=100)
@@ -132,7 +132,7 @@ async def test_a_job_takes_another_credential_when_its_own_is_away_for_long(desk
     assert [one.credential for one in await desk.admitted()] == ["other"]
 
 
-async def test_bound_and_unbound_jobs_of_a_credential_share_their_turns(desk: Desk):
+async def test_bound_and_unbound_jobs_of_a_credential_take_turns(desk: Desk):
     await desk.enrol("mine", limits=ONE_AT_A_TIME)
     await desk.know(limit=1000)
     await desk.gate.enqueue([job("out", run="z")])

@@ -41,7 +41,7 @@ async def pace_of(desk: Desk, bucket: str = HOST) -> PaceStatus:
     return pace
 
 
-async def test_the_next_call_goes_a_gap_after_the_last_one_ended_and_not_a_moment_sooner(desk: Desk):
+async def test_the_next_call_starts_a_gap_after_the_end_of_the_last_one_and_not_earlier(desk: Desk):
     await paced(desk)
     for _ in range(4):
         (out,) = await desk.admitted()
@@ -56,7 +56,7 @@ async def test_the_next_call_goes_a_gap_after_the_last_one_ended_and_not_a_momen
         await desk.gate.fire()
 
 
-async def test_a_bucket_without_memory_counts_its_gap_from_now(desk: Desk):
+async def test_a_bucket_without_state_counts_its_gap_from_now(desk: Desk):
     await crowd(desk, 1)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS)
     await desk.gate.enqueue(jobs(1, bucket=HOST))
@@ -64,7 +64,7 @@ async def test_a_bucket_without_memory_counts_its_gap_from_now(desk: Desk):
     assert len(await later(desk, GAP_MS)) == 1
 
 
-async def test_the_same_pace_again_changes_nothing(desk: Desk):
+async def test_setting_the_same_pace_again_has_no_effect(desk: Desk):
     await paced(desk)
     (out,) = await desk.admitted()
     await desk.settle([settlement(out)])
@@ -74,7 +74,7 @@ async def test_the_same_pace_again_changes_nothing(desk: Desk):
     assert len(await later(desk, 1)) == 1
 
 
-async def test_another_gap_counts_from_the_end_of_the_last_call_at_once(desk: Desk):
+async def test_a_changed_gap_counts_from_the_end_of_the_last_call_immediately(desk: Desk):
     await paced(desk)
     (out,) = await desk.admitted()
     await desk.settle([settlement(out)])
@@ -84,7 +84,7 @@ async def test_another_gap_counts_from_the_end_of_the_last_call_at_once(desk: De
     assert len(await desk.admitted()) == 1
 
 
-async def test_one_at_a_time_needs_no_gap(desk: Desk):
+async def test_one_call_at_a_time_needs_no_gap(desk: Desk):
     await crowd(desk, 3)
     await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
     await desk.gate.enqueue(jobs(2, bucket=HOST))
@@ -93,14 +93,14 @@ async def test_one_at_a_time_needs_no_gap(desk: Desk):
     assert len(await desk.admitted()) == 1
 
 
-async def test_a_pace_of_nothing_holds_nobody_up(desk: Desk):
+async def test_a_zero_gap_delays_no_call(desk: Desk):
     await crowd(desk, 3)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
     await desk.gate.enqueue(jobs(5, bucket=HOST))
     assert len(await desk.admitted()) == 3
 
 
-async def test_calls_from_before_the_pace_must_end_first(desk: Desk):
+async def test_calls_from_before_the_pace_was_set_must_end_first(desk: Desk):
     """Nobody counted them one by one; whoever makes them holds them."""
     await paced(desk, 3, waiting=0)
     await desk.gate.pace("octocat", HOST, gap_ms=0)
@@ -115,14 +115,14 @@ async def test_calls_from_before_the_pace_must_end_first(desk: Desk):
     assert len(await later(desk, 1)) == 1
 
 
-async def test_other_buckets_and_other_pools_go_at_their_own_pace(desk: Desk):
+async def test_other_buckets_and_other_pools_have_their_own_pace(desk: Desk):
     await paced(desk)
     await desk.enrol("elsewhere", pool="hubot", limits=IDENTITY)
     await desk.gate.enqueue([job("other", bucket=OTHER), job("pool", pool="hubot", bucket=HOST)])
     assert sorted(names(await desk.admitted())) == ["job-00000", "other", "pool"]
 
 
-async def test_a_call_that_was_never_made_costs_no_gap(desk: Desk):
+async def test_a_call_that_was_not_made_costs_no_gap(desk: Desk):
     """Its permit goes back; the gap is that after the last call which was made."""
     await paced(desk)
     (first,) = await desk.admitted()
@@ -156,7 +156,7 @@ async def test_a_permit_whose_message_vanished_holds_its_bucket_until_it_is_repa
     assert len(await later(desk, 1)) == 1
 
 
-async def test_a_credential_that_is_dismissed_with_its_call_out_holds_nobody_up_for_ever(desk: Desk):
+async def test_a_credential_removed_during_its_call_does_not_block_its_bucket_forever(desk: Desk):
     await paced(desk)
     (out,) = await desk.admitted()
     await desk.gate.dismiss(out.credential)
@@ -171,7 +171,7 @@ async def test_a_credential_that_is_dismissed_with_its_call_out_holds_nobody_up_
     assert len(await later(desk, GAP_MS)) == 1
 
 
-async def test_a_pause_is_for_everybody_and_for_this_bucket_only(desk: Desk):
+async def test_a_pause_applies_to_all_credentials_and_only_to_this_bucket(desk: Desk):
     await paced(desk, 3)
     await desk.gate.enqueue(jobs(3, "other", bucket=OTHER))
     by_bucket = {one.bucket: one for one in await desk.admitted()}
@@ -193,7 +193,7 @@ async def test_a_bucket_without_a_pace_can_be_paused_too(desk: Desk):
     assert len(await later(desk, 1)) == 2
 
 
-async def test_a_rest_that_is_told_with_the_pace_lasts_at_least_so_long(desk: Desk):
+async def test_a_pause_set_with_the_pace_lasts_at_least_its_duration(desk: Desk):
     await crowd(desk, 1)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS, rest_ms=9_000)
     await desk.gate.pace("octocat", HOST, gap_ms=GAP_MS, rest_ms=1)
@@ -202,7 +202,7 @@ async def test_a_rest_that_is_told_with_the_pace_lasts_at_least_so_long(desk: De
     assert len(await later(desk, 1)) == 1
 
 
-async def test_a_clock_that_was_set_back_makes_no_gap_longer(desk: Desk):
+async def test_a_clock_that_was_set_back_prolongs_no_gap(desk: Desk):
     await paced(desk)
     (out,) = await desk.admitted()
     await desk.settle([settlement(out)])
@@ -211,7 +211,7 @@ async def test_a_clock_that_was_set_back_makes_no_gap_longer(desk: Desk):
     assert len(await later(desk, GAP_MS)) == 1
 
 
-async def test_a_job_that_keeps_its_credential_gets_its_turn(desk: Desk):
+async def test_a_job_bound_to_its_credential_gets_its_turn(desk: Desk):
     """Others are received better, and would go first for ever."""
     first, second = await crowd(desk, 2)
     await desk.gate.pace("octocat", HOST, gap_ms=0, one_at_a_time=True)
@@ -240,7 +240,7 @@ async def test_many_hosts_whose_gap_ends_together_are_all_opened(desk: Desk):
     assert await desk.gate.fire() is None
 
 
-async def test_a_quiet_bucket_plans_nothing(desk: Desk):
+async def test_an_idle_bucket_plans_no_wake_up(desk: Desk):
     await paced(desk, waiting=1)
     (out,) = await desk.admitted()
     await desk.settle([settlement(out)])
@@ -265,7 +265,7 @@ async def test_the_status_shows_the_pace(desk: Desk):
     assert (pace.is_out, pace.opens_in_ms) == (False, GAP_MS - 400)
 
 
-async def test_nonsense_is_refused(desk: Desk):
+async def test_invalid_arguments_are_refused(desk: Desk):
     for gap_ms, rest_ms in [(-1, 0), (1, -1), (10**12, 0), (0, 10**12)]:
         with pytest.raises(InvalidArgument):
             await desk.gate.pace("octocat", HOST, gap_ms=gap_ms, rest_ms=rest_ms)

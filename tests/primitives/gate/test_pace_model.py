@@ -231,7 +231,7 @@ class PaceMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(self.out))
 
 
-def test_no_call_goes_too_soon_and_none_is_lost_under_any_interleaving(embedded_url: str):
+def test_no_call_is_early_and_none_is_lost_under_any_interleaving(embedded_url: str):
     PaceMachine.url = embedded_url
     run_state_machine_as_test(
         PaceMachine,

@@ -38,7 +38,7 @@ async def contender(valkey: Valkey, unit_name: str, owner: str, what: str) -> Wa
 
 @pytest.mark.race
 @pytest.mark.crash
-async def test_a_paced_host_sees_one_call_at_a_time_whoever_makes_it_and_whoever_dies(embedded: Valkey):
+async def test_a_paced_host_gets_one_call_at_a_time_from_all_processes_although_some_die(embedded: Valkey):
     unit = embedded.unit(f"paced-{new_id()}")
     stream = Stream(embedded, unit, "jobs")
     gate = Gate(embedded, unit, stream=stream.keys.stream, group=GROUP, wake=unit.key("wake"))

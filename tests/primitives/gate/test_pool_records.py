@@ -37,7 +37,7 @@ async def core(desk: Desk) -> BucketStatus:
     return next(bucket for bucket in credential.buckets if bucket.name == "core")
 
 
-async def test_a_window_with_nothing_left_is_not_asked_about(desk: Desk):
+async def test_an_exhausted_window_is_not_called(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(little_left(desk, 0)))
     await desk.gate.enqueue(jobs(3))
@@ -50,7 +50,7 @@ async def test_a_window_with_nothing_left_is_not_asked_about(desk: Desk):
     assert len(await desk.admitted()) == 3, "it counts as full when its time is over"
 
 
-async def test_what_may_be_under_way_counts_as_spent(desk: Desk):
+async def test_possibly_running_calls_count_as_spent(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(little_left(desk, 10), running=4))
     await desk.enrol()
@@ -59,7 +59,7 @@ async def test_what_may_be_under_way_counts_as_spent(desk: Desk):
     assert len(await desk.admitted()) == 10 - 4
 
 
-async def test_a_credential_that_must_rest_rests(desk: Desk):
+async def test_a_blocked_credential_stays_blocked(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(CredentialRecord(credential="token", bucket="core", blocked_ms=60_000)))
     await desk.enrol()
@@ -88,7 +88,7 @@ async def test_calls_of_the_last_minute_count(desk: Desk, is_noted: bool):
     assert len(await desk.admitted()) == 10
 
 
-async def test_one_who_comes_after_the_minute_owes_nothing(desk: Desk):
+async def test_a_record_applied_after_the_minute_counts_no_calls(desk: Desk):
     await forget(desk)
     await desk.gate.remind(memory(started=10))
     desk.advance(seconds=68)
@@ -99,7 +99,7 @@ async def test_one_who_comes_after_the_minute_owes_nothing(desk: Desk):
     assert len(await desk.admitted()) == 9
 
 
-async def test_reminded_twice_it_counts_once(desk: Desk):
+async def test_applying_records_twice_counts_once(desk: Desk):
     await forget(desk)
     for _ in range(2):
         await desk.gate.remind(memory(little_left(desk, 50), started=4, running=5))
@@ -110,7 +110,7 @@ async def test_reminded_twice_it_counts_once(desk: Desk):
     assert (await core(desk)).lost == 5
 
 
-async def test_a_gate_that_forgot_nothing_is_not_changed(desk: Desk):
+async def test_records_do_not_change_a_gate_with_its_data(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100)
     await desk.gate.enqueue(jobs(30))
@@ -123,7 +123,7 @@ async def test_a_gate_that_forgot_nothing_is_not_changed(desk: Desk):
     assert await desk.gate.status("octocat") == before
 
 
-async def test_a_gate_that_came_back_with_an_old_state_believes_the_lower_number(desk: Desk):
+async def test_a_gate_with_old_data_uses_the_lower_number(desk: Desk):
     await desk.enrol()
     await desk.know(limit=100, remaining=90)
 
@@ -132,7 +132,7 @@ async def test_a_gate_that_came_back_with_an_old_state_believes_the_lower_number
     assert len(await desk.admitted()) == 12
 
 
-async def test_a_note_of_a_window_that_is_over_means_nothing(desk: Desk):
+async def test_a_record_of_a_past_window_has_no_effect(desk: Desk):
     await desk.enrol()
     old = little_left(desk, 0)
     desk.window += 3600
@@ -143,14 +143,14 @@ async def test_a_note_of_a_window_that_is_over_means_nothing(desk: Desk):
     assert len(await desk.admitted()) == 30
 
 
-async def test_nonsense_is_refused(desk: Desk):
+async def test_invalid_arguments_are_refused(desk: Desk):
     with pytest.raises(InvalidArgument, match="started"):
         await desk.gate.remind(memory(started=-1))
     with pytest.raises(InvalidArgument, match="running"):
         await desk.gate.remind(memory(running=-1))
 
 
-async def test_a_promise_that_is_kept_is_never_looked_after(desk: Desk):
+async def test_a_confirmed_enqueue_intent_is_not_checked(desk: Desk):
     promise = await desk.gate.intents.record()
     assert await desk.gate.intents.expired() == (0, 10_000)
     await desk.gate.intents.confirm(promise)
@@ -158,7 +158,7 @@ async def test_a_promise_that_is_kept_is_never_looked_after(desk: Desk):
     assert await desk.gate.intents.expired() == (0, None)
 
 
-async def test_a_promise_that_is_not_kept_is_looked_after_less_and_less_often_and_then_given_up(desk: Desk):
+async def test_an_unconfirmed_enqueue_intent_is_checked_at_growing_intervals_and_then_dropped(desk: Desk):
     """Whoever made it may only be slow, and commit after the first look."""
     await desk.gate.intents.record()
     looks, waited_ms = 0, 0
@@ -170,7 +170,7 @@ async def test_a_promise_that_is_not_kept_is_looked_after_less_and_less_often_an
     assert timedelta(milliseconds=waited_ms) == timedelta(seconds=10 + 10 + 20 + 40 + 80 + 160)
 
 
-async def test_a_promise_rings_where_the_timekeeper_would_sleep_too_long(desk: Desk):
+async def test_an_enqueue_intent_wakes_the_timekeeper_when_it_would_sleep_too_long(desk: Desk):
     async def rung() -> bool:
         return await desk.valkey.execute("LPOP", desk.wake) is not None
 

@@ -17,7 +17,7 @@ PROCESSES, JOBS = 4, 400
 
 
 @pytest.mark.race
-async def test_processes_that_offer_and_settle_the_same_jobs_agree(embedded: Valkey):
+async def test_processes_that_enqueue_and_settle_the_same_jobs_agree(embedded: Valkey):
     """Every job comes out; the books are level at the end; never more are out than the credential may have."""
     unit = embedded.unit(f"race-{new_id()}")
     processes = [

@@ -13,7 +13,7 @@ async def pages(*of: Sequence[Job]) -> AsyncIterator[Sequence[Job]]:
         yield page
 
 
-async def test_an_empty_server_is_noticed_until_it_was_rebuilt(desk: Desk):
+async def test_an_empty_server_is_reported_until_it_was_rebuilt(desk: Desk):
     """Whoever notices may die before it has repaired anything."""
     assert await desk.gate.needs_rebuild()
     assert await desk.gate.needs_rebuild()
@@ -25,7 +25,7 @@ async def test_an_empty_server_is_noticed_until_it_was_rebuilt(desk: Desk):
     assert await desk.gate.needs_rebuild()
 
 
-async def test_rebuilding_after_a_flush_brings_every_job_out_once(desk: Desk):
+async def test_rebuilding_after_a_flush_dispatches_every_job_once(desk: Desk):
     await desk.enrol()
     await desk.know(limit=1000)
     unfinished = jobs(40)
@@ -46,7 +46,7 @@ async def test_rebuilding_after_a_flush_brings_every_job_out_once(desk: Desk):
     assert sorted([*names([probe]), *names(await desk.admitted())]) == [one.job for one in rest]
 
 
-async def test_rebuilding_a_sound_gate_changes_nothing(desk: Desk):
+async def test_rebuilding_an_intact_gate_changes_nothing(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     all_jobs = jobs(25)
@@ -59,7 +59,7 @@ async def test_rebuilding_a_sound_gate_changes_nothing(desk: Desk):
     assert (await desk.gate.status("octocat")).credentials[0].in_flight == 10
 
 
-async def test_a_permit_whose_message_vanished_is_freed_and_its_job_offered_again(desk: Desk):
+async def test_a_permit_whose_message_vanished_is_freed_and_its_job_enqueued_again(desk: Desk):
     await desk.enrol()
     await desk.know(limit=10)
     await desk.gate.enqueue(jobs(3))
@@ -88,7 +88,7 @@ async def test_a_message_taken_over_under_a_new_id_keeps_its_permit(desk: Desk):
     assert (await desk.settle([desk.answered(taken, 10, 8)])).stale == 1
 
 
-async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_heir(desk: Desk):
+async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_successor(desk: Desk):
     """It was frozen and wakes: its call is spent, its result changes nothing else."""
     await desk.enrol(limits=PLENTY.model_copy(update={"concurrency": 1}))
     await desk.know(limit=10)
@@ -106,7 +106,7 @@ async def test_a_worker_that_lost_its_message_does_not_end_the_permit_of_its_hei
     assert (await desk.settle([desk.answered(heir, 10, 8)])).settled == 1
 
 
-async def test_a_settlement_from_before_a_flush_ends_nobodys_permit(desk: Desk):
+async def test_a_settlement_from_before_a_flush_ends_no_permit(desk: Desk):
     """Permits and messages are numbered anew, and within one millisecond both numbers may be somebody else's."""
     await desk.enrol()
     await desk.gate.enqueue(jobs(1))

@@ -29,7 +29,7 @@ async def ready(desk: Desk, *waiting: str) -> list[Admitted]:
     return await desk.admitted()
 
 
-async def test_a_rest_that_nobody_measured_doubles_each_time_it_was_too_short_up_to_an_hour(desk: Desk):
+async def test_a_guessed_block_doubles_each_time_it_was_too_short_up_to_an_hour(desk: Desk):
     (out, *others) = await ready(desk)
     await desk.settle_as(others, Outcome.UNUSED)
     rests = list[int]()
@@ -42,7 +42,7 @@ async def test_a_rest_that_nobody_measured_doubles_each_time_it_was_too_short_up
     assert await refused(desk, out) == GUESS_MS, "that one was long enough"
 
 
-async def test_a_rest_lasts_as_long_as_the_upstream_says_however_often_it_asks(desk: Desk):
+async def test_a_block_lasts_as_long_as_the_upstream_says_however_often_it_repeats(desk: Desk):
     (out, *others) = await ready(desk)
     await desk.settle_as(others, Outcome.UNUSED)
     for _ in range(4):
@@ -50,14 +50,14 @@ async def test_a_rest_lasts_as_long_as_the_upstream_says_however_often_it_asks(d
         (out,) = await rested(desk, 7_000)
 
 
-async def test_calls_that_are_refused_together_ask_for_one_rest(desk: Desk):
+async def test_calls_refused_together_cause_one_block(desk: Desk):
     out = await ready(desk)
     assert [await refused(desk, one) for one in out] == [GUESS_MS] * 3
     (first,) = await rested(desk, GUESS_MS)
     assert await refused(desk, first) == 2 * GUESS_MS
 
 
-async def test_after_a_rest_one_call_goes_first_and_the_others_when_it_was_answered(desk: Desk):
+async def test_after_a_block_a_single_call_is_made_first_and_the_others_after_its_answer(desk: Desk):
     """Whatever bucket they are in: the credential was asked to rest, not one of its allowances."""
     out = await ready(desk, "d", "e")
     await desk.gate.enqueue(jobs(3, "query", bucket="search"))
@@ -78,14 +78,14 @@ async def test_after_a_rest_one_call_goes_first_and_the_others_when_it_was_answe
     assert len(await desk.admitted()) == 1, "as many as it may have at once after these refusals"
 
 
-async def test_an_answer_to_a_call_from_before_the_rest_proves_nothing(desk: Desk):
+async def test_an_answer_to_a_call_from_before_the_block_proves_nothing(desk: Desk):
     first, second, third = await ready(desk, "d", "e", "f")
     await refused(desk, first, 7_000, is_guess=False)
     await desk.settle([desk.answered(one, 1000, 900) for one in (second, third)])
     assert len(await rested(desk, 7_000)) == 1
 
 
-async def test_a_gate_that_is_reminded_of_a_rest_is_as_wary_after_it(desk: Desk):
+async def test_a_gate_with_a_restored_block_is_as_careful_after_it(desk: Desk):
     await desk.enrol(limits=PLENTY)
     await desk.know(limit=1000)
     note = CredentialRecord(credential="token", bucket="core", blocked_ms=GUESS_MS)

@@ -11,7 +11,7 @@ async def fields(desk: Desk, part: str) -> set[str]:
     return {field.decode() for field in await desk.valkey.execute("HKEYS", desk.unit.key(f"gate:{part}"))}
 
 
-async def test_nothing_is_probed_where_there_is_nothing_to_find_out(desk: Desk):
+async def test_without_a_quota_no_probe_is_made(desk: Desk):
     await desk.enrol(limits=MANY)
     await desk.gate.enqueue(jobs(5, bucket=HOST))
     out = await desk.admitted()
@@ -22,7 +22,7 @@ async def test_nothing_is_probed_where_there_is_nothing_to_find_out(desk: Desk):
     assert (credential.buckets[0].lost, credential.buckets[0].held) == (0, 3)
 
 
-async def test_an_allowance_that_is_told_all_the_same_counts(desk: Desk):
+async def test_a_reported_allowance_applies_to_an_unmetered_credential(desk: Desk):
     await desk.enrol(limits=MANY)
     await desk.gate.enqueue(jobs(5, bucket=HOST))
     first, *_ = await desk.admitted()
@@ -32,7 +32,7 @@ async def test_an_allowance_that_is_told_all_the_same_counts(desk: Desk):
     assert (credential.buckets[0].remaining, credential.buckets[0].held) == (3, 3)
 
 
-async def test_an_identity_is_in_use_once_over_all_its_buckets(desk: Desk):
+async def test_an_identity_is_used_by_one_bucket_at_a_time(desk: Desk):
     await crowd(desk, 2)
     hosts = [f"host-{n}" for n in range(8)]
     await desk.gate.enqueue([job(f"job-{host}", bucket=host) for host in hosts])
@@ -48,7 +48,7 @@ async def test_an_identity_is_in_use_once_over_all_its_buckets(desk: Desk):
     assert sorted(done) == hosts
 
 
-async def test_buckets_that_wait_for_somebody_to_be_free_are_served_in_the_order_they_came(desk: Desk):
+async def test_buckets_waiting_for_a_free_identity_are_served_in_order(desk: Desk):
     await crowd(desk, 1)
     for n in (3, 1, 2):
         await desk.gate.enqueue(jobs(2, f"job-{n}", bucket=f"host-{n}"))
@@ -61,7 +61,7 @@ async def test_buckets_that_wait_for_somebody_to_be_free_are_served_in_the_order
     assert "starved|octocat" not in await fields(desk, "pools")
 
 
-async def test_a_bucket_with_many_jobs_does_not_keep_whoever_it_has(desk: Desk):
+async def test_a_bucket_with_many_jobs_does_not_keep_its_identity(desk: Desk):
     await crowd(desk, 2)
     await desk.gate.enqueue(jobs(50, "many", bucket=HOST))
     await desk.gate.enqueue(jobs(3, "few", bucket=OTHER))
@@ -71,7 +71,7 @@ async def test_a_bucket_with_many_jobs_does_not_keep_whoever_it_has(desk: Desk):
     assert OTHER not in (await desk.gate.status("octocat")).waiting
 
 
-async def test_a_free_identity_that_rests_in_one_bucket_serves_the_next(desk: Desk):
+async def test_a_free_identity_that_is_blocked_in_one_bucket_serves_the_next(desk: Desk):
     first, second = await crowd(desk, 2)
     await desk.gate.enqueue([job("rests", bucket=HOST, affinity=first)])
     (out,) = await desk.admitted()
@@ -85,7 +85,7 @@ async def test_a_free_identity_that_rests_in_one_bucket_serves_the_next(desk: De
     assert names(await desk.admitted()) == ["host"]
 
 
-async def test_the_minute_of_an_identity_counts_all_its_buckets(desk: Desk):
+async def test_the_minute_limit_of_an_identity_counts_all_its_buckets(desk: Desk):
     await desk.enrol(limits=IDENTITY.model_copy(update={"concurrency": 9, "per_minute": 4}))
     await desk.gate.enqueue([job(f"job-{n}", bucket=f"host-{n}") for n in range(6)])
     assert len(await desk.admitted()) == 4
@@ -110,7 +110,7 @@ async def test_metered_and_unmetered_credentials_serve_one_pool(desk: Desk):
     assert len(done) == 12
 
 
-async def test_a_credential_that_becomes_metered_still_serves_what_waits(desk: Desk):
+async def test_a_credential_that_becomes_metered_still_serves_waiting_jobs(desk: Desk):
     await desk.enrol(limits=MANY)
     await desk.gate.enqueue([job("a", bucket=HOST), job("b", bucket=OTHER)])
     out = await desk.admitted()
@@ -122,7 +122,7 @@ async def test_a_credential_that_becomes_metered_still_serves_what_waits(desk: D
     assert sorted(book.name for book in credential.buckets) == sorted([HOST, OTHER])
 
 
-async def test_a_dismissed_identity_leaves_nothing_behind(desk: Desk):
+async def test_a_removed_identity_leaves_no_keys(desk: Desk):
     (only,) = await crowd(desk, 1)
     for n in range(3):
         await desk.gate.enqueue([job(f"job-{n}", bucket=f"host-{n}")])
@@ -133,7 +133,7 @@ async def test_a_dismissed_identity_leaves_nothing_behind(desk: Desk):
     assert await fields(desk, "credentials") == set()
 
 
-async def test_looking_at_credentials_writes_nothing(desk: Desk):
+async def test_reading_credentials_writes_nothing(desk: Desk):
     """A hundred identities that could make a call are read, one is written."""
     await crowd(desk, 30)
     assert len(await fields(desk, "credentials")) == 30

@@ -61,7 +61,7 @@ async def arrivals_of(url: str, asked: list[Question]) -> list[int]:
     return sorted(arrived)
 
 
-def test_no_second_of_the_upstream_has_more_than_the_limit(embedded_url: str):
+def test_no_second_of_the_upstream_exceeds_the_limit(embedded_url: str):
     @settings(max_examples=examples(40), deadline=None, phases=(Phase.reuse, Phase.generate))
     @given(asked=questions)
     def check(asked: list[Question]) -> None:
@@ -72,7 +72,7 @@ def test_no_second_of_the_upstream_has_more_than_the_limit(embedded_url: str):
     check()
 
 
-async def test_a_process_that_comes_too_late_asks_for_no_more_than_it_used():
+async def test_a_delayed_process_requests_no_more_permits_than_it_used():
     """What it cannot use is lost to all others."""
     now_ms = 0.0
     line = CallerQueue(Priority.LOW, lambda: now_ms)

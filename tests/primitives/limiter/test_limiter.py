@@ -52,9 +52,7 @@ def server_calls(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> ServerCalls
     return ServerCalls(valkey, monkeypatch)
 
 
-async def test_a_permit_tells_when_it_was_granted_by_a_clock_that_never_goes_back(
-    new_limiter: NewLimiter, clock: ManualClock
-):
+async def test_a_permit_has_its_grant_time_on_a_monotonic_clock(new_limiter: NewLimiter, clock: ManualClock):
     limiter = new_limiter(Limit(name="many", permits=1000, window=SECOND))
     first, granted_ms = await limiter.acquire(), clock.pinned_ms
     clock.advance(ms(70))
@@ -66,7 +64,7 @@ async def test_a_permit_tells_when_it_was_granted_by_a_clock_that_never_goes_bac
     assert set_back.granted_at_ms == later.granted_at_ms
 
 
-async def test_callers_who_come_together_ask_once(new_limiter: NewLimiter, server_calls: ServerCalls):
+async def test_concurrent_callers_share_one_request(new_limiter: NewLimiter, server_calls: ServerCalls):
     limiter = new_limiter(Limit(name="many", permits=1000, window=SECOND))
     await limiter.take(1)
     server_calls.count = 0
@@ -77,7 +75,7 @@ async def test_callers_who_come_together_ask_once(new_limiter: NewLimiter, serve
     assert all(grant.is_alive for grant in grants)
 
 
-async def test_callers_are_woken_in_order_and_high_before_low(valkey: Valkey, unit: Unit):
+async def test_callers_are_woken_in_order_and_high_priority_first(valkey: Valkey, unit: Unit):
     limiter = Limiter(valkey, unit, SystemClock(), rules(BRIEF, low_floor=0, pace=ms(5), guard=ms(1000)))
     woken: list[str] = []
 
@@ -101,7 +99,7 @@ async def test_a_call_is_started_with_a_permit(new_limiter: NewLimiter):
     assert await limiter.run(call, priority=LOW, units=3) == "3 used"
 
 
-async def test_a_permit_that_ended_cannot_be_used(valkey: Valkey, unit: Unit, clock: ManualClock):
+async def test_an_expired_permit_cannot_be_used(valkey: Valkey, unit: Unit, clock: ManualClock):
     stopwatch = Stopwatch()
     limiter = Limiter(valkey, unit, clock, rules(TEN), stopwatch=stopwatch)
     grant = await limiter.acquire()
@@ -121,7 +119,7 @@ async def test_a_permit_can_be_used_once():
         grant.use()
 
 
-async def test_the_life_of_a_permit_runs_from_before_the_question(
+async def test_the_lifetime_of_a_permit_starts_before_the_request_for_it(
     valkey: Valkey, unit: Unit, clock: ManualClock, server_calls: ServerCalls
 ):
     """The answer took 30 of its 50 ms; what is left is 20."""
@@ -138,7 +136,7 @@ async def test_the_life_of_a_permit_runs_from_before_the_question(
     assert grant.ends_at_ms == stopwatch.now_ms + 20
 
 
-async def test_a_server_slower_than_permits_live_counts_as_away(
+async def test_a_server_slower_than_the_lifetime_of_permits_is_unavailable(
     valkey: Valkey, unit: Unit, clock: ManualClock, server_calls: ServerCalls
 ):
     stopwatch = Stopwatch()
@@ -155,7 +153,7 @@ async def test_a_server_slower_than_permits_live_counts_as_away(
     assert server_calls.count == 5
 
 
-async def test_a_caller_who_is_woken_too_late_gets_another_permit(valkey: Valkey, unit: Unit, clock: ManualClock):
+async def test_a_caller_woken_too_late_gets_another_permit(valkey: Valkey, unit: Unit, clock: ManualClock):
     """Something else in the process took 60 ms between the answer and the caller's turn."""
     stopwatch = Stopwatch()
     limiter = Limiter(valkey, unit, clock, rules(TEN, pace=ms(1)), stopwatch=stopwatch)
@@ -172,7 +170,9 @@ async def test_a_caller_who_is_woken_too_late_gets_another_permit(valkey: Valkey
     assert (await limiter.status()).usage[0].used == 3, "the one that ended is spent"
 
 
-async def test_heavy_requests_are_given_whole_and_keep_their_place(new_limiter: NewLimiter, clock: ManualClock):
+async def test_requests_for_several_units_are_granted_completely_and_in_order(
+    new_limiter: NewLimiter, clock: ManualClock
+):
     limiter = new_limiter(TEN)
     first = await limiter.acquire(units=6)
     heavy, light = asyncio.create_task(limiter.acquire(units=5)), asyncio.create_task(limiter.acquire(units=1))
@@ -184,14 +184,14 @@ async def test_heavy_requests_are_given_whole_and_keep_their_place(new_limiter: 
 
 
 @pytest.mark.parametrize("units", [0, -1, 9, 1.5])
-async def test_senseless_units_are_refused(new_limiter: NewLimiter, units: int):
+async def test_invalid_units_are_refused(new_limiter: NewLimiter, units: int):
     limiter = new_limiter(TEN, Rate(name="pace", per_second=10, burst=8))
 
     with pytest.raises(InvalidArgument, match="units is"):
         await limiter.acquire(units=units)
 
 
-async def test_a_full_line_refuses_at_once(new_limiter: NewLimiter):
+async def test_a_full_queue_refuses_immediately(new_limiter: NewLimiter):
     limiter = new_limiter(TEN, most_waiting=3)
     await limiter.pause(timedelta(minutes=1))
     waiting = [asyncio.create_task(limiter.acquire()) for _ in range(3)]
@@ -205,7 +205,7 @@ async def test_a_full_line_refuses_at_once(new_limiter: NewLimiter):
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_nobody_gets_a_permit_without_the_server(unit: Unit):
+async def test_without_the_server_no_permit_is_granted(unit: Unit):
     away = Valkey("unix:///nonexistent/valkey.sock")
     limiter = Limiter(away, unit, SystemClock(), rules(TEN))
 
@@ -215,7 +215,7 @@ async def test_nobody_gets_a_permit_without_the_server(unit: Unit):
     await away.close()
 
 
-async def test_a_request_that_left_late_is_counted_again_once_the_server_can_be_asked(
+async def test_a_late_request_is_counted_again_when_the_server_is_available(
     new_limiter: NewLimiter, clock: ManualClock, server_calls: ServerCalls
 ):
     limiter = new_limiter(TEN)
@@ -238,7 +238,7 @@ async def test_a_request_that_left_late_is_counted_again_once_the_server_can_be_
     assert (await limiter.status()).usage[0].used == 4
 
 
-async def test_a_permit_for_what_left_already_comes_before_all_others():
+async def test_permits_for_requests_already_sent_come_first():
     line = CallerQueue(HIGH, Stopwatch())
     waiter, overdue, served_before = Waiter(1), Waiter(2, is_overdue=True), Waiter(3)
     line.join(waiter, in_front=False)
@@ -247,7 +247,7 @@ async def test_a_permit_for_what_left_already_comes_before_all_others():
     assert [each.units for each in line.waiting] == [2, 3, 1]
 
 
-async def test_callers_who_left_take_no_permit_with_them(new_limiter: NewLimiter, server_calls: ServerCalls):
+async def test_cancelled_callers_take_no_permits(new_limiter: NewLimiter, server_calls: ServerCalls):
     """Three ask, two go while the question is under way; the permits serve those who came meanwhile."""
     limiter = new_limiter(Limit(name="three", permits=3, window=SECOND))
     leaving = [asyncio.create_task(limiter.acquire()) for _ in range(2)]
@@ -268,7 +268,7 @@ async def test_callers_who_left_take_no_permit_with_them(new_limiter: NewLimiter
     assert (await limiter.status()).usage[0].used == 3
 
 
-async def test_a_permit_passes_by_a_caller_who_was_cancelled_a_moment_ago():
+async def test_a_permit_goes_to_the_next_caller_when_its_caller_was_just_cancelled():
     """Cancelled, but not yet run to leave the line."""
     line, cancelled, next_one = CallerQueue(HIGH, Stopwatch()), Waiter(1), Waiter(1)
     for waiter in (cancelled, next_one):
@@ -281,7 +281,7 @@ async def test_a_permit_passes_by_a_caller_who_was_cancelled_a_moment_ago():
     assert len(line) == 0
 
 
-async def test_nothing_goes_on_when_nobody_waits(new_limiter: NewLimiter):
+async def test_without_waiting_callers_no_task_runs(new_limiter: NewLimiter):
     limiter = new_limiter(TEN)
     await limiter.pause(timedelta(hours=1))
     before = asyncio.all_tasks()
@@ -297,7 +297,7 @@ async def test_nothing_goes_on_when_nobody_waits(new_limiter: NewLimiter):
     assert asyncio.all_tasks() == before
 
 
-async def test_a_refused_process_asks_no_more_until_its_time(
+async def test_a_refused_process_does_not_ask_before_the_given_time(
     valkey: Valkey, unit: Unit, clock: ManualClock, server_calls: ServerCalls
 ):
     hourly = Limit(name="one", permits=1, window=timedelta(hours=1))

@@ -17,7 +17,7 @@ from tidegate.storage.valkey import Unit, Valkey
 TEN = Limit(name="ten", permits=10, window=SECOND)
 
 
-async def test_each_key_has_the_limits_to_itself(new_limiter: NewLimiter):
+async def test_each_key_has_its_own_limits(new_limiter: NewLimiter):
     limiter, other_process = new_limiter(TEN), new_limiter(TEN)
 
     assert len((await limiter.take(8, "user:42")).grants) == 8
@@ -39,7 +39,7 @@ async def test_callers_of_different_keys_do_not_wait_for_each_other(new_limiter:
     await until(lambda: all(queue.is_idle for queue in limiter._queues.values()))  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_a_new_key_is_granted_at_once_where_the_server_has_its_data(
+async def test_a_new_key_is_granted_immediately_when_the_server_has_its_data(
     valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     settings = LimiterSettings(limits=(TEN,), rates=())
@@ -54,9 +54,7 @@ async def test_a_new_key_is_granted_at_once_where_the_server_has_its_data(
     assert (await limiter.take(1, "user:43")).grants == (), "the server lost its data"
 
 
-async def test_a_server_clock_that_was_set_back_does_not_hold_new_keys_up(
-    valkey: Valkey, unit: Unit, clock: ManualClock
-):
+async def test_a_server_clock_that_was_set_back_does_not_delay_new_keys(valkey: Valkey, unit: Unit, clock: ManualClock):
     limiter = Limiter(valkey, unit, clock, LimiterSettings(limits=(TEN,), rates=()))
     await limiter.take(1)
     clock.advance(-timedelta(hours=1))
@@ -64,7 +62,9 @@ async def test_a_server_clock_that_was_set_back_does_not_hold_new_keys_up(
     assert len((await limiter.take(1, "user:42")).grants) == 1
 
 
-async def test_keys_leave_no_trace_on_the_server_or_in_memory(valkey: Valkey, unit: Unit, new_limiter: NewLimiter):
+async def test_unused_keys_leave_no_state_on_the_server_or_in_memory(
+    valkey: Valkey, unit: Unit, new_limiter: NewLimiter
+):
     limiter = new_limiter(Limit(name="second", permits=10, window=SECOND))
     await limiter.pause(timedelta(hours=1), "paused")
     waiting = asyncio.create_task(limiter.acquire("paused"))
@@ -80,9 +80,7 @@ async def test_keys_leave_no_trace_on_the_server_or_in_memory(valkey: Valkey, un
     assert 0 < await valkey.execute("PTTL", keys.state) <= 120_000
 
 
-async def test_a_pause_outlasts_the_time_for_which_a_limiter_is_kept(
-    valkey: Valkey, unit: Unit, new_limiter: NewLimiter
-):
+async def test_a_pause_survives_the_retention_time_of_a_limiter(valkey: Valkey, unit: Unit, new_limiter: NewLimiter):
     limiter = new_limiter(TEN)
     await limiter.pause(timedelta(days=6))
 

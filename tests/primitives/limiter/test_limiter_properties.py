@@ -114,7 +114,7 @@ class LimiterMachine(RuleBasedStateMachine):
         self.runner.close()
 
 
-def test_no_stretch_of_time_holds_more_than_a_rule_allows(valkey: Valkey):
+def test_no_interval_exceeds_any_rule(valkey: Valkey):
     class Machine(LimiterMachine):
         url = valkey.url
 

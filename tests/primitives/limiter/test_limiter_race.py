@@ -21,7 +21,7 @@ this machine may keep eleven busy processes waiting for a core."""
 
 
 @pytest.mark.race
-async def test_the_upstream_never_sees_more_than_the_limit_from_eight_processes_with_wrong_clocks(embedded: Valkey):
+async def test_eight_processes_with_wrong_clocks_never_exceed_the_limit_of_the_upstream(embedded: Valkey):
     unit = embedded.unit(new_id())
     await Limiter(embedded, unit, settings=HARD).status()  # its quiet time passes while the processes start
 
@@ -36,7 +36,7 @@ async def test_the_upstream_never_sees_more_than_the_limit_from_eight_processes_
 
 @pytest.mark.smoke
 @pytest.mark.race
-async def test_many_takers_at_once_share_one_limit(valkey: Valkey, unit: Unit):
+async def test_concurrent_callers_share_one_limit(valkey: Valkey, unit: Unit):
     settings = LimiterSettings(
         limits=(Limit(name="x", permits=100, window=60 * SECOND),), rates=(), quiet_start=0 * SECOND
     )
@@ -49,7 +49,7 @@ async def test_many_takers_at_once_share_one_limit(valkey: Valkey, unit: Unit):
 
 
 @pytest.mark.race
-async def test_a_busy_process_gets_its_permits_with_few_questions(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
+async def test_a_busy_process_gets_its_permits_with_few_requests(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
     """How many permits a second it uses is for the benchmark: that depends on the machine."""
     questions = granted = 0
     ask = embedded.execute

@@ -25,7 +25,7 @@ async def used(limiter: Limiter) -> dict[str, int]:
     return {each.name: each.used for each in (await limiter.status()).usage}
 
 
-async def test_a_batch_is_given_as_far_as_it_reaches(new_limiter: NewLimiter):
+async def test_a_batch_is_granted_partially_when_the_limit_is_reached(new_limiter: NewLimiter):
     limiter = new_limiter(TEN)
 
     assert await taken(limiter, 7) == 7
@@ -33,7 +33,7 @@ async def test_a_batch_is_given_as_far_as_it_reaches(new_limiter: NewLimiter):
     assert await taken(limiter, 7) == 0
 
 
-async def test_a_permit_used_late_and_one_used_at_once_stay_in_different_windows(
+async def test_a_permit_used_late_and_one_used_immediately_are_in_different_windows(
     new_limiter: NewLimiter, clock: ManualClock
 ):
     """Ten may be used 50 ms after they were granted and travel 20 ms longer: the upstream sees them 70 ms later."""
@@ -47,7 +47,7 @@ async def test_a_permit_used_late_and_one_used_at_once_stay_in_different_windows
     assert await taken(limiter, 10) == 10
 
 
-async def test_whoever_is_refused_learns_when_there_will_be_permits(new_limiter: NewLimiter, clock: ManualClock):
+async def test_a_refusal_says_when_permits_will_be_available(new_limiter: NewLimiter, clock: ManualClock):
     limiter = new_limiter(TEN)
     await limiter.take(4)
     clock.advance(ms(300))
@@ -61,7 +61,7 @@ async def test_whoever_is_refused_learns_when_there_will_be_permits(new_limiter:
     assert await taken(limiter, 10) == 4
 
 
-async def test_a_rate_gives_no_more_than_its_burst_and_then_its_pace(new_limiter: NewLimiter, clock: ManualClock):
+async def test_a_rate_grants_its_burst_and_then_its_rate(new_limiter: NewLimiter, clock: ManualClock):
     limiter = new_limiter(Rate(name="pace", per_second=100, burst=20))
     assert await taken(limiter, 100) == 20
 
@@ -72,7 +72,7 @@ async def test_a_rate_gives_no_more_than_its_burst_and_then_its_pace(new_limiter
     assert await taken(limiter, 100) == 20
 
 
-async def test_all_rules_hold_at_once(new_limiter: NewLimiter, clock: ManualClock):
+async def test_all_rules_apply_together(new_limiter: NewLimiter, clock: ManualClock):
     """Sustained 450/s with bursts of 50 gives 500 in the first second; the window allows no more even then."""
     limiter = new_limiter(
         Rate(name="sustained", per_second=450, burst=200), Limit(name="second", permits=500, window=SECOND)
@@ -85,7 +85,7 @@ async def test_all_rules_hold_at_once(new_limiter: NewLimiter, clock: ManualCloc
     assert granted == 500
 
 
-async def test_a_low_request_refused_by_its_own_cap_costs_the_shared_limit_nothing(new_limiter: NewLimiter):
+async def test_a_low_request_refused_by_its_own_cap_costs_no_shared_permits(new_limiter: NewLimiter):
     limiter = new_limiter(TEN, Limit(name="low", permits=4, window=SECOND, priorities=LOW_ONLY))
     assert await taken(limiter, 9, LOW) == 4
     assert await used(limiter) == {"ten": 4, "low": 4}
@@ -96,7 +96,7 @@ async def test_a_low_request_refused_by_its_own_cap_costs_the_shared_limit_nothi
     assert await taken(limiter, 9, HIGH) == 6
 
 
-async def test_only_low_offered_stays_below_its_cap(valkey: Valkey, unit: Unit, clock: ManualClock):
+async def test_low_priority_requests_stay_below_their_cap(valkey: Valkey, unit: Unit, clock: ManualClock):
     limiter = Limiter(valkey, unit, clock, LimiterSettings(quiet_start=timedelta(0)))
     granted = 0
     for _ in range(100):
@@ -106,7 +106,7 @@ async def test_only_low_offered_stays_below_its_cap(valkey: Valkey, unit: Unit, 
     assert granted == 350
 
 
-async def test_the_day_holds_in_any_day(new_limiter: NewLimiter, clock: ManualClock):
+async def test_the_daily_limit_holds_in_any_24_hours(new_limiter: NewLimiter, clock: ManualClock):
     """Half of it at 23:00 and half at 01:00 fill the day until 23:00, whatever midnight says."""
     limiter = new_limiter(Limit(name="day", permits=1000, window=timedelta(days=1)))
     clock.advance(timedelta(hours=23))
@@ -123,7 +123,7 @@ async def test_the_day_holds_in_any_day(new_limiter: NewLimiter, clock: ManualCl
     assert refused.wait < timedelta(minutes=3)
 
 
-async def test_a_server_clock_that_is_set_back_gives_nothing(new_limiter: NewLimiter, clock: ManualClock):
+async def test_setting_the_server_clock_back_grants_nothing_extra(new_limiter: NewLimiter, clock: ManualClock):
     limiter = new_limiter(TEN, Rate(name="pace", per_second=10, burst=10))
     assert await taken(limiter, 10) == 10
 
@@ -136,7 +136,7 @@ async def test_a_server_clock_that_is_set_back_gives_nothing(new_limiter: NewLim
     assert await taken(limiter, 10) == 0
 
 
-async def test_a_server_without_memory_grants_nothing_until_its_windows_are_empty(
+async def test_a_server_that_lost_its_data_grants_nothing_until_its_windows_are_empty(
     valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     limiter = Limiter(valkey, unit, clock, LimiterSettings(limits=(TEN,), rates=()))
@@ -152,7 +152,7 @@ async def test_a_server_without_memory_grants_nothing_until_its_windows_are_empt
     assert await taken(limiter, 1) == 1
 
 
-async def test_nobody_gets_a_permit_while_the_upstream_wants_a_pause(new_limiter: NewLimiter, clock: ManualClock):
+async def test_during_a_pause_of_the_upstream_no_permit_is_granted(new_limiter: NewLimiter, clock: ManualClock):
     limiter, other = new_limiter(TEN), new_limiter(TEN)
     await limiter.pause(timedelta(seconds=30))
     await other.pause(timedelta(seconds=5))
@@ -166,7 +166,7 @@ async def test_nobody_gets_a_permit_while_the_upstream_wants_a_pause(new_limiter
     assert await taken(other, 1) == 1
 
 
-async def test_high_goes_first_across_processes_when_both_wait(new_limiter: NewLimiter, clock: ManualClock):
+async def test_high_priority_is_served_first_across_processes(new_limiter: NewLimiter, clock: ManualClock):
     one, other = (new_limiter(Rate(name="pace", per_second=100, burst=20), low_floor=0) for _ in range(2))
     await one.take(20)
     assert await taken(other, 30, LOW) == 0
@@ -179,7 +179,9 @@ async def test_high_goes_first_across_processes_when_both_wait(new_limiter: NewL
     assert await taken(one, 8, HIGH) == 8
 
 
-async def test_high_that_does_not_come_back_is_forgotten_soon(new_limiter: NewLimiter, clock: ManualClock):
+async def test_a_high_priority_waiter_that_does_not_return_is_soon_forgotten(
+    new_limiter: NewLimiter, clock: ManualClock
+):
     one, other = (new_limiter(Rate(name="pace", per_second=100, burst=20), low_floor=0) for _ in range(2))
     await one.take(20)
     high = await one.take(1000, priority=HIGH)
@@ -190,7 +192,7 @@ async def test_high_that_does_not_come_back_is_forgotten_soon(new_limiter: NewLi
     assert await taken(other, 5, LOW) == 5
 
 
-async def test_low_keeps_its_floor_however_much_high_wants(new_limiter: NewLimiter, clock: ManualClock):
+async def test_low_priority_keeps_its_floor_under_high_priority_load(new_limiter: NewLimiter, clock: ManualClock):
     """Both ask all the time, and for more than there is."""
     high, low = (new_limiter(Rate(name="pace", per_second=100, burst=20), low_floor=0.05) for _ in range(2))
     granted = {HIGH: 0, LOW: 0}
@@ -204,7 +206,7 @@ async def test_low_keeps_its_floor_however_much_high_wants(new_limiter: NewLimit
     assert granted[HIGH] + granted[LOW] == pytest.approx(1020, abs=5), "the floor takes from HIGH and wastes nothing"
 
 
-async def test_what_only_high_must_keep_does_not_hold_low_up(new_limiter: NewLimiter):
+async def test_rules_for_high_priority_only_do_not_delay_low_priority(new_limiter: NewLimiter):
     """HIGH waits for a limit of its own, so leaving it more of the shared one would help nobody."""
     high, low = (
         new_limiter(TEN, Limit(name="high", permits=2, window=SECOND, priorities=HIGH_ONLY), low_floor=0)
@@ -215,7 +217,7 @@ async def test_what_only_high_must_keep_does_not_hold_low_up(new_limiter: NewLim
     assert await taken(low, 100, LOW) == 8
 
 
-async def test_a_newcomer_leaves_what_is_promised_to_those_who_wait(new_limiter: NewLimiter, clock: ManualClock):
+async def test_a_new_caller_leaves_reserved_permits_to_waiting_callers(new_limiter: NewLimiter, clock: ManualClock):
     first, second, newcomer = (new_limiter(Rate(name="pace", per_second=100, burst=20)) for _ in range(3))
     await first.take(20)
     waits = [(await each.take(6)).wait for each in (first, second)]
@@ -228,7 +230,7 @@ async def test_a_newcomer_leaves_what_is_promised_to_those_who_wait(new_limiter:
     assert await taken(second, 6) == 6
 
 
-async def test_status_tells_what_is_used_and_who_waits(new_limiter: NewLimiter):
+async def test_the_status_shows_usage_and_waiting_callers(new_limiter: NewLimiter):
     limiter = new_limiter(TEN, Rate(name="pace", per_second=10, burst=8))
     await limiter.take(12, priority=HIGH)
     await limiter.take(5, priority=LOW)
@@ -240,7 +242,7 @@ async def test_status_tells_what_is_used_and_who_waits(new_limiter: NewLimiter):
     assert status.paused_for == timedelta(0)
 
 
-async def test_an_unused_limiter_disappears_but_for_one_number(new_limiter: NewLimiter, valkey: Valkey, unit: Unit):
+async def test_an_unused_limiter_leaves_only_one_number(new_limiter: NewLimiter, valkey: Valkey, unit: Unit):
     limiter = new_limiter(TEN)
     await limiter.take(20)
 
@@ -251,7 +253,7 @@ async def test_an_unused_limiter_disappears_but_for_one_number(new_limiter: NewL
         assert left_ms == -1 if name == "memory" else 1_000 < left_ms <= 62_000
 
 
-async def test_the_book_stays_small_whatever_the_traffic(
+async def test_the_state_stays_small_under_any_traffic(
     new_limiter: NewLimiter, valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     """A day is kept in a thousand slots: 300 seconds lie in four or five of them."""
@@ -270,13 +272,13 @@ async def test_the_book_stays_small_whatever_the_traffic(
 
 
 @pytest.mark.parametrize("most", [0, -1, 10_001, 1.5])
-async def test_a_senseless_batch_is_refused(new_limiter: NewLimiter, most: int):
+async def test_an_invalid_batch_is_refused(new_limiter: NewLimiter, most: int):
     with pytest.raises(InvalidArgument, match="most is"):
         await new_limiter(TEN).take(most)
 
 
 @pytest.mark.parametrize("span", [timedelta(0), -SECOND, timedelta(days=8)])
-async def test_a_senseless_pause_is_refused(new_limiter: NewLimiter, span: timedelta):
+async def test_an_invalid_pause_is_refused(new_limiter: NewLimiter, span: timedelta):
     with pytest.raises(InvalidArgument, match="span is"):
         await new_limiter(TEN).pause(span)
 
@@ -298,12 +300,12 @@ async def test_an_unknown_priority_is_refused(new_limiter: NewLimiter):
         ({"speed": 3}, "speed"),
     ],
 )
-def test_senseless_settings_are_refused(senseless: dict[str, object], reason: str):
+def test_invalid_settings_are_refused(senseless: dict[str, object], reason: str):
     with pytest.raises(ValidationError, match=reason):
         LimiterSettings.model_validate(senseless)
 
 
 @pytest.mark.parametrize("permits", [0, -5])
-def test_a_limit_needs_permits(permits: int):
+def test_a_limit_needs_at_least_one_permit(permits: int):
     with pytest.raises(ValidationError, match="permits"):
         rules(Limit(name="x", permits=permits, window=SECOND))

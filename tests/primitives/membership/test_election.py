@@ -49,14 +49,14 @@ async def lead(process: Process) -> int:
     return elected.fence
 
 
-async def test_the_first_to_stand_leads_and_the_others_follow(us: Process, them: Process, clock: ManualClock):
+async def test_the_first_candidate_leads_and_the_others_follow(us: Process, them: Process, clock: ManualClock):
     fence = await lead(us)
     clock.advance(timedelta(seconds=3))
     assert await them.election.stand() == Following(remaining_ms=7_000)
     assert await us.election.stand() == Elected(fence), "it still leads, under the same fence"
 
 
-async def test_one_heartbeat_carries_life_and_lead(us: Process, them: Process, clock: ManualClock):
+async def test_one_heartbeat_renews_lease_and_leadership(us: Process, them: Process, clock: ManualClock):
     fence = await lead(us)
     for _ in range(5):
         clock.advance(LEASE - A_MS)
@@ -76,7 +76,7 @@ async def test_a_follower_leads_as_soon_as_the_leader_is_dead(us: Process, them:
     assert await lead(them) > old
 
 
-async def test_a_frozen_leader_that_wakes_learns_that_it_leads_no_more(us: Process, them: Process, clock: ManualClock):
+async def test_a_frozen_leader_that_resumes_learns_that_it_was_replaced(us: Process, them: Process, clock: ManualClock):
     await lead(us)
     clock.advance(LEASE)
     await them.membership.renew()
@@ -87,14 +87,14 @@ async def test_a_frozen_leader_that_wakes_learns_that_it_leads_no_more(us: Proce
     assert isinstance(await them.election.stand(), Elected)
 
 
-async def test_a_frozen_leader_whom_nobody_replaced_leads_on(us: Process, clock: ManualClock):
+async def test_a_frozen_leader_that_was_not_replaced_continues_to_lead(us: Process, clock: ManualClock):
     fence = await lead(us)
     clock.advance(2 * LEASE)
     assert await us.membership.renew() is False
     assert await us.election.stand() == Elected(fence)
 
 
-async def test_the_dead_cannot_stand(us: Process, clock: ManualClock, valkey: Valkey, unit: Unit):
+async def test_a_dead_process_cannot_be_a_candidate(us: Process, clock: ManualClock, valkey: Valkey, unit: Unit):
     clock.advance(LEASE)
     with pytest.raises(LeaseLost):
         await us.election.stand()
@@ -102,13 +102,13 @@ async def test_the_dead_cannot_stand(us: Process, clock: ManualClock, valkey: Va
         await Election(valkey, unit, "nobody", clock).stand()
 
 
-async def test_a_leader_that_left_leads_no_more(us: Process, them: Process):
+async def test_a_leader_that_left_no_longer_leads(us: Process, them: Process):
     old = await lead(us)
     await us.membership.leave()
     assert await lead(them) > old
 
 
-async def test_a_resignation_wakes_one_who_waits(us: Process, them: Process, valkey: Valkey, unit: Unit):
+async def test_a_resignation_wakes_one_waiting_candidate(us: Process, them: Process, valkey: Valkey, unit: Unit):
     old = await lead(us)
     waiting = asyncio.create_task(them.election.wait_for_vacancy(30))
     await until_blocked(valkey, MembershipKeys(unit).vacancy)
@@ -117,7 +117,7 @@ async def test_a_resignation_wakes_one_who_waits(us: Process, them: Process, val
     assert await lead(them) > old
 
 
-async def test_a_resignation_that_nobody_heard_wakes_nobody_later(us: Process, them: Process):
+async def test_a_resignation_without_waiting_candidates_wakes_no_later_one(us: Process, them: Process):
     await lead(us)
     await us.election.resign()
     await lead(them)
@@ -133,7 +133,7 @@ async def test_only_the_leader_can_resign(us: Process, them: Process):
     assert not await us.election.wait_for_vacancy(0.001) or await lead(us)
 
 
-async def test_the_fence_grows_even_when_the_server_has_lost_everything(
+async def test_the_fencing_token_increases_although_the_server_lost_its_data(
     us: Process, valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     old = await lead(us)
@@ -144,7 +144,7 @@ async def test_the_fence_grows_even_when_the_server_has_lost_everything(
     assert await lead(us) > old
 
 
-async def test_nonsense_is_refused(us: Process, valkey: Valkey, unit: Unit):
+async def test_invalid_arguments_are_refused(us: Process, valkey: Valkey, unit: Unit):
     with pytest.raises(InvalidArgument, match="owner"):
         Election(valkey, unit, "")
     with pytest.raises(InvalidArgument, match="within_s"):
@@ -176,7 +176,7 @@ async def test_a_killed_leader_is_replaced_when_its_lease_ends(valkey: Valkey, u
     assert outcome.fence > old
 
 
-async def test_a_leader_that_is_declared_dead_is_followed_at_once_with_a_greater_fence(
+async def test_a_leader_declared_dead_is_replaced_immediately_with_a_greater_fencing_token(
     us: Process, them: Process, valkey: Valkey, unit: Unit
 ):
     fence = await lead(us)
@@ -193,7 +193,7 @@ async def test_a_leader_that_is_declared_dead_is_followed_at_once_with_a_greater
         await us.membership.renew()
 
 
-async def test_a_process_that_is_declared_dead_and_does_not_lead_leaves_the_leader_alone(us: Process, them: Process):
+async def test_declaring_a_follower_dead_does_not_affect_the_leader(us: Process, them: Process):
     fence = await lead(us)
 
     assert await us.membership.declare_dead("them")

@@ -43,7 +43,9 @@ async def watched(membership: Membership, clock: ManualClock, span: timedelta) -
         expiry = await membership.expire()
 
 
-async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Membership, them: Membership, clock: ManualClock):
+async def test_a_process_is_alive_for_ten_seconds_after_each_heartbeat(
+    us: Membership, them: Membership, clock: ManualClock
+):
     await us.join()
     await them.join()
     assert await watched(us, clock, LEASE - A_MS) == []
@@ -53,7 +55,7 @@ async def test_a_process_lives_for_ten_seconds_after_each_sign(us: Membership, t
     assert await us.known_dead() == ["them"]
 
 
-async def test_nobody_is_looked_at_while_all_renew_in_time(us: Membership, them: Membership, clock: ManualClock):
+async def test_no_lease_is_checked_while_all_renew_in_time(us: Membership, them: Membership, clock: ManualClock):
     await us.join()
     assert await us.expire() == Expiry([], next_in_ms=None)
     await them.join()
@@ -63,7 +65,7 @@ async def test_nobody_is_looked_at_while_all_renew_in_time(us: Membership, them:
     assert await us.expire() == Expiry([], next_in_ms=8_500)
 
 
-async def test_a_lease_does_not_end_because_it_could_not_be_renewed(
+async def test_a_lease_does_not_end_because_the_server_refused_the_renewal(
     us: Membership, them: Membership, clock: ManualClock
 ):
     """Nobody heard of the server for a minute: it was away, or refused all requests."""
@@ -74,7 +76,7 @@ async def test_a_lease_does_not_end_because_it_could_not_be_renewed(
     assert await watched(us, clock, A_MS) == ["them"], "it had the time to renew"
 
 
-async def test_whoever_was_refused_begins_anew(
+async def test_a_failed_check_restarts_the_proof_time_of_every_lease(
     us: Membership, them: Membership, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
     """Between two looks that succeeded, however near to each other."""
@@ -88,7 +90,7 @@ async def test_whoever_was_refused_begins_anew(
     assert await watched(us, clock, A_MS) == ["them"]
 
 
-async def test_a_server_clock_that_jumps_forward_ends_no_lease_of_a_living_process(
+async def test_a_forward_jump_of_the_server_clock_ends_no_lease_of_a_live_process(
     valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     """A living process had no reason to renew early, and renews in its usual time."""
@@ -120,7 +122,7 @@ async def test_a_dead_process_is_found_one_lease_after_the_server_clock_was_set_
     assert await watched(us, clock, A_MS) == ["them"]
 
 
-async def test_a_sign_of_life_waits_for_no_other_command_of_the_process(embedded: Valkey):
+async def test_a_heartbeat_does_not_wait_for_other_commands_of_the_process(embedded: Valkey):
     us = Membership(embedded, embedded.unit("house"), "us")
     await us.join()
     turns = embedded._turns  # pyright: ignore[reportPrivateUsage]
@@ -133,7 +135,7 @@ async def test_a_sign_of_life_waits_for_no_other_command_of_the_process(embedded
         turns.release()
 
 
-async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit, clock: ManualClock):
+async def test_a_lease_has_not_lasted_when_it_was_interrupted(valkey: Valkey, unit: Unit, clock: ManualClock):
     """What was held before the break may be with others, though the lease was renewed."""
     brief = Membership(
         valkey, unit, "us", clock, MembershipSettings(lease=timedelta(seconds=2), renew_every=A_MS * 500)
@@ -150,7 +152,7 @@ async def test_a_lease_that_was_broken_has_not_lasted(valkey: Valkey, unit: Unit
     assert brief.lasted_since(monotonic_ms())
 
 
-async def test_nobody_declares_itself_dead(us: Membership, them: Membership, clock: ManualClock):
+async def test_no_process_declares_itself_dead(us: Membership, them: Membership, clock: ManualClock):
     """If we die, it is not we who notice."""
     await us.join()
     await them.join()
@@ -158,7 +160,7 @@ async def test_nobody_declares_itself_dead(us: Membership, them: Membership, clo
     assert [member.owner for member in await us.members()] == ["us"]
 
 
-async def test_one_who_was_slow_lives_on_and_is_told(us: Membership, clock: ManualClock):
+async def test_a_slow_process_lives_on_and_learns_that_it_was_late(us: Membership, clock: ManualClock):
     await us.join()
     clock.advance(LEASE - A_MS)
     assert await us.renew() is True
@@ -167,7 +169,9 @@ async def test_one_who_was_slow_lives_on_and_is_told(us: Membership, clock: Manu
     assert await us.renew() is True
 
 
-async def test_one_that_was_declared_dead_is_told_so(us: Membership, them: Membership, clock: ManualClock):
+async def test_a_process_declared_dead_learns_it_at_its_next_heartbeat(
+    us: Membership, them: Membership, clock: ManualClock
+):
     await them.join()
     await watched(us, clock, LEASE)
     for _ in range(2):
@@ -177,14 +181,14 @@ async def test_one_that_was_declared_dead_is_told_so(us: Membership, them: Membe
     assert await them.renew()
 
 
-async def test_one_whose_server_lost_everything_is_told_so(us: Membership, valkey: Valkey, unit: Unit):
+async def test_a_process_learns_that_the_server_lost_its_data(us: Membership, valkey: Valkey, unit: Unit):
     await us.join()
     await valkey.execute("DEL", MembershipKeys(unit).membership)
     with pytest.raises(LeaseLost):
         await us.renew()
 
 
-async def test_one_who_left_is_not_looked_for(us: Membership, them: Membership, clock: ManualClock):
+async def test_a_process_that_left_is_not_reported_dead(us: Membership, them: Membership, clock: ManualClock):
     await them.join()
     await them.leave()
     await them.leave()
@@ -192,20 +196,20 @@ async def test_one_who_left_is_not_looked_for(us: Membership, them: Membership, 
     assert await us.members() == []
 
 
-async def test_everybody_is_listed_with_what_remains(us: Membership, them: Membership, clock: ManualClock):
+async def test_all_processes_are_listed_with_their_remaining_time(us: Membership, them: Membership, clock: ManualClock):
     await them.join()
     clock.advance(timedelta(seconds=11))
     await us.join()
     assert await us.members() == [Member("them", -1_000), Member("us", 10_000)]
 
 
-async def test_joining_rings_for_whoever_watches_over_the_others(us: Membership, valkey: Valkey, unit: Unit):
+async def test_joining_wakes_the_process_that_checks_leases(us: Membership, valkey: Valkey, unit: Unit):
     """The leader may have found nobody to watch, and sleep without an end."""
     await us.join()
     assert await valkey.execute("LLEN", MembershipKeys(unit).wake) == 1
 
 
-async def test_a_crowd_that_died_together_is_found_in_parts(
+async def test_many_processes_that_died_together_are_found_in_batches(
     us: Membership, valkey: Valkey, unit: Unit, clock: ManualClock
 ):
     for n in range(101):
@@ -219,7 +223,7 @@ async def test_a_crowd_that_died_together_is_found_in_parts(
     assert (len(expiry.owners), expiry.next_in_ms) == (1, None)
 
 
-async def test_a_process_knows_how_long_it_certainly_lives(us: Membership):
+async def test_a_process_knows_the_guaranteed_end_of_its_lease(us: Membership):
     assert us.remaining_ms == 0
     await us.join()
     assert 0 < us.remaining_ms <= 10_000
@@ -227,7 +231,7 @@ async def test_a_process_knows_how_long_it_certainly_lives(us: Membership):
     assert us.remaining_ms == 0
 
 
-async def test_a_sign_of_life_costs_the_server_three_commands(embedded: Valkey):
+async def test_a_heartbeat_costs_the_server_three_commands(embedded: Valkey):
     """The call, TIME and ZADD: at one in seven seconds, the greatest part of what an idle process may cost."""
     us = Membership(embedded, embedded.unit("house"), "us")
     await us.join()
@@ -248,7 +252,7 @@ async def calls(valkey: Valkey) -> Counter[str]:
     return Counter({command: each["calls"] for command, each in stats.items()})
 
 
-async def test_nonsense_is_refused(us: Membership, valkey: Valkey, unit: Unit):
+async def test_invalid_arguments_are_refused(us: Membership, valkey: Valkey, unit: Unit):
     with pytest.raises(InvalidArgument, match="owner"):
         Membership(valkey, unit, "")
     with pytest.raises(ValidationError, match="renew_every"):
@@ -257,9 +261,7 @@ async def test_nonsense_is_refused(us: Membership, valkey: Valkey, unit: Unit):
         MembershipSettings(lease=timedelta(0))
 
 
-async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_or_lives(
-    us: Membership, them: Membership
-):
+async def test_a_process_declared_dead_is_listed_until_it_is_forgotten_or_alive(us: Membership, them: Membership):
     await us.join()
     await them.join()
 
@@ -275,7 +277,7 @@ async def test_a_process_that_is_declared_dead_is_listed_until_it_is_forgotten_o
     assert await us.known_dead() == []
 
 
-async def test_one_that_left_or_never_came_cannot_be_declared_dead(us: Membership, them: Membership):
+async def test_a_process_that_left_or_never_joined_cannot_be_declared_dead(us: Membership, them: Membership):
     await them.join()
     await them.leave()
 

@@ -124,7 +124,7 @@ class PresenceMachine(RuleBasedStateMachine):
         assert {each.owner: each.remaining_ms for each in members} == {each: self.remaining(each) for each in self.ends}
 
 
-def test_presence_and_election_behave_like_their_model(embedded_url: str):
+def test_membership_and_election_behave_like_the_model(embedded_url: str):
     PresenceMachine.url = embedded_url
     limits = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
     run_state_machine_as_test(PresenceMachine, settings=limits)

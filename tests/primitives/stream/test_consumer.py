@@ -35,7 +35,7 @@ async def test_a_reader_waits_for_a_message(stream: Stream, valkey: Valkey):
     assert numbers(await waiting) == [1]
 
 
-async def test_a_reader_returns_with_nothing_when_its_time_is_over(stream: Stream):
+async def test_a_reader_returns_empty_after_its_timeout(stream: Stream):
     assert await stream.consumer("w").read(10, 0.01) == []
     assert await stream.consumer("w").read(10, 0) == []
 
@@ -43,7 +43,7 @@ async def test_a_reader_returns_with_nothing_when_its_time_is_over(stream: Strea
 # replies that were lost
 
 
-async def test_what_was_delivered_in_a_lost_reply_is_read_again(wire: Wire):
+async def test_messages_delivered_in_a_lost_reply_are_read_again(wire: Wire):
     """The server counts it as delivered; the connection broke before it arrived."""
     consumer = wire.stream.consumer("w")
     assert await consumer.read(10, 0) == []
@@ -57,7 +57,7 @@ async def test_what_was_delivered_in_a_lost_reply_is_read_again(wire: Wire):
     assert numbers(await consumer.read(10, 0)) == [3]
 
 
-async def test_what_is_in_hand_is_not_read_again_after_an_error(wire: Wire):
+async def test_messages_in_progress_are_not_read_again_after_an_error(wire: Wire):
     consumer = wire.stream.consumer("w")
     await wire.stream.add(numbered(range(5)))
     in_hand = await consumer.read(3, 0)
@@ -70,7 +70,7 @@ async def test_what_is_in_hand_is_not_read_again_after_an_error(wire: Wire):
     assert await consumer.ack(ids(in_hand)) == 3
 
 
-async def test_what_is_delivered_to_a_cancelled_read_is_read_again(embedded: Valkey):
+async def test_messages_delivered_to_a_cancelled_read_are_read_again(embedded: Valkey):
     stream = Stream(embedded, embedded.unit("work"), "jobs")
     consumer = stream.consumer("w")
     reading = asyncio.create_task(consumer.read(10, 30))
@@ -83,7 +83,7 @@ async def test_what_is_delivered_to_a_cancelled_read_is_read_again(embedded: Val
     assert numbers(await consumer.read(10, 0)) == [1]
 
 
-async def test_a_consumer_that_starts_again_under_its_name_finds_what_it_held(stream: Stream):
+async def test_a_consumer_restarted_under_its_name_finds_its_pending_messages(stream: Stream):
     await stream.add(numbered(range(5)))
     await stream.consumer("w").read(3, 0)
     restarted = stream.consumer("w")
@@ -92,7 +92,7 @@ async def test_a_consumer_that_starts_again_under_its_name_finds_what_it_held(st
     assert numbers(await restarted.read(2, 0)) == [3, 4]
 
 
-async def test_what_was_acknowledged_by_a_script_of_the_callers_is_forgotten(stream: Stream):
+async def test_messages_acknowledged_by_a_script_of_the_caller_are_forgotten(stream: Stream):
     await stream.add(numbered([1]))
     consumer = stream.consumer("w")
     [message] = await consumer.read(10, 0)
@@ -101,7 +101,7 @@ async def test_what_was_acknowledged_by_a_script_of_the_callers_is_forgotten(str
     assert consumer.held == set()
 
 
-async def test_a_message_deleted_while_it_was_pending_does_not_return(stream: Stream, valkey: Valkey):
+async def test_a_message_deleted_while_pending_is_not_returned(stream: Stream, valkey: Valkey):
     await stream.add(numbered([1, 2]))
     [first, _] = await stream.consumer("w").read(10, 0)
     await valkey.execute("XDEL", stream.keys.stream, first.id)
@@ -112,7 +112,7 @@ async def test_a_message_deleted_while_it_was_pending_does_not_return(stream: St
 # a group that was lost
 
 
-async def test_a_reader_survives_the_loss_of_everything(stream: Stream, valkey: Valkey):
+async def test_a_reader_survives_the_loss_of_all_data(stream: Stream, valkey: Valkey):
     consumer = stream.consumer("w")
     reading = asyncio.create_task(consumer.read(10, 30))
     await until_blocked(valkey, stream.keys.stream)
@@ -122,7 +122,7 @@ async def test_a_reader_survives_the_loss_of_everything(stream: Stream, valkey: 
     assert numbers(await reading) == [1]
 
 
-async def test_a_lost_group_is_made_again_with_all_messages(stream: Stream, valkey: Valkey):
+async def test_a_lost_group_is_recreated_with_all_messages(stream: Stream, valkey: Valkey):
     await stream.add(numbered(range(3)))
     consumer, other = stream.consumer("w"), stream.consumer("other")
     [in_hand] = await consumer.read(1, 0)
@@ -139,7 +139,7 @@ async def test_a_lost_group_is_made_again_with_all_messages(stream: Stream, valk
 # servers without blocking reads
 
 
-async def test_where_nothing_blocks_a_reader_still_gets_its_message(pausing: Stream, valkey: Valkey):
+async def test_without_blocking_reads_a_reader_still_gets_its_message(pausing: Stream, valkey: Valkey):
     reading = asyncio.create_task(pausing.consumer("w").read(10, 30))
     while not await valkey.execute("EXISTS", pausing.keys.stream):
         pass  # every look is a round trip
@@ -147,12 +147,12 @@ async def test_where_nothing_blocks_a_reader_still_gets_its_message(pausing: Str
     assert numbers(await reading) == [1]
 
 
-async def test_where_nothing_blocks_a_reader_returns_after_its_time(pausing: Stream):
+async def test_without_blocking_reads_a_reader_returns_after_its_timeout(pausing: Stream):
     with lasting_at_least(0.15):
         assert await pausing.consumer("w").read(10, 0.15) == []
 
 
-def test_the_last_pause_ends_when_the_time_of_the_read_is_over():
+def test_the_last_pause_ends_with_the_timeout_of_the_read():
     async def fetch(_count: int, _block_ms: int | None) -> list[tuple[bytes, dict[bytes, bytes]]]:
         return []
 
@@ -163,7 +163,7 @@ def test_the_last_pause_ends_when_the_time_of_the_read_is_over():
     assert run_virtually(scenario) == 0.15
 
 
-async def test_looks_grow_rarer_until_a_message_comes(monkeypatch: pytest.MonkeyPatch):
+async def test_pauses_between_reads_grow_until_a_message_arrives(monkeypatch: pytest.MonkeyPatch):
     pauses: list[float] = []
 
     async def note(seconds: float) -> None:
@@ -182,7 +182,7 @@ async def test_looks_grow_rarer_until_a_message_comes(monkeypatch: pytest.Monkey
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
 
 
-async def test_the_server_decides_which_reader_is_used(stream: Stream, valkey: Valkey):
+async def test_the_server_capabilities_decide_which_reader_is_used(stream: Stream, valkey: Valkey):
     """The setting is for servers that say one thing and do another."""
     assert stream.settings.blocking is None
     assert valkey.info.can_block
@@ -194,7 +194,7 @@ async def test_the_server_decides_which_reader_is_used(stream: Stream, valkey: V
 # leaving
 
 
-async def test_what_a_leaving_consumer_holds_is_there_for_others_at_once(stream: Stream, valkey: Valkey):
+async def test_messages_of_a_leaving_consumer_are_available_to_others_immediately(stream: Stream, valkey: Valkey):
     await stream.add(numbered(range(250)))
     leaving = stream.consumer("leaving")
     messages = await leaving.read(240, 0)
@@ -218,7 +218,7 @@ async def test_leaving_keeps_the_count_of_earlier_failures(stream: Stream):
         assert await consumer.leave() == 1
 
 
-async def test_leaving_in_the_middle_of_something_counts(stream: Stream):
+async def test_leaving_with_a_message_in_progress_counts_as_a_delivery(stream: Stream):
     await stream.add(numbered([1]))
     consumer = stream.consumer("w")
     for deliveries in (1, 2, 3):
@@ -227,7 +227,7 @@ async def test_leaving_in_the_middle_of_something_counts(stream: Stream):
         assert await consumer.leave(counts=True) == 1
 
 
-async def test_a_read_cut_short_by_leaving_keeps_nothing(stream: Stream, valkey: Valkey):
+async def test_a_read_interrupted_by_leaving_keeps_no_message(stream: Stream, valkey: Valkey):
     """Whatever comes first, the message, the end of the read or the leave: the message is there for others."""
     other = stream.consumer("other")
     for n in range(20):

@@ -16,7 +16,7 @@ async def bury(stream: Stream, count: int) -> list[str]:
     return [letter.id for letter in (await stream.dead_letters.page(limit=1000)).letters]
 
 
-async def test_a_dead_letter_tells_everything(stream: Stream, clock: ManualClock):
+async def test_a_dead_letter_has_all_facts(stream: Stream, clock: ManualClock):
     clock.advance(timedelta(days=3, milliseconds=7))
     await stream.add([{b"n": b"1", b"body": b"\xfe"}])
     consumer = stream.consumer("w")
@@ -27,7 +27,7 @@ async def test_a_dead_letter_tells_everything(stream: Stream, clock: ManualClock
     assert await stream.dead_letters.get(letter.id) == letter
 
 
-async def test_a_dead_letter_keeps_no_secret_and_any_text_can_be_its_reason(stream: Stream):
+async def test_a_dead_letter_contains_no_secret_and_accepts_any_reason(stream: Stream):
     await stream.add([{b"n": b"1"}])
     consumer = stream.consumer("w")
     [message] = await consumer.read(1, 0)
@@ -36,7 +36,7 @@ async def test_a_dead_letter_keeps_no_secret_and_any_text_can_be_its_reason(stre
     assert letter.reason == "redis://:***@host said \\udcff"
 
 
-async def test_dead_letters_come_in_pages(stream: Stream):
+async def test_dead_letters_are_paginated(stream: Stream):
     await bury(stream, 5)
     first = await stream.dead_letters.page(limit=2)
     second = await stream.dead_letters.page(after=first.next_after, limit=2)
@@ -46,14 +46,14 @@ async def test_dead_letters_come_in_pages(stream: Stream):
     assert await stream.dead_letters.count() == 5
 
 
-async def test_there_are_none_at_first(stream: Stream):
+async def test_initially_there_are_no_dead_letters(stream: Stream):
     assert await stream.dead_letters.page() == ([], None)
     assert await stream.dead_letters.count() == 0
     with pytest.raises(NotFound):
         await stream.dead_letters.get("1-1")
 
 
-async def test_a_replayed_letter_is_a_new_message(stream: Stream):
+async def test_a_replayed_dead_letter_is_a_new_message(stream: Stream):
     letters = await bury(stream, 250)
     assert await stream.dead_letters.replay(letters[:240]) == 240
     assert await stream.dead_letters.count() == 10
@@ -62,14 +62,14 @@ async def test_a_replayed_letter_is_a_new_message(stream: Stream):
     assert {(message.deliveries, frozenset(message.fields)) for message in messages} == {(1, frozenset({b"n"}))}
 
 
-async def test_a_letter_is_replayed_once(stream: Stream):
+async def test_a_dead_letter_is_replayed_once(stream: Stream):
     letters = await bury(stream, 2)
     assert await stream.dead_letters.replay([*letters, *letters]) == 2
     assert await stream.dead_letters.replay(letters) == 0
     assert (await stream.status()).depth == 2
 
 
-async def test_a_removed_letter_is_gone(stream: Stream):
+async def test_a_removed_dead_letter_is_deleted(stream: Stream):
     letters = await bury(stream, 150)
     assert await stream.dead_letters.remove(letters[:149]) == 149
     assert await stream.dead_letters.remove(letters[:149]) == 0

@@ -46,12 +46,12 @@ async def test_each_message_goes_to_one_consumer(stream: Stream):
     assert numbers(first) + numbers(second) == list(range(10))
 
 
-async def test_nothing_is_added_by_adding_nothing(stream: Stream):
+async def test_adding_an_empty_batch_adds_nothing(stream: Stream):
     await stream.add([])
     assert (await stream.status()).depth == 0
 
 
-async def test_what_is_acknowledged_is_gone(stream: Stream):
+async def test_an_acknowledged_message_is_deleted(stream: Stream):
     await stream.add(numbered(range(3)))
     consumer = stream.consumer("w")
     messages = await consumer.read(10, 0)
@@ -68,14 +68,14 @@ async def test_an_acknowledgement_counts_once(stream: Stream):
     assert await consumer.ack(messages) == 0
 
 
-async def test_more_than_a_batch_is_acknowledged_at_once(stream: Stream):
+async def test_more_messages_than_a_batch_are_acknowledged_at_once(stream: Stream):
     await stream.add(numbered(range(350)))
     consumer = stream.consumer("w")
     assert await consumer.ack(ids(await consumer.read(350, 0))) == 350
     assert (await stream.status())[:4] == (0, 0, 0, 0)
 
 
-async def test_the_status_tells_depth_pending_lag_and_consumers(stream: Stream):
+async def test_the_status_has_depth_pending_lag_and_consumers(stream: Stream):
     await stream.add(numbered(range(9)))
     await stream.consumer("a").read(2, 0)
     await stream.consumer("b", "2").read(3, 0)
@@ -85,7 +85,7 @@ async def test_the_status_tells_depth_pending_lag_and_consumers(stream: Stream):
     assert all(0 <= each.idle_ms < 60_000 for each in status.consumers)
 
 
-async def test_the_status_of_a_stream_that_does_not_exist_is_empty(stream: Stream):
+async def test_the_status_of_a_missing_stream_is_empty(stream: Stream):
     assert await stream.status() == StreamStatus(0, 0, 0, 0, [])
 
 
@@ -99,14 +99,14 @@ async def test_the_same_token_adds_once(stream: Stream):
     assert numbers(await stream.consumer("w").read(1000, 0)) == list(range(151))
 
 
-async def test_an_add_whose_answer_is_lost_adds_once(wire: Wire):
+async def test_an_add_with_a_lost_reply_adds_once(wire: Wire):
     await wire.stream.add(numbered([0]))  # so that the server knows the script
     wire.proxy.cut_after(b"EVALSHA")
     await wire.stream.add(numbered(range(1, 4)))
     assert (await wire.stream.status()).depth == 4
 
 
-async def test_what_is_remembered_of_an_add_expires(stream: Stream, valkey: Valkey):
+async def test_the_token_of_an_add_expires(stream: Stream, valkey: Valkey):
     await stream.add(numbered([1]), token="t")
     assert 0 < await valkey.execute("PTTL", stream.keys.added("t.0")) <= 60_000
 
@@ -114,7 +114,7 @@ async def test_what_is_remembered_of_an_add_expires(stream: Stream, valkey: Valk
 # refusing
 
 
-async def test_a_message_to_be_retried_goes_to_others_and_is_counted(stream: Stream):
+async def test_a_retried_message_goes_to_others_and_is_counted(stream: Stream):
     await stream.add(numbered([1, 2]))
     consumer = stream.consumer("a")
     [first, _] = await consumer.read(10, 0)
@@ -137,7 +137,7 @@ async def test_the_last_retry_makes_a_dead_letter(stream: Stream):
     assert letter.message_id == message.id
 
 
-async def test_a_message_that_nobody_can_handle_is_buried_at_once(stream: Stream):
+async def test_a_message_without_a_handler_is_a_dead_letter_immediately(stream: Stream):
     await stream.add(numbered([1]))
     consumer = stream.consumer("a")
     [message] = await consumer.read(10, 0)
@@ -148,7 +148,7 @@ async def test_a_message_that_nobody_can_handle_is_buried_at_once(stream: Stream
     assert (await stream.status())[:4] == (0, 0, 0, 1)
 
 
-async def test_naming_a_message_twice_gives_it_back_once(stream: Stream):
+async def test_naming_a_message_twice_returns_it_once(stream: Stream):
     await stream.add(numbered([1]))
     consumer = stream.consumer("a")
     [message] = await consumer.read(10, 0)
@@ -156,7 +156,7 @@ async def test_naming_a_message_twice_gives_it_back_once(stream: Stream):
     assert (await stream.status()).depth == 1
 
 
-async def test_a_consumer_cannot_refuse_what_another_holds(stream: Stream):
+async def test_a_consumer_cannot_reject_messages_of_another(stream: Stream):
     await stream.add(numbered([1]))
     [message] = await stream.consumer("a").read(10, 0)
     assert await stream.retry("b", [message.id], "not mine") == 0
@@ -164,7 +164,7 @@ async def test_a_consumer_cannot_refuse_what_another_holds(stream: Stream):
     assert (await stream.status())[:4] == (1, 1, 0, 0)
 
 
-async def test_a_very_long_reason_is_cut(stream: Stream):
+async def test_a_very_long_reason_is_truncated(stream: Stream):
     await stream.add(numbered([1]))
     consumer = stream.consumer("a")
     [message] = await consumer.read(10, 0)
@@ -200,7 +200,7 @@ async def test_a_takeover_wakes_a_reader_that_waits(stream: Stream, valkey: Valk
     assert numbers(await waiting) == [1]
 
 
-async def test_nothing_is_taken_from_one_who_holds_nothing(stream: Stream):
+async def test_nothing_is_taken_over_from_a_process_without_messages(stream: Stream):
     assert await stream.take_over("nobody") == 0, "not even a stream is there"
     await stream.add(numbered([1]))
     consumer = stream.consumer("w")
@@ -209,7 +209,7 @@ async def test_nothing_is_taken_from_one_who_holds_nothing(stream: Stream):
     assert (await stream.status()).consumers == []
 
 
-async def test_what_killed_three_processes_is_a_dead_letter(stream: Stream):
+async def test_a_message_that_killed_three_processes_is_a_dead_letter(stream: Stream):
     await stream.add(numbered([1]))
     for life in ("a", "b", "c"):
         assert len(await stream.consumer(life).read(1, 0)) == 1
@@ -219,7 +219,7 @@ async def test_what_killed_three_processes_is_a_dead_letter(stream: Stream):
     assert (await stream.status()).depth == 0
 
 
-async def test_a_frozen_worker_that_wakes_changes_nothing(stream: Stream):
+async def test_a_frozen_worker_that_resumes_changes_nothing(stream: Stream):
     """It was believed dead, and its message is with another."""
     await stream.add(numbered([1]))
     frozen = stream.consumer("frozen")
@@ -247,7 +247,7 @@ async def test_a_message_held_too_long_goes_to_others(stream: Stream, valkey: Va
     assert (numbers([again]), again.deliveries) == ([1], 2)
 
 
-async def test_the_sweep_says_when_the_next_message_can_be_due(stream: Stream, valkey: Valkey):
+async def test_the_sweep_reports_when_the_next_message_can_be_due(stream: Stream, valkey: Valkey):
     assert await stream.sweep_idle() == 300_000, "nothing is held: what is delivered from now on has that long"
     await stream.add(numbered([1, 2, 3]))
     held = await stream.consumer("slow").read(3, 0)
@@ -258,7 +258,7 @@ async def test_the_sweep_says_when_the_next_message_can_be_due(stream: Stream, v
     assert (await stream.status()).pending == 2
 
 
-async def test_the_sweep_sees_beyond_its_first_page(stream: Stream, valkey: Valkey):
+async def test_the_sweep_reads_beyond_its_first_page(stream: Stream, valkey: Valkey):
     await stream.add(numbered(range(250)))
     held = await stream.consumer("slow").read(250, 0)
     for n in (0, 120, 249):
@@ -268,7 +268,7 @@ async def test_the_sweep_sees_beyond_its_first_page(stream: Stream, valkey: Valk
     assert numbers(await stream.consumer("quick").read(1000, 0)) == [0, 120, 249]
 
 
-async def test_what_stalls_three_times_is_a_dead_letter(stream: Stream):
+async def test_a_message_that_stalls_three_times_is_a_dead_letter(stream: Stream):
     await stream.add(numbered([1]))
     for life in ("a", "b", "c"):
         assert len(await stream.consumer(life).read(1, 0)) == 1
@@ -291,13 +291,13 @@ async def test_what_stalls_three_times_is_a_dead_letter(stream: Stream):
         ([{b"%d" % n: b"" for n in range(501)}], "at most 500"),
     ],
 )
-async def test_a_message_that_cannot_be_is_refused_and_nothing_is_added(stream: Stream, messages: Any, about: str):
+async def test_an_invalid_message_is_refused_and_nothing_is_added(stream: Stream, messages: Any, about: str):
     with pytest.raises(InvalidArgument, match=about):
         await stream.add([*numbered(range(150)), *messages])
     assert (await stream.status()).depth == 0
 
 
-async def test_nonsense_is_refused_with_its_name(stream: Stream):
+async def test_invalid_arguments_are_refused_by_name(stream: Stream):
     consumer = stream.consumer("w")
     for name, call in [
         ("count", consumer.read(0, 1)),

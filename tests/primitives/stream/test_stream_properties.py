@@ -194,7 +194,7 @@ def as_pair(message_id: str) -> tuple[int, int]:
     return int(ms), int(sequence)
 
 
-def test_a_stream_behaves_like_its_model(embedded_url: str):
+def test_a_stream_behaves_like_the_model(embedded_url: str):
     StreamMachine.url = embedded_url
     run_state_machine_as_test(
         StreamMachine, settings=settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

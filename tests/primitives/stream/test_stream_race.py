@@ -68,7 +68,7 @@ async def test_many_readers_in_one_process_share_without_overlap(embedded: Valke
 
 @pytest.mark.smoke
 @pytest.mark.crash
-async def test_what_a_killed_process_held_is_taken_over_when_its_lease_ends(embedded: Valkey):
+async def test_messages_of_a_killed_process_are_taken_over_when_its_lease_ends(embedded: Valkey):
     stream, unit = Stream(embedded, embedded.unit("work"), "jobs"), embedded.unit("work")
     membership = Membership(embedded, unit, "survivor")
     await membership.join()
@@ -90,7 +90,7 @@ async def test_what_a_killed_process_held_is_taken_over_when_its_lease_ends(embe
     assert await survivor.ack(ids(messages)) == 150
 
 
-async def test_a_process_that_dies_is_found_ten_seconds_after_its_last_sign(valkey: Valkey, clock: ManualClock):
+async def test_a_dead_process_is_found_ten_seconds_after_its_last_heartbeat(valkey: Valkey, clock: ManualClock):
     """With a repair that follows at once, this keeps the promise of fifteen."""
     unit = valkey.unit("work")
     stream = Stream(valkey, unit, "jobs", clock=clock)
@@ -115,7 +115,7 @@ async def test_a_process_that_dies_is_found_ten_seconds_after_its_last_sign(valk
 
 
 @pytest.mark.crash
-async def test_a_message_that_kills_whoever_reads_it_ends_among_the_dead_letters(embedded: Valkey):
+async def test_a_message_that_kills_every_reader_becomes_a_dead_letter(embedded: Valkey):
     stream = Stream(embedded, embedded.unit("work"), "jobs", StreamSettings(max_deliveries=2))
     await stream.add(numbered([666]))
     for life in range(stream.settings.max_deliveries):

@@ -39,7 +39,7 @@ async def names(stream: Stream) -> dict[str, int]:
     return {each.name: each.pending for each in (await stream.status()).consumers if each.pending}
 
 
-async def test_whoever_has_a_ticket_gets_the_message(passage: TicketedStream):
+async def test_the_holder_of_a_ticket_gets_the_message(passage: TicketedStream):
     tickets = await sent(passage, 3)
     assert await names(passage.stream) == {"onward": 3}
 
@@ -50,7 +50,7 @@ async def test_whoever_has_a_ticket_gets_the_message(passage: TicketedStream):
     assert await names(passage.stream) == {"worker": 3}
 
 
-async def test_a_ticket_may_arrive_before_its_sender_knows_that_it_was_sent(passage: TicketedStream):
+async def test_a_ticket_may_arrive_before_its_sender_recorded_it_as_sent(passage: TicketedStream):
     sender, tickets = await read(passage, 2)
     assert numbers(await passage.take("worker", tickets[:1])) == [0]
 
@@ -60,7 +60,7 @@ async def test_a_ticket_may_arrive_before_its_sender_knows_that_it_was_sent(pass
     assert sender.held == frozenset()
 
 
-async def test_of_many_tickets_for_one_message_one_is_worth_something(passage: TicketedStream):
+async def test_of_several_tickets_for_one_message_one_is_valid(passage: TicketedStream):
     tickets = await sent(passage, 120)
 
     hauls = await asyncio.gather(*(passage.take(f"worker{n}", tickets) for n in range(5)))
@@ -68,7 +68,7 @@ async def test_of_many_tickets_for_one_message_one_is_worth_something(passage: T
     assert sorted(number for haul in hauls for number in numbers(haul)) == list(range(120))
 
 
-async def test_a_worker_whose_answer_was_lost_gets_its_messages_again(passage: TicketedStream):
+async def test_a_worker_with_a_lost_reply_gets_its_messages_again(passage: TicketedStream):
     tickets = await sent(passage, 2)
     await passage.take("worker", tickets)
 
@@ -76,7 +76,7 @@ async def test_a_worker_whose_answer_was_lost_gets_its_messages_again(passage: T
     assert await passage.take("another", tickets) == []
 
 
-async def test_a_ticket_for_what_is_done_is_void(passage: TicketedStream):
+async def test_a_ticket_for_a_completed_message_is_void(passage: TicketedStream):
     tickets = await sent(passage, 2)
     await passage.take("worker", tickets)
     await passage.stream.ack(tickets)
@@ -84,7 +84,7 @@ async def test_a_ticket_for_what_is_done_is_void(passage: TicketedStream):
     assert await passage.take("worker", [*tickets, "1-1", f"{2**64 - 1}-0"]) == []
 
 
-async def test_a_server_that_lost_everything_makes_all_tickets_void(passage: TicketedStream, valkey: Valkey):
+async def test_a_server_that_lost_its_data_makes_all_tickets_void(passage: TicketedStream, valkey: Valkey):
     tickets = await sent(passage, 2)
     await valkey.execute("DEL", passage.stream.keys.stream)
 
@@ -92,7 +92,7 @@ async def test_a_server_that_lost_everything_makes_all_tickets_void(passage: Tic
     assert (await passage.overdue(SOON))[:2] == ([], [])
 
 
-async def test_what_a_dead_sender_held_comes_back_uncounted(passage: TicketedStream):
+async def test_unsent_messages_of_a_dead_sender_return_uncounted(passage: TicketedStream):
     _, tickets = await read(passage, 2, owner="dead")
 
     assert await passage.stream.take_over("dead") == 2
@@ -102,7 +102,7 @@ async def test_what_a_dead_sender_held_comes_back_uncounted(passage: TicketedStr
     assert [message.deliveries for message in again] == [1, 1]
 
 
-async def test_what_a_dead_sender_has_sent_stays_where_it_is(passage: TicketedStream):
+async def test_sent_messages_of_a_dead_sender_stay_in_place(passage: TicketedStream):
     tickets = await sent(passage, 2)
 
     assert await passage.stream.take_over("post") == 0
@@ -112,7 +112,7 @@ async def test_what_a_dead_sender_has_sent_stays_where_it_is(passage: TicketedSt
     assert await passage.stream.holders() == {"worker"}
 
 
-async def test_what_a_dead_worker_had_taken_comes_back_with_one_delivery_more(passage: TicketedStream):
+async def test_messages_of_a_dead_worker_return_with_one_more_delivery(passage: TicketedStream):
     tickets = await sent(passage, 1)
     await passage.take("worker", tickets)
 
@@ -123,7 +123,7 @@ async def test_what_a_dead_worker_had_taken_comes_back_with_one_delivery_more(pa
     assert again.deliveries == 2
 
 
-async def test_a_worker_that_leaves_gives_back_what_it_has_taken(passage: TicketedStream):
+async def test_a_leaving_worker_returns_its_messages(passage: TicketedStream):
     await passage.take("worker", await sent(passage, 2))
 
     assert await passage.release("worker") == 2
@@ -135,7 +135,7 @@ async def test_a_worker_that_leaves_gives_back_what_it_has_taken(passage: Ticket
     assert [message.deliveries for message in await passage.sender("post").read(10, 0)] == [2, 2]
 
 
-async def test_what_nobody_looks_after_comes_back_uncounted(passage: TicketedStream, valkey: Valkey):
+async def test_orphaned_messages_return_uncounted(passage: TicketedStream, valkey: Valkey):
     [ticket] = await sent(passage, 1)
     for _ in range(5):
         await grow_old(valkey, passage.stream, "onward", ticket, LONG)
@@ -148,7 +148,7 @@ async def test_what_nobody_looks_after_comes_back_uncounted(passage: TicketedStr
     assert await passage.stream.dead_letters.count() == 0
 
 
-async def test_what_cannot_be_sent_does_not_count_as_left_behind(passage: TicketedStream, valkey: Valkey):
+async def test_unsendable_messages_do_not_count_as_orphaned(passage: TicketedStream, valkey: Valkey):
     sender, tickets = await read(passage, 2)
     await passage.take("worker", tickets[:1])
     await grow_old(valkey, passage.stream, sender.name, tickets[1], LONG)
@@ -159,7 +159,7 @@ async def test_what_cannot_be_sent_does_not_count_as_left_behind(passage: Ticket
     assert await names(passage.stream) == {sender.name: 1, "worker": 1}
 
 
-async def test_a_ticket_that_nobody_used_is_sent_again_ever_more_rarely(passage: TicketedStream, valkey: Valkey):
+async def test_an_unused_ticket_is_sent_again_at_growing_intervals(passage: TicketedStream, valkey: Valkey):
     [ticket] = await sent(passage, 1)
     resent: list[int] = []
     for look in range(1, 20):
@@ -172,7 +172,7 @@ async def test_a_ticket_that_nobody_used_is_sent_again_ever_more_rarely(passage:
     assert resent == [1, 2, 4, 8, 16]
 
 
-async def test_what_could_not_be_sent_again_is_next_time(passage: TicketedStream, valkey: Valkey):
+async def test_a_ticket_that_could_not_be_sent_again_is_sent_next_time(passage: TicketedStream, valkey: Valkey):
     [ticket] = await sent(passage, 1)
     for _ in range(3):
         await grow_old(valkey, passage.stream, "onward", ticket, SOON)
@@ -180,7 +180,7 @@ async def test_what_could_not_be_sent_again_is_next_time(passage: TicketedStream
         await passage.looked_after([ticket], counts=False)
 
 
-async def test_it_tells_when_the_next_ticket_can_be_overdue(passage: TicketedStream, valkey: Valkey):
+async def test_it_reports_when_the_next_ticket_can_be_overdue(passage: TicketedStream, valkey: Valkey):
     assert await passage.overdue(SOON) == ([], [], 120_000)
     tickets = await sent(passage, 230)
     await grow_old(valkey, passage.stream, "onward", tickets[200], timedelta(seconds=90))
@@ -192,7 +192,7 @@ async def test_it_tells_when_the_next_ticket_can_be_overdue(passage: TicketedStr
     assert 20_000 < overdue.next_in_ms <= 30_000
 
 
-async def test_what_a_worker_has_taken_is_never_overdue(passage: TicketedStream, valkey: Valkey):
+async def test_messages_taken_by_a_worker_are_never_overdue(passage: TicketedStream, valkey: Valkey):
     tickets = await sent(passage, 1)
     await grow_old(valkey, passage.stream, "onward", tickets[0], LONG)
     await passage.take("worker", tickets)
@@ -202,7 +202,7 @@ async def test_what_a_worker_has_taken_is_never_overdue(passage: TicketedStream,
     assert await names(passage.stream) == {"worker": 1}
 
 
-async def test_nonsense_is_refused(passage: TicketedStream):
+async def test_invalid_arguments_are_refused(passage: TicketedStream):
     with pytest.raises(InvalidArgument, match="id"):
         await passage.take("worker", ["not an id"])
     with pytest.raises(InvalidArgument, match="consumer"):

@@ -38,7 +38,7 @@ async def test_a_subject_has_its_burst_and_then_one_item_per_interval(valkey: Va
     assert [await take() for _ in range(4)] == [None, None, None, 10]
 
 
-async def test_an_item_is_counted_once_and_can_be_given_back_once(valkey: Valkey, clock: ManualClock):
+async def test_an_item_is_counted_once_and_can_be_returned_once(valkey: Valkey, clock: ManualClock):
     throttle = throttle_of(valkey, clock)
     assert [await throttle.take("a", "same") for _ in range(10)] == [None] * 10
     assert [await throttle.take("a", item) for item in "xyz"] == [None, None, TEN]
@@ -80,7 +80,7 @@ async def test_callers_of_several_processes_share_one_allowance(embedded: Valkey
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 25)), max_size=40))
-async def test_no_window_holds_more_than_the_allowance(embedded: Valkey, tries: list[tuple[str, int]]):
+async def test_no_window_exceeds_the_allowance(embedded: Valkey, tries: list[tuple[str, int]]):
     clock, name, granted = ManualClock(), new_id(), dict[str, list[int]]()
     throttle, now_s = throttle_of(embedded, clock, name), 0
     for n, (subject, pause_s) in enumerate(tries):
@@ -95,7 +95,7 @@ async def test_no_window_holds_more_than_the_allowance(embedded: Valkey, tries: 
                 assert last - first + 1 <= 3 + (times[last] - start) / 10
 
 
-def test_an_allowance_must_allow_something(embedded_url: str):
+def test_an_allowance_of_zero_is_refused(embedded_url: str):
     valkey = Valkey(embedded_url)
     for burst, interval in ((0, TEN), (3, timedelta(0))):
         with pytest.raises(InvalidArgument):

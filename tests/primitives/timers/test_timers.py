@@ -65,7 +65,7 @@ async def test_a_timer_fires_once(timers: Timers, valkey: Valkey):
     assert await promoted(valkey, timers) == ["a"]
 
 
-async def test_a_moment_is_compared_with_the_clock_of_the_server(valkey: Valkey, unit: Unit):
+async def test_due_times_are_compared_with_the_clock_of_the_server(valkey: Valkey, unit: Unit):
     """Not with the caller's, which may be wrong: here its hand is an hour off, and nobody asks it."""
     timers = Timers(valkey, unit, unit.key("stream"))
     seconds, microseconds = await valkey.execute("TIME")
@@ -76,18 +76,18 @@ async def test_a_moment_is_compared_with_the_clock_of_the_server(valkey: Valkey,
     assert 295_000 < next_in_ms <= 300_000
 
 
-async def test_a_moment_in_the_past_is_due_at_once(timers: Timers, valkey: Valkey, clock: ManualClock):
+async def test_a_due_time_in_the_past_is_due_immediately(timers: Timers, valkey: Valkey, clock: ManualClock):
     await timers.schedule("late", clock.now() - timedelta(days=3))
     assert await timers.fire() is None
     assert await promoted(valkey, timers) == ["late"]
 
 
-async def test_moments_in_other_time_zones_are_the_same_moments(timers: Timers, clock: ManualClock):
+async def test_equal_times_in_other_time_zones_are_equal(timers: Timers, clock: ManualClock):
     await timers.schedule("a", (clock.now() + SECOND).astimezone(timezone(timedelta(hours=9))))
     assert await timers.status() == TimersStatus(1, clock.now() + SECOND)
 
 
-async def test_parts_of_a_millisecond_are_rounded_up_so_that_nothing_is_early(timers: Timers, clock: ManualClock):
+async def test_fractions_of_a_millisecond_are_rounded_up_so_that_no_timer_is_early(timers: Timers, clock: ManualClock):
     await timers.schedule("delay", timedelta(microseconds=1001))
     await timers.schedule("moment", clock.now() + timedelta(seconds=1, microseconds=1))
     assert await timers.fire() == 2
@@ -95,7 +95,7 @@ async def test_parts_of_a_millisecond_are_rounded_up_so_that_nothing_is_early(ti
     assert await timers.fire() == 1001
 
 
-async def test_a_delay_counts_from_the_end_of_the_servers_millisecond(valkey: Valkey, unit: Unit):
+async def test_a_delay_counts_from_the_end_of_the_current_server_millisecond(valkey: Valkey, unit: Unit):
     """Its clock is read in whole ms: a delay counted from the beginning of one would end up to 1 ms too soon."""
     timers = Timers(valkey, unit, unit.key("stream"))
     for _ in range(30):  # each at another part of a ms
@@ -113,9 +113,7 @@ async def _server_us(valkey: Valkey) -> int:
     return int(seconds) * 1_000_000 + int(microseconds)
 
 
-async def test_what_is_due_is_promoted_in_batches_the_earliest_first(
-    timers: Timers, valkey: Valkey, clock: ManualClock
-):
+async def test_due_timers_are_promoted_in_batches_earliest_first(timers: Timers, valkey: Valkey, clock: ManualClock):
     await timers.schedule_many([Timer(f"t{n}", (7 - n) * SECOND) for n in range(7)])
     clock.advance(6 * SECOND)
 
@@ -135,12 +133,12 @@ async def test_scheduling_an_id_again_replaces_due_time_and_payload(timers: Time
     assert [message[b"payload"] for message in await messages(valkey, timers)] == [b"new"]
 
 
-async def test_of_two_with_one_id_in_a_batch_the_last_counts(timers: Timers, clock: ManualClock):
+async def test_of_two_timers_with_one_id_in_a_batch_the_last_counts(timers: Timers, clock: ManualClock):
     assert await timers.schedule_many([Timer("a", SECOND), Timer("a", 9 * SECOND)]) == 1
     assert await timers.status() == TimersStatus(1, clock.now() + 9 * SECOND)
 
 
-async def test_a_cancelled_timer_never_fires_and_leaves_nothing(timers: Timers, valkey: Valkey, clock: ManualClock):
+async def test_a_cancelled_timer_never_fires_and_leaves_no_keys(timers: Timers, valkey: Valkey, clock: ManualClock):
     await timers.schedule_many([Timer("a", SECOND, b"x"), Timer("b", SECOND, b"x"), Timer("c", SECOND, b"x")])
     assert await timers.cancel("a") == 1
     assert await timers.cancel("a", "b", "unknown") == 1
@@ -161,7 +159,7 @@ async def test_a_moved_timer_keeps_its_payload(timers: Timers, valkey: Valkey, c
     assert [message[b"payload"] for message in await messages(valkey, timers)] == [b"kept"]
 
 
-async def test_only_what_exists_can_be_moved(timers: Timers, clock: ManualClock):
+async def test_only_existing_timers_can_be_moved(timers: Timers, clock: ManualClock):
     assert not await timers.reschedule("a", SECOND)
     await timers.schedule("a", timedelta(0))
     await timers.fire()
@@ -169,20 +167,20 @@ async def test_only_what_exists_can_be_moved(timers: Timers, clock: ManualClock)
     assert await timers.status() == TimersStatus(0, None)
 
 
-async def test_a_timer_whose_payload_was_lost_does_not_hold_up_the_others(timers: Timers, valkey: Valkey):
+async def test_a_timer_whose_payload_was_lost_does_not_delay_the_others(timers: Timers, valkey: Valkey):
     await timers.schedule_many([Timer("a", timedelta(0), b"x"), Timer("b", timedelta(0), b"y")])
     await valkey.execute("HDEL", timers.keys.payloads, "a")
     await timers.fire()
     assert [message[b"payload"] for message in await messages(valkey, timers)] == [b"", b"y"]
 
 
-async def test_status_tells_how_many_wait_and_when_the_first_is_due(timers: Timers, clock: ManualClock):
+async def test_the_status_has_the_number_of_timers_and_the_next_due_time(timers: Timers, clock: ManualClock):
     assert await timers.status() == TimersStatus(0, None)
     await timers.schedule_many([Timer("a", 2 * SECOND), Timer("b", SECOND)])
     assert await timers.status() == TimersStatus(2, clock.now() + SECOND)
 
 
-async def test_a_timer_earlier_than_all_others_rings_and_a_later_one_does_not(timers: Timers, valkey: Valkey):
+async def test_only_a_timer_earlier_than_all_others_sends_a_wake_up(timers: Timers, valkey: Valkey):
     await timers.schedule("first", 10 * SECOND)
     assert await was_rung(valkey, timers)
     await timers.schedule("later", 11 * SECOND)
@@ -193,7 +191,7 @@ async def test_a_timer_earlier_than_all_others_rings_and_a_later_one_does_not(ti
     assert await was_rung(valkey, timers)
 
 
-async def test_moving_a_timer_to_the_front_rings(timers: Timers, valkey: Valkey):
+async def test_moving_a_timer_to_the_front_sends_a_wake_up(timers: Timers, valkey: Valkey):
     await timers.schedule_many([Timer("a", 10 * SECOND), Timer("b", 20 * SECOND)])
     assert await was_rung(valkey, timers)
     await timers.reschedule("b", 15 * SECOND)
@@ -204,14 +202,14 @@ async def test_moving_a_timer_to_the_front_rings(timers: Timers, valkey: Valkey)
     assert not await was_rung(valkey, timers), "who sleeps until the former time wakes for nothing, once"
 
 
-async def test_a_ring_between_firing_and_waiting_is_not_lost(timers: Timers):
+async def test_a_wake_up_between_firing_and_waiting_is_not_lost(timers: Timers):
     assert await timers.fire() is None
     await timers.schedule("just now", SECOND)  # the keeper has looked already, and does not wait yet
     assert await timers.wakeup.wait(60)
     assert await timers.fire() == 1000
 
 
-async def test_one_who_waits_is_woken_by_an_earlier_timer(timers: Timers, valkey: Valkey):
+async def test_a_waiting_service_is_woken_by_an_earlier_timer(timers: Timers, valkey: Valkey):
     await timers.schedule("far", 100 * SECOND)
     assert await timers.wakeup.wait(60)
     waiting = asyncio.create_task(timers.wakeup.wait(30))
@@ -221,7 +219,7 @@ async def test_one_who_waits_is_woken_by_an_earlier_timer(timers: Timers, valkey
         assert await waiting
 
 
-async def test_two_sets_of_one_unit_are_strangers(timers: Timers, valkey: Valkey, unit: Unit, clock: ManualClock):
+async def test_two_sets_of_one_unit_are_independent(timers: Timers, valkey: Valkey, unit: Unit, clock: ManualClock):
     other = Timers(valkey, unit, unit.key("other-stream"), name="other", clock=clock)
     await timers.schedule("a", timedelta(0))
     assert await other.fire() is None
@@ -244,19 +242,21 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the point of the test
         ("a", SECOND, b"x" * 1_048_577, "payload"),
     ],
 )
-async def test_nonsense_is_refused_by_name(timers: Timers, timer_id: str, due: Any, payload: bytes, named: str):
+async def test_invalid_arguments_are_refused_by_name(
+    timers: Timers, timer_id: str, due: Any, payload: bytes, named: str
+):
     with pytest.raises(InvalidArgument, match=named):
         await timers.schedule(timer_id, due, payload)
     assert await timers.status() == TimersStatus(0, None)
 
 
-async def test_nonsense_is_refused_when_moving_and_cancelling_too(timers: Timers):
+async def test_invalid_arguments_of_move_and_cancel_are_refused(timers: Timers):
     for refused in (timers.reschedule("", SECOND), timers.reschedule("a", -SECOND), timers.cancel("a", "")):
         with pytest.raises(InvalidArgument):
             await refused
 
 
-async def test_a_batch_without_end_is_refused(timers: Timers):
+async def test_an_unbounded_batch_is_refused(timers: Timers):
     with pytest.raises(InvalidArgument, match=r"len\(timers\)"):
         await timers.schedule_many([Timer("a", SECOND)] * 10_001)
     assert await timers.schedule_many([]) == 0

@@ -53,7 +53,7 @@ async def assert_none_was_early(valkey: Valkey, stream: str) -> None:
         assert added_ms >= int(fields[fields.index(b"due_ms") + 1] if isinstance(fields, list) else fields[b"due_ms"])
 
 
-async def test_many_at_once_in_one_process_promote_each_timer_once(valkey: Valkey):
+async def test_concurrent_promotions_in_one_process_promote_each_timer_once(valkey: Valkey):
     timers = timers_of(valkey)
     now = SystemClock().now()
     await timers.schedule_many([Timer(f"t{n}", now) for n in range(100)])

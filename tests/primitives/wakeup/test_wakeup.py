@@ -35,12 +35,12 @@ async def bell_without_blocking(valkey: Valkey, key: Key) -> AsyncIterator[Wakeu
     await other.close()
 
 
-async def test_a_ring_before_anybody_waits_is_heard(bell: Wakeup):
+async def test_a_signal_before_a_wait_is_received(bell: Wakeup):
     await bell.notify()
     assert await bell.wait(60)
 
 
-async def test_many_rings_before_anybody_waits_are_one(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_several_signals_before_a_wait_are_one(bell: Wakeup, valkey: Valkey, key: Key):
     for _ in range(5):
         await bell.notify()
     assert await valkey.execute("LLEN", key) == 1
@@ -48,18 +48,18 @@ async def test_many_rings_before_anybody_waits_are_one(bell: Wakeup, valkey: Val
     assert not await bell.wait(0.001)
 
 
-async def test_a_ring_wakes_the_one_who_waits(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_a_signal_wakes_the_waiter(bell: Wakeup, valkey: Valkey, key: Key):
     waiting = asyncio.create_task(bell.wait(30))
     await until_blocked(valkey, key)
     await bell.notify()
     assert await waiting, "woken, not ended by its limit"
 
 
-async def test_without_a_ring_the_wait_ends_in_time(bell: Wakeup):
+async def test_without_a_signal_the_wait_times_out(bell: Wakeup):
     assert not await bell.wait(0.01)
 
 
-async def test_a_broken_connection_counts_as_a_ring(embedded: Valkey):
+async def test_a_broken_connection_counts_as_a_signal(embedded: Valkey):
     key = embedded.unit("bell").key("wake")
     bell = Wakeup(embedded, key)
     waiting = asyncio.create_task(bell.wait(30))
@@ -69,7 +69,7 @@ async def test_a_broken_connection_counts_as_a_ring(embedded: Valkey):
     assert not await bell.wait(0.01), "and the next wait has a new connection"
 
 
-async def test_a_waiter_that_is_cancelled_leaves_the_next_ring_to_others(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_a_cancelled_waiter_leaves_the_next_signal_to_others(bell: Wakeup, valkey: Valkey, key: Key):
     waiting = asyncio.create_task(bell.wait(30))
     await until_blocked(valkey, key)
     waiting.cancel()
@@ -80,7 +80,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_next_ring_to_others(bell: W
     assert await bell.wait(60)
 
 
-async def test_who_stops_waiting_passes_the_bell_on(bell: Wakeup, valkey: Valkey, key: Key):
+async def test_a_waiter_that_stops_passes_the_signal_on(bell: Wakeup, valkey: Valkey, key: Key):
     """Also while the server still takes the cancelled wait for a live one, and gives it the first ring."""
     ended = asyncio.create_task(valkey.execute_blocking("BLPOP", key, "60", within_s=60))
     await until_blocked(valkey, key)
@@ -89,7 +89,7 @@ async def test_who_stops_waiting_passes_the_bell_on(bell: Wakeup, valkey: Valkey
     assert await bell.wait(60)
 
 
-async def test_who_claims_the_bell_hears_the_next_ring_though_frozen_listeners_came_first(
+async def test_an_owner_receives_the_next_signal_although_frozen_waiters_came_first(
     bell: Wakeup, valkey: Valkey, key: Key
 ):
     """A process that is stopped still waits at the server, and is served first."""
@@ -105,7 +105,7 @@ async def test_who_claims_the_bell_hears_the_next_ring_though_frozen_listeners_c
     await asyncio.gather(*frozen)
 
 
-async def test_a_claim_takes_no_ring_away(bell: Wakeup):
+async def test_claiming_ownership_takes_no_signal(bell: Wakeup):
     await bell.notify()
     await bell.claim()
     assert await bell.wait(60)
@@ -113,7 +113,7 @@ async def test_a_claim_takes_no_ring_away(bell: Wakeup):
     assert not await bell.wait(0.01)
 
 
-async def test_without_blocking_reads_a_ring_is_heard_too(bell_without_blocking: Wakeup):
+async def test_without_blocking_reads_a_signal_is_received_too(bell_without_blocking: Wakeup):
     assert not await bell_without_blocking.wait(0.02)
     waiting = asyncio.create_task(bell_without_blocking.wait(30))
     await bell_without_blocking.notify()
@@ -121,13 +121,13 @@ async def test_without_blocking_reads_a_ring_is_heard_too(bell_without_blocking:
 
 
 @pytest.mark.parametrize("within_s", [0, -1, float("nan")])
-async def test_a_wait_without_a_span_is_refused(bell: Wakeup, within_s: float):
+async def test_a_wait_without_a_timeout_is_refused(bell: Wakeup, within_s: float):
     with pytest.raises(InvalidArgument, match="within_s"):
         await bell.wait(within_s)
 
 
 @pytest.mark.race
-async def test_whoever_looks_after_each_wake_up_misses_nothing_that_several_processes_did(embedded: Valkey):
+async def test_reading_state_after_each_wake_up_misses_no_change_of_other_processes(embedded: Valkey):
     bell, processes, times = Wakeup(embedded, embedded.unit("bell").key("wake")), 3, 300
     ringers = [await start_warm(sys.executable, str(RINGER), embedded.url, str(times)) for _ in range(processes)]
     seen = 0

@@ -13,7 +13,7 @@ from tidegate_simulators.game.world import World
 SOME_MISSING = WorldShape(subjects=1_000, missing=0.3, body_bytes=30_000, kept_bytes=8_000, epoch=EPOCH)
 
 
-async def test_a_character_is_told_as_it_is():
+async def test_a_character_is_returned_as_generated():
     async with simulated() as client:
         got = await client.character(17)
         truth = client.sim.truth(17)
@@ -26,7 +26,7 @@ async def test_a_character_is_told_as_it_is():
         assert truth.kept == client.sim.kept(17, got.json["version"])
 
 
-async def test_a_body_is_packed_for_those_who_take_it():
+async def test_a_body_is_compressed_for_clients_that_accept_it():
     async with simulated() as client:
         packed = await client.character(17, Accept_Encoding="br, gzip")
         plain = await client.character(17, Accept_Encoding="identity")
@@ -53,14 +53,14 @@ async def test_a_body_is_packed_for_those_who_take_it():
         ("", False),
     ],
 )
-async def test_what_a_client_takes_is_read_as_it_is_meant(accepted: str, packs: bool):
+async def test_the_accept_encoding_header_is_interpreted(accepted: str, packs: bool):
     async with simulated() as client:
         got = await client.character(17, Accept_Encoding=accepted)
 
         assert ("content-encoding" in got.headers) == packs
 
 
-async def test_nothing_is_packed_where_that_is_off():
+async def test_nothing_is_compressed_when_disabled():
     async with simulated(manners=Manners(compress=False)) as client:
         assert "content-encoding" not in (await client.character(17, Accept_Encoding="gzip")).headers
 
@@ -80,7 +80,7 @@ async def test_some_characters_do_not_exist():
             client.sim.kept(1_001, 1)
 
 
-async def test_the_id_of_a_name_can_be_found():
+async def test_an_id_is_found_by_name():
     async with simulated(world=SOME_MISSING) as client:
         there = next(subject for subject in range(1, 60) if client.sim.world.exists(subject))
         missing = next(subject for subject in range(1, 60) if not client.sim.world.exists(subject))
@@ -93,7 +93,7 @@ async def test_the_id_of_a_name_can_be_found():
         assert client.sim.report().by_route == {"ids": 6}
 
 
-async def test_whoever_has_no_key_hears_nothing_and_is_counted():
+async def test_a_caller_without_a_key_gets_nothing_and_is_counted():
     async with simulated() as client:
         assert (await client.get("/v1/characters/1", key="")).status == 401
         assert (await client.get("/v1/characters/1", key="game_0")).status == 401
@@ -103,21 +103,21 @@ async def test_whoever_has_no_key_hears_nothing_and_is_counted():
         assert client.sim.calls_of(1) == 0
 
 
-async def test_what_there_is_not_is_not_found():
+async def test_an_unknown_path_is_not_found():
     async with simulated() as client:
         for path in ("/", "/v1/characters/", "/v1/characters/one", "/v1/characters/12345678901", "/v2/characters/1"):
             assert (await client.get(path)).status == 404, path
         assert (await client.get("/v1/characters/%31%37")).json["id"] == 17
 
 
-async def test_nothing_can_be_written():
+async def test_write_methods_are_refused():
     async with simulated() as client:
         got = await client.ask("POST", "/v1/characters/1", data=b"{}")
 
         assert (got.status, got.headers["allow"]) == (405, "GET, HEAD")
 
 
-async def test_a_head_is_that_of_the_whole_answer():
+async def test_a_head_response_matches_the_full_response():
     async with simulated() as client:
         whole = await client.character(17)
         head = await client.ask("HEAD", "/v1/characters/17")
@@ -127,13 +127,13 @@ async def test_a_head_is_that_of_the_whole_answer():
         assert client.sim.calls_of(17) == 2
 
 
-async def test_without_the_setting_there_are_no_etags():
+async def test_without_the_setting_no_etags_are_sent():
     async with simulated() as client:
         assert "etag" not in (await client.character(17)).headers
         assert (await client.character(17, If_None_Match="*")).status == 200
 
 
-async def test_a_version_that_is_known_is_not_sent_again():
+async def test_a_known_version_is_not_sent_again():
     async with simulated(manners=Manners(etags=True)) as client:
         tag = (await client.character(17)).headers["etag"]
         same = await client.character(17, If_None_Match=f'"other", {tag}')
@@ -148,7 +148,7 @@ async def test_a_version_that_is_known_is_not_sent_again():
         assert client.sim.report().by_outcome == {"200": 2, "304": 2}
 
 
-async def test_characters_change_as_time_passes_in_the_world():
+async def test_characters_change_as_world_time_passes():
     async with simulated(world=restless(60)) as client:
         before = (await client.character(17)).json
         client.sim.clock.advance(3_600)
@@ -166,7 +166,7 @@ async def test_characters_change_as_time_passes_in_the_world():
         assert after["meta"]["served_at_ms"] == (EPOCH + timedelta(hours=1)).timestamp() * 1_000
 
 
-async def test_the_world_can_be_faster_than_the_clock():
+async def test_world_time_can_pass_faster_than_the_clock():
     fast = WorldShape(
         subjects=1_000,
         missing=0,
@@ -183,7 +183,7 @@ async def test_the_world_can_be_faster_than_the_clock():
         assert client.sim.truth(17) == client.sim.truth(17, EPOCH + timedelta(hours=1))
 
 
-async def test_a_moment_needs_its_time_zone():
+async def test_a_time_without_a_time_zone_is_refused():
     async with simulated() as client:
         with pytest.raises(InvalidArgument, match="must name its time zone"):
             client.sim.truth(17, EPOCH.replace(tzinfo=None))
@@ -191,14 +191,14 @@ async def test_a_moment_needs_its_time_zone():
         WorldShape(epoch=EPOCH.replace(tzinfo=None))
 
 
-async def test_a_port_that_is_taken_is_refused_by_name():
+async def test_a_port_in_use_is_refused_by_name():
     async with simulated() as client:
         port = int(client.sim.url.rpartition(":")[2])
         with pytest.raises(InvalidArgument, match=f"port is {port}: cannot listen there"):
             await GameSimulator(GameConfig(world=SMALL, port=port)).start()
 
 
-async def test_the_truth_can_be_asked_for_behind_the_stage():
+async def test_the_true_state_is_available_from_the_control_api():
     async with simulated(world=restless(60)) as client:
         now = (await client.get("/admin/truth/17")).json
         past = (await client.get("/admin/truth/17?at=2025-12-31T00:00:00Z")).json
@@ -213,7 +213,7 @@ async def test_the_truth_can_be_asked_for_behind_the_stage():
         assert client.sim.report().calls == 0, "nothing behind the stage is counted"
 
 
-async def test_the_world_can_be_moved_from_behind_the_stage():
+async def test_the_world_can_be_advanced_through_the_control_api():
     async with simulated(world=restless(None)) as client:
         before = (await client.character(17)).json["version"]
         assert (await client.ask("POST", "/admin/change/17")).json == {"subject": 17, "version": before + 1}
@@ -231,7 +231,7 @@ async def test_the_world_can_be_moved_from_behind_the_stage():
 
 
 @pytest.mark.full
-async def test_hundreds_of_readers_at_once_are_all_answered():
+async def test_hundreds_of_concurrent_readers_are_all_answered():
     async with simulated() as client:
         answers = await asyncio.gather(*(client.character(subject) for subject in range(1, 401)))
 

@@ -121,7 +121,7 @@ async def test_one_connection_serves_many_calls(loop: str):
 
 
 @on_both_loops
-async def test_calls_that_come_together_are_answered_in_order(loop: str):
+async def test_pipelined_calls_are_answered_in_order(loop: str):
     async with serving(loop) as place, talking(place) as talk:
         lines = [f"GET /v1/characters/{subject} HTTP/1.1" for subject in range(1, 31)]
         await talk.say(b"".join(place.request(line) for line in lines))
@@ -130,7 +130,7 @@ async def test_calls_that_come_together_are_answered_in_order(loop: str):
 
 
 @on_both_loops
-async def test_a_head_is_answered_without_a_body(loop: str):
+async def test_a_head_request_is_answered_without_a_body(loop: str):
     async with serving(loop) as place, talking(place) as talk:
         await talk.say(place.request("HEAD /v1/characters/5 HTTP/1.1") + place.request())
         status, headers = await talk.head()
@@ -140,7 +140,7 @@ async def test_a_head_is_answered_without_a_body(loop: str):
 
 
 @on_both_loops
-async def test_the_connection_ends_when_the_client_wants_it(loop: str):
+async def test_the_connection_closes_when_the_client_requests_it(loop: str):
     async with serving(loop) as place, talking(place) as talk:
         await talk.say(place.request("GET /v1/characters/5 HTTP/1.1", "Connection: Close"))
         status, _, body = await talk.answer()
@@ -150,7 +150,7 @@ async def test_the_connection_ends_when_the_client_wants_it(loop: str):
 
 
 @on_both_loops
-async def test_all_calls_that_waited_behind_a_slow_one_are_answered(loop: str):
+async def test_calls_pipelined_behind_a_slow_one_are_all_answered(loop: str):
     """Far more of them than are read at once."""
     async with serving(loop) as place, talking(place) as talk:
         await spoil(place, "slow")
@@ -163,7 +163,7 @@ async def test_all_calls_that_waited_behind_a_slow_one_are_answered(loop: str):
 
 @on_both_loops
 @pytest.mark.parametrize("target", ["http://game/v1/characters/6?x=1", "/v1/characters/%36", "/v1/characters/006"])
-async def test_an_address_may_be_written_in_many_ways(loop: str, target: str):
+async def test_equivalent_spellings_of_a_path_are_accepted(loop: str, target: str):
     async with serving(loop) as place, talking(place) as talk:
         await talk.say(place.request(f"GET {target} HTTP/1.1"))
 
@@ -171,7 +171,7 @@ async def test_an_address_may_be_written_in_many_ways(loop: str, target: str):
 
 
 @on_both_loops
-async def test_a_client_that_does_not_read_is_sent_no_further_answer(loop: str):
+async def test_a_client_that_does_not_read_gets_no_further_answer(loop: str):
     """The account shows it: of the calls that were sent at once, many are not even looked at."""
     async with serving(loop, body_bytes=LARGE) as place, talking(place, limit=1_024) as talk:
         await talk.say(place.request() * MANY)
@@ -183,7 +183,7 @@ async def test_a_client_that_does_not_read_is_sent_no_further_answer(loop: str):
 
 
 @on_both_loops
-async def test_a_connection_that_is_in_use_is_kept_however_long(loop: str):
+async def test_a_connection_in_use_is_never_closed(loop: str):
     async with serving(loop, idle_s=1.5) as place, talking(place) as talk:
         for _ in range(6):
             await talk.say(place.request())
@@ -193,7 +193,7 @@ async def test_a_connection_that_is_in_use_is_kept_however_long(loop: str):
 
 @on_both_loops
 @pytest.mark.parametrize("kind", ["reset", "timeout"])
-async def test_a_fault_breaks_the_connection_and_drops_what_waits_behind_it(loop: str, kind: str):
+async def test_a_fault_closes_the_connection_and_drops_pipelined_calls(loop: str, kind: str):
     async with serving(loop) as place, talking(place) as talk:
         await spoil(place, kind)
         await talk.say(place.request() + place.request())

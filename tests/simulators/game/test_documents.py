@@ -39,14 +39,14 @@ def packed(state: State, served_ms: int = 0) -> bytes:
 
 @given(subject=SUBJECTS, version=VERSIONS, served_ms=some.integers(0, 1 << 43))
 @settings(max_examples=examples(30))
-def test_the_packed_document_is_the_plain_one(subject: int, version: int, served_ms: int):
+def test_the_compressed_document_equals_the_plain_one(subject: int, version: int, served_ms: int):
     state = WORLD.at_version(subject, version)
 
     assert gzip.decompress(packed(state, served_ms)) == plain(state, served_ms)
 
 
 @pytest.mark.parametrize("library", [zlib, isal_zlib])
-def test_any_client_reads_the_packed_document_as_one_member(library: object):
+def test_any_client_reads_the_compressed_document_as_one_member(library: object):
     state = WORLD.at_version(5, 3)
     inflater = library.decompressobj(31)  # pyright: ignore[reportAttributeAccessIssue]
     text = b"".join(inflater.decompress(packed(state)[start : start + 1_000]) for start in range(0, 30_000, 1_000))
@@ -56,7 +56,7 @@ def test_any_client_reads_the_packed_document_as_one_member(library: object):
     assert inflater.unused_data == b""
 
 
-def test_a_damaged_stream_is_noticed():
+def test_a_damaged_stream_is_detected():
     whole = bytearray(packed(WORLD.at_version(5, 3)))
     whole[-5] ^= 1
 
@@ -64,7 +64,7 @@ def test_a_damaged_stream_is_noticed():
         gzip.decompress(whole)
 
 
-def test_by_default_an_answer_has_300_kb_of_which_17_are_kept():
+def test_by_default_an_answer_has_300_kb_of_which_17_are_stored():
     documents = Documents(World())
     state = World().at_version(5, 3)
     whole, packed_size = b"".join(documents.plain(state)[0]), documents.gzipped(state)[1]
@@ -77,7 +77,7 @@ def test_by_default_an_answer_has_300_kb_of_which_17_are_kept():
 
 @given(subject=SUBJECTS, version=VERSIONS, times=some.tuples(some.integers(0, 1 << 43), some.integers(0, 1 << 43)))
 @settings(max_examples=examples(20))
-def test_what_is_kept_depends_on_the_version_and_not_on_the_moment(subject: int, version: int, times: tuple[int, int]):
+def test_the_stored_part_depends_on_the_version_and_not_on_the_time(subject: int, version: int, times: tuple[int, int]):
     state = WORLD.at_version(subject, version)
     first, second = (plain(state, served_ms) for served_ms in times)
 
@@ -91,7 +91,7 @@ def test_every_version_of_every_character_is_different():
     assert len(set(kept)) == len(kept)
 
 
-def test_changes_reach_everything_that_is_kept_but_the_identity():
+def test_changes_affect_everything_stored_except_the_identity():
     kept = [DOCUMENTS.kept(WORLD.at_version(5, version)) for version in range(12)]
     changing = {field for field in KEPT_FIELDS if any(one[field] != kept[0][field] for one in kept)}
 
@@ -102,7 +102,7 @@ def test_changes_reach_everything_that_is_kept_but_the_identity():
         assert one["stats"] != other["stats"]
 
 
-def test_what_is_kept_lies_scattered_in_the_document():
+def test_the_stored_part_is_spread_over_the_document():
     fields = list(json.loads(plain(WORLD.at_version(5, 3))))
     kept = [field in KEPT_FIELDS for field in fields]
 
@@ -112,7 +112,7 @@ def test_what_is_kept_lies_scattered_in_the_document():
 
 @given(first=some.binary(max_size=300), second=some.binary(max_size=300), third=some.binary(max_size=300))
 @settings(max_examples=examples(30))
-def test_contributions_add_up_to_the_checksum_of_the_whole(first: bytes, second: bytes, third: bytes):
+def test_contributions_add_up_to_the_checksum_of_the_document(first: bytes, second: bytes, third: bytes):
     parts = [(first, len(second + third)), (second, len(third)), (third, 0)]
     checksum = 0
     for part, following in parts:
@@ -123,7 +123,7 @@ def test_contributions_add_up_to_the_checksum_of_the_whole(first: bytes, second:
 
 @given(field=some.sampled_from(FIELDS), variant=some.integers(0, 99), size=some.integers(400, 5_000))
 @settings(max_examples=examples(30))
-def test_a_section_is_exactly_as_long_as_it_is_to_be(field: str, variant: int, size: int):
+def test_a_section_has_exactly_its_configured_length(field: str, variant: int, size: int):
     made = section(1, field, variant, size)
 
     assert len(made) == size
@@ -131,7 +131,7 @@ def test_a_section_is_exactly_as_long_as_it_is_to_be(field: str, variant: int, s
 
 
 @pytest.mark.parametrize("size", [12_000, 13_001, 77_777])
-def test_documents_of_other_sizes_are_as_sound(size: int):
+def test_documents_of_other_sizes_are_valid_too(size: int):
     world = World(WorldShape(missing=0, body_bytes=size, kept_bytes=8_000))
     state, documents = world.at_version(9, 9), Documents(world)
     whole = b"".join(documents.plain(state)[0])

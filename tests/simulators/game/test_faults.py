@@ -26,7 +26,7 @@ async def test_a_call_fails_with_a_status(status: int):
         assert (report.broken, report.refused) == (0, 0), "nobody is to blame for an injected one"
 
 
-async def test_a_refusal_for_no_reason_says_how_long_to_wait():
+async def test_an_arbitrary_refusal_has_a_retry_after():
     async with simulated(manners=Manners(retry_after_s=7)) as client:
         client.sim.faults.inject(FaultKind.REFUSED)
 
@@ -34,7 +34,7 @@ async def test_a_refusal_for_no_reason_says_how_long_to_wait():
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.TIMEOUT])
-async def test_a_connection_breaks_instead_of_an_answer(kind: FaultKind):
+async def test_a_connection_is_closed_instead_of_an_answer(kind: FaultKind):
     async with simulated(manners=QUICK) as client:
         client.sim.faults.inject(kind)
         with pytest.raises(aiohttp.ClientOSError):
@@ -45,7 +45,7 @@ async def test_a_connection_breaks_instead_of_an_answer(kind: FaultKind):
         assert client.sim.calls_of(1) == 2
 
 
-async def test_a_call_that_is_not_answered_hangs():
+async def test_an_unanswered_call_hangs():
     async with simulated(manners=Manners(hang_s=60)) as client:
         client.sim.faults.inject(FaultKind.TIMEOUT)
 
@@ -54,7 +54,7 @@ async def test_a_call_that_is_not_answered_hangs():
 
 
 @pytest.mark.parametrize("packing", ["gzip", "identity"])
-async def test_a_body_ends_too_early(packing: str):
+async def test_a_body_is_truncated(packing: str):
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.TRUNCATED)
         with pytest.raises(aiohttp.ClientPayloadError):
@@ -63,7 +63,7 @@ async def test_a_body_ends_too_early(packing: str):
         assert (await client.character(Accept_Encoding=packing)).status == 200
 
 
-async def test_a_body_comes_in_drops_and_is_whole():
+async def test_a_slow_body_is_complete():
     async with simulated(manners=Manners(drip_s=0.2)) as client:
         whole = await client.character()
         client.sim.faults.inject(FaultKind.SLOW)
@@ -76,7 +76,7 @@ async def test_a_body_comes_in_drops_and_is_whole():
 
 @pytest.mark.parametrize("packing", ["gzip", "identity"])
 @pytest.mark.parametrize("path", ["/v1/characters/1", "/v1/ids"])
-async def test_a_body_is_whole_but_no_json(packing: str, path: str):
+async def test_a_body_is_complete_but_no_json(packing: str, path: str):
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.INVALID)
         got = await client.get(path, Accept_Encoding=packing)
@@ -96,14 +96,14 @@ async def test_a_body_is_that_of_another_character():
         assert got.keys() == honest.keys()
 
 
-async def test_heads_have_no_body_to_spoil():
+async def test_head_responses_have_no_body_faults():
     async with simulated() as client:
         for kind in (FaultKind.TRUNCATED, FaultKind.SLOW, FaultKind.INVALID):
             client.sim.faults.inject(kind)
             assert (await client.ask("HEAD", "/v1/characters/1")).status == 200
 
 
-async def test_only_calls_for_one_character_fail_and_only_so_often():
+async def test_a_fault_can_be_limited_to_one_character_and_a_number_of_calls():
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.BAD_GATEWAY, times=2, subject=5)
 
@@ -111,7 +111,7 @@ async def test_only_calls_for_one_character_fail_and_only_so_often():
         assert await client.statuses(3, subject=5) == [502, 502, 200]
 
 
-async def test_a_share_of_the_calls_fails_and_the_same_ones_each_time():
+async def test_a_fixed_share_of_calls_fails_reproducibly():
     async def statuses() -> list[int]:
         async with simulated(manners=Manners(faults=parse_faults("500=0.2,502@7=0.5"))) as client:
             return [*await client.statuses(60), *await client.statuses(40, subject=7)]
@@ -123,7 +123,7 @@ async def test_a_share_of_the_calls_fails_and_the_same_ones_each_time():
     assert 5 < first[60:].count(502) < 30
 
 
-async def test_faults_come_and_go_from_behind_the_stage():
+async def test_faults_are_added_and_removed_through_the_control_api():
     async with simulated() as client:
         assert (await client.ask("POST", "/admin/faults", json={"kind": "503", "times": 1, "subject": 2})).status == 200
         assert await client.statuses(2, subject=2) == [503, 200]
@@ -138,7 +138,7 @@ async def test_faults_come_and_go_from_behind_the_stage():
     "nonsense",
     [{}, {"kind": "418"}, {"kind": "500", "times": 0}, {"kind": "500", "subject": 0}, {"rules": "500"}, {"x": 1}],
 )
-async def test_faults_of_nonsense_are_refused(nonsense: dict[str, object]):
+async def test_invalid_faults_are_refused(nonsense: dict[str, object]):
     async with simulated() as client:
         got = await client.ask("POST", "/admin/faults", json=nonsense)
 
@@ -158,7 +158,7 @@ async def test_latency_varies_so_that_answers_overtake_each_other():
         assert order != sorted(order)
 
 
-async def test_whoever_still_waits_is_let_go_when_the_simulator_stops():
+async def test_waiting_clients_are_disconnected_when_the_simulator_stops():
     async with simulated(manners=Manners(latency_ms=60_000)) as client:
         waiting = asyncio.create_task(client.character())
         while not client.sim.report().calls:
@@ -169,7 +169,7 @@ async def test_whoever_still_waits_is_let_go_when_the_simulator_stops():
             await waiting
 
 
-def test_rules_are_read():
+def test_rules_are_parsed():
     assert parse_faults("502=0.01, reset@17=1,") == (
         FaultRule(kind=FaultKind.BAD_GATEWAY, rate=0.01),
         FaultRule(kind=FaultKind.RESET, rate=1, subject=17),
@@ -194,6 +194,6 @@ def test_rules_are_read():
         lambda: Manners(latency_ms=-1),
     ],
 )
-def test_rules_that_mean_nothing_are_refused(wrong: Callable[[], object]):
+def test_invalid_rules_are_refused(wrong: Callable[[], object]):
     with pytest.raises(InvalidArgument):
         wrong()

@@ -33,7 +33,7 @@ def moments(pauses: list[int]) -> list[int]:
 @example(pauses=[0, 5_000_000_000, 1], chunk=7, length_us=86_400 * SECOND_US)
 @given(pauses=PAUSES, chunk=some.integers(1, 7), length_us=some.sampled_from([SECOND_US, DAY_US, 86_400 * SECOND_US]))
 @settings(max_examples=examples(30))
-def test_a_sliding_count_is_that_of_a_slow_recount(pauses: list[int], chunk: int, length_us: int):
+def test_a_sliding_count_equals_a_slow_recount(pauses: list[int], chunk: int, length_us: int):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sliding, "_CHUNK", chunk)
         log, told = SlidingLog(length_us), list[int]()
@@ -45,7 +45,7 @@ def test_a_sliding_count_is_that_of_a_slow_recount(pauses: list[int], chunk: int
             assert log.leaves_us == inside[0] + length_us
 
 
-def test_what_left_the_window_takes_no_memory():
+def test_calls_outside_the_window_use_no_memory():
     log = SlidingLog(SECOND_US)
     for at_us in range(0, 500 * SECOND_US, 1_000):
         log.add(at_us)
@@ -102,9 +102,7 @@ class Model:
     strikes=some.one_of(some.none(), some.integers(1, 5)),
 )
 @settings(max_examples=examples(40))
-def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
-    pauses: list[int], per_second: int, per_day: int, strikes: int | None
-):
+def test_a_key_is_judged_like_by_a_full_recount(pauses: list[int], per_second: int, per_day: int, strikes: int | None):
     limits = LimitSettings(
         per_second=per_second, per_day=per_day, day_s=DAY_US / 1e6, strikes_until_ban=strikes, ban_s=2.5
     )
@@ -124,7 +122,7 @@ def test_a_key_is_judged_as_a_recount_of_everything_judges_it(
 
 @given(pauses=PAUSES, per_second=some.integers(1, 6))
 @settings(max_examples=examples(30))
-def test_whoever_waits_as_long_as_told_is_admitted(pauses: list[int], per_second: int):
+def test_a_client_that_waits_as_long_as_told_is_admitted(pauses: list[int], per_second: int):
     account, at_us = KeyAccount("key", LimitSettings(per_second=per_second, per_day=7, day_s=10, ban_s=1)), 0
     for pause in pauses:
         at_us += pause
@@ -140,7 +138,7 @@ def test_whoever_waits_as_long_as_told_is_admitted(pauses: list[int], per_second
     per_second=some.integers(1, 6),
 )
 @settings(max_examples=examples(60))
-def test_a_stall_of_the_simulator_makes_no_breach_of_calls_that_kept_the_limit(
+def test_a_pause_of_the_simulator_causes_no_breach_for_clients_within_the_limit(
     pauses: list[int], stalls: list[tuple[int, int]], per_second: int
 ):
     """Calls come at times that keep the limit; what comes during a stall is read at its end."""
@@ -162,7 +160,7 @@ def test_a_stall_of_the_simulator_makes_no_breach_of_calls_that_kept_the_limit(
 
 
 @pytest.mark.parametrize("delay_us", [0, 900_000])
-def test_calls_that_came_within_one_second_are_a_breach_also_if_they_were_read_late(delay_us: int):
+def test_calls_that_arrived_within_one_second_are_a_breach_although_they_were_read_late(delay_us: int):
     account = KeyAccount("key", LimitSettings(per_second=10, strikes_until_ban=None))
     refused = [account.arrive(5_000_000, delay_us) for _ in range(15)]
 
@@ -170,7 +168,7 @@ def test_calls_that_came_within_one_second_are_a_breach_also_if_they_were_read_l
     assert (sum(each is not None for each in refused), report.broken, report.uncertain) == (5, 5, 0)
 
 
-def test_more_calls_than_any_second_of_a_stall_allows_are_a_breach():
+def test_more_calls_than_any_second_of_a_pause_allows_are_a_breach():
     """In 2.5 s at most 30 calls can have kept a limit of 10."""
     account = KeyAccount("key", LimitSettings(per_second=10, strikes_until_ban=None))
     refused = [account.arrive(5_000_000, 2_500_000) for _ in range(40)]
@@ -181,7 +179,7 @@ def test_more_calls_than_any_second_of_a_stall_allows_are_a_breach():
     assert (window.read, window.certain, window.limit, window.stall_ms) == (30, 0, 10, 2_500)
 
 
-def test_a_limit_holds_in_any_second_and_not_only_in_those_of_the_clock():
+def test_a_limit_holds_in_any_second_and_not_only_in_clock_seconds():
     """Ten at the end of one second of the clock and ten at the beginning of the next: twenty within 200 ms."""
     account = KeyAccount("key", LimitSettings(per_second=10))
     verdicts = [account.arrive(at_us) for at_us in (*[900_000] * 10, *[1_100_000] * 10)]
@@ -204,7 +202,7 @@ def test_calls_exactly_one_second_apart_are_in_different_windows():
     ]
 
 
-def test_counting_anew_does_not_open_the_windows_anew():
+def test_resetting_the_counts_does_not_reset_the_windows():
     account = KeyAccount("key", LimitSettings(per_second=2))
     account.arrive(0)
     account.arrive(0)
@@ -214,7 +212,7 @@ def test_counting_anew_does_not_open_the_windows_anew():
     assert account.report(1).calls == 1
 
 
-def test_limits_of_nothing_are_refused():
+def test_limits_of_zero_are_refused():
     for name in ("per_second", "per_day", "second_s", "day_s", "ban_s", "strikes_until_ban", "keys"):
         with pytest.raises(InvalidArgument, match=f"{name} is 0"):
             LimitSettings(**{name: 0})

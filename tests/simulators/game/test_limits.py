@@ -9,7 +9,7 @@ from tidegate_simulators.game.ledger import Ledger
 from tidegate_simulators.stalls import StallReport
 
 
-async def test_a_call_beyond_the_second_is_refused_and_is_a_strike():
+async def test_a_call_beyond_the_second_is_refused_and_counts_as_a_strike():
     async with simulated(limits=LimitSettings(per_second=3)) as client:
         assert await client.statuses(3) == [200] * 3
         client.ticks.advance(0.25)
@@ -26,7 +26,7 @@ async def test_a_call_beyond_the_second_is_refused_and_is_a_strike():
         assert (await client.character()).status == 200
 
 
-async def test_a_call_beyond_the_day_is_refused_until_the_day_has_room():
+async def test_a_call_beyond_the_daily_limit_is_refused_until_the_day_has_capacity():
     async with simulated(limits=LimitSettings(per_day=4, day_s=100)) as client:
         for _ in range(4):
             assert (await client.character()).status == 200
@@ -41,7 +41,7 @@ async def test_a_call_beyond_the_day_is_refused_until_the_day_has_room():
         assert (key.most_in_a_day, key.calls_of_the_day, key.days_over, key.strikes) == (4, 4, 2, 2)
 
 
-async def test_too_many_strikes_ban_the_key_for_a_while():
+async def test_too_many_strikes_ban_the_key_temporarily():
     async with simulated(limits=LimitSettings(per_second=1, strikes_until_ban=2, ban_s=30)) as client:
         assert await client.statuses(4) == [200, 429, 429, 403]
         client.ticks.advance(10)
@@ -55,7 +55,7 @@ async def test_too_many_strikes_ban_the_key_for_a_while():
         assert (client.sim.report().keys[0].banned, client.sim.report().keys[0].strikes) == (False, 0)
 
 
-async def test_a_ban_can_be_lifted_from_behind_the_stage():
+async def test_a_ban_can_be_lifted_through_the_control_api():
     async with simulated(limits=LimitSettings(per_second=1, strikes_until_ban=1)) as client:
         assert await client.statuses(3) == [200, 429, 403]
         assert (await client.ask("POST", "/admin/pardon")).status == 200
@@ -64,12 +64,12 @@ async def test_a_ban_can_be_lifted_from_behind_the_stage():
         assert (await client.character()).status == 200
 
 
-async def test_without_a_number_of_strikes_nobody_is_banned():
+async def test_without_a_strike_limit_no_key_is_banned():
     async with simulated(limits=LimitSettings(per_second=1, strikes_until_ban=None)) as client:
         assert await client.statuses(150) == [200] + [429] * 149
 
 
-async def test_every_key_has_limits_of_its_own():
+async def test_every_key_has_its_own_limits():
     async with simulated(limits=LimitSettings(per_second=2, keys=2)) as client:
         first, second = client.sim.api_keys
         assert client.sim.api_key == first != second
@@ -81,7 +81,7 @@ async def test_every_key_has_limits_of_its_own():
         assert first not in str(report)
 
 
-async def test_however_many_come_at_once_exactly_as_many_as_allowed_are_admitted():
+async def test_of_concurrent_calls_exactly_as_many_as_allowed_are_admitted():
     async with simulated(limits=LimitSettings(per_second=50, strikes_until_ban=None)) as client:
         answers = await asyncio.gather(*(client.character(subject) for subject in range(1, 201)))
 
@@ -91,7 +91,7 @@ async def test_however_many_come_at_once_exactly_as_many_as_allowed_are_admitted
         assert (report.most_in_a_second, report.broken, report.keys[0].strikes) == (200, 150, 150)
 
 
-async def test_whoever_keeps_to_the_limit_breaks_nothing():
+async def test_a_client_within_the_limit_causes_no_breach():
     async with simulated(limits=LimitSettings(per_second=5)) as client:
         for _ in range(20):
             assert (await client.character()).status == 200
@@ -103,7 +103,7 @@ async def test_whoever_keeps_to_the_limit_breaks_nothing():
         assert report.first_second == 0
 
 
-async def test_every_call_is_booked_by_its_character_and_its_outcome():
+async def test_every_call_is_counted_by_character_and_outcome():
     async with simulated() as client:
         await client.statuses(3, subject=5)
         await client.statuses(1, subject=6)
@@ -119,7 +119,7 @@ async def test_every_call_is_booked_by_its_character_and_its_outcome():
         assert (await client.get("/admin/calls/5")).json == {"subject": 5, "calls": 3}
 
 
-async def test_bytes_and_computing_time_are_told():
+async def test_bytes_and_computing_time_are_reported():
     async with simulated() as client:
         got = await client.character()
         report = client.sim.report()
@@ -131,7 +131,7 @@ async def test_bytes_and_computing_time_are_told():
         assert report.cost.largest_memory_mb > 10
 
 
-async def test_the_proof_is_told_over_http_and_can_begin_anew():
+async def test_the_proof_is_reported_over_http_and_can_be_restarted():
     async with simulated(limits=LimitSettings(per_second=1)) as client:
         await client.statuses(2)
         told = (await client.get("/admin/report")).json
@@ -153,7 +153,7 @@ async def test_calls_for_characters_beyond_the_bound_are_counted_together():
         assert report.most_called == [(1, 2), (2, 1)]
 
 
-def test_the_ledger_does_not_grow_with_the_calls():
+def test_the_size_of_the_counters_does_not_depend_on_the_number_of_calls():
     ledger = Ledger(subjects_counted=100)
     tracemalloc.start()
     try:
@@ -166,7 +166,7 @@ def test_the_ledger_does_not_grow_with_the_calls():
     assert ledger.report([], StallReport(0, 0, 0)).calls == 20_000
 
 
-def test_quiet_seconds_are_seen_as_such():
+def test_idle_seconds_are_recorded():
     ledger = Ledger(subjects_counted=1)
     for second in (3, 3, 6):
         ledger.book("characters", 200, second * 1_000_000)

@@ -17,7 +17,7 @@ from tidegate_simulators.game import World, WorldShape
 from tidegate_simulators.game.documents import Documents, extract_kept
 
 
-async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
+async def test_it_runs_as_a_command_and_prints_its_report_when_stopped():
     async with running(*COMMAND, "--seed", "3", "--per-second", "1", "--missing", "0", "--tempi", "1=never") as (
         process,
         greeting,
@@ -42,7 +42,7 @@ async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
     assert extract_kept(body) == Documents(world).kept(world.at_version(17_999_999, 0)), "who knows the seed knows all"
 
 
-def test_nonsense_on_the_command_line_is_refused():
+def test_invalid_command_line_options_are_refused():
     for arguments in (["--faults", "502=7"], ["--subjects", "0"], ["--tempi", "1"], ["--port", "-1"], ["--keys", "0"]):
         ended = CliRunner().invoke(app, ["game", *arguments])
         assert (ended.exit_code, len(ended.stderr.splitlines())) == (1, 1), arguments

@@ -35,7 +35,7 @@ def changes(world: World, subject: int, start_ms: int, end_ms: int) -> list[int]
 
 @given(subject=some.integers(1, 18_000_000), steps=some.lists(some.integers(0, 9 * HOUR_MS), max_size=30))
 @settings(max_examples=examples(30))
-def test_a_version_never_goes_back_and_grows_exactly_when_something_changed(subject: int, steps: list[int]):
+def test_a_version_never_decreases_and_increases_exactly_with_each_change(subject: int, steps: list[int]):
     world, at_ms = World(ALL_HOURLY), NOW_MS
     before = state(world, subject, at_ms)
     for step in steps:
@@ -50,7 +50,7 @@ def test_a_version_never_goes_back_and_grows_exactly_when_something_changed(subj
 
 @given(subject=some.integers(1, 18_000_000), at_ms=some.integers(0, 2 * NOW_MS))
 @settings(max_examples=examples(30))
-def test_the_next_change_is_where_the_version_changes_and_not_before(subject: int, at_ms: int):
+def test_the_next_change_is_when_the_version_changes_and_not_before(subject: int, at_ms: int):
     world = World(ALL_HOURLY)
     following = world.next_change(subject, at_ms)
 
@@ -61,7 +61,7 @@ def test_the_next_change_is_where_the_version_changes_and_not_before(subject: in
     assert state(world, subject, following).version > state(world, subject, at_ms).version
 
 
-def test_what_was_is_told_the_same_by_everybody_who_knows_the_seed():
+def test_past_states_are_reproducible_from_the_seed():
     one, other, stranger = (
         World(ALL_HOURLY),
         World(ALL_HOURLY),
@@ -73,7 +73,7 @@ def test_what_was_is_told_the_same_by_everybody_who_knows_the_seed():
     assert [one.state(s, NOW_MS) for s in subjects] != [stranger.state(s, NOW_MS) for s in subjects]
 
 
-def test_changes_come_as_a_poisson_process():
+def test_changes_are_a_poisson_process():
     """As many as expected, as scattered as expected (the variance of their number is its mean), with no memory."""
     world, hours = World(ALL_HOURLY), 20
     counts = [len(changes(world, subject, NOW_MS, NOW_MS + hours * HOUR_MS)) for subject in range(1, 801)]
@@ -86,7 +86,7 @@ def test_changes_come_as_a_poisson_process():
     assert sum(wait > HOUR_MS for wait in waits) / len(waits) == pytest.approx(0.368, abs=0.03)
 
 
-def test_a_few_change_often_and_most_rarely():
+def test_a_few_characters_change_often_and_most_rarely():
     tempi = (Tempo(share=1, every_s=60), Tempo(share=8, every_s=86_400, spread=2), Tempo(share=1, every_s=None))
     world = World(WorldShape(tempi=tempi))
     intervals = [world.interval_s(subject) for subject in range(1, 5_001)]
@@ -100,7 +100,7 @@ def test_a_few_change_often_and_most_rarely():
     assert 43_200 <= min(cold) < max(cold) <= 172_800
 
 
-def test_some_never_change():
+def test_some_characters_never_change():
     world = World(WorldShape(missing=0, tempi=(Tempo(share=1, every_s=None),)))
 
     assert state(world, 5, NOW_MS) == state(world, 5, 2 * NOW_MS)
@@ -109,7 +109,7 @@ def test_some_never_change():
     assert world.interval_s(5) is None
 
 
-def test_a_share_of_the_ids_does_not_exist_and_it_is_always_the_same():
+def test_a_fixed_share_of_the_ids_does_not_exist():
     world, other = World(WorldShape(missing=0.2)), World(WorldShape(missing=0.2))
     there = [world.exists(subject) for subject in range(1, 3_001)]
 
@@ -121,7 +121,7 @@ def test_a_share_of_the_ids_does_not_exist_and_it_is_always_the_same():
     assert world.state(18_000_001, NOW_MS) is None
 
 
-def test_a_change_by_hand_counts_from_its_moment_on():
+def test_a_manual_change_counts_from_its_time():
     world = World(ALL_HOURLY)
     before = state(world, 7, NOW_MS)
 
@@ -136,7 +136,7 @@ def test_a_change_by_hand_counts_from_its_moment_on():
 
 @given(steps=some.lists(some.tuples(some.integers(0, HOUR_MS), some.booleans()), max_size=40))
 @settings(max_examples=examples(20))
-def test_a_version_never_goes_back_when_hands_are_at_work_too(steps: list[tuple[int, bool]]):
+def test_a_version_never_decreases_with_manual_changes(steps: list[tuple[int, bool]]):
     world, at_ms, version = World(ALL_HOURLY), NOW_MS, 0
     for step, by_hand in steps:
         at_ms += step
@@ -147,7 +147,7 @@ def test_a_version_never_goes_back_when_hands_are_at_work_too(steps: list[tuple[
         version = now
 
 
-def test_nobody_can_change_who_does_not_exist():
+def test_an_unknown_character_cannot_be_changed():
     with pytest.raises(NotFound, match="there is no character 18000001"):
         World().change(18_000_001, NOW_MS)
     with pytest.raises(NotFound):
@@ -155,7 +155,7 @@ def test_nobody_can_change_who_does_not_exist():
 
 
 @pytest.mark.full
-def test_characters_take_no_memory():
+def test_characters_use_no_memory():
     world = World()
     world.state(1, NOW_MS)
     tracemalloc.start()
@@ -169,7 +169,7 @@ def test_characters_take_no_memory():
 
 @given(subject=some.integers(1, (1 << 30) - 1))
 @settings(max_examples=examples(30))
-def test_a_name_leads_back_to_its_character_however_it_is_written(subject: int):
+def test_a_name_maps_to_its_character_in_any_spelling(subject: int):
     name = name_of(subject)
 
     assert name.isalpha()
@@ -179,7 +179,7 @@ def test_a_name_leads_back_to_its_character_however_it_is_written(subject: int):
 
 @given(text=some.text(max_size=14))
 @settings(max_examples=examples(30))
-def test_a_text_that_is_no_name_leads_nowhere(text: str):
+def test_an_invalid_name_maps_to_nothing(text: str):
     found = subject_of(text)
     assert found is None or name_of(found).lower() == text.lower()
 
@@ -197,12 +197,12 @@ def test_a_text_that_is_no_name_leads_nowhere(text: str):
         ({"seed": -1}, "seed is -1"),
     ],
 )
-def test_a_world_of_nonsense_is_refused(shape: dict[str, int], wrong: str):
+def test_an_invalid_world_is_refused(shape: dict[str, int], wrong: str):
     with pytest.raises(InvalidArgument, match=wrong):
         WorldShape(**shape)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_tempo_of_nonsense_is_refused():
+def test_an_invalid_speed_is_refused():
     for nonsense in ({"share": 0, "every_s": 1}, {"share": 1, "every_s": 0}, {"share": 1, "every_s": 1, "spread": 0.5}):
         with pytest.raises(InvalidArgument):
             Tempo(**nonsense)

@@ -21,7 +21,7 @@ async def test_an_unchanged_page_costs_nothing_and_has_no_links():
         assert (report.calls, report.not_modified, report.spent) == (2, 1, {"core": 1})
 
 
-async def test_a_mark_belongs_to_one_token():
+async def test_an_etag_belongs_to_one_token():
     async with simulated() as client:
         url = f"/repos/{client.repo()}"
         mine = await client.get(url)
@@ -39,7 +39,7 @@ async def test_without_a_token_a_304_costs_a_call():
         assert (again.status, again.remaining) == (304, first.remaining - 1)
 
 
-async def test_a_change_gives_another_mark():
+async def test_a_change_gives_another_etag():
     async with simulated() as client:
         url = f"/repos/{client.repo()}/issues?state=all"
         before = await client.get(url)
@@ -50,7 +50,7 @@ async def test_a_change_gives_another_mark():
         assert after.headers["etag"] != before.headers["etag"]
 
 
-async def test_a_full_page_keeps_its_mark_when_the_next_one_appears():
+async def test_a_full_page_keeps_its_etag_when_the_next_one_appears():
     """The trap of lists in ascending order: 304 says that this page is the same, not that it is still the last."""
     async with simulated(sizes=Sizes(issues=30)) as client:
         url = f"/repos/{client.repo()}/issues?state=all&direction=asc"
@@ -62,7 +62,7 @@ async def test_a_full_page_keeps_its_mark_when_the_next_one_appears():
         assert "next" in (await client.get(url)).links
 
 
-async def test_lists_do_not_say_when_they_changed_but_single_things_do():
+async def test_lists_have_no_last_modified_but_single_items_do():
     async with simulated() as client:
         repo = f"/repos/{client.repo()}"
         single = await client.get(repo)
@@ -73,7 +73,7 @@ async def test_lists_do_not_say_when_they_changed_but_single_things_do():
         assert (await client.get(repo, If_Modified_Since="Mon, 01 Jan 2001 00:00:00 GMT")).status == 200
 
 
-async def test_an_exhausted_window_refuses_even_what_would_be_free():
+async def test_an_exhausted_window_refuses_even_free_requests():
     async with simulated() as client:
         first = await client.get(f"/users/{client.login}", token="")
         for _ in range(59):
@@ -83,7 +83,7 @@ async def test_an_exhausted_window_refuses_even_what_would_be_free():
         assert got.status in (403, 429)
 
 
-async def test_timelines_say_how_often_they_may_be_asked():
+async def test_timelines_have_a_poll_interval():
     async with simulated(events=10) as client:
         await client.get(f"/users/{client.login}/events")
         await client.get(f"/users/{client.login}/events?page=2")

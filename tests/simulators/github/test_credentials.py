@@ -28,7 +28,7 @@ async def issue(client: Client, signed: str, installation: int = INSTALLATION) -
     return await client.ask("POST", f"/app/installations/{installation}/access_tokens", token=signed)
 
 
-async def test_a_token_knows_its_owner():
+async def test_a_token_has_an_owner():
     async with simulated() as client:
         got = await client.get("/user")
 
@@ -37,7 +37,7 @@ async def test_a_token_knows_its_owner():
         assert (await client.get("/user", token="")).status == 401
 
 
-async def test_a_bad_token_is_refused_and_tells_the_allowance_of_the_address():
+async def test_a_bad_token_is_refused_with_the_allowance_of_the_address():
     async with simulated() as client:
         got = await client.get(f"/users/{client.login}", token="ghp_nonsense")
 
@@ -46,7 +46,7 @@ async def test_a_bad_token_is_refused_and_tells_the_allowance_of_the_address():
         assert (await client.ask("GET", "/user", headers={"Authorization": "Basic x"})).status == 401
 
 
-async def test_whoever_tries_bad_tokens_in_a_loop_is_locked_out():
+async def test_repeated_bad_tokens_block_the_address():
     async with simulated(limits=LimitSettings(bad_credentials_per_minute=3)) as client:
         statuses = [(await client.get("/user", token="ghp_nonsense")).status for _ in range(4)]
 
@@ -54,7 +54,7 @@ async def test_whoever_tries_bad_tokens_in_a_loop_is_locked_out():
         assert client.sim.report().violations == {"too_many_bad_credentials": 1}
 
 
-async def test_a_revoked_token_is_nobodys():
+async def test_a_revoked_token_is_invalid():
     async with simulated() as client:
         assert client.token is not None
         client.sim.credentials.revoke(client.token)
@@ -64,7 +64,7 @@ async def test_a_revoked_token_is_nobodys():
         assert (await client.get("/user")).status == 401, "and it stays so"
 
 
-async def test_a_revoked_token_can_be_reinstated():
+async def test_a_revoked_token_can_be_restored():
     async with simulated() as client:
         assert client.token is not None
         client.sim.credentials.revoke(client.token)
@@ -75,7 +75,7 @@ async def test_a_revoked_token_can_be_reinstated():
             client.sim.credentials.reinstate("ghp_nonsense")
 
 
-async def test_an_app_that_was_thrown_out_gets_no_token_and_those_it_has_are_nobodys(key: PrivateKey):
+async def test_an_uninstalled_app_gets_no_token_and_its_tokens_are_invalid(key: PrivateKey):
     async with simulated() as client:
         client.sim.credentials.register_app(APP, key.pem, {INSTALLATION: (1, 1), 6: (1, 1)})
         token = (await issue(client, key.sign(claims(client)))).json["token"]
@@ -90,7 +90,7 @@ async def test_an_app_that_was_thrown_out_gets_no_token_and_those_it_has_are_nob
             client.sim.credentials.uninstall(APP, INSTALLATION)
 
 
-async def test_an_app_gets_a_token_that_ends(key: PrivateKey):
+async def test_an_app_gets_a_token_that_expires(key: PrivateKey):
     async with simulated(limits=LimitSettings(quota=100)) as client:
         client.sim.credentials.register_app(APP, key.pem, {INSTALLATION: (25, 20)})
         got = await issue(client, key.sign(claims(client)))
@@ -111,7 +111,7 @@ async def test_an_app_gets_a_token_that_ends(key: PrivateKey):
         assert (await client.get(f"/users/{client.login}", token=token)).status == 401
 
 
-async def test_only_the_right_key_in_time_speaks_for_an_app(key: PrivateKey):
+async def test_only_a_valid_and_current_signature_authenticates_an_app(key: PrivateKey):
     async with simulated() as client:
         client.sim.credentials.register_app(APP, key.pkcs1, {INSTALLATION: (1, 1)})
         stranger = new_key()
@@ -137,7 +137,7 @@ async def test_only_the_right_key_in_time_speaks_for_an_app(key: PrivateKey):
 
 
 @pytest.mark.full
-def test_keys_that_are_none_are_refused(key: PrivateKey):
+def test_invalid_keys_are_refused(key: PrivateKey):
     assert PublicKey.from_pem(key.pem) == PublicKey.from_pem(key.pkcs1) == PublicKey(key.modulus, 65_537)
     for nonsense in ("", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "hello"):
         with pytest.raises(InvalidArgument, match="must be an RSA public key"):

@@ -18,7 +18,7 @@ def issues(client: Client) -> str:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.SERVER_ERROR, FaultKind.BAD_GATEWAY, FaultKind.GATEWAY_TIMEOUT])
-async def test_a_server_error_counts_and_tells_nothing_of_the_allowance(kind: FaultKind):
+async def test_a_server_error_counts_and_has_no_rate_limit_headers(kind: FaultKind):
     async with simulated() as client:
         client.sim.faults.inject(kind)
         failed = await client.get(issues(client))
@@ -32,7 +32,7 @@ async def test_a_server_error_counts_and_tells_nothing_of_the_allowance(kind: Fa
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.TIMEOUT])
-async def test_a_connection_breaks_and_the_call_counts(kind: FaultKind):
+async def test_a_closed_connection_counts_as_a_call(kind: FaultKind):
     async with simulated() as client:
         client.sim.faults.inject(kind)
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -42,7 +42,7 @@ async def test_a_connection_breaks_and_the_call_counts(kind: FaultKind):
         assert client.sim.report().by_status == {kind.value: 1, "200": 1}
 
 
-async def test_a_call_that_hangs_outlasts_the_clients_patience():
+async def test_a_hanging_call_exceeds_the_timeout_of_the_client():
     async with simulated(manners=Manners(hang_s=30)) as client:
         client.sim.faults.inject(FaultKind.TIMEOUT)
 
@@ -51,7 +51,7 @@ async def test_a_call_that_hangs_outlasts_the_clients_patience():
 
 
 @pytest.mark.parametrize("packing", ["gzip", "identity"])
-async def test_a_body_ends_too_early(packing: str):
+async def test_a_body_is_truncated(packing: str):
     async with simulated(sizes=Sizes(issues=100)) as client:
         client.sim.faults.inject(FaultKind.TRUNCATED, route="repo.issues")
         with pytest.raises(aiohttp.ClientPayloadError):
@@ -60,7 +60,7 @@ async def test_a_body_ends_too_early(packing: str):
         assert (await client.get(issues(client), Accept_Encoding=packing)).status == 200
 
 
-async def test_a_body_comes_in_drops_and_is_whole():
+async def test_a_slow_body_is_complete():
     async with simulated(sizes=Sizes(issues=100), manners=Manners(drip_s=0.2)) as client:
         whole = await client.get(issues(client))
         client.sim.faults.inject(FaultKind.SLOW)
@@ -70,7 +70,7 @@ async def test_a_body_comes_in_drops_and_is_whole():
         assert slow.body == whole.body
 
 
-async def test_a_body_is_no_json_although_the_status_is_200():
+async def test_a_body_with_status_200_is_no_json():
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.INVALID)
         got = await client.get(issues(client))
@@ -80,14 +80,14 @@ async def test_a_body_is_no_json_although_the_status_is_200():
             _ = got.json
 
 
-async def test_an_answer_is_not_ready_the_first_time():
+async def test_an_answer_is_not_ready_at_first():
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.PENDING)
 
         assert [(await client.get(issues(client))).status for _ in range(2)] == [202, 200]
 
 
-async def test_a_secondary_limit_comes_out_of_the_blue_and_its_pause_holds():
+async def test_an_unprovoked_secondary_limit_enforces_its_pause():
     async with simulated(limits=LimitSettings(grace_s=0, share_without_retry_after=0)) as client:
         client.sim.faults.inject(FaultKind.SECONDARY)
         got = await client.get(issues(client))
@@ -97,7 +97,7 @@ async def test_a_secondary_limit_comes_out_of_the_blue_and_its_pause_holds():
         assert client.sim.report().broken == 0, "nobody is to blame for an injected one"
 
 
-async def test_only_calls_that_fit_fail_and_only_so_often():
+async def test_a_fault_can_be_limited_to_matching_calls_and_a_number():
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.SERVER_ERROR, times=2, route="repo.issues", contains="page=2")
         assert (await client.get(f"/users/{client.login}")).status == 200
@@ -107,7 +107,7 @@ async def test_only_calls_that_fit_fail_and_only_so_often():
         assert statuses == [500, 500, 200]
 
 
-async def test_a_share_of_the_calls_fails_the_same_way_each_time():
+async def test_a_fixed_share_of_calls_fails_reproducibly():
     async def statuses() -> list[int]:
         rules = parse_faults("500=0.2,502@user=0.3")
         async with simulated(manners=Manners(faults=rules, error_pause_s=0)) as client:
@@ -131,7 +131,7 @@ async def test_latency_varies_so_that_answers_overtake_each_other():
         assert order != sorted(order, reverse=True)
 
 
-async def test_large_bodies_are_compressed_for_those_who_ask():
+async def test_large_bodies_are_compressed_for_clients_that_accept_it():
     async with simulated(sizes=Sizes(issues=100)) as client:
         packed = await client.get(issues(client), Accept_Encoding="gzip")
         plain = await client.get(issues(client), Accept_Encoding="identity")
@@ -142,7 +142,7 @@ async def test_large_bodies_are_compressed_for_those_who_ask():
         assert packed.headers["etag"] == plain.headers["etag"]
 
 
-def test_rules_are_read():
+def test_rules_are_parsed():
     assert parse_faults("502=0.01, reset@repo.issues=1,") == (
         FaultRule(kind=FaultKind.BAD_GATEWAY, rate=0.01),
         FaultRule(kind=FaultKind.RESET, rate=1, route="repo.issues"),
@@ -153,7 +153,7 @@ def test_rules_are_read():
 @pytest.mark.parametrize(
     "wrong", [lambda: parse_faults("503=1"), lambda: parse_faults("502"), lambda: parse_faults("502=2")]
 )
-def test_rules_that_mean_nothing_are_refused(wrong: Callable[[], object]):
+def test_invalid_rules_are_refused(wrong: Callable[[], object]):
     with pytest.raises(InvalidArgument):
         wrong()
 

@@ -48,7 +48,7 @@ async def reviews_of(client: Client, repo: str, pulls: int = 50) -> list[dict[st
         after = page["pageInfo"]["endCursor"]
 
 
-async def test_the_reviews_of_a_repository_cost_a_point_for_each_fifty_pull_requests():
+async def test_reviews_of_a_repository_cost_a_point_per_fifty_pull_requests():
     async with simulated(sizes=SIZES) as client:
         found = await reviews_of(client, client.repo())
 
@@ -61,7 +61,7 @@ async def test_the_reviews_of_a_repository_cost_a_point_for_each_fifty_pull_requ
         assert {r["databaseId"] for r in found} == {None}, "such numbers do not fit into 32 bits"
 
 
-async def test_the_price_is_a_hundredth_of_the_connections_asked_for():
+async def test_the_cost_is_a_hundredth_of_the_requested_connections():
     async with simulated(sizes=Sizes(pulls=1)) as client:
         pulls = "pullRequests(first: 45) { totalCount }"
         got = await client.query(PRICED % pulls, login=client.login)
@@ -96,7 +96,7 @@ async def test_a_connection_must_be_bounded(asked: str, problem: str):
         assert got.json["errors"][0]["type"] == problem
 
 
-async def test_discussions_are_shown_in_both_orders_and_none_where_they_are_disabled():
+async def test_discussions_are_returned_in_both_orders_and_none_when_disabled():
     query = """
     query($owner: String!, $name: String!, $after: String, $field: String!, $direction: String!) {
       repository(owner: $owner, name: $name) {
@@ -149,7 +149,7 @@ async def test_a_query_that_takes_too_long_is_charged_and_succeeds_with_half_the
         assert (await client.query(REVIEWS, owner=owner, name=name, pulls=50)).status == 200
 
 
-async def test_an_exhausted_allowance_is_told_with_a_200():
+async def test_an_exhausted_allowance_is_reported_with_a_200():
     async with simulated(limits=LimitSettings(graphql_quota=1)) as client:
         assert "data" in (await client.query("{ viewer { login } }")).json
         answers = [await client.query("{ viewer { login } }") for _ in range(20)]
@@ -160,7 +160,7 @@ async def test_an_exhausted_allowance_is_told_with_a_200():
         assert client.sim.report().violations == {"primary_exhausted": 20}
 
 
-async def test_what_is_not_there_is_null_with_a_reason_and_the_rest_is_given():
+async def test_missing_nodes_are_null_with_an_error_and_the_rest_is_returned():
     async with simulated(repositories=2) as client:
         client.sim.mutate.take_down(client.repo(1))
         owner, blocked = client.repo(1).split("/")
@@ -194,7 +194,7 @@ async def test_a_former_name_is_followed_and_nodes_are_found_by_id():
         ]
 
 
-async def test_data_may_have_holes():
+async def test_data_may_contain_nulls():
     async with simulated() as client:
         client.sim.faults.inject(FaultKind.PARTIAL)
         owner, name = client.repo().split("/")
@@ -206,7 +206,7 @@ async def test_data_may_have_holes():
         assert got.json["errors"][0]["path"] == ["repository", "pullRequests", "nodes", len(nodes) - 1]
 
 
-async def test_nonsense_is_told():
+async def test_invalid_queries_are_reported():
     async with simulated() as client:
         assert "Parse error" in (await client.query("{ viewer ")).json["errors"][0]["message"]
         assert (await client.query("mutation { addStar { id } }")).json["errors"]
@@ -214,7 +214,7 @@ async def test_nonsense_is_told():
         assert (await client.ask("POST", "/graphql", token="", json={"query": "{ viewer { login } }"})).status == 401
 
 
-def test_the_language_is_read():
+def test_the_query_language_is_parsed():
     read = parse(
         'query Q($a: [Int!]! = [1, 2], $b: In) { x: y(a: $a, t: "q\\"uote", e: DESC, f: -1.5, n: null, o: {p: true}) }'
     )

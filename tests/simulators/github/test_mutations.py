@@ -17,7 +17,7 @@ def now(client: Client) -> str:
     return iso(int(client.clock.now().timestamp()))
 
 
-async def test_a_new_issue_stands_in_front_and_is_found_by_since():
+async def test_a_new_issue_is_first_and_found_by_since():
     async with simulated(sizes=SIZES) as client:
         client.clock.advance(timedelta(hours=2))
         number = client.sim.mutate.open_issue(client.repo())
@@ -28,7 +28,7 @@ async def test_a_new_issue_stands_in_front_and_is_found_by_since():
         assert (found["number"], found["created_at"]) == (number, now(client))
 
 
-async def test_what_happens_to_an_issue_shows_in_its_last_update():
+async def test_changes_of_an_issue_update_its_updated_at():
     async with simulated(sizes=SIZES) as client:
         repo, pulls = client.repo(), [p["number"] for p in client.sim.truth(client.login).repositories[0].pulls]
         mutate = client.sim.mutate
@@ -48,7 +48,7 @@ async def test_what_happens_to_an_issue_shows_in_its_last_update():
         assert (merged["merged"], merged["merged_at"], merged["state"]) == (True, now(client), "closed")
 
 
-async def test_old_commits_pushed_late_are_missed_by_since_but_reached_from_the_head():
+async def test_old_commits_pushed_late_are_missed_by_since_but_reachable_from_the_head():
     async with simulated(sizes=SIZES) as client:
         commits = f"/repos/{client.repo()}/commits?per_page=100"
         known = {c["sha"] for c in await client.all(commits)}
@@ -79,7 +79,7 @@ async def test_new_commits_come_first_and_an_empty_repository_gets_its_first_one
         assert [c["sha"] for c in await client.all(f"/repos/{client.repo()}/commits")] == shas[::-1]
 
 
-async def test_an_item_in_front_moves_numbered_pages_but_not_cursors():
+async def test_an_item_inserted_at_the_front_moves_numbered_pages_but_not_cursors():
     """With page numbers an item is seen twice; with cursors each is seen once."""
     async with simulated(sizes=SIZES) as client:
         pulls = f"/repos/{client.repo()}/pulls?state=all&per_page=10"
@@ -94,7 +94,7 @@ async def test_an_item_in_front_moves_numbered_pages_but_not_cursors():
         assert first_issues.json[-1]["number"] == second_issues.json[0]["number"] + 1
 
 
-async def test_an_item_removed_in_front_hides_one_behind_a_page_number():
+async def test_an_item_removed_at_the_front_hides_one_behind_a_page_number():
     async with simulated(sizes=Sizes(issues=30)) as client:
         issues = f"/repos/{client.repo()}/issues?state=all&per_page=10"
         await client.get(issues)
@@ -104,7 +104,7 @@ async def test_an_item_removed_in_front_hides_one_behind_a_page_number():
         assert by_number[0]["number"] == 19, "20 was on page 2 and is on page 1 now"
 
 
-async def test_a_restless_world_changes_between_pages():
+async def test_a_changing_world_changes_between_pages():
     async with simulated(sizes=SIZES, manners=Manners(restless=0.5)) as client:
         existed = {i["id"] for i in client.sim.truth(client.login).repositories[0].issues}
         seen = await client.all(f"/repos/{client.repo()}/issues?state=all&per_page=5")
@@ -114,7 +114,7 @@ async def test_a_restless_world_changes_between_pages():
         assert len(client.sim.truth(client.login).repositories[0].issues) > len(existed)
 
 
-async def test_what_was_done_shows_up_in_the_timeline_late():
+async def test_actions_appear_in_the_timeline_with_a_delay():
     async with simulated(events=0) as client:
         client.sim.mutate.open_issue(client.repo())
         events = f"/users/{client.login}/events"
@@ -127,7 +127,7 @@ async def test_what_was_done_shows_up_in_the_timeline_late():
         assert (await client.get(events)).json == []
 
 
-async def test_changes_can_be_asked_for_by_name_from_outside():
+async def test_changes_can_be_requested_by_name_through_the_control_api():
     async with simulated(sizes=SIZES) as client:
         asked = [{"op": "open_issue", "repo": client.repo()}, {"op": "star", "repo": client.repo(), "count": 5}]
         got = await client.ask("POST", "/_sim/mutate", json=asked)

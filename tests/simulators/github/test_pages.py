@@ -6,7 +6,7 @@ from tidegate_simulators.github import Manners, Sizes
 MANY = Sizes(issues=150, pulls=110, commits=230, issue_comments=205, review_comments=120)
 
 
-async def test_thirty_per_page_unless_asked_and_never_more_than_a_hundred():
+async def test_a_page_has_thirty_items_by_default_and_at_most_a_hundred():
     async with simulated(sizes=MANY) as client:
         url = f"/repos/{client.repo()}/issues?state=all"
 
@@ -15,7 +15,7 @@ async def test_thirty_per_page_unless_asked_and_never_more_than_a_hundred():
         assert len((await client.get(url + "&per_page=nonsense")).json) == 30
 
 
-async def test_the_issues_list_goes_by_cursors_and_does_not_tell_its_last_page():
+async def test_the_issues_list_uses_cursors_and_has_no_last_link():
     async with simulated(sizes=MANY) as client:
         got = await client.get(f"/repos/{client.repo()}/issues?state=all&per_page=100")
 
@@ -40,7 +40,7 @@ async def test_following_the_links_gives_every_item_once():
         assert await client.all(f"{repo}/pulls/comments") == truth.review_comments
 
 
-async def test_a_page_before_a_cursor_is_the_page_that_was_left():
+async def test_the_page_before_a_cursor_is_the_previous_page():
     async with simulated(sizes=MANY) as client:
         first = await client.get(f"/repos/{client.repo()}/issues?state=all&per_page=50")
         second = await client.get(first.links["next"])
@@ -49,7 +49,7 @@ async def test_a_page_before_a_cursor_is_the_page_that_was_left():
         assert back.json == first.json
 
 
-async def test_numbered_lists_tell_first_and_last():
+async def test_numbered_lists_have_first_and_last_links():
     async with simulated(sizes=MANY) as client:
         got = await client.get(f"/repos/{client.repo()}/commits?per_page=100&page=2")
 
@@ -62,7 +62,7 @@ async def test_numbered_lists_tell_first_and_last():
         assert (await client.get(f"/repos/{client.repo()}/commits?per_page=100&page=9")).json == []
 
 
-async def test_page_numbers_alone_do_not_reach_beyond_ten_thousand():
+async def test_page_numbers_do_not_reach_beyond_ten_thousand_items():
     async with simulated(sizes=Sizes(issues=10_150)) as client:
         url = f"/repos/{client.repo()}/issues?state=all&per_page=100"
 
@@ -78,7 +78,7 @@ async def test_page_numbers_alone_do_not_reach_beyond_ten_thousand():
         assert beyond.status == 200, "a cursor reaches further"
 
 
-async def test_where_cursors_end_too_the_rest_is_reached_by_since():
+async def test_where_cursors_end_the_rest_is_reached_by_since():
     manners = Manners(largest_page_offset=200, cursors_reach_everything=False)
     async with simulated(sizes=MANY, manners=manners) as client:
         url = f"/repos/{client.repo()}/issues?state=all&per_page=100&sort=updated&direction=asc"
@@ -96,7 +96,7 @@ async def test_where_cursors_end_too_the_rest_is_reached_by_since():
         assert seen == set(range(1, 261))
 
 
-async def test_since_is_inclusive_and_looks_at_the_last_update():
+async def test_since_is_inclusive_and_compares_updated_at():
     async with simulated(sizes=MANY) as client:
         repo = f"/repos/{client.repo()}"
         truth = client.sim.truth(client.login).repositories[0]
@@ -109,7 +109,7 @@ async def test_since_is_inclusive_and_looks_at_the_last_update():
             assert moment in {item["updated_at"] for item in found}
 
 
-async def test_pull_requests_know_no_since_but_can_be_read_from_the_latest_update():
+async def test_pull_requests_have_no_since_but_can_be_sorted_by_update():
     async with simulated(sizes=MANY) as client:
         pulls = f"/repos/{client.repo()}/pulls?state=all&per_page=100"
 
@@ -131,7 +131,7 @@ async def test_commits_are_filtered_by_the_committer_date():
         }
 
 
-async def test_only_open_issues_are_listed_unless_asked():
+async def test_only_open_issues_are_listed_by_default():
     async with simulated(sizes=MANY) as client:
         states = {issue["state"] for issue in await client.all(f"/repos/{client.repo()}/issues")}
 
@@ -140,7 +140,7 @@ async def test_only_open_issues_are_listed_unless_asked():
             assert (await client.get(f"/repos/{client.repo()}/issues?{nonsense}")).status == 422
 
 
-async def test_links_of_a_users_lists_name_the_user_by_number():
+async def test_links_of_lists_of_a_user_contain_the_user_id():
     async with simulated(repositories=40) as client:
         got = await client.get(f"/users/{client.login}/repos?per_page=25")
         number = (await client.get(f"/users/{client.login}")).json["id"]
@@ -162,7 +162,7 @@ async def test_events_end_after_three_hundred():
         assert len(await client.all(f"/users/{client.login}/events?per_page=100")) == 300
 
 
-async def test_search_shows_a_thousand_at_most():
+async def test_search_returns_at_most_a_thousand_results():
     async with simulated(sizes=Sizes(issues=1_100)) as client:
         got = await client.get(f"/search/issues?q=repo:{client.repo()}+is:issue&per_page=100")
 
@@ -173,7 +173,7 @@ async def test_search_shows_a_thousand_at_most():
         assert (await client.get("/search/issues?q=")).status == 422
 
 
-async def test_commits_and_files_of_a_pull_request_are_cut_off():
+async def test_commits_and_files_of_a_pull_request_are_truncated():
     async with simulated(sizes=Sizes(pulls=300)) as client:
         repo = f"/repos/{client.repo()}"
         whole = [(await client.get(f"{repo}/pulls/{number}")).json for number in range(1, 301)]

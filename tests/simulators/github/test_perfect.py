@@ -75,7 +75,7 @@ class Walker:
 
 
 @pytest.mark.full
-async def test_a_perfect_walk_costs_what_was_foretold_and_brings_the_truth():
+async def test_a_perfect_collection_has_the_predicted_cost_and_the_true_data():
     async with simulated(users=12, repositories=None, sizes=None, quirks=True) as client:
         logins = [client.sim.world.logins()[i] for i in (2, 4, 6, 9, 11)]  # one has each kind of odd repository
         foretold = client.sim.perfect_calls(logins, KINDS)
@@ -104,7 +104,7 @@ async def test_a_perfect_walk_costs_what_was_foretold_and_brings_the_truth():
         assert report.broken == 0
 
 
-def test_the_repository_of_the_facts_costs_a_hundred_calls():
+def test_the_reference_repository_costs_a_hundred_calls():
     sizes = Sizes(issues=1_000, pulls=500, commits=3_000, issue_comments=3_000, review_comments=1_500, reviews=1_000)
     world = World(WorldShape(users=1, repositories=1, sizes=sizes, quirks=False))
 
@@ -116,7 +116,7 @@ def test_the_repository_of_the_facts_costs_a_hundred_calls():
     }  # fmt: skip
 
 
-def test_issues_that_are_switched_off_cost_nothing_and_empty_lists_one_call():
+def test_disabled_issues_cost_nothing_and_empty_lists_one_call():
     world = World(WorldShape(users=1, repositories=2, sizes=Sizes(), quirks=False))
     next(world.all_repositories()).has_issues = False
 

@@ -16,7 +16,7 @@ from tidegate_simulators.command_line import app
 COMMAND = ("-c", "from tidegate_simulators.command_line import main; main()", "github", "--json")
 
 
-async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
+async def test_it_runs_as_a_command_and_prints_its_report_when_stopped():
     async with running(*COMMAND, "--users", "2", "--quota", "7") as (process, greeting):
         login = greeting["logins"][0]
         headers = {"Authorization": f"Bearer {greeting['tokens'][login]}"}
@@ -34,7 +34,7 @@ async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
         assert (report["calls"], report["violations"]) == (1, {})
 
 
-def test_nonsense_on_the_command_line_is_refused():
+def test_invalid_command_line_options_are_refused():
     for arguments in (["--faults", "502=7"], ["--users", "0"], ["--epoch", "tomorrow"], ["--port", "-1"]):
         ended = CliRunner().invoke(app, ["github", *arguments])
         assert (ended.exit_code, len(ended.stderr.splitlines())) == (1, 1), arguments
@@ -69,7 +69,7 @@ async def test_a_core_answers_more_than_two_thousand_calls_a_second():
         assert 1_000 / spent > 2_000
 
 
-async def test_the_door_behind_the_stage():
+async def test_the_control_api_reads_and_changes_the_world():
     async with simulated(users=2) as client:
         world = (await client.get("/_sim/world")).json
         assert world["logins"] == client.sim.world.logins()
@@ -83,7 +83,7 @@ async def test_the_door_behind_the_stage():
         assert client.sim.report().calls == 0, "nothing of this is counted"
 
 
-async def test_faults_and_tokens_are_handled_from_outside():
+async def test_faults_and_tokens_are_managed_through_the_control_api():
     async with simulated() as client:
         url = f"/users/{client.login}"
         await client.ask("POST", "/_sim/faults", json={"kind": "500", "times": 1})
@@ -99,7 +99,7 @@ async def test_faults_and_tokens_are_handled_from_outside():
         assert (await client.get(url)).status == 401
 
 
-async def test_nonsense_at_the_door_is_refused_with_a_reason():
+async def test_invalid_control_requests_are_refused_with_a_reason():
     async with simulated() as client:
         for method, path, body, status in (
             ("GET", "/_sim/nonsense", None, 404),

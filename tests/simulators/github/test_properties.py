@@ -24,7 +24,7 @@ from tidegate_simulators.github.world import World
     descending=some.booleans(),
 )
 @settings(max_examples=examples(30))
-def test_paging_by_cursor_loses_nothing_while_items_come_in(
+def test_paging_by_cursor_loses_nothing_while_items_are_added(
     keys: list[int], inserted: list[int], size: int, descending: bool
 ):
     """Between any two pages something is inserted anywhere; what was there from the start is seen exactly once."""
@@ -48,7 +48,7 @@ def test_paging_by_cursor_loses_nothing_while_items_come_in(
 
 @given(calls=some.lists(some.tuples(some.floats(0, 8), some.integers(0, 3)), max_size=60), quota=some.integers(1, 6))
 @settings(max_examples=examples(30))
-def test_a_window_never_gives_more_than_its_limit(calls: list[tuple[float, int]], quota: int):
+def test_a_window_never_grants_more_than_its_limit(calls: list[tuple[float, int]], quota: int):
     """Against a model: whole windows that begin with the first call after the last one ended."""
     windows = Windows(LimitSettings(quota=quota, window_s=10))
     caller = Caller(Owner("user", 1, "tide"), "tide#0")
@@ -85,7 +85,7 @@ def test_a_sliding_sum_is_that_of_the_last_minute(steps: list[tuple[float, int]]
     pushes=some.lists(some.tuples(some.booleans(), some.integers(1, 3), some.integers(1, 900)), max_size=6),
 )
 @settings(max_examples=examples(30))
-def test_a_history_shows_every_commit_once_and_children_before_parents(count: int, pushes: list[tuple[bool, int, int]]):
+def test_a_history_has_every_commit_once_and_children_before_parents(count: int, pushes: list[tuple[bool, int, int]]):
     history, now, made = History(7, count, 0, 1_000), 1_000, count
     for late, commits, age in pushes:
         now += 10
@@ -104,7 +104,7 @@ def test_a_history_shows_every_commit_once_and_children_before_parents(count: in
 
 @given(issues=some.integers(0, 60), pulls=some.integers(0, 60), key=some.integers(0, 1 << 40))
 @settings(max_examples=examples(30))
-def test_numbers_are_shared_exactly_between_issues_and_pull_requests(issues: int, pulls: int, key: int):
+def test_issues_and_pull_requests_share_one_number_sequence(issues: int, pulls: int, key: int):
     threads = Threads(key, Sizes(issues=issues, pulls=pulls), 0, 10**8)
 
     assert len(threads.numbers()) == issues + pulls
@@ -116,7 +116,7 @@ def test_numbers_are_shared_exactly_between_issues_and_pull_requests(issues: int
 
 @given(seed=some.integers(0, 1 << 60))
 @settings(max_examples=examples(10))
-def test_any_seed_gives_logins_and_names_that_are_unique(seed: int):
+def test_any_seed_gives_unique_logins_and_names(seed: int):
     world = World(WorldShape(seed=seed, users=8, sizes=SMALL))
 
     names = [repository.full_name.lower() for repository in world.all_repositories()]

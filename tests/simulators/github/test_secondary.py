@@ -16,7 +16,7 @@ def is_secondary(got: Got) -> bool:
     return got.status in (403, 429) and got.json["message"] == SECONDARY
 
 
-async def test_a_hundred_calls_at_once_pass_and_one_more_does_not():
+async def test_a_hundred_concurrent_calls_pass_and_one_more_is_refused():
     limits = LimitSettings(at_once=10)
     async with simulated(limits=limits, manners=Manners(latency_ms=150, jitter=0)) as client:
         url = f"/users/{client.login}"
@@ -48,7 +48,7 @@ async def test_an_endpoint_has_nine_hundred_points_in_any_minute():
 
 
 @pytest.mark.parametrize(("late_s", "broken"), [(0.4, 1), (0.6, 0)])
-async def test_points_that_may_belong_to_the_minute_before_are_uncertain(
+async def test_points_that_may_belong_to_the_previous_minute_are_uncertain(
     late_s: float, broken: int, monkeypatch: pytest.MonkeyPatch
 ):
     """The first of six calls within 59.5 s was read late: it came up to `late_s` earlier."""
@@ -66,7 +66,7 @@ async def test_points_that_may_belong_to_the_minute_before_are_uncertain(
         assert (window.rule, window.read, window.certain, window.limit) == ("points_per_minute", 6, 5, 5)
 
 
-async def test_points_come_back_as_calls_grow_old():
+async def test_points_are_released_as_calls_age():
     async with simulated(limits=LimitSettings(points_per_minute=5)) as client:
         for _ in range(12):
             assert (await client.get(f"/users/{client.login}")).status == 200
@@ -84,7 +84,7 @@ async def test_writing_costs_five_points():
         assert is_secondary(second)
 
 
-async def test_graphql_has_points_of_its_own():
+async def test_graphql_has_its_own_points():
     limits = LimitSettings(points_per_minute=1, graphql_points_per_minute=3)
     async with simulated(limits=limits) as client:
         statuses = [(await client.query("{ viewer { login } }")).status for _ in range(4)]
@@ -101,7 +101,7 @@ async def test_computing_time_is_limited():
         assert client.sim.report().violations == {"cpu_per_minute": 1}
 
 
-async def test_a_query_computes_for_what_it_visits_and_its_answer_takes_at_least_as_long():
+async def test_a_query_computes_in_proportion_to_its_nodes_and_takes_at_least_as_long():
     """So that whoever asks one thing after the other cannot use more computing time than passes."""
     query = f"query($id: ID!) {{ nodes(ids: [{', '.join(['$id'] * 100)}]) {{ id }} }}"
     async with simulated(limits=LimitSettings(cpu_s_per_minute=0.045, cpu_ms_per_call=0.001)) as client:
@@ -112,7 +112,7 @@ async def test_a_query_computes_for_what_it_visits_and_its_answer_takes_at_least
         assert [is_secondary(got) for got in answers] == [False] * 5 + [True], "10 ms each; the fifth exceeds it"
 
 
-async def test_a_pause_is_asked_for_with_and_without_retry_after():
+async def test_a_pause_is_requested_with_and_without_retry_after():
     limits = LimitSettings(points_per_minute=1)
     async with simulated(limits=limits) as client:
         asked: set[str | None] = set()
@@ -126,7 +126,7 @@ async def test_a_pause_is_asked_for_with_and_without_retry_after():
         assert asked == {None, "60"}
 
 
-async def test_whoever_ignores_a_pause_waits_longer_each_time():
+async def test_a_client_that_ignores_a_pause_waits_longer_each_time():
     limits = LimitSettings(points_per_minute=1, share_without_retry_after=0, grace_s=1)
     async with simulated(limits=limits) as client:
         url = f"/repos/{client.repo()}"
@@ -144,7 +144,7 @@ async def test_whoever_ignores_a_pause_waits_longer_each_time():
         assert (await client.get(f"/users/{client.login}")).status == 200
 
 
-async def test_many_calls_for_what_is_not_there_begin_a_pause():
+async def test_many_calls_for_missing_resources_start_a_pause():
     async with simulated(limits=LimitSettings(not_found_per_minute=3)) as client:
         statuses = [(await client.get(f"/users/nobody-{i}")).status for i in range(4)]
 
@@ -153,7 +153,7 @@ async def test_many_calls_for_what_is_not_there_begin_a_pause():
         assert client.sim.report().violations["too_many_not_found"] == 1
 
 
-def test_a_sliding_sum_forgets_what_is_a_minute_old():
+def test_a_sliding_sum_drops_values_older_than_a_minute():
     sums = Sliding(60)
 
     assert [sums.add(at, 1) for at in (0, 30, 59.9, 60, 90, 500)] == [1, 2, 3, 3, 3, 1]

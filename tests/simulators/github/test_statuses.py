@@ -8,7 +8,7 @@ from tidegate_simulators.errors import InvalidArgument
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, Sizes, WorldShape
 
 
-async def test_a_port_that_is_taken_is_refused_by_name():
+async def test_a_port_in_use_is_refused_by_name():
     async with simulated() as client:
         port = int(client.sim.url.rpartition(":")[2])
         second = GithubSimulator(SimulatorConfig(port=port, world=WorldShape(users=1)))
@@ -16,7 +16,7 @@ async def test_a_port_that_is_taken_is_refused_by_name():
             await second.start()
 
 
-async def test_a_former_name_is_redirected_to_the_number():
+async def test_a_former_name_is_redirected_to_the_id():
     async with simulated() as client:
         old = client.repo()
         number = (await client.get(f"/repos/{old}")).json["id"]
@@ -32,7 +32,7 @@ async def test_a_former_name_is_redirected_to_the_number():
         assert (await client.ask("POST", f"/repos/{old}/issues", json={})).status == 307
 
 
-async def test_a_repository_given_to_somebody_else_is_redirected_too():
+async def test_a_transferred_repository_is_redirected_too():
     async with simulated(users=2) as client:
         old, other = client.repo(), client.sim.world.logins()[1]
         client.sim.mutate.transfer(old, other)
@@ -42,7 +42,7 @@ async def test_a_repository_given_to_somebody_else_is_redirected_too():
         assert len(await client.all(f"/users/{other}/repos")) == 2
 
 
-async def test_a_user_who_changed_the_login_is_found_by_number_only():
+async def test_a_renamed_user_is_found_by_id_only():
     async with simulated() as client:
         number = (await client.get(f"/users/{client.login}")).json["id"]
         repo = client.repo()
@@ -53,7 +53,7 @@ async def test_a_user_who_changed_the_login_is_found_by_number_only():
         assert (await client.get(f"/repos/{repo}")).status == 301
 
 
-async def test_what_is_private_is_not_there():
+async def test_private_resources_are_not_found():
     async with simulated(repositories=2) as client:
         repo = client.repo()
         client.sim.mutate.make_private(repo)
@@ -85,7 +85,7 @@ async def test_disabled_issues_are_gone_but_pull_requests_are_not():
         assert (await client.get(f"/repos/{client.repo()}")).json["has_issues"] is False
 
 
-async def test_what_was_taken_down_or_blocked_says_so_and_is_no_limit():
+async def test_taken_down_and_blocked_repositories_say_so_and_are_no_rate_limit():
     async with simulated() as client:
         client.sim.mutate.take_down(client.repo())
         taken_down = await client.get(f"/repos/{client.repo()}/commits")
@@ -99,7 +99,7 @@ async def test_what_was_taken_down_or_blocked_says_so_and_is_no_limit():
         assert client.sim.report().refused == 0
 
 
-async def test_a_deleted_issue_is_gone_and_a_transferred_one_is_elsewhere():
+async def test_a_deleted_issue_is_gone_and_a_transferred_one_is_redirected():
     async with simulated(repositories=2, sizes=Sizes(issues=4, issue_comments=20)) as client:
         here, there = client.repo(0), client.repo(1)
         client.sim.mutate.delete_issue(here, 1)
@@ -116,14 +116,14 @@ async def test_a_deleted_issue_is_gone_and_a_transferred_one_is_elsewhere():
         assert (await client.get(f"/repos/{here}/issues/99")).status == 404
 
 
-async def test_statistics_are_computed_after_the_first_question():
+async def test_statistics_are_computed_after_the_first_request():
     async with simulated() as client:
         url = f"/repos/{client.repo()}/stats/contributors"
 
         assert [(await client.get(url)).status for _ in range(2)] == [202, 200]
 
 
-async def test_lists_of_admirers_are_not_for_strangers():
+async def test_stargazers_are_forbidden_to_other_users():
     async with simulated() as client:
         stranger = client.sim.token_of(client.sim.world.operators()[0])
         assert (await client.get(f"/repos/{client.repo()}/stargazers", token=stranger)).status == 403
@@ -132,7 +132,7 @@ async def test_lists_of_admirers_are_not_for_strangers():
         assert (await client.get(f"/repos/{client.repo()}")).json["stargazers_count"] > 0
 
 
-async def test_single_things_can_be_asked_for():
+async def test_single_items_can_be_requested():
     async with simulated() as client:
         repo, truth = f"/repos/{client.repo()}", client.sim.truth(client.login).repositories[0]
         pull, commit = truth.pulls[0], truth.commits[3]
@@ -151,7 +151,7 @@ async def unknown(client: Client, path: str) -> bool:
     return (await client.get(path)).status == 404
 
 
-async def test_what_does_not_exist_is_not_found():
+async def test_unknown_resources_are_not_found():
     async with simulated() as client:
         for path in ("/", "/nonsense", "/users/nobody", "/user/1", "/repos/a/b", "/repositories/5", "/repositories/x"):
             assert await unknown(client, path), path

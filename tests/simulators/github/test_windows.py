@@ -17,7 +17,7 @@ async def exhaust(client: Client, calls: int = 3) -> None:
         assert (await client.get(f"/users/{client.login}")).status == 200
 
 
-async def test_every_answer_tells_the_allowance():
+async def test_every_answer_has_the_allowance():
     async with simulated(limits=FEW) as client:
         got = await client.get(f"/users/{client.login}")
 
@@ -48,7 +48,7 @@ async def test_a_call_beyond_the_allowance_is_refused_and_is_a_violation():
         assert report.spent == {"core": 3}
 
 
-async def test_both_statuses_are_used_for_refusals():
+async def test_refusals_use_both_statuses():
     async with simulated(limits=FEW) as client:
         await exhaust(client)
 
@@ -121,7 +121,7 @@ async def test_search_has_a_window_of_a_minute():
         assert (await client.get("/search/code?q=tide")).headers["x-ratelimit-limit"] == "10"
 
 
-async def test_asking_for_the_allowance_costs_nothing_and_opens_no_window():
+async def test_requesting_the_allowance_costs_nothing_and_opens_no_window():
     async with simulated(limits=FEW) as client:
         before = (await client.get("/rate_limit")).json["resources"]["core"]
         client.clock.advance(timedelta(seconds=100))
@@ -147,13 +147,13 @@ async def test_without_a_token_an_address_has_sixty_calls():
         assert refused.json["message"].startswith("API rate limit exceeded for 127.0.0.1.")
 
 
-def test_an_installation_has_more_the_more_it_covers():
+def test_the_limit_of_an_installation_grows_with_its_repositories():
     assert installation_quota(5_000, 20, 20) == 5_000
     assert installation_quota(5_000, 30, 25) == 5_750
     assert installation_quota(5_000, 1_000, 1_000) == 12_500
 
 
-def test_limits_of_nothing_are_refused():
+def test_limits_of_zero_are_refused():
     with pytest.raises(InvalidArgument, match="quota is 0"):
         LimitSettings(quota=0)
     with pytest.raises(InvalidArgument, match="share_of_429 is 2"):

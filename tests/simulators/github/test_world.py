@@ -17,7 +17,7 @@ def a_world(seed: int = 1, users: int = 40) -> World:
     return World(WorldShape(seed=seed, users=users, epoch=EPOCH), ManualClock(EPOCH))
 
 
-def test_the_same_seed_gives_the_same_world_in_whatever_order_it_is_looked_at():
+def test_the_same_seed_gives_the_same_world_in_any_order_of_access():
     one, other = a_world(), a_world()
     logins = one.logins()[5:7]
 
@@ -33,7 +33,7 @@ def test_another_seed_gives_another_world():
     assert one.logins() != other.logins()
 
 
-def test_a_repository_has_exactly_as_much_as_its_sizes_say():
+def test_a_repository_has_exactly_the_configured_sizes():
     world = World(WorldShape(users=1, repositories=1, sizes=SMALL, quirks=False, epoch=EPOCH), ManualClock(EPOCH))
     found = truth(world, world.logins()[0]).repositories[0]
 
@@ -63,7 +63,7 @@ def test_pull_requests_are_among_the_issues_under_another_id():
         assert (issue["state"], issue["updated_at"]) == (pull["state"], pull["updated_at"])
 
 
-def test_what_belongs_together_agrees():
+def test_related_data_is_consistent():
     """Counts are those of the lists; nothing is said before its issue was opened or after it was last updated."""
     world = a_world()
     checked = 0
@@ -94,7 +94,7 @@ def test_ids_are_unique_within_their_kind_and_may_collide_between_kinds():
     assert set(issues) & set(pulls)
 
 
-def test_a_world_has_all_kinds_of_odd_repositories():
+def test_a_world_has_all_kinds_of_unusual_repositories():
     repositories = list(a_world(users=60).all_repositories())
 
     assert {r.standing for r in repositories} >= {
@@ -116,7 +116,7 @@ async def test_two_simulators_with_one_seed_send_the_same_bytes():
     assert bodies[0] == bodies[1]
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(InvalidArgument, match="users is 0"):
         WorldShape(users=0)
     with pytest.raises(InvalidArgument, match="issues is -1"):

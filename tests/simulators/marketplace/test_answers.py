@@ -21,7 +21,7 @@ async def listing(client: Client, keyword: str, host: int = 0) -> list[Got]:
     return pages
 
 
-async def test_whoever_follows_all_links_politely_has_the_truth_and_broke_nothing():
+async def test_a_client_that_follows_all_links_politely_gets_the_true_data_without_violations():
     """The whole of a crawl: robots.txt, every listing, three documents for each product, on two hosts."""
     robots = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=2),))
     world = WorldShape(products=60, hosts=2, keywords=3, per_page=8)
@@ -54,7 +54,7 @@ async def test_whoever_follows_all_links_politely_has_the_truth_and_broke_nothin
         assert report.by_route["detail"] == report.by_route["option"] == report.by_route["mini_shop"] == 60
 
 
-async def test_pages_of_a_search_have_all_of_it_in_order():
+async def test_pages_of_a_search_contain_all_results_in_order():
     async with simulated() as client:
         for keyword in client.sim.world.keywords:
             pages = await listing(client, keyword)
@@ -74,7 +74,7 @@ async def test_a_search_that_finds_nothing_is_an_empty_page():
             assert (await client.get(path)).status == 400
 
 
-async def test_what_is_not_sold_or_not_here_is_told_apart():
+async def test_discontinued_and_unknown_products_are_distinguished():
     async with simulated(world=WorldShape(products=40, hosts=2)) as client:
         mine, other = (next(one for one in client.sim.world.products() if one.host == host) for host in (0, 1))
         assert [(await client.get(path)).status for path in addresses(mine.id, mine.shop_id)] == [200] * 3
@@ -89,7 +89,7 @@ async def test_what_is_not_sold_or_not_here_is_told_apart():
         assert (await client.get("/search?q=lantern", method="POST")).status == 405
 
 
-async def test_links_of_a_listing_lead_somewhere():
+async def test_links_of_a_listing_have_targets():
     async with simulated() as client:
         product = next(client.sim.world.products())
         for path in ("/", f"/products/{product.id}?src=search", f"/shops/{product.shop_id}", "/cart/help", "/account"):
@@ -97,7 +97,7 @@ async def test_links_of_a_listing_lead_somewhere():
             assert (got.status, got.headers["content-type"]) == (200, "text/html; charset=utf-8")
 
 
-async def test_what_has_not_changed_is_answered_with_304_by_either_validator():
+async def test_unchanged_pages_are_answered_with_304_by_either_validator():
     async with simulated() as client:
         product = next(client.sim.world.products())
         paths = ["/search?q=lantern", *addresses(product.id, product.shop_id)]
@@ -121,7 +121,7 @@ async def test_what_has_not_changed_is_answered_with_304_by_either_validator():
 
 
 @pytest.mark.parametrize("validator", ["etag", "last-modified"])
-async def test_whoever_reads_only_what_has_changed_has_the_truth_after_every_step(validator: str):
+async def test_a_client_that_reads_only_changes_has_the_true_data_after_every_step(validator: str):
     lively = WorldShape(
         products=30,
         keywords=3,
@@ -162,7 +162,7 @@ async def test_whoever_reads_only_what_has_changed_has_the_truth_after_every_ste
         assert client.sim.report().not_modified > 60
 
 
-async def test_a_product_that_vanishes_leaves_its_listing_at_once():
+async def test_a_removed_product_disappears_from_its_listing_immediately():
     async with simulated() as client:
         before = await client.get("/search?q=lantern")
         client.sim.world.vanish(before.cards[0][0])
@@ -172,7 +172,7 @@ async def test_a_product_that_vanishes_leaves_its_listing_at_once():
         assert late.body == after.body
 
 
-async def test_a_change_elsewhere_leaves_a_page_as_it_was():
+async def test_a_change_elsewhere_does_not_change_a_page():
     async with simulated() as client:
         one, other = list(client.sim.world.products())[:2]
         paths = addresses(one.id, one.shop_id)
@@ -183,14 +183,14 @@ async def test_a_change_elsewhere_leaves_a_page_as_it_was():
         assert [answer.status for answer in got] == [304] * 3
 
 
-async def test_without_validators_everything_is_sent_again():
+async def test_without_validators_every_page_is_sent_again():
     async with simulated(manners=Manners(validators=False)) as client:
         first = await client.get("/search?q=lantern")
         assert "etag" not in first.headers
         assert (await client.get("/search?q=lantern", If_None_Match="*")).status == 200
 
 
-async def test_noise_makes_every_answer_different_and_changes_nothing_else():
+async def test_noise_changes_every_answer_and_nothing_else():
     async with simulated(manners=Manners(noise=True)) as client:
         product = next(client.sim.world.products())
         for path in ("/search?q=lantern", *addresses(product.id, product.shop_id)):
@@ -202,7 +202,7 @@ async def test_noise_makes_every_answer_different_and_changes_nothing_else():
         assert document == client.sim.truth(product.id).detail
 
 
-async def test_compression_is_given_to_those_who_take_it():
+async def test_bodies_are_compressed_for_clients_that_accept_it():
     async with simulated() as client:
         packed = await client.get("/search?q=lantern", Accept_Encoding="gzip")
         plain = await client.get("/search?q=lantern", Accept_Encoding="identity")
@@ -211,7 +211,7 @@ async def test_compression_is_given_to_those_who_take_it():
         assert packed.body == plain.body
 
 
-async def test_behind_the_stage_the_world_is_told_and_moved():
+async def test_the_control_api_reads_and_advances_the_world():
     async with simulated() as client:
         world = (await client.get("/admin/world")).json
         assert (world["step"], world["products"], world["keywords"]) == (0, 60, client.sim.world.keywords)
@@ -233,7 +233,7 @@ async def test_behind_the_stage_the_world_is_told_and_moved():
         assert client.sim.report().calls == 0, "nothing of this is counted"
 
 
-async def test_steps_can_come_by_themselves():
+async def test_steps_can_be_automatic():
     async with simulated(world=WorldShape(products=60, steps_every_s=10)) as client:
         await client.get("/")
         client.ticks.advance(35)
@@ -248,7 +248,7 @@ async def test_steps_can_come_by_themselves():
         assert client.sim.report().step == 1_003
 
 
-async def test_the_answer_is_the_truth_byte_for_byte():
+async def test_the_answer_contains_the_true_data_byte_for_byte():
     async with simulated() as client:
         product = next(client.sim.world.products())
         got = await client.get(f"/api/products/{product.id}/options")

@@ -31,7 +31,7 @@ async def test_a_call_fails_with_a_status(status: int):
         (FaultKind.TRUNCATED, aiohttp.ClientPayloadError),
     ],
 )
-async def test_an_answer_is_cut_off_or_never_comes(kind: FaultKind, error: type[Exception]):
+async def test_an_answer_is_truncated_or_never_sent(kind: FaultKind, error: type[Exception]):
     async with simulated() as client:
         client.sim.faults.inject_at(None, kind)
         with pytest.raises(error):
@@ -40,7 +40,7 @@ async def test_an_answer_is_cut_off_or_never_comes(kind: FaultKind, error: type[
         assert client.sim.report().identities[0].most_at_once == 1, "a call that broke is over"
 
 
-async def test_a_body_that_comes_in_drops_is_whole():
+async def test_a_slow_body_is_complete():
     async with simulated(manners=Manners(drip_s=0.1)) as client:
         whole = await client.get("/search?q=lantern")
         client.sim.faults.inject_at(None, FaultKind.SLOW)
@@ -48,7 +48,7 @@ async def test_a_body_that_comes_in_drops_is_whole():
             assert (await client.get("/search?q=lantern")).body == whole.body
 
 
-async def test_200_is_no_promise():
+async def test_a_faulty_answer_may_have_status_200():
     async with simulated() as client:
         product = next(client.sim.world.products())
         detail, search = f"/api/products/{product.id}", "/search?q=lantern"
@@ -85,7 +85,7 @@ async def test_a_redirect_leads_to_the_answer_and_a_loop_to_itself():
         assert (looping.status, looping.headers["location"]) == (302, "/search?q=lantern")
 
 
-async def test_only_calls_of_one_route_fail_and_robots_is_never_altered():
+async def test_a_fault_can_be_limited_to_one_route_and_robots_is_never_altered():
     async with simulated() as client:
         client.sim.faults.inject_at(Route.DETAIL, FaultKind.BAD_GATEWAY)
         assert (await client.get("/search?q=lantern")).status == 200
@@ -103,7 +103,7 @@ async def test_only_calls_of_one_route_fail_and_robots_is_never_altered():
         assert (await client.get("/search?q=rope")).status == 200
 
 
-async def test_answers_take_their_time():
+async def test_answers_have_a_latency():
     async with simulated(manners=Manners(latency_ms=30, jitter=0)) as client:
         with lasting_at_least(0.025):
             await client.get("/")

@@ -6,7 +6,7 @@ from tidegate_simulators.marketplace import LimitSettings, WorldShape
 TWO = WorldShape(products=60, hosts=2)
 
 
-async def test_an_identity_that_asks_too_often_is_told_how_long_to_wait():
+async def test_an_identity_above_its_limit_is_told_how_long_to_wait():
     limits = LimitSettings(per_identity=2, identity_window_s=10, strikes_until_ban=None)
     async with simulated(limits=limits, world=TWO) as client:
         assert await client.statuses(2) == [200, 200]
@@ -22,7 +22,7 @@ async def test_an_identity_that_asks_too_often_is_told_how_long_to_wait():
         assert client.sim.report().refused == {"identity_rate": 2}
 
 
-async def test_an_identity_that_goes_on_is_banned_at_that_host_for_a_while():
+async def test_an_identity_that_continues_is_banned_at_that_host_temporarily():
     limits = LimitSettings(per_identity=1, identity_window_s=1, strikes_until_ban=2, ban_s=30)
     async with simulated(limits=limits, world=TWO) as client:
         assert await client.statuses(4) == [200, 429, 429, 403]
@@ -40,7 +40,7 @@ async def test_an_identity_that_goes_on_is_banned_at_that_host_for_a_while():
         assert (identity.name, identity.bans, identity.refused) == ("identity-0", 1, 6)
 
 
-async def test_a_host_that_is_asked_too_often_refuses_everybody_and_then_bans_them():
+async def test_an_overloaded_host_refuses_all_clients_and_then_bans_them():
     limits = LimitSettings(
         per_identity=None, per_host=3, host_window_s=1, host_strikes_until_ban=2, host_ban_s=60, ban_is_told=False
     )
@@ -56,7 +56,7 @@ async def test_a_host_that_is_asked_too_often_refuses_everybody_and_then_bans_th
         assert await client.statuses(1, who=2) == [200]
 
 
-async def test_bans_can_be_given_and_lifted_from_behind_the_stage():
+async def test_bans_can_be_set_and_lifted_through_the_control_api():
     async with simulated(world=TWO) as client:
         assert (await client.post("/admin/ban", identity="identity-1", host=0, for_s=60)).status == 200
         assert await client.statuses(1, who=1) == [403]
@@ -68,7 +68,7 @@ async def test_bans_can_be_given_and_lifted_from_behind_the_stage():
         assert (await client.post("/admin/ban", identity="identity-1", for_s=0)).status == 400
 
 
-async def test_an_identity_is_its_agent_and_its_cookie():
+async def test_an_identity_is_a_user_agent_and_a_cookie():
     limits = LimitSettings(per_identity=1, strikes_until_ban=None)
     async with simulated(limits=limits) as client:
         assert await client.statuses(2, who="Honest/1.0") == [200, 429]
@@ -79,7 +79,7 @@ async def test_an_identity_is_its_agent_and_its_cookie():
         assert names == ["Honest/1.0", "Honest/2.0", "Honest/1.0 #2"]
 
 
-async def test_whoever_does_not_say_who_it_is_is_refused():
+async def test_a_client_without_an_identity_is_refused():
     async with simulated(only_known=True) as client:
         assert await client.statuses(1) == [200]
         for who in ("Honest/1.0", ""):

@@ -46,7 +46,7 @@ async def test_a_gap_that_may_have_been_longer_is_uncertain(
         assert (window.read, window.certain, window.limit) == (500, 1_100, 1_000)
 
 
-async def test_a_call_sooner_than_the_setting_is_found():
+async def test_a_call_earlier_than_the_configured_gap_is_found():
     async with simulated(politeness=Politeness(delay_s=1, robots_required=False), world=TWO) as client:
         for pause in (5, 1, 0.999, 1):
             await call_after(client, pause)
@@ -58,7 +58,7 @@ async def test_a_call_sooner_than_the_setting_is_found():
         assert client.sim.arrivals(0) == [5_000_000, 6_000_000, 6_999_000, 7_999_000]
 
 
-async def test_hosts_are_counted_apart_and_identities_together():
+async def test_hosts_are_counted_separately_and_identities_together():
     async with simulated(politeness=Politeness(delay_s=1, robots_required=False), world=TWO) as client:
         for host in (0, 1, 0, 1):
             await call_after(client, 0.5, host=host)
@@ -69,7 +69,7 @@ async def test_hosts_are_counted_apart_and_identities_together():
         assert [client.violations(host) for host in (0, 1)] == [{}, {"too_soon": 1}]
 
 
-async def test_of_setting_and_crawl_delay_the_longer_holds():
+async def test_the_longer_of_setting_and_crawl_delay_applies():
     async with simulated(politeness=Politeness(delay_s=1), robots=SLOWLY) as client:
         await client.get("/robots.txt")
         assert client.sim.report().hosts[0].least_gap_ms == 3_000
@@ -84,7 +84,7 @@ async def test_of_setting_and_crawl_delay_the_longer_holds():
         assert client.violations() == {"too_soon": 2}
 
 
-async def test_every_call_counts_for_the_gap_whatever_became_of_it():
+async def test_every_call_counts_for_the_gap_whatever_its_outcome():
     """robots.txt, what a redirect leads to, what failed or was refused: all are calls to the host."""
     limits = LimitSettings(per_identity=4, strikes_until_ban=None)
     async with simulated(politeness=Politeness(delay_s=1, robots_required=False), limits=limits) as client:
@@ -98,7 +98,7 @@ async def test_every_call_counts_for_the_gap_whatever_became_of_it():
         assert client.violations() == {"too_soon": 4}
 
 
-async def test_a_leeway_forgives_what_the_way_does_to_a_gap():
+async def test_a_tolerance_covers_network_delays_of_a_gap():
     polite = Politeness(delay_s=1, leeway_ms=5, robots_required=False)
     async with simulated(politeness=polite) as client:
         for pause in (0, 0.996, 0.995):
@@ -110,7 +110,7 @@ async def test_a_leeway_forgives_what_the_way_does_to_a_gap():
 
 
 @pytest.mark.parametrize("kind", [FaultKind.REFUSED, FaultKind.UNAVAILABLE])
-async def test_a_call_before_the_end_of_a_retry_after_is_found_whoever_makes_it(kind: FaultKind):
+async def test_a_call_before_the_end_of_a_retry_after_is_found_for_every_identity(kind: FaultKind):
     async with simulated(manners=Manners(retry_after_s=10), world=TWO) as client:
         client.sim.faults.inject_at(None, kind)
         await client.get("/")
@@ -122,7 +122,7 @@ async def test_a_call_before_the_end_of_a_retry_after_is_found_whoever_makes_it(
         assert client.sim.report().hosts[0].pauses_told == 1
 
 
-async def test_whom_the_pause_of_an_identity_binds_is_a_setting():
+async def test_a_setting_decides_to_which_identities_a_pause_applies():
     limits = LimitSettings(per_identity=1, identity_window_s=10, strikes_until_ban=None)
     for scope, found in ((PauseScope.HOST, {"pause_ignored": 1}), (PauseScope.IDENTITY, {})):
         polite = Politeness(pauses_bind=scope, robots_required=False)
@@ -134,7 +134,7 @@ async def test_whom_the_pause_of_an_identity_binds_is_a_setting():
             assert client.violations()["pause_ignored"] == len(found) + 1
 
 
-async def test_the_pause_of_a_whole_host_binds_everybody_under_either_setting():
+async def test_a_pause_of_a_whole_host_applies_to_all_identities_under_either_setting():
     limits = LimitSettings(per_identity=None, per_host=1, host_window_s=10)
     polite = Politeness(pauses_bind=PauseScope.IDENTITY, robots_required=False)
     async with simulated(limits=limits, politeness=polite) as client:
@@ -153,7 +153,7 @@ async def test_a_shorter_pause_does_not_end_a_longer_one():
 
 
 @pytest.mark.parametrize("is_limit", [False, True])
-async def test_a_pause_begins_when_its_answer_goes_out(is_limit: bool):
+async def test_a_pause_starts_when_its_answer_is_sent(is_limit: bool):
     """Whoever called before could not know."""
     manners, limits = Manners(latency_ms=50, jitter=0, retry_after_s=10), LimitSettings(per_identity=1)
     async with simulated(manners=manners, limits=limits if is_limit else FREE) as client:
@@ -168,7 +168,7 @@ async def test_a_pause_begins_when_its_answer_goes_out(is_limit: bool):
         assert client.violations() == {"pause_ignored": 1}, "it lasts as long as was asked for, from then on"
 
 
-async def test_a_path_that_robots_forbids_is_found():
+async def test_a_path_forbidden_by_robots_is_found():
     async with simulated() as client:
         await client.get("/robots.txt")
         for path in ("/cart/add?product=1", "/c%61rt/add", "/account", "/search?q=rope&sort=price"):
@@ -179,7 +179,7 @@ async def test_a_path_that_robots_forbids_is_found():
         assert client.violations() == {"disallowed": 4}
 
 
-async def test_a_crawler_is_held_to_the_robots_that_it_has_read():
+async def test_a_crawler_is_judged_by_the_robots_txt_that_it_has_read():
     async with simulated(robots=SLOWLY, world=TWO) as client:
         await client.get("/robots.txt")
         await client.get("/robots.txt", host=1)
@@ -201,7 +201,7 @@ async def test_a_crawler_is_held_to_the_robots_that_it_has_read():
         assert client.violations() == {"too_soon": 2, "disallowed": 1}, "where there is none, all is allowed"
 
 
-async def test_robots_that_cannot_be_had_forbids_everything_to_those_who_have_no_other():
+async def test_an_unavailable_robots_txt_forbids_everything_to_crawlers_without_an_older_one():
     away = RobotsSettings(status=503)
     async with simulated(robots=away, world=TWO) as client:
         assert (await client.get("/robots.txt")).status == 503
@@ -237,7 +237,7 @@ async def test_a_call_before_robots_was_read_or_long_after_is_found():
         assert client.violations() == {"robots_unread": 3}
 
 
-async def test_a_call_of_an_identity_that_knows_it_is_banned_is_found():
+async def test_a_call_of_an_identity_that_knows_of_its_ban_is_found():
     async with simulated(world=TWO) as client:
         client.sim.ban("identity-0", host=0, for_s=60)
         assert await call_after(client, 1) == 403
@@ -251,7 +251,7 @@ async def test_a_call_of_an_identity_that_knows_it_is_banned_is_found():
         assert (host.violations, host.by_banned) == ({"banned": 1}, 2)
 
 
-async def test_a_host_that_has_banned_everybody_is_left_alone_by_all():
+async def test_a_host_that_has_banned_all_identities_must_not_be_called():
     limits = LimitSettings(per_identity=None, per_host=1, host_strikes_until_ban=1, host_ban_s=60)
     async with simulated(limits=limits) as client:
         assert await client.statuses(3) == [200, 429, 403]
@@ -259,7 +259,7 @@ async def test_a_host_that_has_banned_everybody_is_left_alone_by_all():
         assert client.violations() == {"banned": 1}
 
 
-async def test_nobody_is_blamed_for_a_ban_whose_end_was_not_told():
+async def test_a_ban_without_an_end_causes_no_violation():
     async with simulated(limits=LimitSettings(ban_is_told=False)) as client:
         client.sim.ban("identity-0", for_s=60)
         for _ in range(3):
@@ -268,7 +268,7 @@ async def test_nobody_is_blamed_for_a_ban_whose_end_was_not_told():
         assert (host.violations, host.by_banned) == ({}, 3)
 
 
-async def test_two_uses_of_an_identity_at_once_are_found_also_on_two_hosts():
+async def test_two_concurrent_uses_of_an_identity_are_found_also_on_two_hosts():
     async with simulated(manners=Manners(latency_ms=50, jitter=0), world=TWO) as client:
         await asyncio.gather(client.get("/", who=0), client.get("/", who=1))
         assert client.sim.report().broken == 0
@@ -285,7 +285,7 @@ async def test_two_uses_of_an_identity_at_once_are_found_also_on_two_hosts():
         assert client.sim.report().broken == 1
 
 
-async def test_a_call_whose_caller_went_away_is_no_longer_under_way():
+async def test_a_call_whose_client_disconnected_is_no_longer_running():
     async with simulated(manners=Manners(latency_ms=60_000)) as client:
         waiting = asyncio.create_task(client.get("/"))
         while not client.sim.report().calls:
@@ -313,7 +313,7 @@ async def test_headers_of_two_identities_in_one_call_are_found():
         assert first.headers["Cookie"][4:20] not in str(client.sim.report()), "cookies are nobody else's business"
 
 
-async def test_the_proof_is_told_over_http_and_can_begin_anew():
+async def test_the_proof_is_reported_over_http_and_can_be_restarted():
     async with simulated(politeness=Politeness(delay_s=1)) as client:
         await client.statuses(2)
         told = (await client.get("/admin/report")).json

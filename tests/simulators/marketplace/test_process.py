@@ -18,7 +18,7 @@ _CALLS = 100
 
 
 @pytest.mark.full
-async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
+async def test_it_runs_as_a_command_and_prints_its_report_when_stopped():
     arguments = ("--seed", "3", "--hosts", "2", "--products", "50", "--delay-s", "60", "--crawl-delay-s", "5")
     async with running(*COMMAND, *arguments) as (process, greeting):
         assert (len(greeting["urls"]), greeting["products"], len(greeting["identities"])) == (2, 50, 20)
@@ -39,7 +39,7 @@ async def test_it_runs_as_a_command_and_accounts_for_itself_when_stopped():
     assert (report["calls"], report["broken"], [host["calls"] for host in report["hosts"]]) == (2, 1, [0, 2])
 
 
-def test_nonsense_on_the_command_line_is_refused():
+def test_invalid_command_line_options_are_refused():
     for arguments in (
         ["--faults", "502=7"],
         ["--products", "0"],

@@ -28,7 +28,7 @@ _pauses = some.tuples(some.integers(0, 3), some.integers(0, 400_000))
     crawl_delay_s=some.sampled_from([None, 0.5, 1.5]),
     leeway_ms=some.sampled_from([0, 1]),
 )
-def test_what_came_too_soon_is_what_a_recount_finds(
+def test_early_calls_equal_those_found_by_a_recount(
     events: list[tuple[tuple[int, int], tuple[int, int] | None]],
     delay_s: float,
     crawl_delay_s: float | None,
@@ -71,20 +71,20 @@ def _united(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-def test_two_pauses_apart_stay_apart():
+def test_two_separate_pauses_stay_separate():
     pauses = Pauses()
     pauses.add(10, 20)
     pauses.add(30, 50)
     assert [pauses.left_us(at_us, 0) for at_us in (10, 15, 20, 25, 31, 50)] == [0, 5, 0, 0, 19, 0]
 
 
-def test_a_leeway_holds_at_both_ends_of_a_pause():
+def test_a_tolerance_applies_at_both_ends_of_a_pause():
     pauses = Pauses()
     pauses.add(10, 20)
     assert [pauses.left_us(at_us, 2) for at_us in (12, 13, 17, 18)] == [0, 7, 3, 0]
 
 
-def test_a_book_keeps_only_so_many_arrivals_and_counts_them_all():
+def test_a_log_keeps_a_limited_number_of_arrivals_and_counts_all():
     limits, robots = LimitSettings(), Robots(RobotsSettings())
     book = MannersBook(0, Ledger(), rate_of_host(limits), Politeness(delay_s=1), arrivals_kept=3)
     caller = Caller("one", [rate_of_identity(limits)], is_known=True)

@@ -41,18 +41,18 @@ def test_the_longest_pattern_decides(path: str, allowed: bool):
     assert ROBOTS.allows(b"Mozilla/5.0", path.encode()) is allowed
 
 
-def test_of_two_patterns_as_long_allow_wins():
+def test_of_two_patterns_of_equal_length_allow_wins():
     robots = Robots(RobotsSettings(groups=(RobotsGroup(disallow=("/same",), allow=("/same",)),)))
     assert robots.allows(b"any", b"/same")
 
 
-def test_an_agent_that_is_named_has_rules_of_its_own():
+def test_a_named_agent_has_its_own_rules():
     named = b"Mozilla/5.0 (compatible; TideGate/1.0)"
     assert [ROBOTS.allows(named, path) for path in (b"/", b"/search?q=a&sort=b", b"/cart/help")] == [False, True, False]
     assert (ROBOTS.delay_us(named), ROBOTS.delay_us(b"other")) == (0, 1_500_000)
 
 
-def test_what_is_written_is_what_another_reader_reads():
+def test_written_rules_are_read_alike_by_another_parser():
     other = RobotFileParser()
     other.parse(ROBOTS.text.decode().splitlines())
     for agent in ("Tidegate/1.0", "other"):
@@ -61,7 +61,7 @@ def test_what_is_written_is_what_another_reader_reads():
     assert b"Crawl-delay: 1.5\n" in ROBOTS.text
 
 
-def test_where_there_is_none_all_is_allowed_and_where_it_fails_nothing_is():
+def test_a_missing_robots_txt_allows_everything_and_a_failing_one_nothing():
     assert Robots(RobotsSettings(status=404)).allows(b"any", b"/cart/")
     assert not Robots(RobotsSettings(status=500)).allows(b"any", b"/search")
     assert Robots(RobotsSettings(status=500)).allows(b"any", b"/robots.txt")

@@ -46,7 +46,7 @@ def test_the_same_seed_and_steps_make_the_same_world():
 
 
 @pytest.mark.full
-def test_a_step_changes_about_as_much_as_its_shares_say():
+def test_a_step_changes_about_the_configured_shares():
     world = World(WorldShape(products=5_000, resettle=0))
     before = told(world)
     world.advance()
@@ -65,7 +65,7 @@ def test_a_step_changes_about_as_much_as_its_shares_say():
     assert 50 < len(restocked) <= 100
 
 
-def test_a_world_without_changes_stays_as_it_is():
+def test_a_world_without_changes_stays_constant():
     still = WorldShape(products=200, appear=0, vanish=0, reprice=0, redescribe=0, restock=0, resettle=0)
     world = World(still)
     before = told(world)
@@ -91,7 +91,7 @@ def test_every_product_is_found_by_its_searches_and_by_no_other(steps: int):
     assert any(len(words) == 2 for words in found.values())
 
 
-def test_no_two_products_have_the_same_id_and_each_is_found_by_it():
+def test_product_ids_are_unique_and_each_product_is_found_by_its_id():
     world = World(WorldShape(products=3_000, hosts=3))
     products = list(world.products())
     assert len({product.id for product in products}) == 3_000
@@ -101,7 +101,7 @@ def test_no_two_products_have_the_same_id_and_each_is_found_by_it():
     assert all(product.shop % 3 == product.host for product in products), "a shop sells at one host"
 
 
-def test_a_product_can_be_changed_and_taken_away_by_hand():
+def test_a_product_can_be_changed_and_removed_manually():
     world = World(SMALL)
     before = told(world)
     one, other = list(before)[:2]
@@ -116,7 +116,7 @@ def test_a_product_can_be_changed_and_taken_away_by_hand():
         world.change(other)
 
 
-def test_rules_of_faults_are_read():
+def test_fault_rules_are_parsed():
     assert parse_faults("502=0.01, captcha@search=1,") == (
         FaultRule(kind=FaultKind.BAD_GATEWAY, rate=0.01),
         FaultRule(kind=FaultKind.CAPTCHA, rate=1, route=Route.SEARCH),
@@ -147,6 +147,6 @@ def test_rules_of_faults_are_read():
         lambda: parse_faults("502@cart=1"),
     ],
 )
-def test_nonsense_is_refused(wrong: Callable[[], object]):
+def test_invalid_arguments_are_refused(wrong: Callable[[], object]):
     with pytest.raises(InvalidArgument):
         wrong()
