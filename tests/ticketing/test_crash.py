@@ -90,7 +90,7 @@ async def after_the_death_of_one(
 
 
 @pytest.mark.crash
-async def test_a_hold_whose_process_died_ends_at_its_time(tmp_path: Path, embedded: Valkey, clock: ManualClock):
+async def test_a_hold_of_a_dead_process_expires(tmp_path: Path, embedded: Valkey, clock: ManualClock):
     async with after_the_death_of_one("reserve", tmp_path, embedded, clock) as (stall, sale, held):
         assert (await stall.seats(sale))["A1"] == "taken"
         mine = await stall.database.read(reservations.get, held)
@@ -104,7 +104,7 @@ async def test_a_hold_whose_process_died_ends_at_its_time(tmp_path: Path, embedd
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("how_far", "state", "sold"), [("begin", "held", 0), ("charge", "paid", 1)])
-async def test_a_payment_whose_process_died_is_what_the_bank_says(
+async def test_a_payment_of_a_dead_process_gets_the_state_of_the_bank(
     how_far: str, state: str, sold: int, tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with after_the_death_of_one(how_far, tmp_path, embedded, clock) as (stall, _, held):
@@ -117,7 +117,7 @@ async def test_a_payment_whose_process_died_is_what_the_bank_says(
 
 
 @pytest.mark.crash
-async def test_who_asks_again_after_the_death_of_a_process_is_charged_once(
+async def test_a_payment_repeated_after_the_death_of_a_process_is_charged_once(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with after_the_death_of_one("charge", tmp_path, embedded, clock) as (stall, _, held):
@@ -128,7 +128,7 @@ async def test_who_asks_again_after_the_death_of_a_process_is_charged_once(
 
 
 @pytest.mark.crash
-async def test_a_payment_whose_process_died_before_it_could_tell_is_ranked(
+async def test_a_payment_of_a_process_that_died_before_publishing_is_ranked(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with after_the_death_of_one("complete", tmp_path, embedded, clock) as (stall, _, _):

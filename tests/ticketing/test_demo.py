@@ -13,7 +13,7 @@ SMALL = "--once --port 0 --people 20 --seats 4 --inside 3 --hold 2 --think 0.1"
 
 
 @pytest.mark.full
-async def test_a_crowd_that_knows_nothing_but_the_address_buys_everything_once():
+async def test_buyers_that_know_only_the_url_buy_everything_once():
     process = await start_warm(
         sys.executable, "-m", "examples.ticketing", *SMALL.split(), stdout=PIPE, stderr=PIPE, cwd=ROOT
     )

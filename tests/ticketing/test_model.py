@@ -168,7 +168,7 @@ async def agree(stall: Stall, model: Model) -> None:
 
 @settings(max_examples=examples(15))
 @given(moves=steps)
-def test_seats_live_as_the_plain_model_says(embedded_url: str, moves: list[tuple[Any, Any, Any]]):
+def test_seats_behave_like_the_model(embedded_url: str, moves: list[tuple[Any, Any, Any]]):
     async def once() -> None:
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory()))

@@ -22,7 +22,7 @@ async def held(stall: Stall, user: str = "ada", seats: int = 3) -> Reservation:
     return await stall.reserve(sale, "A1", user)
 
 
-async def test_who_pays_has_a_ticket_and_the_seat_is_sold(stall: Stall):
+async def test_a_payment_gives_a_ticket_and_the_seat_is_sold(stall: Stall):
     mine = await held(stall)
 
     payment = await stall.pay(mine)
@@ -49,7 +49,7 @@ async def test_a_payment_and_its_event_are_one_transaction(stall: Stall):
     }
 
 
-async def test_the_same_key_again_is_the_same_payment(stall: Stall):
+async def test_the_same_key_returns_the_same_payment(stall: Stall):
     mine = await held(stall)
 
     first = await stall.pay(mine, "key")
@@ -60,7 +60,7 @@ async def test_the_same_key_again_is_the_same_payment(stall: Stall):
     assert len(await stall.rows(charges)) == 1
 
 
-async def test_the_answer_to_a_key_is_told_again_after_the_session_ended(stall: Stall):
+async def test_the_answer_of_a_key_is_returned_after_the_session_ended(stall: Stall):
     mine = await held(stall)
     first = await stall.pay(mine, "key")
     stall.clock.advance(timedelta(hours=5))
@@ -68,7 +68,7 @@ async def test_the_answer_to_a_key_is_told_again_after_the_session_ended(stall: 
     assert await stall.pay(mine, "key") == first
 
 
-async def test_a_key_cannot_be_used_for_something_else(stall: Stall):
+async def test_a_key_cannot_be_used_for_another_payment(stall: Stall):
     mine = await held(stall)
     await stall.pay(mine, "key")
     other = await stall.reserve(mine.schedule, "A2", "ada")
@@ -77,7 +77,7 @@ async def test_a_key_cannot_be_used_for_something_else(stall: Stall):
         await stall.pay(other, "key")
 
 
-async def test_two_people_may_choose_the_same_key(stall: Stall):
+async def test_two_users_may_use_the_same_key(stall: Stall):
     mine = await held(stall)
     await stall.enter(mine.schedule, "bob")
     his = await stall.reserve(mine.schedule, "A2", "bob")
@@ -93,7 +93,7 @@ async def test_a_seat_is_not_paid_twice_with_two_keys(stall: Stall):
         await stall.pay(mine, "two")
 
 
-async def test_a_card_that_is_refused_leaves_the_seat_held(stall: Stall):
+async def test_a_declined_card_leaves_the_seat_held(stall: Stall):
     mine = await held(stall)
 
     payment = await stall.pay(mine, "one", Card.POOR)
@@ -103,7 +103,7 @@ async def test_a_card_that_is_refused_leaves_the_seat_held(stall: Stall):
     assert (await stall.pay(mine, "two")).state is PaymentState.COMPLETED
 
 
-async def test_a_hold_that_is_over_cannot_be_paid(stall: Stall):
+async def test_an_expired_hold_cannot_be_paid(stall: Stall):
     mine = await held(stall)
     stall.clock.advance(timedelta(minutes=10))
 
@@ -111,7 +111,7 @@ async def test_a_hold_that_is_over_cannot_be_paid(stall: Stall):
         await stall.pay(mine)
 
 
-async def test_who_is_no_longer_inside_cannot_pay(stall: Stall):
+async def test_a_user_whose_session_ended_cannot_pay(stall: Stall):
     mine = await held(stall)
     [pass_] = await stall.enter(mine.schedule, "ada")
     room = await stall.shop.rooms.room(f"schedule-{mine.schedule}")
@@ -122,7 +122,7 @@ async def test_who_is_no_longer_inside_cannot_pay(stall: Stall):
     assert await stall.rows(charges) == []
 
 
-async def test_nobody_pays_for_the_seat_of_another(stall: Stall):
+async def test_a_user_cannot_pay_for_the_seat_of_another(stall: Stall):
     mine = await held(stall)
     await stall.enter(mine.schedule, "bob")
 
@@ -131,7 +131,7 @@ async def test_nobody_pays_for_the_seat_of_another(stall: Stall):
 
 
 @pytest.mark.parametrize("card", [Card.MUTE, Card.SLOW])
-async def test_while_the_bank_does_not_tell_the_seat_is_kept(stall: Stall, card: Card):
+async def test_while_the_bank_does_not_answer_the_seat_is_kept(stall: Stall, card: Card):
     mine = await held(stall)
     await stall.enter(mine.schedule, "bob")
 
@@ -157,7 +157,7 @@ async def test_a_charge_whose_answer_was_lost_is_found_and_the_seat_is_sold(stal
     assert len(await stall.events()) == 1
 
 
-async def test_a_charge_that_was_never_made_is_forbidden_and_the_seat_is_free(stall: Stall):
+async def test_a_charge_that_was_never_made_is_cancelled_and_the_seat_is_free(stall: Stall):
     """The process died before it asked the bank; whoever asks later, in its name, is refused."""
     mine = await held(stall)
     payment = await stall.database.transaction(payments.begin, mine.id, "ada", "key", stall.shop.plan.settle_after)
@@ -171,7 +171,7 @@ async def test_a_charge_that_was_never_made_is_forbidden_and_the_seat_is_free(st
     assert [row["outcome"] for row in await stall.rows(charges)] == [Outcome.VOID]
 
 
-async def test_who_repeats_a_payment_whose_process_died_completes_it(stall: Stall):
+async def test_repeating_a_payment_of_a_dead_process_completes_it(stall: Stall):
     mine = await held(stall)
     await stall.database.transaction(payments.begin, mine.id, "ada", "key", stall.shop.plan.settle_after)
 
@@ -179,7 +179,7 @@ async def test_who_repeats_a_payment_whose_process_died_completes_it(stall: Stal
     assert len(await stall.rows(charges)) == 1
 
 
-async def test_a_payment_that_is_settled_twice_is_told_once(stall: Stall):
+async def test_a_payment_settled_twice_is_published_once(stall: Stall):
     mine = await held(stall)
     payment = await stall.pay(mine, card=Card.MUTE)
 
@@ -189,7 +189,7 @@ async def test_a_payment_that_is_settled_twice_is_told_once(stall: Stall):
     assert len(await stall.events()) == 1
 
 
-async def test_a_declined_payment_gives_the_seat_back_with_what_is_left_of_the_time(stall: Stall):
+async def test_a_declined_payment_returns_the_seat_with_its_remaining_time(stall: Stall):
     mine = await held(stall)
     stall.clock.advance(timedelta(minutes=9))
     await stall.pay(mine, card=Card.POOR)
@@ -199,7 +199,7 @@ async def test_a_declined_payment_gives_the_seat_back_with_what_is_left_of_the_t
     assert (next_in_ms, await stall.state(mine)) == (60_000, "held")
 
 
-async def test_the_keeper_bears_in_mind_a_hold_that_is_being_paid_for(stall: Stall):
+async def test_the_keeper_plans_the_end_of_a_hold_that_is_being_paid(stall: Stall):
     """The bank may refuse, and then it is a mere hold again, which ends before any new one can."""
     mine = await held(stall)
     stall.clock.advance(timedelta(minutes=9))
@@ -210,7 +210,7 @@ async def test_the_keeper_bears_in_mind_a_hold_that_is_being_paid_for(stall: Sta
     assert next_in_ms == 60_000
 
 
-async def test_a_bank_that_fails_for_one_payment_keeps_no_other_from_its_end(stall: Stall):
+async def test_a_bank_error_for_one_payment_delays_no_other(stall: Stall):
     mine, other = await held(stall), await held(stall)
     lost, found = [await stall.pay(each, each.id, Card.MUTE) for each in (mine, other)]
     stall.clock.advance(stall.shop.plan.settle_after)

@@ -61,7 +61,7 @@ async def test_yesterday_counts_for_the_month_and_not_for_the_day(stall: Stall):
     assert (await titles(stall), await titles(stall, RankingPeriod.MONTHLY)) == ([], ["loud"])
 
 
-async def test_an_event_that_is_told_again_changes_nothing(stall: Stall):
+async def test_a_repeated_event_changes_nothing(stall: Stall):
     await stall.declare()
     sale = await stall.sale()
     await stall.enter(sale, "ada")
@@ -74,7 +74,7 @@ async def test_an_event_that_is_told_again_changes_nothing(stall: Stall):
     assert await stall.ranked() == [("1", 1)]
 
 
-async def test_how_often_something_was_bought_is_not_shown(stall: Stall):
+async def test_the_number_of_purchases_is_not_shown(stall: Stall):
     await stall.declare()
     await sold(stall, loud=3)
 
@@ -88,7 +88,7 @@ async def test_how_often_something_was_bought_is_not_shown(stall: Stall):
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101])
-async def test_a_limit_that_makes_no_sense_is_refused(stall: Stall, limit: int):
+async def test_an_invalid_limit_is_refused(stall: Stall, limit: int):
     with pytest.raises(InvalidArgument):
         await popular_concerts(stall.shop, limit=limit)
 
@@ -112,7 +112,7 @@ async def test_the_details_of_all_concerts_are_read_in_one_statement(stall: Stal
     assert len(statements) == 1, statements
 
 
-async def test_without_the_server_the_ranking_is_empty_and_says_so(tmp_path: Path):
+async def test_without_the_server_the_ranking_is_empty_and_marked_degraded(tmp_path: Path):
     server = ValkeyServer()
     async with connected(server.url) as valkey:
         url = await migrated_file(tmp_path / "shop.db")

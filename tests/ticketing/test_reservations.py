@@ -13,7 +13,7 @@ from tidegate.systems.waiting_room import NotActive
 TEN_MINUTES = timedelta(minutes=10)
 
 
-async def test_a_seat_is_held_by_one_and_taken_for_all_others(stall: Stall):
+async def test_a_held_seat_is_taken_for_all_others(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada", "bob")
 
@@ -26,14 +26,14 @@ async def test_a_seat_is_held_by_one_and_taken_for_all_others(stall: Stall):
         await stall.reserve(sale, "A1", "bob")
 
 
-async def test_who_asks_for_his_own_seat_again_has_the_same_reservation(stall: Stall):
+async def test_reserving_the_own_seat_again_returns_the_same_reservation(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada")
 
     assert await stall.reserve(sale, "A1", "ada") == await stall.reserve(sale, "A1", "ada")
 
 
-async def test_who_is_not_inside_reserves_nothing(stall: Stall):
+async def test_a_user_without_a_session_cannot_reserve(stall: Stall):
     sale, other = await stall.sale(), await stall.sale()
     await stall.enter(other, "ada")
 
@@ -42,7 +42,7 @@ async def test_who_is_not_inside_reserves_nothing(stall: Stall):
     assert (await stall.seats(sale))["A1"] == "free"
 
 
-async def test_whose_session_is_over_reserves_nothing(stall: Stall):
+async def test_a_user_with_an_expired_session_cannot_reserve(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada")
     stall.clock.advance(timedelta(hours=3))
@@ -51,7 +51,7 @@ async def test_whose_session_is_over_reserves_nothing(stall: Stall):
         await stall.reserve(sale, "A1", "ada")
 
 
-async def test_one_person_gets_four_seats_and_no_more(stall: Stall):
+async def test_one_user_gets_at_most_four_seats(stall: Stall):
     sale = await stall.sale(seats=6)
     await stall.enter(sale, "ada")
     for number in range(1, 5):
@@ -61,7 +61,7 @@ async def test_one_person_gets_four_seats_and_no_more(stall: Stall):
         await stall.reserve(sale, "A5", "ada")
 
 
-async def test_there_is_no_seat_that_is_not_in_the_hall(stall: Stall):
+async def test_an_unknown_seat_is_refused(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada")
 
@@ -69,7 +69,7 @@ async def test_there_is_no_seat_that_is_not_in_the_hall(stall: Stall):
         await stall.reserve(sale, "Z9", "ada")
 
 
-async def test_a_seat_that_is_given_back_is_free_at_once(stall: Stall):
+async def test_a_released_seat_is_free_immediately(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada", "bob")
     held = await stall.reserve(sale, "A1", "ada")
@@ -80,7 +80,7 @@ async def test_a_seat_that_is_given_back_is_free_at_once(stall: Stall):
     assert (await stall.reserve(sale, "A1", "bob")).user == "bob"
 
 
-async def test_nobody_gives_back_the_seat_of_another(stall: Stall):
+async def test_a_user_cannot_release_the_seat_of_another(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada")
     held = await stall.reserve(sale, "A1", "ada")
@@ -89,7 +89,7 @@ async def test_nobody_gives_back_the_seat_of_another(stall: Stall):
         await stall.database.transaction(reservations.release, held.id, "bob")
 
 
-async def test_a_seat_that_is_paid_is_not_given_back(stall: Stall):
+async def test_a_paid_seat_is_not_released(stall: Stall):
     sale = await stall.sale()
     await stall.enter(sale, "ada")
     held = await stall.reserve(sale, "A1", "ada")
@@ -100,7 +100,7 @@ async def test_a_seat_that_is_paid_is_not_given_back(stall: Stall):
 
 
 @pytest.mark.every_server
-async def test_a_hold_ends_at_its_time_and_not_before(anywhere: Stall):
+async def test_a_hold_expires_at_its_time_and_not_before(anywhere: Stall):
     sale = await anywhere.sale()
     await anywhere.enter(sale, "ada")
     held = await anywhere.reserve(sale, "A1", "ada")
@@ -114,7 +114,7 @@ async def test_a_hold_ends_at_its_time_and_not_before(anywhere: Stall):
     assert (await anywhere.state(held), (await anywhere.seats(sale))["A1"]) == ("expired", "free")
 
 
-async def test_a_hold_whose_time_is_over_keeps_nobody_from_the_seat_though_no_keeper_came(anywhere: Stall):
+async def test_an_expired_hold_does_not_block_the_seat_without_the_keeper(anywhere: Stall):
     """While there is no leader, nobody keeps the time; SQL decides all the same."""
     sale = await anywhere.sale()
     await anywhere.enter(sale, "ada", "bob")
@@ -133,7 +133,7 @@ async def test_without_holds_the_keeper_sleeps_as_long_as_a_hold_lasts(stall: St
 
 
 @pytest.mark.full
-async def test_many_holds_that_end_together_are_all_ended(stall: Stall):
+async def test_many_holds_that_expire_together_are_all_ended(stall: Stall):
     sale = await stall.sale(seats=240)
     users = [f"user-{n}" for n in range(60)]
     await stall.enter(sale, *users)

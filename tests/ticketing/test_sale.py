@@ -20,7 +20,7 @@ SMALL = SalePlan(
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)  # it gives up by itself, where nothing moves any more
-async def test_a_sale_keeps_every_rule_though_shops_are_killed_and_valkey_is_lost(tmp_path: Path):
+async def test_a_sale_keeps_its_rules_while_shops_are_killed_and_valkey_loses_its_data(tmp_path: Path):
     verdict = await conduct(SMALL, tmp_path)
 
     assert verdict.breaches == []

@@ -35,7 +35,7 @@ async def enter(stall: Stall, client: Client, schedule: int, user: str = "ada") 
     return Buyer(client, pass_)
 
 
-async def test_a_seat_is_chosen_held_and_paid(stall: Stall, client: Client):
+async def test_a_seat_is_selected_held_and_paid(stall: Stall, client: Client):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
 
@@ -49,7 +49,7 @@ async def test_a_seat_is_chosen_held_and_paid(stall: Stall, client: Client):
     assert (paid.status, paid.json["state"], seen.json["state"]) == (201, "completed", "paid")
 
 
-async def test_who_is_not_inside_is_told_where_to_wait(stall: Stall, client: Client):
+async def test_a_user_without_a_session_is_told_where_to_wait(stall: Stall, client: Client):
     sale = await stall.sale()
     await stall.enter(sale, "ada")
     held = await stall.reserve(sale, "A1", "ada")
@@ -69,7 +69,7 @@ async def test_who_is_not_inside_is_told_where_to_wait(stall: Stall, client: Cli
     assert await stall.state(held) == "held"
 
 
-async def test_on_pages_who_is_not_inside_is_sent_to_wait(stall: Stall, client: Client):
+async def test_on_pages_a_user_without_a_session_is_redirected_to_the_waiting_page(stall: Stall, client: Client):
     sale = await stall.sale()
 
     reply = await client.get(f"/schedules/{sale}")
@@ -77,14 +77,14 @@ async def test_on_pages_who_is_not_inside_is_sent_to_wait(stall: Stall, client: 
     assert (reply.status, reply.headers["location"]) == (303, f"/rooms/schedule-{sale}")
 
 
-async def test_a_pass_for_one_evening_opens_no_other(stall: Stall, client: Client):
+async def test_a_pass_for_one_concert_is_refused_for_another(stall: Stall, client: Client):
     sale, other = await stall.sale(), await stall.sale()
     ada = await enter(stall, client, sale)
 
     assert (await ada.ask("GET", f"/api/schedules/{other}/seats")).status == 403
 
 
-async def test_nobody_sees_or_pays_the_reservation_of_another(stall: Stall, client: Client):
+async def test_a_user_neither_sees_nor_pays_the_reservation_of_another(stall: Stall, client: Client):
     sale = await stall.sale()
     ada, bob = await enter(stall, client, sale, "ada"), await enter(stall, client, sale, "bob")
     held = (await ada.reserve(sale, "A1")).json["id"]
@@ -94,7 +94,7 @@ async def test_nobody_sees_or_pays_the_reservation_of_another(stall: Stall, clie
     assert [reply.status for reply in replies] == [404, 404]
 
 
-async def test_a_seat_that_is_taken_is_a_conflict(stall: Stall, client: Client):
+async def test_a_taken_seat_is_a_conflict(stall: Stall, client: Client):
     sale = await stall.sale()
     ada, bob = await enter(stall, client, sale, "ada"), await enter(stall, client, sale, "bob")
     await ada.reserve(sale, "A1")
@@ -108,7 +108,7 @@ async def test_a_seat_that_is_taken_is_a_conflict(stall: Stall, client: Client):
     ("card", "status", "state"),
     [("4000000000000002", 402, "declined"), ("4000000000000119", 202, "charging")],
 )
-async def test_what_the_bank_says_is_told(stall: Stall, client: Client, card: str, status: int, state: str):
+async def test_the_answer_of_the_bank_is_shown(stall: Stall, client: Client, card: str, status: int, state: str):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
     held = (await ada.reserve(sale, "A1")).json["id"]
@@ -119,7 +119,7 @@ async def test_what_the_bank_says_is_told(stall: Stall, client: Client, card: st
 
 
 @pytest.mark.parametrize("card", ["", "1", "4242 4242", None, 7])
-async def test_what_is_no_card_is_refused(stall: Stall, client: Client, card: Any):
+async def test_an_invalid_card_is_refused(stall: Stall, client: Client, card: Any):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
     held = (await ada.reserve(sale, "A1")).json["id"]
@@ -135,7 +135,7 @@ async def test_a_payment_needs_a_key(stall: Stall, client: Client):
     assert (await ada.pay(held, key=None)).status == 400
 
 
-async def test_on_pages_a_payment_that_was_settled_later_leads_to_its_ticket(stall: Stall, client: Client):
+async def test_on_pages_a_payment_settled_later_leads_to_its_ticket(stall: Stall, client: Client):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
     held = await stall.reserve(sale, "A1", "ada")
@@ -151,7 +151,7 @@ async def test_on_pages_a_payment_that_was_settled_later_leads_to_its_ticket(sta
     assert (after.status, after.headers["location"]) == (303, f"/tickets/{settled.ticket}")
 
 
-async def test_on_pages_a_refused_card_does_not_promise_a_seat_whose_time_is_over(stall: Stall, client: Client):
+async def test_on_pages_a_declined_card_does_not_offer_an_expired_seat(stall: Stall, client: Client):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
     held = await stall.reserve(sale, "A1", "ada")
@@ -166,7 +166,7 @@ async def test_on_pages_a_refused_card_does_not_promise_a_seat_whose_time_is_ove
     assert (again.status, "The seat is still yours." in again.body.decode()) == (402, False)
 
 
-async def test_nonsense_is_refused(stall: Stall, client: Client):
+async def test_invalid_requests_are_refused(stall: Stall, client: Client):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
     place = f"/api/schedules/{sale}/reservations"
@@ -185,7 +185,7 @@ async def test_nonsense_is_refused(stall: Stall, client: Client):
     assert [reply.status for reply in replies] == [400] * 8
 
 
-async def test_the_ranking_tells_concerts_in_order_and_no_numbers(stall: Stall, client: Client):
+async def test_the_ranking_lists_concerts_in_order_without_numbers(stall: Stall, client: Client):
     await stall.declare()
     sale = await stall.sale()
     await stall.enter(sale, "ada")
@@ -201,7 +201,7 @@ async def test_the_ranking_tells_concerts_in_order_and_no_numbers(stall: Stall, 
     }
 
 
-async def test_who_does_something_stays_inside_longer(stall: Stall, client: Client):
+async def test_activity_prolongs_the_session(stall: Stall, client: Client):
     sale = await stall.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=10)))
     ada = await enter(stall, client, sale)
     for _ in range(2):
@@ -212,7 +212,7 @@ async def test_who_does_something_stays_inside_longer(stall: Stall, client: Clie
     assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 403
 
 
-async def test_who_leaves_is_outside(stall: Stall, client: Client):
+async def test_leaving_ends_the_session(stall: Stall, client: Client):
     sale = await stall.sale()
     ada = await enter(stall, client, sale)
 
@@ -224,7 +224,7 @@ async def test_who_leaves_is_outside(stall: Stall, client: Client):
     assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 403
 
 
-async def test_the_whole_way_works_with_pages_and_forms_alone(stall: Stall, client: Client):
+async def test_the_purchase_works_with_pages_and_forms_alone(stall: Stall, client: Client):
     sale = await stall.sale()
     [pass_] = await stall.enter(sale, "ada")
     cookie = {"Cookie": f"{COOKIE.format(room=f'schedule-{sale}')}={pass_}"}
@@ -248,7 +248,7 @@ async def test_the_whole_way_works_with_pages_and_forms_alone(stall: Stall, clie
     assert (await client.get(f"/schedules/{sale}", headers=cookie)).status == 303
 
 
-async def test_what_people_typed_is_shown_and_not_run(stall: Stall, client: Client):
+async def test_user_input_is_escaped(stall: Stall, client: Client):
     await stall.sale(concert=await stall.concert("<script>alert(1)</script>"))
 
     page = (await client.get("/")).body.decode()
@@ -257,9 +257,7 @@ async def test_what_people_typed_is_shown_and_not_run(stall: Stall, client: Clie
     assert "&lt;script&gt;" in page
 
 
-async def test_an_evening_that_is_sold_out_has_no_button_and_whoever_waits_comes_in_and_is_told(
-    stall: Stall, client: Client
-):
+async def test_a_sold_out_concert_has_no_buy_button_and_waiting_visitors_are_told(stall: Stall, client: Client):
     sale = await stall.sale(seats=1, room=RoomPlan(capacity=0))
     await stall.enter(sale, "ada")
     room = await stall.shop.rooms.room(f"schedule-{sale}")
@@ -278,7 +276,7 @@ async def test_an_evening_that_is_sold_out_has_no_button_and_whoever_waits_comes
     assert f'href="/schedules/{sale}"' not in home
 
 
-async def test_the_waiting_page_is_served_and_the_desk_of_operators_is_shut(stall: Stall, client: Client):
+async def test_the_waiting_page_is_served_and_operator_routes_are_not(stall: Stall, client: Client):
     sale = await stall.sale()
 
     page = await client.get(f"/rooms/schedule-{sale}")
@@ -289,7 +287,7 @@ async def test_the_waiting_page_is_served_and_the_desk_of_operators_is_shut(stal
     assert "Night Ferry" in page.body.decode()
 
 
-async def test_while_valkey_is_away_those_inside_buy_on_and_nobody_else_comes_in(tmp_path: Path):
+async def test_during_a_valkey_outage_admitted_users_buy_and_no_other_is_admitted(tmp_path: Path):
     server = ValkeyServer()
     async with connected(server.url) as valkey:
         url = await migrated_file(tmp_path / "shop.db")
@@ -325,7 +323,7 @@ async def test_while_valkey_is_away_those_inside_buy_on_and_nobody_else_comes_in
         ("/api/nothing", "there is no such page"),
     ],
 )
-async def test_what_is_not_there_is_not_found(stall: Stall, client: Client, path: str, words: str):
+async def test_unknown_pages_are_not_found(stall: Stall, client: Client, path: str, words: str):
     reply = await client.get(path)
 
     shown = reply.json["detail"] if path.startswith("/api/") else reply.body.decode()
@@ -334,7 +332,7 @@ async def test_what_is_not_there_is_not_found(stall: Stall, client: Client, path
     assert path.startswith("/api/") or "Harbour Tickets" in shown
 
 
-async def test_the_address_of_a_form_leads_back_to_where_it_stands(stall: Stall, client: Client):
+async def test_the_form_action_leads_back_to_its_page(stall: Stall, client: Client):
     places = {
         "/reservations/some%3Fid/payments": "/reservations/some%3Fid",
         "/reservations/one/release": "/reservations/one",
@@ -348,7 +346,7 @@ async def test_the_address_of_a_form_leads_back_to_where_it_stands(stall: Stall,
 
 
 @pytest.mark.every_server
-async def test_no_database_minds_a_nul(anywhere: Stall):
+async def test_a_nul_character_is_handled_on_every_database(anywhere: Stall):
     sale = await anywhere.sale()
     async with served(anywhere) as client:
         ada = await enter(anywhere, client, sale)
@@ -365,7 +363,7 @@ async def test_no_database_minds_a_nul(anywhere: Stall):
     assert [reply.status for reply in replies] == [404, 404, 404, 404, 404, 400]
 
 
-async def test_held_seats_are_not_called_free(stall: Stall, client: Client):
+async def test_held_seats_are_not_shown_as_free(stall: Stall, client: Client):
     sale = await stall.sale(seats=2)
     ada, bob = await enter(stall, client, sale), await enter(stall, client, sale, "bob")
 
@@ -385,7 +383,7 @@ async def test_held_seats_are_not_called_free(stall: Stall, client: Client):
     assert await told() == (True, False, "1 1")
 
 
-async def test_pages_say_how_long_things_last(stall: Stall, client: Client):
+async def test_pages_show_remaining_times(stall: Stall, client: Client):
     sale = await stall.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=20)))
     ada = await enter(stall, client, sale)
     held = await stall.reserve(sale, "A1", "ada")
@@ -400,7 +398,7 @@ async def test_pages_say_how_long_things_last(stall: Stall, client: Client):
     assert f"another <strong>8 minutes and 45 seconds</strong>, until {ends['hold']:%H:%M:%S}" in checkout
 
 
-async def test_the_seats_tell_what_is_held_what_is_bought_and_that_four_are_enough(stall: Stall, client: Client):
+async def test_the_seats_show_held_and_bought_ones_and_the_limit_of_four(stall: Stall, client: Client):
     sale = await stall.sale(seats=6)
     ada = await enter(stall, client, sale)
     await stall.buy(sale, "A1", "ada")
@@ -417,7 +415,7 @@ async def test_the_seats_tell_what_is_held_what_is_bought_and_that_four_are_enou
 
 
 @pytest.mark.parametrize(("seats", "in_front"), [(20, 20), (60, 20), (90, 40), (120, 40), (480, 60)])
-async def test_a_part_of_the_hall_is_in_front(stall: Stall, seats: int, in_front: int):
+async def test_a_share_of_the_seats_is_in_front(stall: Stall, seats: int, in_front: int):
     sale = await stall.sale(seats=seats)
 
     found = await stall.database.read(catalogue.seat_map, sale, "nobody")

@@ -18,7 +18,7 @@ async def changes(shelf: Shelf, owner: str = "octocat") -> dict[datetime, int]:
     return dict(await shelf.store.changes("issue", owner))
 
 
-async def test_each_moment_tells_how_many_documents_changed_last_then(shelf: Shelf) -> None:
+async def test_each_change_time_has_its_number_of_documents(shelf: Shelf) -> None:
     first = shelf.clock.now()
     await shelf.write(*(issue(each) for each in "abcde"))
     assert await changes(shelf) == {first: 5}
@@ -28,13 +28,13 @@ async def test_each_moment_tells_how_many_documents_changed_last_then(shelf: She
     assert await changes(shelf) == {first: 4, shelf.clock.now(): 2}
 
 
-async def test_nothing_has_no_changes(shelf: Shelf) -> None:
+async def test_an_empty_store_has_no_changes(shelf: Shelf) -> None:
     await shelf.write(issue("a", owner="hubot"), issue("a", kind="pull"))
 
     assert await changes(shelf) == {}
 
 
-async def test_what_goes_leaves_its_moment_and_what_comes_back_has_a_new_one(shelf: Shelf) -> None:
+async def test_a_removed_document_keeps_its_change_time_and_a_returned_one_has_a_new_one(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1), issue("b", sweep=1))
     first = shelf.clock.now()
     shelf.clock.advance(HOUR)
@@ -46,7 +46,7 @@ async def test_what_goes_leaves_its_moment_and_what_comes_back_has_a_new_one(she
     assert await changes(shelf) == {first: 1, shelf.clock.now(): 1}
 
 
-async def test_what_passes_to_another_owner_leaves_the_first(shelf: Shelf) -> None:
+async def test_a_document_that_moves_to_another_owner_leaves_the_first(shelf: Shelf) -> None:
     await shelf.write(issue("a"), issue("b"))
     first = shelf.clock.now()
     shelf.clock.advance(HOUR)
@@ -66,7 +66,7 @@ async def test_a_commit_under_an_earlier_time_is_seen(shelf: Shelf) -> None:
     assert await changes(shelf) == {late: 1, shelf.clock.now(): 1}
 
 
-async def test_documents_of_some_moments_can_be_read_alone(shelf: Shelf) -> None:
+async def test_documents_of_selected_change_times_can_be_read(shelf: Shelf) -> None:
     moments: list[datetime] = []
     for some in ("ab", "cd", "ef"):
         moments.append(shelf.clock.now())
@@ -81,7 +81,7 @@ async def test_documents_of_some_moments_can_be_read_alone(shelf: Shelf) -> None
     assert await shelf.ids(owner="octocat", changed_at=[moments[0] - HOUR]) == []
 
 
-async def test_the_moments_told_are_those_that_can_be_read(shelf: Shelf) -> None:
+async def test_listed_change_times_are_those_that_can_be_read(shelf: Shelf) -> None:
     """To the last digit that the store keeps."""
     for number in range(50):
         shelf.clock.advance(timedelta(microseconds=1_777))
@@ -94,7 +94,7 @@ async def test_the_moments_told_are_those_that_can_be_read(shelf: Shelf) -> None
     assert len(await shelf.ids(owner="octocat", changed_at=told)) == 50
 
 
-async def test_writers_at_the_same_time_are_all_told(shelf: Shelf) -> None:
+async def test_concurrent_writers_are_all_listed(shelf: Shelf) -> None:
     await asyncio.gather(*(shelf.write(*(issue(f"{n}-{m}") for m in range(10))) for n in range(8)))
 
     assert sum((await changes(shelf)).values()) == 80
@@ -114,7 +114,7 @@ played = 0
     deadline=None,
 )
 @given(steps=st.lists(steps, min_size=1, max_size=8), hours=st.permutations(range(8)))
-async def test_a_copy_follows_by_reading_only_moments_that_differ(
+async def test_a_copy_stays_equal_by_reading_only_change_times_that_differ(
     shelf: Shelf, steps: list[tuple[str, list[tuple[str, str, str]], bool]], hours: list[int]
 ) -> None:
     """Writes under any times, also earlier ones; the copy looks now and then, and is right whenever it has looked."""

@@ -43,7 +43,7 @@ async def test_a_rule_decides_on_the_stored_document(shelf: Shelf):
     assert await shelf.ids() == ["1"]
 
 
-async def test_a_document_that_is_there_is_left_alone_if_only_new_ones_are_wanted(shelf: Shelf):
+async def test_an_existing_document_is_kept_when_only_new_ones_are_wanted(shelf: Shelf):
     await shelf.write(issue("1", title="whole"))
     written = await write(shelf, only_new(issue("1", title="part")), only_new(issue("2", title="part")))
     assert written == Written(changed=1, gone=0)
@@ -78,7 +78,7 @@ async def test_a_document_written_by_a_rule_equals_one_of_a_run(shelf: Shelf):
     assert at == conditional.fingerprint + (await shelf.get("2")).fingerprint
 
 
-async def test_a_run_that_began_before_neither_revives_nor_misses_a_document(shelf: Shelf):
+async def test_an_older_run_neither_revives_nor_removes_a_document(shelf: Shelf):
     await write(shelf, removal(issue("1", sweep=7)), always(issue("2", sweep=7)))
     await shelf.write(issue("1", title="read before", sweep=7), completed=[Listing("issue", "repo:octocat/hello", 7)])
     assert await shelf.ids() == ["2"]
@@ -86,19 +86,19 @@ async def test_a_run_that_began_before_neither_revives_nor_misses_a_document(she
     assert await shelf.ids() == ["1", "2"]
 
 
-async def test_lists_can_be_completed_with_it(shelf: Shelf):
+async def test_listings_can_be_completed_after_a_conditional_write(shelf: Shelf):
     await shelf.write(issue("1", sweep=3), issue("2", sweep=3))
     written = await write(shelf, completed=(Listing("issue", "repo:octocat/hello", 4),))
     assert (written, await shelf.ids()) == (Written(changed=0, gone=2), [])
 
 
-async def test_many_are_written_at_once_and_the_last_of_a_key_counts(shelf: Shelf):
+async def test_many_documents_are_written_at_once_and_the_last_of_a_key_counts(shelf: Shelf):
     many = [only_new(issue(str(number), sweep=1)) for number in range(2_100)]
     assert (await write(shelf, *many, only_new(issue("7", title="last")))).changed == 2_100
     assert (await shelf.get("7")).body["title"] == "last"
     assert (await write(shelf, *many)).changed == 0
 
 
-async def test_of_writers_at_once_one_inserts_and_the_others_see_it(shelf: Shelf):
+async def test_of_concurrent_writers_one_inserts_and_the_others_see_it(shelf: Shelf):
     written = await asyncio.gather(*(write(shelf, only_new(issue("1", title=str(n)))) for n in range(8)))
     assert sum(each.changed for each in written) == 1

@@ -15,7 +15,7 @@ from tidegate.storage.sql import Transaction
 HELLO = "repo:octocat/hello"
 
 
-async def test_what_was_written_is_found(shelf: Shelf) -> None:
+async def test_a_written_document_is_found(shelf: Shelf) -> None:
     assert await shelf.changed(issue("7", version="2026-01-02T03:04:05Z", labels=["a", {"b": None}])) == 1
 
     found = await shelf.get("7")
@@ -26,7 +26,7 @@ async def test_what_was_written_is_found(shelf: Shelf) -> None:
     assert found.gone_at is None
 
 
-async def test_what_was_never_written_is_not_found(shelf: Shelf) -> None:
+async def test_an_unknown_document_is_not_found(shelf: Shelf) -> None:
     await shelf.write(issue("1"))
 
     assert await shelf.store.get("issue", "2") is None
@@ -34,11 +34,11 @@ async def test_what_was_never_written_is_not_found(shelf: Shelf) -> None:
     assert await shelf.store.count("commit") == 0
 
 
-async def test_writing_nothing_is_nothing(shelf: Shelf) -> None:
+async def test_writing_an_empty_batch_changes_nothing(shelf: Shelf) -> None:
     assert await shelf.write() == Written(changed=0, gone=0)
 
 
-async def test_the_same_again_changes_nothing(shelf: Shelf) -> None:
+async def test_writing_the_same_document_again_changes_nothing(shelf: Shelf) -> None:
     documents = [issue(str(number), version=number) for number in range(5)]
     assert await shelf.changed(*documents) == 5
     written_at = shelf.clock.now()
@@ -58,7 +58,7 @@ async def test_the_order_of_keys_in_a_body_is_no_change(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("change", [{"title": "x"}, {"owner": "x"}, {"resource": "x"}, {"version": 2}])
-async def test_whatever_is_different_is_a_change(shelf: Shelf, change: dict[str, Any]) -> None:
+async def test_any_difference_is_a_change(shelf: Shelf, change: dict[str, Any]) -> None:
     await shelf.write(issue(version=1))
     created_at = shelf.clock.now()
     shelf.clock.advance(timedelta(hours=1))
@@ -72,7 +72,7 @@ async def test_whatever_is_different_is_a_change(shelf: Shelf, change: dict[str,
     assert found.body["title"] == change.get("title", "first")
 
 
-async def test_only_what_changed_is_counted(shelf: Shelf) -> None:
+async def test_only_changed_documents_are_counted(shelf: Shelf) -> None:
     await shelf.write(*(issue(str(number)) for number in range(10)))
 
     assert await shelf.changed(*(issue(str(number), odd=number % 2 or None) for number in range(4, 14))) == 10
@@ -82,7 +82,7 @@ async def test_only_what_changed_is_counted(shelf: Shelf) -> None:
 @pytest.mark.parametrize(
     ("older", "newer"), [(1, 2), (9, 10), ("2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z"), ("a", "ab"), ("Z", "a")]
 )
-async def test_an_older_version_never_replaces_a_newer(shelf: Shelf, older: int | str, newer: int | str) -> None:
+async def test_an_older_version_never_replaces_a_newer_one(shelf: Shelf, older: int | str, newer: int | str) -> None:
     await shelf.write(issue(version=newer, title="newer"))
 
     assert await shelf.changed(issue(version=older, title="older")) == 0
@@ -106,7 +106,7 @@ async def test_without_a_version_the_last_write_counts(shelf: Shelf) -> None:
         assert (await shelf.get("1")).body["title"] == title
 
 
-async def test_of_the_same_in_one_batch_the_last_counts_unless_it_is_older(shelf: Shelf) -> None:
+async def test_of_duplicates_in_one_batch_the_last_counts_unless_it_is_older(shelf: Shelf) -> None:
     assert await shelf.changed(issue(title="a"), issue("2"), issue(title="b")) == 2
     assert (await shelf.get("1")).body["title"] == "b"
 
@@ -114,7 +114,7 @@ async def test_of_the_same_in_one_batch_the_last_counts_unless_it_is_older(shelf
     assert (await shelf.get("1")).body["title"] == "c"
 
 
-async def test_kinds_have_ids_of_their_own(shelf: Shelf) -> None:
+async def test_ids_are_unique_per_kind(shelf: Shelf) -> None:
     await shelf.write(issue("1", kind="issue"), issue("1", kind="pull", title="p"))
 
     assert (await shelf.get("1", "issue")).body["title"] == "first"
@@ -143,7 +143,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-async def test_bodies_come_back_as_they_were(shelf: Shelf, body: dict[str, Any]) -> None:
+async def test_bodies_are_returned_unchanged(shelf: Shelf, body: dict[str, Any]) -> None:
     document = Document.of("issue", "1", owner="o", resource="r", body=body)
     await shelf.write(document)
 
@@ -153,14 +153,14 @@ async def test_bodies_come_back_as_they_were(shelf: Shelf, body: dict[str, Any])
     assert await shelf.changed(document) == 0
 
 
-async def test_a_body_of_five_hundred_levels_comes_back(shelf: Shelf) -> None:
+async def test_a_body_with_five_hundred_levels_is_returned(shelf: Shelf) -> None:
     text = '{"d": ' + "[" * 500 + "]" * 500 + "}"
     await shelf.write(Document.of("issue", "1", owner="o", resource="r", body=msgspec.Raw(text.encode())))
 
     assert msgspec.json.encode((await shelf.get("1")).body) == text.replace(" ", "").encode()
 
 
-async def test_the_upstreams_own_bytes_can_be_written(shelf: Shelf) -> None:
+async def test_the_bytes_of_the_upstream_can_be_written(shelf: Shelf) -> None:
     """Without reading and writing them anew."""
     items = msgspec.json.decode(b'[{"id": 1, "n": [1,  2]}, {"id": 2}]', type=list[msgspec.Raw])
     made = [Document.of("issue", str(n), owner="o", resource="r", body=raw) for n, raw in enumerate(items)]
@@ -171,7 +171,7 @@ async def test_the_upstreams_own_bytes_can_be_written(shelf: Shelf) -> None:
     assert await shelf.changed(*made) == 0
 
 
-async def test_the_largest_body_fits(shelf: Shelf) -> None:
+async def test_the_largest_allowed_body_is_stored(shelf: Shelf) -> None:
     """Quotes are the worst case for servers that escape them, small numbers for those that store them by name."""
     bodies = [{"quotes": "'\"\\" * ((LARGEST_BODY - 20) // 5)}, {"numbers": [1] * ((LARGEST_BODY - 20) // 2)}]
     for number, body in enumerate(bodies):
@@ -197,7 +197,7 @@ async def test_five_thousand_documents_fit_into_one_batch(shelf: Shelf) -> None:
     assert await shelf.ids(batch=2000) == [f"{number:05}" for number in range(5300)]
 
 
-async def test_counting_and_reading_can_be_for_one_owner_or_for_all(shelf: Shelf) -> None:
+async def test_documents_are_counted_and_read_for_one_owner_or_all(shelf: Shelf) -> None:
     await shelf.write(*(issue(f"{number}", owner=f"user{number % 3}") for number in range(9)), issue("x", kind="pull"))
 
     assert await shelf.store.count("issue") == 9
@@ -209,7 +209,7 @@ async def test_counting_and_reading_can_be_for_one_owner_or_for_all(shelf: Shelf
 
 
 @pytest.mark.parametrize("batch", [1, 3, 9, 10, 100])
-async def test_pages_of_any_size_tell_everything_once(shelf: Shelf, batch: int) -> None:
+async def test_pages_of_any_size_return_everything_once(shelf: Shelf, batch: int) -> None:
     ids = sorted(f"{number}" for number in range(9))
     await shelf.write(*map(issue, ids))
 
@@ -217,7 +217,7 @@ async def test_pages_of_any_size_tell_everything_once(shelf: Shelf, batch: int) 
     assert await shelf.ids(owner="octocat", batch=batch) == ids
 
 
-async def test_what_was_there_all_the_time_is_told_once_whatever_is_written_meanwhile(shelf: Shelf) -> None:
+async def test_unchanged_documents_are_returned_once_during_concurrent_writes(shelf: Shelf) -> None:
     await shelf.write(*(issue(f"{number:02}") for number in range(0, 40, 2)))
     told: list[str] = []
     async for document in shelf.store.iterate("issue", batch=3):
@@ -229,7 +229,7 @@ async def test_what_was_there_all_the_time_is_told_once_whatever_is_written_mean
     assert set(told) >= {f"{number:02}" for number in range(0, 40, 2)}
 
 
-async def test_what_a_complete_listing_lacks_is_marked_and_stays(shelf: Shelf) -> None:
+async def test_documents_missing_in_a_complete_listing_are_marked_and_kept(shelf: Shelf) -> None:
     await shelf.write(*(issue(each, sweep=1) for each in "abc"))
     shelf.clock.advance(timedelta(hours=1))
 
@@ -255,7 +255,7 @@ async def test_marking_again_changes_nothing(shelf: Shelf) -> None:
     assert (await shelf.get("a")).gone_at == marked_at
 
 
-async def test_a_listing_concerns_its_kind_and_resource_only(shelf: Shelf) -> None:
+async def test_a_listing_affects_only_its_kind_and_resource(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1), issue("b", sweep=1, resource="other"), issue("a", sweep=1, kind="pull"))
 
     assert (await shelf.write(completed=[Listing("issue", HELLO, 2)])).gone == 1
@@ -264,7 +264,7 @@ async def test_a_listing_concerns_its_kind_and_resource_only(shelf: Shelf) -> No
     assert (await shelf.get("a", "pull")).gone_at is None
 
 
-async def test_pages_of_one_listing_are_seen_together(shelf: Shelf) -> None:
+async def test_pages_of_one_listing_are_completed_together(shelf: Shelf) -> None:
     """Also where nothing changed, and where a page was written twice."""
     await shelf.write(*(issue(each, sweep=1) for each in "abcd"))
     await shelf.write(issue("a", sweep=2), issue("b", sweep=2, title="new"))
@@ -275,7 +275,7 @@ async def test_pages_of_one_listing_are_seen_together(shelf: Shelf) -> None:
     assert await shelf.ids() == ["a", "b", "c"]
 
 
-async def test_a_late_listing_marks_nothing_that_was_seen_since(shelf: Shelf) -> None:
+async def test_a_late_listing_marks_no_document_seen_since(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=3), issue("b", sweep=2))
 
     assert (await shelf.write(completed=[Listing("issue", HELLO, 2)])).gone == 0
@@ -283,7 +283,7 @@ async def test_a_late_listing_marks_nothing_that_was_seen_since(shelf: Shelf) ->
     assert await shelf.ids() == ["a"]
 
 
-async def test_what_comes_back_is_no_longer_gone(shelf: Shelf) -> None:
+async def test_a_returned_document_is_no_longer_gone(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1), issue("b", sweep=1), completed=[Listing("issue", HELLO, 2)])
 
     assert await shelf.changed(issue("a", sweep=3)) == 1
@@ -292,7 +292,7 @@ async def test_what_comes_back_is_no_longer_gone(shelf: Shelf) -> None:
     assert await shelf.ids() == ["a", "b"]
 
 
-async def test_a_late_write_of_the_run_that_missed_it_brings_nothing_back(shelf: Shelf) -> None:
+async def test_a_late_write_of_the_run_that_missed_it_does_not_restore_a_document(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1, version=1), issue("b", sweep=1, version=5))
     await shelf.write(completed=[Listing("issue", HELLO, 2)])
 
@@ -302,7 +302,7 @@ async def test_a_late_write_of_the_run_that_missed_it_brings_nothing_back(shelf:
     assert await shelf.ids() == []
 
 
-async def test_what_passed_to_another_owner_is_found_by_an_earlier_run_than_the_one_that_missed_it(
+async def test_a_moved_document_is_found_by_an_earlier_run_than_the_one_that_missed_it(
     shelf: Shelf,
 ) -> None:
     """Both run at once: the later run of the former owner is the first to end."""
@@ -319,7 +319,7 @@ async def test_what_passed_to_another_owner_is_found_by_an_earlier_run_than_the_
     assert await shelf.changed(issue("a", sweep=6, version=0, **old)) == 0, "an older version never comes back"
 
 
-async def test_a_run_of_the_new_owner_that_misses_it_later_is_believed(shelf: Shelf) -> None:
+async def test_a_later_run_of_the_new_owner_that_misses_it_marks_it(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1), completed=[Listing("issue", HELLO, 7)])
     await shelf.write(issue("a", sweep=6, owner="hubot", resource="repo:hubot/hello"))
 
@@ -328,14 +328,14 @@ async def test_a_run_of_the_new_owner_that_misses_it_later_is_believed(shelf: Sh
     assert await shelf.ids() == []
 
 
-async def test_an_item_that_moved_is_not_missed_where_it_was(shelf: Shelf) -> None:
+async def test_a_moved_item_is_not_missing_at_its_former_owner(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1))
     await shelf.write(issue("a", sweep=2, resource="repo:octocat/new"))
 
     assert (await shelf.write(completed=[Listing("issue", HELLO, 3)])).gone == 0
 
 
-async def test_writers_at_the_same_time_leave_the_newest(shelf: Shelf) -> None:
+async def test_concurrent_writers_leave_the_newest_version(shelf: Shelf) -> None:
     """Each writes the same documents, in versions of its own; whoever comes last, the highest version stays."""
 
     async def write(version: int) -> int:
@@ -349,14 +349,14 @@ async def test_writers_at_the_same_time_leave_the_newest(shelf: Shelf) -> None:
     assert sum(changed) >= 30
 
 
-async def test_writers_of_the_same_at_the_same_time_count_it_once(shelf: Shelf) -> None:
+async def test_concurrent_writers_of_one_document_count_it_once(shelf: Shelf) -> None:
     changed = await asyncio.gather(*(shelf.changed(*(issue(str(n)) for n in range(20))) for _ in range(8)))
 
     assert sum(changed) == 20
     assert await shelf.store.count("issue") == 20
 
 
-async def test_a_crash_between_stage_and_commit_is_harmless(shelf: Shelf) -> None:
+async def test_a_crash_between_stage_and_commit_has_no_effect(shelf: Shelf) -> None:
     documents = [issue(each, version=1) for each in "abc"]
     await shelf.store.stage(documents)  # and then nothing: the process is gone
 
@@ -367,7 +367,7 @@ async def test_a_crash_between_stage_and_commit_is_harmless(shelf: Shelf) -> Non
     assert await shelf.changed(*documents) == 0
 
 
-async def test_a_transaction_that_is_run_again_writes_once(shelf: Shelf) -> None:
+async def test_a_repeated_transaction_writes_once(shelf: Shelf) -> None:
     staged = await shelf.store.stage([issue("a"), issue("b")])
 
     def fails(tx: Transaction) -> None:
@@ -383,13 +383,13 @@ async def test_a_transaction_that_is_run_again_writes_once(shelf: Shelf) -> None
 
 
 @pytest.mark.parametrize("batch", [0, -1])
-async def test_a_batch_of_nothing_is_refused(shelf: Shelf, batch: int) -> None:
+async def test_an_empty_listing_batch_is_refused(shelf: Shelf, batch: int) -> None:
     with pytest.raises(InvalidArgument):
         await shelf.ids(batch=batch)
 
 
 @pytest.mark.parametrize("kind", ["", "a|b", "x" * 65])
-async def test_a_kind_that_cannot_be_is_refused(shelf: Shelf, kind: str) -> None:
+async def test_an_invalid_kind_is_refused(shelf: Shelf, kind: str) -> None:
     with pytest.raises(InvalidArgument):
         await shelf.store.get(kind, "1")
     with pytest.raises(InvalidArgument):
@@ -398,7 +398,7 @@ async def test_a_kind_that_cannot_be_is_refused(shelf: Shelf, kind: str) -> None
         await shelf.ids(kind)
 
 
-async def test_documents_of_two_sources_with_one_kind_and_id_are_two(shelf: Shelf) -> None:
+async def test_documents_of_two_sources_with_equal_kind_and_id_are_separate(shelf: Shelf) -> None:
     theirs = shelf.beside("bookshop")
     await shelf.write(issue("1", title="ours", version=9, sweep=1), issue("2", sweep=1))
     await theirs.write(issue("1", title="theirs", version=1, sweep=2), issue("3", kind="book", sweep=2))

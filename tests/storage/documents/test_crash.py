@@ -11,7 +11,7 @@ from tests.storage.documents.shelf import Shelf, issue
 
 @pytest.mark.smoke
 @pytest.mark.crash
-async def test_a_writer_killed_before_its_commit_leaves_nothing_half_done(shelf: Shelf) -> None:
+async def test_a_writer_killed_before_its_commit_leaves_nothing_partial(shelf: Shelf) -> None:
     pipe = asyncio.subprocess.PIPE
     urls = [shelf.url] if shelf.mongo_url is None else [shelf.url, shelf.mongo_url]
     writer = await start_warm(

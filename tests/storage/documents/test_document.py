@@ -25,7 +25,7 @@ def made(**changes: Any) -> Document:
 
 @pytest.mark.parametrize("name", ["kind", "id", "owner", "resource", "version"])
 @pytest.mark.parametrize("value", ["", " a", "a ", "a\nb", "a\0b", "x" * 201])
-def test_names_that_servers_would_confuse_are_refused(name: str, value: str) -> None:
+def test_names_that_servers_would_not_distinguish_are_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidArgument, match=name):
         made(**{name: value})
 
@@ -38,34 +38,34 @@ def test_names_that_servers_would_confuse_are_refused(name: str, value: str) -> 
         {"body": {"x": "x" * LARGEST_BODY}}, {"body": msgspec.Raw(b"[1]")}, {"body": msgspec.Raw(b'{"x": "\xff"}')},
     ],
 )  # fmt: skip
-def test_what_no_store_could_take_is_refused_before_it_is_staged(change: dict[str, Any]) -> None:
+def test_documents_that_no_store_accepts_are_refused_before_staging(change: dict[str, Any]) -> None:
     """One bad item must not keep a whole batch from being written."""
     with pytest.raises(InvalidArgument):
         made(**change)
 
 
 @pytest.mark.parametrize(("kind", "sweep"), [("", 1), ("a|b", 1), ("issue", 0), ("issue", -1)])
-def test_a_listing_that_cannot_be_is_refused(kind: str, sweep: int) -> None:
+def test_an_invalid_listing_is_refused(kind: str, sweep: int) -> None:
     with pytest.raises(InvalidArgument):
         Listing(kind, "r", sweep)
 
 
-def test_a_document_does_not_show_its_body() -> None:
+def test_the_repr_of_a_document_hides_its_body() -> None:
     assert "private" not in repr(issue(text="private"))
 
 
-def test_fields_do_not_run_into_each_other() -> None:
+def test_hashed_fields_are_delimited() -> None:
     assert made(owner="ab", resource="c").hash != made(owner="a", resource="bc").hash
     assert made(version=1).hash != made().hash
     assert made(sweep=1).hash == made(sweep=2).hash
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_numbers_sort_as_numbers(one: int, other: int) -> None:
+def test_numbers_sort_numerically(one: int, other: int) -> None:
     assert is_older(made(version=one).version, made(version=other).version) == (one < other)
 
 
-def test_what_stands_in_a_batch_twice_is_one() -> None:
+def test_duplicates_in_a_batch_are_merged() -> None:
     batch = [issue("b"), issue("a", version=2, sweep=1), issue("a", version=1, sweep=4), issue("b", title="last")]
 
     chosen = one_per_key(batch)
@@ -74,7 +74,7 @@ def test_what_stands_in_a_batch_twice_is_one() -> None:
     assert chosen[1].hash == batch[3].hash
 
 
-def test_what_is_unknown_is_neither_older_nor_newer() -> None:
+def test_an_unknown_version_is_neither_older_nor_newer() -> None:
     assert not is_older(None, "1")
     assert not is_older("1", None)
     assert is_taken(StoredVersion("other", "9", 0, "octocat", is_gone=False), issue())
@@ -90,7 +90,7 @@ json_values = st.recursive(
 
 @settings(max_examples=examples(40))
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), json_values))
-def test_every_body_survives_the_way_into_mongodb_and_back(body: dict[str, Any]) -> None:
+def test_every_body_survives_the_round_trip_through_mongodb(body: dict[str, Any]) -> None:
     document = made(body=body)
     found = bson.decode(bson.encode(to_bson(document.text)))
 
@@ -104,5 +104,5 @@ def test_ordinary_bodies_can_be_searched_in_mongodb() -> None:
 @pytest.mark.parametrize(
     "text", ['{"a.b": 1}', '{"a": [{"$b": 1}]}', '{"a": 9223372036854775808}', '{"a": ' + "[" * 90 + "]" * 90 + "}"]
 )
-def test_bodies_that_bson_cannot_hold_are_kept_as_they_are(text: str) -> None:
+def test_bodies_that_bson_cannot_represent_are_stored_as_text(text: str) -> None:
     assert to_bson(text) == {"body": None, "body_json": text}

@@ -97,7 +97,7 @@ played = 0
     deadline=None,
 )
 @given(steps=st.lists(st.tuples(batches, listings), min_size=1, max_size=8))
-async def test_a_store_does_what_the_model_does(
+async def test_a_store_behaves_like_the_model(
     shelf: Shelf, steps: list[tuple[list[Write], list[tuple[str, int]]]]
 ) -> None:
     global played  # noqa: PLW0603

@@ -27,7 +27,7 @@ async def recomputed(shelf: Shelf) -> list[ChangeDigest]:
     return sorted((ChangeDigest(at, len(each), sum(each)) for at, each in groups.items()), key=lambda each: each.at)  # pyright: ignore[reportArgumentType]
 
 
-async def test_each_moment_counts_the_documents_of_all_owners_that_changed_last_then(shelf: Shelf) -> None:
+async def test_each_change_time_counts_the_changed_documents_of_all_owners(shelf: Shelf) -> None:
     first = shelf.clock.now()
     await shelf.write(issue("a"), issue("b"), issue("c", owner="hubot"), issue("p", kind="pull"))
     shelf.clock.advance(HOUR)
@@ -38,7 +38,7 @@ async def test_each_moment_counts_the_documents_of_all_owners_that_changed_last_
     assert found == await recomputed(shelf)
 
 
-async def test_a_page_continues_after_a_moment(shelf: Shelf) -> None:
+async def test_a_page_continues_after_a_change_time(shelf: Shelf) -> None:
     for number in range(5):
         await shelf.write(issue(str(number)))
         shelf.clock.advance(HOUR)
@@ -49,7 +49,7 @@ async def test_a_page_continues_after_a_moment(shelf: Shelf) -> None:
     assert list(await shelf.store.moments("issue", after=everything[4].at)) == []
 
 
-async def test_a_change_under_the_same_time_changes_the_moment(shelf: Shelf) -> None:
+async def test_a_change_under_the_same_time_changes_the_fingerprint(shelf: Shelf) -> None:
     await shelf.write(issue("a", sweep=1), issue("b", sweep=1))
     states = [await moments(shelf)]
     await shelf.write(issue("a", title="new", sweep=1))
@@ -64,7 +64,7 @@ async def test_a_change_under_the_same_time_changes_the_moment(shelf: Shelf) -> 
     assert states[-1] == await recomputed(shelf)
 
 
-async def test_changes_are_read_in_their_order_whoever_owns_the_documents(shelf: Shelf) -> None:
+async def test_changes_are_read_in_order_for_all_owners(shelf: Shelf) -> None:
     times = [shelf.clock.now() + number * HOUR for number in range(4)]
     await shelf.write(issue("z", sweep=1), issue("a", owner="hubot", sweep=1))
     for number in range(1, 4):
@@ -83,7 +83,7 @@ async def test_changes_are_read_in_their_order_whoever_owns_the_documents(shelf:
     assert len(await ids(3, 3, 2)) == 8  # those that are gone, too
 
 
-async def test_moments_stay_right_while_many_write(shelf: Shelf) -> None:
+async def test_change_times_stay_correct_during_concurrent_writes(shelf: Shelf) -> None:
     async def write(number: int) -> None:
         await shelf.write(*(issue(str(each), title=str(number)) for each in range(number % 7, 20)))
 
@@ -92,7 +92,7 @@ async def test_moments_stay_right_while_many_write(shelf: Shelf) -> None:
     assert await moments(shelf) == await recomputed(shelf)
 
 
-async def test_a_document_that_was_stored_before_there_were_fingerprints_has_one(tmp_path: Path) -> None:
+async def test_a_document_stored_before_fingerprints_existed_gets_one(tmp_path: Path) -> None:
     async with open_shelf("mongo", tmp_path) as shelf:
         await shelf.write(issue("a", sweep=1), issue("b", sweep=1))
         assert shelf.mongo_url is not None

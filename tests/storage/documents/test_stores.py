@@ -23,7 +23,9 @@ SQL = tuple(name for name in ALL_STORES if name != "mongo")
 
 
 @pytest.mark.parametrize("server_name", SQL)
-async def test_in_sql_documents_share_the_fate_of_their_transaction(server_name: StoreName, tmp_path: Path) -> None:
+async def test_in_sql_documents_are_committed_and_rolled_back_with_their_transaction(
+    server_name: StoreName, tmp_path: Path
+) -> None:
     async with open_shelf(server_name, tmp_path) as shelf:
         staged = await shelf.store.stage([issue("a")])
 
@@ -38,7 +40,7 @@ async def test_in_sql_documents_share_the_fate_of_their_transaction(server_name:
 
 
 @pytest.mark.parametrize("server_name", SQL)
-async def test_statements_of_one_row_do_what_one_of_many_does(
+async def test_single_row_and_batch_statements_have_the_same_effect(
     server_name: StoreName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "_MOST_ROWS", 1)
@@ -47,13 +49,13 @@ async def test_statements_of_one_row_do_what_one_of_many_does(
         assert await shelf.changed(*map(issue, "abcdefg")) == 2
 
 
-async def test_without_an_address_documents_are_in_the_database(tmp_path: Path) -> None:
+async def test_without_a_url_documents_are_in_the_database(tmp_path: Path) -> None:
     async with open_shelf("sqlite", tmp_path) as shelf:
         assert isinstance(shelf.store, SqlDocumentStore)
         assert shelf.store.name == shelf.database.name
 
 
-async def test_a_mongodb_shows_neither_user_nor_password(tmp_path: Path) -> None:
+async def test_the_repr_of_a_mongodb_store_hides_user_and_password(tmp_path: Path) -> None:
     async with open_shelf("mongo", tmp_path) as shelf:
         assert shelf.mongo_url is not None
         place = shelf.mongo_url.removeprefix("mongodb://").partition("/")[0]
@@ -65,7 +67,7 @@ async def test_a_mongodb_shows_neither_user_nor_password(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["mongodb://us:er:secret@host", "mongodb://secret@h:port/", "mongodb://u:secret%@h/"])
-async def test_an_address_nobody_can_use_is_refused_without_its_secret(url: str) -> None:
+async def test_an_invalid_url_is_refused_without_showing_its_secret(url: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         await MongoDocuments.open(url)
 
@@ -73,20 +75,20 @@ async def test_an_address_nobody_can_use_is_refused_without_its_secret(url: str)
 
 
 @pytest.mark.parametrize("url", ["", "mysql://host/name", "mongodb://"])
-def test_only_the_address_of_a_mongodb_will_do(url: str) -> None:
+def test_only_mongodb_urls_are_accepted(url: str) -> None:
     with pytest.raises(ValidationError):
         DocumentSettings(url=url)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_mongodb_that_does_not_answer_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_mongodb_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 200)
     with pytest.raises(DocumentsUnavailable, match=r"mongodb://127\.0\.0\.1"):
         await MongoDocuments.open(f"mongodb://127.0.0.1:{free_port()}")
     gc.collect()  # the driver leaves the socket with which it was just trying
 
 
-async def test_a_mongodb_that_goes_away_is_unavailable_until_it_is_back(
+async def test_a_stopped_mongodb_is_unavailable_until_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 2000)  # the driver looks again after 500 ms
@@ -108,9 +110,7 @@ async def test_a_mongodb_that_goes_away_is_unavailable_until_it_is_back(
         await documents.close()
 
 
-async def test_in_mongodb_a_write_that_was_overtaken_is_decided_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_in_mongodb_a_conflicting_write_is_decided_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody writes between our look and our write: what is newer stays, whoever it belongs to."""
     look = MongoDocumentStore._present  # pyright: ignore[reportPrivateUsage]
     theirs = [issue(each, version=version, by="them") for each, version in [("a", 2), ("b", 9), ("c", 2), ("d", 9)]]

@@ -42,7 +42,7 @@ async def served(request: pytest.FixtureRequest) -> AsyncGenerator[Database]:
         yield db
 
 
-async def test_what_waits_for_the_writer_is_withdrawn(file: Database) -> None:
+async def test_a_cancelled_transaction_waiting_for_the_writer_is_withdrawn(file: Database) -> None:
     started, may_end = threading.Event(), threading.Event()
 
     def hold(tx: Transaction) -> None:
@@ -63,7 +63,7 @@ async def test_what_waits_for_the_writer_is_withdrawn(file: Database) -> None:
     assert ran == []
 
 
-async def test_what_the_writer_has_begun_is_rolled_back(file: Database) -> None:
+async def test_a_cancelled_transaction_running_on_the_writer_is_rolled_back(file: Database) -> None:
     started, may_end = threading.Event(), threading.Event()
     heard: list[str] = []
 
@@ -84,7 +84,7 @@ async def test_what_the_writer_has_begun_is_rolled_back(file: Database) -> None:
     assert heard == []
 
 
-async def test_closing_waits_for_what_the_writer_does_for_nobody(tmp_path: Path) -> None:
+async def test_closing_waits_for_abandoned_work_of_the_writer(tmp_path: Path) -> None:
     db = await Database.open(f"sqlite:///{tmp_path / 'a.db'}")
     started, may_end = threading.Event(), threading.Event()
 
@@ -103,7 +103,7 @@ async def test_closing_waits_for_what_the_writer_does_for_nobody(tmp_path: Path)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidegate-sqlite")]
 
 
-async def test_a_statement_that_runs_is_abandoned_and_its_transaction_rolled_back(served: Database) -> None:
+async def test_a_running_statement_is_abandoned_and_its_transaction_rolled_back(served: Database) -> None:
     started = asyncio.Event()
     sleep = "SELECT pg_sleep(60)" if served.dialect == "postgresql" else "SELECT SLEEP(60)"
 
@@ -121,7 +121,7 @@ async def test_a_statement_that_runs_is_abandoned_and_its_transaction_rolled_bac
     await served.transaction(put)
 
 
-async def test_what_waits_for_a_connection_is_withdrawn(served: Database) -> None:
+async def test_a_cancelled_wait_for_a_connection_is_withdrawn(served: Database) -> None:
     started, may_end = asyncio.Event(), asyncio.Event()
 
     def hold(tx: Transaction) -> None:
@@ -141,7 +141,7 @@ async def test_what_waits_for_a_connection_is_withdrawn(served: Database) -> Non
     assert await served.read(count) == 0
 
 
-async def test_a_commit_that_has_begun_is_finished_and_told(served: Database) -> None:
+async def test_a_started_commit_is_completed_and_its_result_reported(served: Database) -> None:
     heard: list[str] = []
     returned = asyncio.Event()
 
@@ -159,7 +159,7 @@ async def test_a_commit_that_has_begun_is_finished_and_told(served: Database) ->
     assert await served.read(count) == 1
 
 
-async def test_many_cancelled_at_any_moment_leave_everything_usable(served: Database, file: Database) -> None:
+async def test_many_cancellations_at_any_time_leave_the_database_usable(served: Database, file: Database) -> None:
     for db in (served, file):
         tasks = [asyncio.create_task(db.transaction(put)) for _ in range(30)]
         for turn, task in enumerate(tasks):

@@ -34,19 +34,19 @@ async def _there_and_back(database: Database, **values: Any) -> Any:
     return await database.transaction(work)
 
 
-async def test_a_moment_keeps_its_microseconds_and_is_utc(database: Database) -> None:
+async def test_a_time_keeps_its_microseconds_and_is_utc(database: Database) -> None:
     at = datetime(2026, 3, 29, 2, 30, 0, 123456, timezone(timedelta(hours=5, minutes=30)))
     row = await _there_and_back(database, at=at)
     assert row.at == at
     assert row.at.tzinfo is UTC
 
 
-async def test_a_naive_moment_is_refused(database: Database) -> None:
+async def test_a_naive_time_is_refused(database: Database) -> None:
     with pytest.raises(InvalidArgument, match="must have a time zone"):
         await _there_and_back(database, at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
-async def test_moments_are_compared_as_moments(database: Database) -> None:
+async def test_times_are_compared_chronologically(database: Database) -> None:
     early = datetime(2026, 1, 1, tzinfo=UTC)
     row = await _there_and_back(database, at=early)
     assert row is not None
@@ -58,7 +58,7 @@ async def test_moments_are_compared_as_moments(database: Database) -> None:
     assert await database.read(later)
 
 
-async def test_what_is_not_json_is_refused(database: Database) -> None:
+async def test_values_that_json_cannot_encode_are_refused(database: Database) -> None:
     with pytest.raises(InvalidArgument, match="must be JSON"):
         await _there_and_back(database, value={"thing": object()})
 
@@ -80,5 +80,5 @@ _json = st.recursive(
     deadline=None,
 )
 @given(value=_json)
-async def test_any_json_comes_back_exactly(database: Database, value: Any) -> None:
+async def test_any_json_value_is_returned_unchanged(database: Database, value: Any) -> None:
     assert (await _there_and_back(database, value={"v": value})).value == {"v": value}

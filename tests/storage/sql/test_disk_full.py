@@ -65,7 +65,7 @@ async def test_a_full_disk_is_reported_with_its_folder_and_logged_once(
     assert "database.transaction_retried" not in logged.getvalue()
 
 
-def test_small_writes_that_succeed_on_a_full_disk_are_not_its_end(logged: StringIO):
+def test_small_successful_writes_do_not_end_a_full_disk(logged: StringIO):
     disk = Disk("the server")
     disk.refused()
     disk.accepted()

@@ -60,7 +60,7 @@ def values(tx: Transaction) -> list[int]:
     return list(tx.execute(select(numbers.c.n).order_by(numbers.c.id)).scalars())
 
 
-async def test_the_loser_of_a_deadlock_is_run_again(db: Database) -> None:
+async def test_a_deadlock_victim_is_repeated(db: Database) -> None:
     """Two take the same rows in opposite order, each sure that the other has its first: the server must kill one."""
     first_lock = {1: asyncio.Event(), 2: asyncio.Event()}
     runs: list[int] = []
@@ -82,7 +82,7 @@ async def test_the_loser_of_a_deadlock_is_run_again(db: Database) -> None:
     assert len(runs) > 2
 
 
-async def test_the_loser_of_a_serialisation_failure_is_run_again() -> None:
+async def test_a_serialisation_failure_is_repeated() -> None:
     """Only PostgreSQL reports them; the locks of the others make one of the two wait instead."""
     runs: list[int] = []
     server = sql_server("postgres")
@@ -102,7 +102,7 @@ async def test_the_loser_of_a_serialisation_failure_is_run_again() -> None:
     assert runs == [0, 10]
 
 
-async def test_endless_conflict_ends_in_an_error_that_allows_a_later_try(tmp_path: Path) -> None:
+async def test_endless_conflicts_end_in_a_retryable_error(tmp_path: Path) -> None:
     path = tmp_path / "busy.db"
     moment = timedelta(milliseconds=1)
     async with await Database.open(f"sqlite:///{path}", busy_timeout=moment, conflicts_within=moment) as db:
@@ -117,7 +117,7 @@ async def test_endless_conflict_ends_in_an_error_that_allows_a_later_try(tmp_pat
         assert await db.read(values) == [1, 0]
 
 
-async def test_a_file_that_another_process_writes_is_waited_for(tmp_path: Path) -> None:
+async def test_a_file_locked_by_another_process_is_waited_for(tmp_path: Path) -> None:
     """The other process holds the write lock longer than one try waits for it."""
     path = tmp_path / "shared.db"
     async with await Database.open(f"sqlite:///{path}", busy_timeout=timedelta(milliseconds=20)) as db:
@@ -150,7 +150,7 @@ connection.execute("COMMIT")
 """
 
 
-async def test_a_transaction_on_a_file_is_alone_from_its_first_read(tmp_path: Path) -> None:
+async def test_a_write_transaction_on_a_file_is_exclusive_from_its_first_read(tmp_path: Path) -> None:
     """Else another process could write between its read and its write, and it would have to be run again."""
     path = tmp_path / "a.db"
 
@@ -170,7 +170,7 @@ async def test_a_transaction_on_a_file_is_alone_from_its_first_read(tmp_path: Pa
         assert await db.transaction(work) == "database is locked"
 
 
-async def test_reading_goes_on_while_a_writer_is_busy(tmp_path: Path) -> None:
+async def test_reads_continue_while_a_writer_is_busy(tmp_path: Path) -> None:
     async with await Database.open(f"sqlite:///{tmp_path / 'a.db'}") as db:
         await db.transaction(make_table)
         writing, may_end = threading.Event(), threading.Event()
@@ -188,7 +188,7 @@ async def test_reading_goes_on_while_a_writer_is_busy(tmp_path: Path) -> None:
         assert await db.read(values) == [1, 0]
 
 
-async def test_a_connection_that_died_in_the_pool_is_replaced_unnoticed(server: SqlServer, name: str) -> None:
+async def test_a_connection_that_died_in_the_pool_is_replaced(server: SqlServer, name: str) -> None:
     async with Proxy(server.port) as wire, await Database.open(server.url(name, port=wire.port)) as db:
         await db.transaction(make_table)
         await asyncio.gather(*(db.read(values) for _ in range(5)))  # several lie in the pool
@@ -197,7 +197,7 @@ async def test_a_connection_that_died_in_the_pool_is_replaced_unnoticed(server: 
         assert await db.read(values) == [1, 0]
 
 
-async def test_a_backend_killed_in_the_middle_has_its_work_done_again(server: SqlServer, db: Database) -> None:
+async def test_a_transaction_whose_backend_was_killed_is_repeated(server: SqlServer, db: Database) -> None:
     runs: list[int] = []
 
     def work(tx: Transaction) -> None:
@@ -213,9 +213,7 @@ async def test_a_backend_killed_in_the_middle_has_its_work_done_again(server: Sq
     assert await db.read(values) == [1, 1]
 
 
-async def test_a_server_that_is_away_is_told_as_such_and_used_again_when_it_is_back(
-    server: SqlServer, name: str
-) -> None:
+async def test_an_unavailable_server_is_reported_and_used_again_when_it_returns(server: SqlServer, name: str) -> None:
     async with Proxy(server.port) as wire, await Database.open(server.url(name, port=wire.port)) as db:
         await db.transaction(make_table)
         await wire.refuse()
@@ -229,7 +227,7 @@ async def test_a_server_that_is_away_is_told_as_such_and_used_again_when_it_is_b
         assert await db.read(values) == [1, 0]
 
 
-async def test_a_connection_that_breaks_during_the_commit_leaves_the_fate_open(server: SqlServer, name: str) -> None:
+async def test_a_connection_lost_during_the_commit_has_an_unknown_outcome(server: SqlServer, name: str) -> None:
     """The commit did happen, and nobody could tell us: it is not run again, and those who listen are told to look."""
     heard: list[str] = []
 
@@ -249,7 +247,7 @@ async def test_a_connection_that_breaks_during_the_commit_leaves_the_fate_open(s
         assert await again.read(values) == [1, 0]
 
 
-async def test_a_server_that_falls_silent_is_taken_for_dead(server: SqlServer, db: Database) -> None:
+async def test_a_silent_server_is_treated_as_dead(server: SqlServer, db: Database) -> None:
     sleep = "SELECT pg_sleep(60)" if db.dialect == "postgresql" else "SELECT SLEEP(60)"
     with pytest.raises(DatabaseUnavailable):
         await db.transaction(lambda tx: tx.execute(text(sleep)), timeout=timedelta(milliseconds=50))
@@ -257,13 +255,15 @@ async def test_a_server_that_falls_silent_is_taken_for_dead(server: SqlServer, d
     assert await db.read(values) == [1, 0]
 
 
-async def test_a_wrong_password_is_told_with_the_remedy_and_without_the_password(server: SqlServer, name: str) -> None:
+async def test_a_wrong_password_is_reported_with_the_remedy_and_without_the_password(
+    server: SqlServer, name: str
+) -> None:
     with pytest.raises(ServerRefused, match="Correct them") as refusal:
         await Database.open(server.url(name, password="hunter2"))
     assert "hunter2" not in str(refusal.value)
 
 
-async def test_an_unknown_database_is_told(server: SqlServer) -> None:
+async def test_an_unknown_database_is_reported(server: SqlServer) -> None:
     with pytest.raises(ServerRefused, match="no such database"):
         await Database.open(server.url("t_nobody_made_this"))
 
@@ -301,7 +301,7 @@ async def test_a_read_only_server_is_refused_at_the_start_and_later(server: SqlS
         ("mariadb", "11.4.2", True),
     ],
 )
-def test_a_server_that_is_too_old_is_refused(product: str, version: str, fits: bool) -> None:
+def test_an_outdated_server_is_refused(product: str, version: str, fits: bool) -> None:
     server = Server(product, version, frozenset(), read_only=False)
     if fits:
         server.require_usable("x")
@@ -310,12 +310,12 @@ def test_a_server_that_is_too_old_is_refused(product: str, version: str, fits: b
             server.require_usable("x")
 
 
-async def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ServerRefused, match="folder exists"):
         await Database.open(f"sqlite:///{tmp_path / 'no' / 'such' / 'folder.db'}")
 
 
-async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "letter.db"
     path.write_text("Dear reader, " * 1000)
     with pytest.raises(ServerRefused, match="no SQLite database"):

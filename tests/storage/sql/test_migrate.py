@@ -48,12 +48,12 @@ async def test_an_empty_database_gets_every_migration_once(empty: Database) -> N
     await require_current(empty)
 
 
-async def test_a_schema_that_lags_behind_is_refused_with_the_remedy(empty: Database) -> None:
+async def test_an_outdated_schema_is_refused_with_the_remedy(empty: Database) -> None:
     with pytest.raises(ServerRefused, match="tidegate migrate"):
         await require_current(empty)
 
 
-async def test_a_schema_of_a_newer_program_is_refused(database: Database) -> None:
+async def test_a_newer_schema_is_refused(database: Database) -> None:
     await database.transaction(_run, "UPDATE schema_version SET version_num = '9999'")
     for attempt in (require_current, migrate):
         with pytest.raises(ServerRefused, match="newer than this program"):
@@ -74,7 +74,7 @@ async def test_migrations_and_declared_tables_agree(empty: Database) -> None:
     assert await empty.read(differences) == []
 
 
-async def test_the_newest_file_is_the_newest_migration(tmp_path: Path):
+async def test_the_latest_file_is_the_latest_migration(tmp_path: Path):
     """So that whether a schema is current can be told without Alembic."""
     async with await Database.open(f"sqlite:///{tmp_path / 'tidegate.db'}") as empty:
         await _assert_that_files_tell_what_is_current(empty)
@@ -91,7 +91,7 @@ async def _assert_that_files_tell_what_is_current(empty: Database) -> None:
 
 
 @pytest.mark.race
-async def test_processes_migrate_at_once_and_one_does_the_work(database_url: str) -> None:
+async def test_of_concurrent_migrations_one_does_the_work(database_url: str) -> None:
     processes = [await _ready_to_migrate(database_url) for _ in range(3)]
     for process in processes:  # all have connected: now they go
         assert process.stdin
@@ -104,7 +104,7 @@ async def test_processes_migrate_at_once_and_one_does_the_work(database_url: str
 
 @pytest.mark.full
 @pytest.mark.parametrize("server_name", SERVERS)
-async def test_whoever_migrates_is_alone(server_name: SqlName) -> None:
+async def test_a_migration_is_exclusive(server_name: SqlName) -> None:
     """SQLite has one writer in any case; the servers have a lock, which here is held by somebody else."""
     server = sql_server(server_name)
     async with server.database() as name, await Database.open(server.url(name)) as database:
@@ -125,7 +125,7 @@ async def test_whoever_migrates_is_alone(server_name: SqlName) -> None:
 
 
 @pytest.mark.full
-async def test_a_migration_that_was_cut_off_is_completed(empty: Database) -> None:
+async def test_an_interrupted_migration_is_completed(empty: Database) -> None:
     """MySQL and MariaDB commit each change of the schema alone, so half of one may be there already."""
     await empty.transaction(lambda tx: outbox_events.create(tx.connection))
     await empty.transaction(lambda tx: next(iter(outbox_events.indexes)).drop(tx.connection))

@@ -44,7 +44,7 @@ async def add(db: Database, *keys: str) -> list[int]:
     return [ids[event.event_id] for event in events]
 
 
-async def test_a_committed_event_is_pending_exactly_as_it_was_added(db: Database) -> None:
+async def test_a_committed_event_is_pending_as_it_was_added(db: Database) -> None:
     event = Event("run.completed", "run 7", {"nested": [1, "zwei", None], "nul": "\0"})
     await db.transaction(outbox.add, event)
     (row,) = await pending(db)
@@ -53,7 +53,7 @@ async def test_a_committed_event_is_pending_exactly_as_it_was_added(db: Database
     assert row.created_at == db.clock.now()
 
 
-async def test_a_rolled_back_event_never_was(db: Database) -> None:
+async def test_a_rolled_back_event_is_not_stored(db: Database) -> None:
     heard: list[str] = []
     db.subscribe(outbox.COMMITTED, lambda: heard.append("ring"))
 
@@ -67,14 +67,14 @@ async def test_a_rolled_back_event_never_was(db: Database) -> None:
     assert heard == []
 
 
-async def test_whoever_listens_is_rung_once_after_the_commit(db: Database) -> None:
+async def test_listeners_are_notified_once_after_the_commit(db: Database) -> None:
     heard: list[str] = []
     db.subscribe(outbox.COMMITTED, lambda: heard.append("ring"))
     await db.transaction(outbox.add, Event("kind", "a", 1), Event("kind", "b", 2))
     assert heard == ["ring"]
 
 
-async def test_events_come_in_the_order_they_were_added_page_by_page(db: Database) -> None:
+async def test_events_are_returned_page_by_page_in_order(db: Database) -> None:
     ids = await add(db, *"abcabcabc")
     assert ids == sorted(ids)
     first = await pending(db, limit=4)
@@ -89,7 +89,7 @@ async def test_one_event_id_can_be_added_only_once(db: Database) -> None:
         await db.transaction(outbox.add, event)
 
 
-async def test_an_event_that_waits_keeps_its_key_back_and_no_other(db: Database, clock: ManualClock) -> None:
+async def test_a_waiting_event_blocks_only_its_own_key(db: Database, clock: ManualClock) -> None:
     first, other, second = await add(db, "a", "b", "a")
     due = clock.now() + MINUTE
     assert await db.transaction(lambda tx: outbox.postpone(tx, first, seen=0, not_before=due, error="E"))
@@ -104,7 +104,7 @@ async def test_an_event_that_waits_keeps_its_key_back_and_no_other(db: Database,
     assert await db.read(outbox.next_due) is None
 
 
-async def test_no_secret_of_an_error_is_kept(db: Database, clock: ManualClock) -> None:
+async def test_no_secret_of_an_error_is_stored(db: Database, clock: ManualClock) -> None:
     postponed, buried = await add(db, "a", "b")
     error = f"{'x' * 3982} redis://:hunter2@host refused"
     await db.transaction(lambda tx: outbox.postpone(tx, postponed, seen=0, not_before=clock.now(), error=error))
@@ -113,12 +113,12 @@ async def test_no_secret_of_an_error_is_kept(db: Database, clock: ManualClock) -
     assert [(each.last_error or "").endswith(" redis://:***@host") for each in kept] == [True, True]
 
 
-async def test_named_keys_are_left_out(db: Database) -> None:
+async def test_excluded_keys_are_omitted(db: Database) -> None:
     _, wanted, _ = await add(db, "a", "b", "c")
     assert [row.id for row in await pending(db, without_keys=["a", "c"])] == [wanted]
 
 
-async def test_a_relay_that_lost_the_lead_cannot_turn_attempts_back(db: Database, clock: ManualClock) -> None:
+async def test_a_relay_that_lost_leadership_cannot_decrease_attempts(db: Database, clock: ManualClock) -> None:
     (row,) = await add(db, "a")
 
     def postpone(tx: Transaction, seen: int, counts: bool = True) -> bool:
@@ -131,7 +131,7 @@ async def test_a_relay_that_lost_the_lead_cannot_turn_attempts_back(db: Database
     assert [each.attempts for each in await pending(db)] == [2]
 
 
-async def test_an_event_can_be_postponed_without_an_attempt(db: Database, clock: ManualClock) -> None:
+async def test_an_event_can_be_postponed_without_counting_an_attempt(db: Database, clock: ManualClock) -> None:
     (row,) = await add(db, "a")
     due = clock.now() + MINUTE
     for _ in range(2):  # the second time after a commit whose outcome was unknown
@@ -144,14 +144,14 @@ async def test_an_event_can_be_postponed_without_an_attempt(db: Database, clock:
     assert [(each.attempts, each.last_error) for each in await pending(db)] == [(0, "away")]
 
 
-async def test_handled_events_are_removed_in_one_go_and_twice_is_harmless(db: Database) -> None:
+async def test_handled_events_are_removed_in_one_statement_and_repetition_is_harmless(db: Database) -> None:
     ids = await add(db, *(f"k{n}" for n in range(700)))
     assert await db.transaction(outbox.remove, ids[1:]) == 699
     assert await db.transaction(outbox.remove, ids[1:]) == 0
     assert [row.id for row in await pending(db)] == ids[:1]
 
 
-async def test_a_buried_event_is_a_dead_letter_with_its_reason(db: Database) -> None:
+async def test_a_failed_event_is_a_dead_letter_with_its_reason(db: Database) -> None:
     buried, behind = await add(db, "a", "a")
     assert await db.transaction(lambda tx: outbox.mark_dead(tx, buried, attempts=3, error="no use" * 2000))
     assert not await db.transaction(lambda tx: outbox.mark_dead(tx, buried, attempts=3, error="again"))
@@ -188,7 +188,7 @@ async def test_dead_letters_are_replayed_by_id_by_kind_or_all(db: Database) -> N
     assert heard == ["ring"] * 3
 
 
-async def test_a_spoilt_payload_harms_only_its_own_event(db: Database) -> None:
+async def test_an_invalid_payload_affects_only_its_own_event(db: Database) -> None:
     spoilt, good = await add(db, "a", "b")
     damage = update(outbox_events).where(outbox_events.c.id == spoilt).values(payload=outbox_events.c.kind)
     await db.transaction(lambda tx: tx.execute(damage))
@@ -206,7 +206,7 @@ async def test_once_is_true_once_per_handler(db: Database) -> None:
     assert await db.transaction(outbox.once, "mailer", "event-2")
 
 
-async def test_once_is_undone_with_its_transaction(db: Database) -> None:
+async def test_once_is_rolled_back_with_its_transaction(db: Database) -> None:
     def work(tx: Transaction) -> None:
         assert outbox.once(tx, "mailer", "event-1")
         raise KeyError
@@ -216,12 +216,12 @@ async def test_once_is_undone_with_its_transaction(db: Database) -> None:
     assert await db.transaction(outbox.once, "mailer", "event-1")
 
 
-async def test_once_is_true_for_one_of_many_at_the_same_time(db: Database) -> None:
+async def test_once_is_true_for_one_of_concurrent_callers(db: Database) -> None:
     answers = await asyncio.gather(*(db.transaction(outbox.once, "mailer", "event-1") for _ in range(30)))
     assert sorted(answers) == [False] * 29 + [True]
 
 
-async def test_depth_counts_and_tells_the_age(db: Database, clock: ManualClock) -> None:
+async def test_depth_has_count_and_age(db: Database, clock: ManualClock) -> None:
     assert await db.read(outbox.depth) == outbox.OutboxDepth(0, 0, None)
     began = clock.now()
     first, _ = await add(db, "a", "b")
@@ -231,7 +231,7 @@ async def test_depth_counts_and_tells_the_age(db: Database, clock: ManualClock) 
     assert await db.read(outbox.depth) == outbox.OutboxDepth(pending=2, dead=1, oldest=began)
 
 
-async def test_nonsense_is_refused(db: Database, clock: ManualClock) -> None:
+async def test_invalid_arguments_are_refused(db: Database, clock: ManualClock) -> None:
     for nonsense in (("", "k", "id"), ("k", "", "id"), ("k", "k", ""), ("k", " k", "id"), ("k", "k" * 201, "id")):
         with pytest.raises(InvalidArgument):
             Event(nonsense[0], nonsense[1], {}, event_id=nonsense[2])

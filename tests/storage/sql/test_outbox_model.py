@@ -66,7 +66,7 @@ async def db(migrated_url: str) -> AsyncGenerator[Database]:
     deadline=None,
 )
 @given(example=steps)
-async def test_the_outbox_does_what_the_model_does(db: Database, example: list[tuple[str, str, int]]) -> None:
+async def test_the_outbox_behaves_like_the_model(db: Database, example: list[tuple[str, str, int]]) -> None:
     await db.transaction(lambda tx: tx.execute(delete(outbox_events)))
     assert isinstance(db.clock, ManualClock)
     model = Model()

@@ -42,7 +42,7 @@ def numbered(tx: Transaction, rows: list[tuple[int, str | None]], wanted: list[i
     rows=st.dictionaries(st.integers(-(2**62), 2**62), st.none() | words, min_size=1, max_size=6),
     others=st.lists(st.integers(-5, 5)),
 )
-async def test_numbers_and_texts_come_back_as_they_went(
+async def test_numbers_and_texts_are_returned_unchanged(
     database: Database, rows: dict[int, str | None], others: list[int]
 ):
     some = sorted(rows)[::2]
@@ -52,7 +52,7 @@ async def test_numbers_and_texts_come_back_as_they_went(
     assert found == [(number, rows[number]) for number in sorted(rows) if number in {*some, *others}]
 
 
-async def test_rows_go_in_by_one_statement_and_come_out_in_order(database: Database):
+async def test_rows_are_inserted_by_one_statement_and_returned_in_order(database: Database):
     east = timezone(timedelta(hours=5, minutes=30))
     rows = [("h", f"event {n} 'quoted' \"twice\" é 漢 \\ % ? :x", NOON + timedelta(seconds=n)) for n in range(300)]
     rows[299] = (*rows[299][:2], rows[299][2].astimezone(east))
@@ -66,7 +66,7 @@ async def test_rows_go_in_by_one_statement_and_come_out_in_order(database: Datab
     assert [tuple(row) for row in found] == sorted((row[0], row[1]) for row in rows[100:])
 
 
-async def test_moments_are_written_as_sqlalchemy_reads_them(database: Database):
+async def test_times_are_written_in_the_format_of_sqlalchemy(database: Database):
     async def count(at: datetime) -> int:
         return await database.read(lambda tx: SINCE.run(tx, at=at, handler="h").scalar_one())
 
@@ -80,7 +80,7 @@ async def test_moments_are_written_as_sqlalchemy_reads_them(database: Database):
     assert await count(NOON + timedelta(microseconds=1)) == 0
 
 
-async def test_nothing_is_found_among_nothing(database: Database):
+async def test_an_empty_list_matches_no_rows(database: Database):
     def find(tx: Transaction) -> int:
         return len(NUMBERED.rows(tx, given=[(1, "one")], wanted=[]))
 
@@ -91,7 +91,7 @@ async def test_nothing_is_found_among_nothing(database: Database):
         assert await database.read(find) == 0
 
 
-def test_parts_are_bounded_in_number_and_in_size(monkeypatch: pytest.MonkeyPatch):
+def test_parts_are_bounded_in_number_and_size(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(statements_module, "_MOST_ROWS", 3)
     monkeypatch.setattr(statements_module, "_MOST_CHARACTERS", 10)
 

@@ -42,7 +42,7 @@ def put_and_fail(tx: Transaction, key: int) -> None:
     raise BoomError
 
 
-async def test_what_the_function_returns_is_returned_after_the_commit(db: Database) -> None:
+async def test_the_result_of_the_function_is_returned_after_the_commit(db: Database) -> None:
     def work(tx: Transaction, key: int, n: int) -> str:
         put(tx, key, n)
         return "done"
@@ -51,20 +51,20 @@ async def test_what_the_function_returns_is_returned_after_the_commit(db: Databa
     assert await db.read(count) == 1
 
 
-async def test_an_error_rolls_everything_back_and_is_raised(db: Database) -> None:
+async def test_an_error_rolls_back_and_is_raised(db: Database) -> None:
     with pytest.raises(BoomError):
         await db.transaction(put_and_fail, 1)
     assert await db.read(count) == 0
 
 
-async def test_a_broken_constraint_is_left_to_the_caller_without_the_values(db: Database) -> None:
+async def test_a_constraint_violation_is_raised_without_the_values(db: Database) -> None:
     await db.transaction(put, 1, 4711)
     with pytest.raises(IntegrityError) as broken:
         await db.transaction(put, 1, 4711)
     assert "4711" not in str(broken.value)
 
 
-async def test_a_savepoint_undoes_only_what_is_inside(db: Database) -> None:
+async def test_a_savepoint_undoes_only_its_own_changes(db: Database) -> None:
     def work(tx: Transaction) -> None:
         put(tx, 1)
         with suppress(IntegrityError), tx.savepoint():
@@ -103,7 +103,7 @@ async def test_callbacks_do_not_run_after_a_rollback(db: Database) -> None:
     assert heard == []
 
 
-async def test_a_callback_that_fails_does_not_undo_the_commit(db: Database) -> None:
+async def test_a_failing_callback_does_not_undo_the_commit(db: Database) -> None:
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
     heard: list[str] = []
@@ -122,7 +122,7 @@ async def test_a_callback_that_fails_does_not_undo_the_commit(db: Database) -> N
     assert isinstance(told[0]["exception"], BoomError)
 
 
-async def test_a_topic_is_announced_once_to_those_who_subscribed(db: Database) -> None:
+async def test_a_topic_is_announced_once_to_its_subscribers(db: Database) -> None:
     heard: list[str] = []
 
     def work(tx: Transaction, key: int) -> None:
@@ -139,7 +139,7 @@ async def test_a_topic_is_announced_once_to_those_who_subscribed(db: Database) -
     assert heard == ["topic"]
 
 
-async def test_a_read_that_writes_is_refused_and_nothing_is_kept(db: Database) -> None:
+async def test_a_read_transaction_that_writes_is_refused_and_rolled_back(db: Database) -> None:
     with pytest.raises(ContractBroken, match="use `transaction`"):
         await db.read(put, 1)
     if db.dialect != "mysql":
@@ -154,13 +154,13 @@ async def test_a_transaction_cannot_be_used_after_its_end(db: Database) -> None:
         kept.execute(select(1))
 
 
-async def test_a_transaction_has_one_moment(database_url: str) -> None:
+async def test_a_transaction_has_one_time(database_url: str) -> None:
     clock = ManualClock()
     async with await Database.open(database_url, clock=clock) as db:
         assert await db.transaction(lambda tx: tx.now) == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def test_many_rows_are_inserted_and_those_that_exist_can_be_skipped(db: Database) -> None:
+async def test_many_rows_are_inserted_and_existing_ones_can_be_skipped(db: Database) -> None:
     await db.transaction(put, 5, 1)
 
     def work(tx: Transaction) -> None:
@@ -173,13 +173,13 @@ async def test_many_rows_are_inserted_and_those_that_exist_can_be_skipped(db: Da
     assert await db.read(lambda tx: tx.execute(select(numbers.c.n).where(numbers.c.id == 5)).scalar_one()) == 1
 
 
-async def test_rows_matched_are_counted_even_if_nothing_changed(db: Database) -> None:
+async def test_matched_rows_are_counted_although_unchanged(db: Database) -> None:
     """MySQL counts changed rows unless it is asked otherwise; whether an update found its row must not depend on it."""
     await db.transaction(put, 1, 7)
     assert await db.transaction(lambda tx: tx.execute(update(numbers).values(n=7)).rowcount) == 1
 
 
-async def test_many_at_once_lose_no_update(db: Database) -> None:
+async def test_concurrent_transactions_lose_no_update(db: Database) -> None:
     await db.transaction(put, 1, 0)
 
     def increase(tx: Transaction) -> None:
@@ -190,7 +190,7 @@ async def test_many_at_once_lose_no_update(db: Database) -> None:
     assert await db.read(lambda tx: tx.execute(select(numbers.c.n)).scalar_one()) == 60
 
 
-async def test_closing_lets_what_is_running_finish_and_refuses_the_rest(database_url: str) -> None:
+async def test_closing_lets_running_transactions_finish_and_refuses_new_ones(database_url: str) -> None:
     db = await Database.open(database_url)
     await db.transaction(lambda tx: numbers.create(tx.connection))
     running = [asyncio.create_task(db.transaction(put, key)) for key in range(20)]
@@ -205,7 +205,7 @@ async def test_closing_lets_what_is_running_finish_and_refuses_the_rest(database
         assert await again.read(count) == 20
 
 
-async def test_nonsense_is_refused(db: Database) -> None:
+async def test_invalid_arguments_are_refused(db: Database) -> None:
     with pytest.raises(InvalidArgument, match="timeout"):
         await db.transaction(count, timeout=timedelta(0))
     with pytest.raises(InvalidArgument, match="topic"):
@@ -224,7 +224,7 @@ async def test_the_server_describes_itself(db: Database) -> None:
 
 
 @pytest.mark.race
-async def test_a_row_that_others_insert_and_delete_at_once_is_there_and_ours_until_the_commit(db: Database) -> None:
+async def test_a_row_inserted_and_deleted_concurrently_is_locked_until_the_commit(db: Database) -> None:
     def take(tx: Transaction) -> tuple[int, bool]:
         row, is_new = tx.insert_or_lock(numbers, {"id": 1, "n": 7}, key="id")
         tx.execute(delete(numbers).where(numbers.c.id == 1))
@@ -235,7 +235,7 @@ async def test_a_row_that_others_insert_and_delete_at_once_is_there_and_ours_unt
     assert taken == [(7, True)] * 40
 
 
-async def test_of_those_who_insert_one_row_at_once_the_first_wins_and_the_others_read_it(db: Database) -> None:
+async def test_of_concurrent_inserts_of_one_row_the_first_succeeds_and_the_others_read_it(db: Database) -> None:
     def make(tx: Transaction, n: int) -> tuple[int, bool]:
         row, is_new = tx.insert_or_lock(numbers, {"id": 1, "n": n}, key="id")
         return row.n, is_new

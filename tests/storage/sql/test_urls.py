@@ -22,7 +22,7 @@ SECRET = "hunter2"
         ("mariadb://u:p@h/d", "mysql", "mysql+asyncmy"),
     ],
 )
-def test_the_driver_is_filled_in(url: str, dialect: str, driver: str) -> None:
+def test_the_driver_is_added_to_the_url(url: str, dialect: str, driver: str) -> None:
     address = parse_address(url)
     assert (address.dialect, address.url.drivername) == (dialect, driver)
 
@@ -43,19 +43,19 @@ def test_the_driver_is_filled_in(url: str, dialect: str, driver: str) -> None:
         "sqlite:///file:a.db",
     ],
 )
-def test_an_address_nobody_can_use_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_its_password(url: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         parse_address(url)
     assert SECRET not in str(refusal.value)
 
 
-def test_the_name_for_messages_has_no_password() -> None:
+def test_the_display_name_has_no_password() -> None:
     address = parse_address(f"postgresql://user:{SECRET}@host:5432/db?password={SECRET}&sslmode=require")
     assert SECRET not in address.shown
     assert "host:5432/db" in address.shown
 
 
-def test_sslmode_is_understood_as_everywhere_else() -> None:
+def test_sslmode_is_interpreted_like_by_libpq() -> None:
     query = parse_address("postgresql://u:p@h/d?sslmode=require").url.query
     assert query == {"ssl": "require"}
 
@@ -64,7 +64,7 @@ def test_sslmode_is_understood_as_everywhere_else() -> None:
     ("url", "driver", "extra"),
     [("postgresql://h/d", "asyncpg", "postgres"), ("mariadb://h/d", "asyncmy", "mysql")],
 )
-def test_a_missing_driver_is_told_with_the_extra_to_install(
+def test_a_missing_driver_is_reported_with_the_extra_to_install(
     url: str, driver: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)

@@ -12,7 +12,7 @@ CANCELLED_AFTER = range(1, 12)
 """Turns of the event loop. In the first one closing begins; the last one comes after its end."""
 
 
-async def test_commands_in_flight_end_and_later_ones_open_no_connection(valkey_url: str):
+async def test_commands_in_progress_finish_and_later_ones_open_no_connection(valkey_url: str):
     before = open_sockets()
     valkey = await Valkey.connect(valkey_url)
     key = valkey.unit("closed").key("list")

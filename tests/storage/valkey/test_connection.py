@@ -45,7 +45,7 @@ async def refusal_of(url: str) -> ServerRefused:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
-async def test_a_wrong_password_is_told_as_such_and_never_shown(guarded: ValkeyServer, scheme: str):
+async def test_a_wrong_password_is_reported_and_never_shown(guarded: ValkeyServer, scheme: str):
     for user in ("", "nobody"):
         refusal = await refusal_of(address_of(guarded, user=user, password="wr0ng-s3same", scheme=scheme))
         assert "refused our user or password" in str(refusal)
@@ -53,7 +53,7 @@ async def test_a_wrong_password_is_told_as_such_and_never_shown(guarded: ValkeyS
         assert "s3same" not in "".join(traceback.format_exception(refusal))
 
 
-async def test_a_missing_password_is_told_as_such(guarded: ValkeyServer):
+async def test_a_missing_password_is_reported(guarded: ValkeyServer):
     assert "refused our user or password" in str(await refusal_of(guarded.url))
 
 
@@ -63,7 +63,7 @@ async def test_the_right_password_is_accepted(guarded: ValkeyServer):
         assert valkey.info.product == "valkey"
 
 
-async def test_a_user_who_may_not_block_is_found_out_at_the_start(guarded: ValkeyServer):
+async def test_a_user_without_the_right_to_block_is_detected_at_the_start(guarded: ValkeyServer):
     async with connected(address_of(guarded, user="patient", password=PASSWORD)) as valkey:
         assert not valkey.info.can_block
     async with connected(address_of(guarded, password=PASSWORD)) as valkey:
@@ -82,7 +82,7 @@ async def test_a_replica_is_refused_with_the_remedy():
     assert "primary" in refusal.remedy
 
 
-async def test_a_primary_that_becomes_a_replica_refuses_our_writes_in_our_words():
+async def test_writes_to_a_primary_that_became_a_replica_raise_a_defined_error():
     [port] = free_ports(1)
     with ValkeyServer() as server:
         async with connected(server.url) as valkey:
@@ -93,7 +93,7 @@ async def test_a_primary_that_becomes_a_replica_refuses_our_writes_in_our_words(
             assert isinstance(reply, ServerRefused)
 
 
-async def test_a_node_of_a_cluster_wants_a_cluster_address_and_a_lone_server_a_plain_one(
+async def test_a_cluster_node_needs_a_cluster_url_and_a_single_server_a_plain_one(
     cluster_url: str, guarded: ValkeyServer
 ):
     node = await refusal_of(cluster_url.replace("+cluster", ""))
@@ -110,7 +110,7 @@ async def test_a_node_of_a_cluster_wants_a_cluster_address_and_a_lone_server_a_p
         ({"redis_version": "7.4.0", "role": "slave"}, "read-only replica"),
     ],
 )
-async def test_a_server_that_is_too_old_is_refused(said: dict[str, str], reason: str):
+async def test_an_outdated_server_is_refused(said: dict[str, str], reason: str):
     """No server that old can be had, so one pretends."""
 
     class Pretender:
@@ -125,7 +125,7 @@ async def test_a_server_that_is_too_old_is_refused(said: dict[str, str], reason:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
-async def test_a_server_that_is_not_there_is_unavailable_and_may_come_back(scheme: str):
+async def test_a_missing_server_is_unavailable_and_may_return(scheme: str):
     [port] = free_ports(1)
     with pytest.raises(ValkeyUnavailable) as failure:
         await Valkey.connect(f"{scheme}://:{PASSWORD}@127.0.0.1:{port}")
@@ -135,7 +135,7 @@ async def test_a_server_that_is_not_there_is_unavailable_and_may_come_back(schem
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-Open\r\n", b"220 mail ready\r\n"])
-async def test_a_server_of_another_kind_is_told_as_such(scheme: str, greeting: bytes):
+async def test_a_server_of_another_kind_is_reported(scheme: str, greeting: bytes):
     async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
         await writer.drain()
@@ -148,7 +148,7 @@ async def test_a_server_of_another_kind_is_told_as_such(scheme: str, greeting: b
     assert "TIDEGATE_VALKEY_URL" in refusal.remedy
 
 
-async def test_a_server_that_lacks_replicas_refuses_our_writes_in_our_words():
+async def test_writes_to_a_server_without_enough_replicas_raise_a_defined_error():
     with ValkeyServer("--min-replicas-to-write", "1") as server:
         async with connected(server.url) as valkey:
             assert valkey.info.can_block, "it may accept writes later"
@@ -157,7 +157,7 @@ async def test_a_server_that_lacks_replicas_refuses_our_writes_in_our_words():
     assert "min-replicas-to-write" in refusal.value.remedy
 
 
-async def test_a_server_that_cannot_save_refuses_our_writes_in_our_words():
+async def test_writes_to_a_server_that_cannot_save_raise_a_defined_error():
     with ValkeyServer("--save", "3600 1", "--dbfilename", "dump.rdb") as server:
         async with connected(server.url) as valkey:
             folder = Path((await valkey.execute("CONFIG", "GET", "dir"))[b"dir"].decode())
@@ -179,7 +179,7 @@ async def ping_until_it_fails(valkey: Valkey) -> None:
             await valkey.execute("PING")
 
 
-async def test_a_server_that_is_busy_with_a_script_is_unavailable_for_that_long():
+async def test_a_server_busy_with_a_script_is_unavailable_meanwhile():
     with ValkeyServer("--busy-reply-threshold", "1") as server:
         async with connected(server.url) as valkey, connected(server.url) as other:
             endless = asyncio.create_task(other.execute_blocking("EVAL", "while true do end", 0, within_s=30))
@@ -193,7 +193,7 @@ async def test_a_server_that_is_busy_with_a_script_is_unavailable_for_that_long(
             assert await valkey.execute("PING")
 
 
-async def test_a_blocking_read_that_is_unblocked_by_hand_tells_its_reader(embedded: Valkey):
+async def test_a_manually_unblocked_read_informs_its_reader(embedded: Valkey):
     key = embedded.unit("unblocked").key("list")
     reader = asyncio.create_task(embedded.execute_blocking("BLPOP", key, 30, within_s=30))
     await until_blocked(embedded, 1)
@@ -204,7 +204,7 @@ async def test_a_blocking_read_that_is_unblocked_by_hand_tells_its_reader(embedd
         await reader
 
 
-async def test_many_first_blocking_reads_at_once_all_succeed(valkey: Valkey):
+async def test_many_concurrent_first_blocking_reads_succeed(valkey: Valkey):
     units = [valkey.unit(f"first-{n}") for n in range(20)]
     async with connected(valkey.url) as fresh:
         await asyncio.gather(*(fresh.execute("RPUSH", unit.key("list"), "1") for unit in units))
@@ -214,7 +214,7 @@ async def test_many_first_blocking_reads_at_once_all_succeed(valkey: Valkey):
     assert [reply[1] for reply in replies] == [b"1"] * 20
 
 
-async def test_a_socket_that_is_not_there_is_unavailable():
+async def test_a_missing_socket_is_unavailable():
     with pytest.raises(ValkeyUnavailable, match="nowhere"):
         await Valkey.connect("unix:///nowhere/valkey.sock")
 
@@ -225,7 +225,7 @@ async def kill_connections_of(valkey: Valkey) -> None:
         await other.execute("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-async def test_a_connection_that_broke_in_between_is_made_again(embedded: Valkey):
+async def test_a_broken_connection_is_reopened(embedded: Valkey):
     key = embedded.unit("broken").key("x")
     for n in range(3):
         await embedded.execute("SET", key, n)
@@ -235,7 +235,7 @@ async def test_a_connection_that_broke_in_between_is_made_again(embedded: Valkey
         assert await embedded.pipeline([("GET", key), ("GET", key)]) == [str(n).encode()] * 2
 
 
-async def test_a_command_whose_answer_was_lost_is_sent_again_but_never_a_blocking_one():
+async def test_a_command_whose_reply_was_lost_is_repeated_but_not_a_blocking_one():
     """Whether it ran, nobody knows; so what must not run twice is the business of its reader, and of every script."""
     [port] = free_ports(1)
     with ValkeyServer(port=port):
@@ -251,7 +251,7 @@ async def test_a_command_whose_answer_was_lost_is_sent_again_but_never_a_blockin
             assert await valkey.execute("GET", key) == b"7"
 
 
-async def test_a_server_that_comes_back_is_found_again():
+async def test_a_returned_server_is_used_again():
     [port] = free_ports(1)
     with ValkeyServer(port=port):
         async with Proxy(port) as wire, connected(f"redis://127.0.0.1:{wire.port}") as valkey:
@@ -262,7 +262,7 @@ async def test_a_server_that_comes_back_is_found_again():
             assert await valkey.execute("PING")
 
 
-async def test_a_blocking_read_that_breaks_tells_its_reader(embedded: Valkey):
+async def test_a_broken_blocking_read_informs_its_reader(embedded: Valkey):
     key = embedded.unit("broken").key("list")
     reader = asyncio.create_task(embedded.execute_blocking("BLPOP", key, 30, within_s=30))
     await until_blocked(embedded, 1)
@@ -273,7 +273,7 @@ async def test_a_blocking_read_that_breaks_tells_its_reader(embedded: Valkey):
     assert await embedded.execute_blocking("BLPOP", key, 1, within_s=1) == [key.encode(), b"1"]
 
 
-async def test_a_cluster_is_let_go_of_even_right_after_a_connection_broke(cluster_url: str):
+async def test_a_cluster_client_can_be_closed_right_after_a_connection_broke(cluster_url: str):
     def connections(node: Redis) -> int:
         return len(cast("list[Any]", node.client_list()))
 
@@ -302,7 +302,7 @@ async def until_blocked(valkey: Valkey, readers: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_blocking_read_may_be_silent_for_longer_than_any_answer_may_take(
+async def test_a_blocking_read_may_be_silent_for_longer_than_the_response_timeout(
     embedded_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(connection_module, "_ANSWER_WITHIN_S", 0.5)
@@ -323,14 +323,14 @@ async def test_a_cancelled_blocking_read_takes_nothing(embedded: Valkey):
     assert await embedded.execute("LLEN", key) == 1
 
 
-async def test_a_thousand_commands_at_once_wait_their_turn(valkey: Valkey):
+async def test_a_thousand_concurrent_commands_wait_their_turn(valkey: Valkey):
     key = valkey.unit("crowd").key("counter")
     replies = await asyncio.gather(*(valkey.execute("INCR", key) for _ in range(1000)))
     assert sorted(replies) == list(range(1, 1001))
 
 
 @pytest.mark.full
-async def test_two_hundred_readers_block_at_once_and_hold_nobody_up(embedded: Valkey):
+async def test_two_hundred_readers_block_concurrently_without_delaying_commands(embedded: Valkey):
     unit = embedded.unit("readers")
     readers = [
         asyncio.create_task(embedded.execute_blocking("BLPOP", unit.key(str(n)), 30, within_s=30)) for n in range(200)
@@ -340,7 +340,7 @@ async def test_two_hundred_readers_block_at_once_and_hold_nobody_up(embedded: Va
     assert [reply[1] for reply in await asyncio.gather(*readers)] == [str(n).encode() for n in range(200)]
 
 
-async def test_an_error_stands_in_the_place_of_its_reply(valkey: Valkey):
+async def test_an_error_is_returned_in_place_of_its_reply(valkey: Valkey):
     units = [valkey.unit(f"place-{n}") for n in range(4)]
     await valkey.execute("SET", units[1].key("x"), "text")
     replies = await valkey.pipeline([("INCR", unit.key("x")) for unit in units])
@@ -353,7 +353,7 @@ async def test_a_negative_wait_is_refused(embedded: Valkey):
         await embedded.execute_blocking("BLPOP", embedded.unit("x").key("y"), 1, within_s=-1)
 
 
-async def test_what_the_server_is_can_be_read_after_connecting(valkey: Valkey, embedded_url: str):
+async def test_server_capabilities_are_available_after_connecting(valkey: Valkey, embedded_url: str):
     assert valkey.info.product in {"valkey", "redis"}
     assert valkey.info.version[0].isdigit()
     assert valkey.info.is_cluster == ("+cluster" in valkey.url)

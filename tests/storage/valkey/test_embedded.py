@@ -80,7 +80,7 @@ async def using(data_dir: Path) -> AsyncGenerator[Valkey]:
         yield valkey
 
 
-async def test_data_survive_a_restart(tmp_path: Path):
+async def test_data_survives_a_restart(tmp_path: Path):
     async with using(tmp_path) as valkey:
         first = await pid_of(valkey)
         await valkey.execute("SET", "kept", "x" * 1000)
@@ -96,7 +96,7 @@ async def test_data_survive_a_restart(tmp_path: Path):
 
 @pytest.mark.smoke
 @pytest.mark.crash
-async def test_a_server_that_was_killed_comes_back_with_its_data(tmp_path: Path):
+async def test_a_killed_server_is_restarted_with_its_data(tmp_path: Path):
     async with using(tmp_path) as valkey:
         for n in range(2):
             await valkey.execute("SET", f"key-{n}", n)
@@ -120,7 +120,7 @@ async def until_answered_by_another(valkey: Valkey, pid: int) -> None:
 
 
 @pytest.mark.crash
-async def test_a_server_whose_last_user_was_killed_goes_too_and_keeps_the_data(tmp_path: Path):
+async def test_a_server_ends_with_its_last_user_although_killed_and_keeps_the_data(tmp_path: Path):
     user = await User.start(tmp_path)
     assert psutil.pid_exists(user.server_pid)
     await user.kill()
@@ -130,7 +130,7 @@ async def test_a_server_whose_last_user_was_killed_goes_too_and_keeps_the_data(t
 
 
 @pytest.mark.crash
-async def test_a_server_does_not_outlive_its_guardian(tmp_path: Path):
+async def test_a_server_ends_with_its_guardian(tmp_path: Path):
     if sys.platform != "linux":
         pytest.skip("only Linux tells a child of its parent's death")
     async with using(tmp_path) as valkey:
@@ -149,7 +149,7 @@ async def test_a_server_does_not_outlive_its_guardian(tmp_path: Path):
 
 
 @pytest.mark.crash
-async def test_a_guardian_that_was_killed_is_replaced_by_those_who_still_need_the_server(tmp_path: Path):
+async def test_a_killed_guardian_is_replaced_while_the_server_is_needed(tmp_path: Path):
     """By one of them: two processes of the folder find the same server, with its data."""
     settings = Settings(data_dir=tmp_path)
     async with open_valkey(settings) as one, open_valkey(settings) as other:
@@ -179,7 +179,7 @@ async def test_two_processes_share_one_server_which_stays_when_the_first_leaves(
 
 
 @pytest.mark.race
-async def test_processes_that_start_at_the_same_time_start_one_server(tmp_path: Path):
+async def test_processes_started_at_the_same_time_start_one_server(tmp_path: Path):
     users = await asyncio.gather(*(User.start(tmp_path) for _ in range(4)))
     assert len({user.server_pid for user in users}) == 1
     await asyncio.gather(*(user.kill() for user in users))
@@ -203,7 +203,7 @@ async def test_many_users_in_one_process_start_one_server(tmp_path: Path):
 
 
 @pytest.mark.race
-async def test_a_newcomer_while_the_server_is_being_stopped_gets_one_that_works(tmp_path: Path):
+async def test_a_process_that_joins_while_the_server_stops_gets_a_working_one(tmp_path: Path):
     """Each round enters the moment the last user left: too late to stop the stop, too early to find it done."""
     for n in range(8):
         async with using(tmp_path) as valkey:
@@ -213,7 +213,7 @@ async def test_a_newcomer_while_the_server_is_being_stopped_gets_one_that_works(
     assert left_behind(tmp_path) == []
 
 
-async def test_closing_twice_closes_once(tmp_path: Path):
+async def test_closing_twice_is_harmless(tmp_path: Path):
     server = await EmbeddedServer.start(tmp_path)
     server.close()
     with socket.socket() as innocent:  # it may well get the number that the lock had
@@ -223,7 +223,7 @@ async def test_closing_twice_closes_once(tmp_path: Path):
     await stopped(tmp_path)
 
 
-async def test_a_data_folder_with_blanks_and_other_letters_works(tmp_path: Path):
+async def test_a_data_folder_with_spaces_and_non_ascii_letters_works(tmp_path: Path):
     folder = tmp_path / "my data 'é' %20 #1"
     async with using(folder) as valkey:
         await valkey.execute("SET", "a", 1)
@@ -245,7 +245,7 @@ async def test_a_data_folder_whose_path_is_too_long_for_a_socket_works(tmp_path:
     server.socket.parent.rmdir()
 
 
-async def test_without_any_binary_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_without_any_binary_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(embedded, "find_spec", dict[str, None]().get)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerRefused, match="TIDEGATE_VALKEY_URL") as refusal:
@@ -254,7 +254,7 @@ async def test_without_any_binary_the_error_says_what_to_do(tmp_path: Path, monk
     assert left_behind(tmp_path) == []
 
 
-async def test_without_the_bundled_binary_one_on_the_path_serves(
+async def test_without_the_bundled_binary_one_on_the_path_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis7_url: str
 ):
     assert redis7_url, "there is a Redis"
@@ -271,7 +271,7 @@ async def test_without_the_bundled_binary_one_on_the_path_serves(
 
 
 @pytest.mark.parametrize("fault", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho out of disk; exit 0\n"])
-async def test_a_server_that_does_not_start_is_told_with_the_place_of_its_log(
+async def test_a_server_that_does_not_start_is_reported_with_the_path_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ):
     broken = tmp_path / "valkey-server"
@@ -287,7 +287,7 @@ async def test_a_server_that_does_not_start_is_told_with_the_place_of_its_log(
     await stopped(tmp_path)
 
 
-async def test_a_folder_with_damaged_data_is_told_and_leaves_no_process(tmp_path: Path):
+async def test_damaged_data_is_reported_and_leaves_no_process(tmp_path: Path):
     async with using(tmp_path) as valkey:
         await valkey.execute("SET", "a", 1)
     await stopped(tmp_path)
@@ -299,7 +299,7 @@ async def test_a_folder_with_damaged_data_is_told_and_leaves_no_process(tmp_path
     assert left_behind(tmp_path) == []
 
 
-async def test_only_its_owner_may_reach_the_server(tmp_path: Path):
+async def test_only_the_owner_can_connect_to_the_server(tmp_path: Path):
     async with await EmbeddedServer.start(tmp_path) as server:
         assert server.socket.stat().st_mode & 0o077 == 0
         assert (tmp_path / "valkey").stat().st_mode & 0o077 == 0

@@ -13,7 +13,7 @@ async def clients(watching: Valkey) -> int:
     return int((await watching.execute("INFO", "clients"))["connected_clients"])
 
 
-async def test_connections_of_readers_that_ended_are_closed(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
+async def test_idle_connections_of_ended_readers_are_closed(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(client_connections, "SPAN_S", 0.05)
     key = embedded.unit("idle").key("nothing")
     async with connected(embedded.url) as valkey:
@@ -27,7 +27,7 @@ async def test_connections_of_readers_that_ended_are_closed(embedded: Valkey, mo
         assert await valkey.execute_blocking("BLPOP", valkey.unit("idle").key("none"), 0.01, within_s=1) is None
 
 
-async def test_a_connection_that_is_needed_again_and_again_stays(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
+async def test_a_frequently_used_connection_stays_open(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(client_connections, "SPAN_S", 0.01)
     async with connected(embedded.url) as valkey:
         await asyncio.gather(*(valkey.execute("PING") for _ in range(40)))

@@ -42,7 +42,7 @@ def unpacked(packed: bytes) -> Any:
     return msgspec.msgpack.decode(packed)
 
 
-async def test_every_kind_of_argument_arrives_as_it_was_given(import_stub: ImportStub, valkey: Valkey):
+async def test_every_type_of_argument_is_passed_unchanged(import_stub: ImportStub, valkey: Valkey):
     echo = import_stub(ECHO_STUB, echo=ECHO).echo
     key = valkey.unit("calls").key("place")
     raw = bytes(range(256))
@@ -65,7 +65,7 @@ async def test_every_kind_of_argument_arrives_as_it_was_given(import_stub: Impor
     assert reply[6] == 1_800_000_000_123
 
 
-async def test_without_a_pinned_clock_a_script_has_the_time_of_its_server(import_stub: ImportStub, valkey: Valkey):
+async def test_without_a_pinned_clock_a_script_uses_the_time_of_its_server(import_stub: ImportStub, valkey: Valkey):
     echo = import_stub(ECHO_STUB, echo=ECHO).echo
     key = valkey.unit("calls").key("place")
 
@@ -104,7 +104,7 @@ PLAIN = st.recursive(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batch=st.lists(PLAIN, max_size=5), text=st.text(), raw=st.binary(), whole=st.integers(-(2**53), 2**53))
-def test_whatever_is_packed_arrives_unchanged(
+def test_packed_values_are_passed_unchanged(
     import_stub: ImportStub, embedded_url: str, batch: list[Any], text: str, raw: bytes, whole: int
 ):
     echo = import_stub(ECHO_STUB, echo=ECHO).echo
@@ -123,7 +123,7 @@ def test_whatever_is_packed_arrives_unchanged(
     assert unpacked(reply[5]) == batch
 
 
-async def test_two_versions_of_a_script_run_side_by_side(import_stub: ImportStub, valkey: Valkey):
+async def test_two_versions_of_a_script_run_concurrently(import_stub: ImportStub, valkey: Valkey):
     old = import_stub(COUNT_STUB, count=COUNT).count
     new = import_stub(COUNT_STUB, count=COUNT.replace("by)", "2 * by)")).count
     same = import_stub(COUNT_STUB, count=COUNT).count
@@ -136,7 +136,7 @@ async def test_two_versions_of_a_script_run_side_by_side(import_stub: ImportStub
     assert await old(valkey, counter=counter, by=1) == 4
 
 
-async def test_a_script_the_server_forgot_is_sent_again_and_runs_once(import_stub: ImportStub, valkey: Valkey):
+async def test_a_script_unknown_to_the_server_is_sent_again_and_runs_once(import_stub: ImportStub, valkey: Valkey):
     count = import_stub(COUNT_STUB, count=COUNT).count
     counter = valkey.unit("forgot").key("counter")
     for expected in (1, 2, 3):
@@ -144,7 +144,7 @@ async def test_a_script_the_server_forgot_is_sent_again_and_runs_once(import_stu
         assert await count(valkey, counter=counter, by=1) == expected
 
 
-async def test_calls_sent_together_answer_in_order_on_every_unit_even_when_forgotten(
+async def test_pipelined_calls_answer_in_order_on_every_unit_although_scripts_were_flushed(
     import_stub: ImportStub, valkey: Valkey
 ):
     count = import_stub(COUNT_STUB, count=COUNT).count
@@ -157,7 +157,7 @@ async def test_calls_sent_together_answer_in_order_on_every_unit_even_when_forgo
     assert await run_together(valkey, []) == []
 
 
-async def test_when_one_of_many_calls_fails_the_others_were_still_carried_out(import_stub: ImportStub, valkey: Valkey):
+async def test_when_one_of_many_calls_fails_the_others_are_still_executed(import_stub: ImportStub, valkey: Valkey):
     count = import_stub(COUNT_STUB, count=COUNT).count
     good, bad, last = (valkey.unit(f"one-of-many-{n}").key("counter") for n in range(3))
     await valkey.execute("SET", bad, "no number")
@@ -168,7 +168,7 @@ async def test_when_one_of_many_calls_fails_the_others_were_still_carried_out(im
     assert [await valkey.execute("GET", key) for key in (good, last)] == [b"1", b"1"]
 
 
-async def test_keys_of_two_units_are_refused_before_a_cluster_would(import_stub: ImportStub, embedded: Valkey):
+async def test_keys_of_two_units_are_refused_before_they_are_sent(import_stub: ImportStub, embedded: Valkey):
     both = import_stub(
         """
         @lua_script("both.lua")
@@ -184,7 +184,7 @@ async def test_keys_of_two_units_are_refused_before_a_cluster_would(import_stub:
 
 
 @pytest.mark.parametrize("name", ["a}b", "{a}", "a{b", "a|b", "", "a\nb", "x" * 513])
-def test_no_unit_or_part_can_smuggle_a_second_hash_tag_into_a_key(name: str):
+def test_unit_and_part_names_cannot_contain_a_hash_tag(name: str):
     valkey = Valkey("redis://localhost")
     with pytest.raises(ValueError, match=r"must"):
         valkey.unit(name)
@@ -194,7 +194,7 @@ def test_no_unit_or_part_can_smuggle_a_second_hash_tag_into_a_key(name: str):
         Valkey("redis://localhost", prefix=name)
 
 
-async def test_all_keys_of_a_unit_lie_in_one_slot(cluster_url: str):
+async def test_all_keys_of_a_unit_are_in_one_slot(cluster_url: str):
     valkey = await Valkey.connect(cluster_url)
     try:
         for n in range(20):
@@ -205,7 +205,7 @@ async def test_all_keys_of_a_unit_lie_in_one_slot(cluster_url: str):
         await valkey.close()
 
 
-async def test_errors_in_the_place_of_replies_have_our_names_too(import_stub: ImportStub, embedded: Valkey):
+async def test_errors_in_place_of_replies_are_mapped_too(import_stub: ImportStub, embedded: Valkey):
     count = import_stub(COUNT_STUB, count=COUNT).count
     counter = embedded.unit("full").key("counter")
     await count(embedded, counter=counter, by=1)

@@ -28,7 +28,7 @@ def stub_of(parameters: str) -> str:
 GOOD = "*, counter: Key, by: int, now_ms: int | None"
 
 
-def test_a_stub_that_says_the_same_as_the_header_is_accepted(import_stub: ImportStub):
+def test_a_stub_that_matches_the_header_is_accepted(import_stub: ImportStub):
     script = import_stub(stub_of(GOOD), count=LUA).count
     assert script in all_scripts()
     assert script.header.keys == {"counter": "string"}
@@ -52,7 +52,9 @@ def test_a_stub_that_says_the_same_as_the_header_is_accepted(import_stub: Import
         ("counter: Key, *, by: int, now_ms: int | None", "'counter'.* must be keyword-only"),
     ],
 )
-def test_a_stub_that_says_something_else_is_refused_at_import(import_stub: ImportStub, parameters: str, complaint: str):
+def test_a_stub_that_differs_from_the_header_is_refused_at_import(
+    import_stub: ImportStub, parameters: str, complaint: str
+):
     with pytest.raises(ContractBroken, match=f"count.lua.*{complaint}"):
         import_stub(stub_of(parameters), count=LUA)
 
@@ -72,19 +74,19 @@ def test_a_stub_that_says_something_else_is_refused_at_import(import_stub: Impor
         ("---@keys many string\n---@key counter string\nreturn 1", "'many' must be the last of the keys"),
     ],
 )
-def test_a_header_that_cannot_be_understood_is_refused_at_import(import_stub: ImportStub, lua: str, complaint: str):
+def test_an_invalid_header_is_refused_at_import(import_stub: ImportStub, lua: str, complaint: str):
     with pytest.raises(ContractBroken, match=f"count.lua.*{complaint}"):
         import_stub(stub_of("*, counter: Key, by: int"), count=lua)
 
 
-def test_a_list_of_keys_is_declared_as_one(import_stub: ImportStub):
+def test_a_list_of_keys_is_declared_as_a_list(import_stub: ImportStub):
     lua = "---@key counter string\n---@keys others hash\nreturn #others"
     assert import_stub(stub_of("*, counter: Key, others: list[Key]"), count=lua).count.header.many == "others"
     with pytest.raises(ContractBroken, match="'others' is keys in Lua"):
         import_stub(stub_of("*, counter: Key, others: Key"), count=lua)
 
 
-async def test_scripts_share_a_set_of_keys_that_is_declared_once(import_stub: ImportStub, embedded: Valkey):
+async def test_scripts_share_a_key_set_that_is_declared_once(import_stub: ImportStub, embedded: Valkey):
     script = import_stub(
         stub_of("*, counter: Key, other: Key, by: int"),
         count="---@keyset keys\n---@arg by int\nreturn {keys.counter, keys.other, by}",
@@ -97,7 +99,7 @@ async def test_scripts_share_a_set_of_keys_that_is_declared_once(import_stub: Im
     assert await script(embedded, counter=counter, other=other, by=3) == [counter.encode(), other.encode(), 3]
 
 
-def test_a_set_of_keys_that_is_nowhere_is_refused_at_import(import_stub: ImportStub):
+def test_an_unknown_key_set_is_refused_at_import(import_stub: ImportStub):
     with pytest.raises(ContractBroken, match="no set of keys 'keys'"):
         import_stub(stub_of("*, counter: Key"), count="---@keyset keys\nreturn 1")
 
@@ -114,7 +116,7 @@ def test_a_stub_without_its_file_is_refused_at_import(import_stub: ImportStub):
         import_stub(stub_of(GOOD))
 
 
-def test_an_include_that_is_nowhere_is_refused_at_import(import_stub: ImportStub):
+def test_an_unknown_include_is_refused_at_import(import_stub: ImportStub):
     with pytest.raises(ContractBroken, match="no include 'nowhere'"):
         import_stub(stub_of("*, counter: Key"), count="---@key counter string\n---@include nowhere\nreturn 1")
 
@@ -151,7 +153,7 @@ def test_an_include_that_defines_more_than_functions_and_constants_is_refused_at
         import_stub(stub_of("*, counter: Key"), count=lua, _bump=functions + line)
 
 
-async def test_an_include_sees_nothing_of_the_script(import_stub: ImportStub, embedded: Valkey):
+async def test_an_include_cannot_access_locals_of_the_script(import_stub: ImportStub, embedded: Valkey):
     script = import_stub(
         stub_of("*, counter: Key"),
         count="---@key counter string\n---@include bump\nreturn bump()",
@@ -171,7 +173,7 @@ def test_includes_that_form_a_cycle_are_refused_at_import(import_stub: ImportStu
         )
 
 
-async def test_includes_include_others_which_stand_before_them_and_only_once(import_stub: ImportStub, embedded: Valkey):
+async def test_nested_includes_come_before_their_users_and_only_once(import_stub: ImportStub, embedded: Valkey):
     script = import_stub(
         stub_of("*, counter: Key"),
         count="""
@@ -187,7 +189,7 @@ async def test_includes_include_others_which_stand_before_them_and_only_once(imp
     assert await script(embedded, counter=embedded.unit("includes").key("counter")) == 12
 
 
-async def test_an_include_beside_the_script_goes_before_a_shared_one_of_that_name(
+async def test_an_include_beside_the_script_takes_precedence_over_a_shared_one(
     import_stub: ImportStub, embedded: Valkey
 ):
     script = import_stub(

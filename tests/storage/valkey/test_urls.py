@@ -24,9 +24,7 @@ from tidegate.storage.valkey.urls import without_password
         ("rediss+cluster://node:7000/0", "rediss+cluster://node:7000/0", True),
     ],
 )
-def test_an_address_of_every_kind_is_understood_and_shown_without_its_password(
-    url: str, address: str, is_cluster: bool
-):
+def test_every_form_of_url_is_accepted_and_shown_without_its_password(url: str, address: str, is_cluster: bool):
     valkey = Valkey(url)
     assert (valkey.address, valkey.is_cluster) == (address, is_cluster)
     assert "cret" not in without_password(url)
@@ -58,7 +56,7 @@ def test_an_address_of_every_kind_is_understood_and_shown_without_its_password(
         ("redis+cluster://:s3cret@node:7000/1", "no numbered databases"),
     ],
 )
-def test_an_address_that_makes_no_sense_is_refused_without_showing_its_password(url: str, reason: str):
+def test_an_invalid_url_is_refused_without_showing_its_password(url: str, reason: str):
     with pytest.raises(InvalidArgument, match=reason) as refusal:
         Valkey(url)
     assert "s3cret" not in str(refusal.value)

@@ -24,7 +24,7 @@ def decide(tx: Transaction, *rows: tuple[str, int, str]) -> None:
 
 
 @pytest.mark.every_server
-async def test_a_campaign_lives_its_life_on_each_database(database: Database):
+async def test_a_campaign_passes_through_all_states_on_each_database(database: Database):
     """In one test, since each database takes its time to be made."""
     made = await database.transaction(campaign_store.create, PLAN)
     assert (made.state, made.stock, made.issued, made.epoch) == (CampaignState.CREATED, 10, 0, 0)
@@ -87,7 +87,7 @@ async def test_a_campaign_lives_its_life_on_each_database(database: Database):
         {"starts_at": LATER, "ends_at": LATER},
     ],
 )
-def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any]):
+def test_invalid_campaign_settings_are_refused(plan: dict[str, Any]):
     good: dict[str, Any] = {"id": "autumn", "kind": FIRST_COME, "total_count": 10}
     with pytest.raises(InvalidArgument):
         CampaignPlan(**{**good, **plan})
@@ -95,7 +95,7 @@ def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any]):
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_what_is_issued_is_not_taken_back_and_what_is_over_not_started(database: Database):
+async def test_an_issued_entry_stays_issued_and_an_ended_campaign_is_not_started(database: Database):
     await database.transaction(campaign_store.create, PLAN)
     past = datetime.now(UTC) - timedelta(seconds=1)
     with pytest.raises(InvalidArgument, match="over"):

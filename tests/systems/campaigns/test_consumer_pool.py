@@ -7,7 +7,7 @@ from tests.systems.campaigns.working import Works
 from tidegate.systems.campaigns.model import POINTS
 
 
-async def test_the_first_entry_wakes_a_consumer_pool_and_when_it_is_quiet_nothing_is_left_of_it(works: Works):
+async def test_the_first_entry_starts_a_consumer_pool_which_is_removed_when_idle(works: Works):
     one = await works.instance()
     await works.open()
     assert one.manager.pools == [], "nobody has entered"
@@ -29,7 +29,7 @@ async def test_the_first_entry_wakes_a_consumer_pool_and_when_it_is_quiet_nothin
     await works.until_decided(3)
 
 
-async def test_of_a_crowd_the_first_get_all_of_the_stock_one_each_in_the_order_of_the_line(works: Works):
+async def test_the_first_of_many_users_get_the_whole_stock_one_each_in_order(works: Works):
     await works.open(total=40)
     await works.instance("one")
     await works.instance("two")
@@ -47,7 +47,7 @@ async def test_of_a_crowd_the_first_get_all_of_the_stock_one_each_in_the_order_o
     assert len(works.told) == 40, "whoever watches is told once"
 
 
-async def test_a_long_line_is_shared_by_several_instances_and_batches_are_committed_together(works: Works):
+async def test_a_long_queue_is_shared_by_instances_and_committed_in_batches(works: Works):
     await works.open(total=3000, kind=POINTS, points=1)
     users = [f"user-{n}" for n in range(1500)]
     await asyncio.gather(*(works.campaigns.enter(CAMPAIGN, user) for user in users))
@@ -68,7 +68,7 @@ async def test_a_long_line_is_shared_by_several_instances_and_batches_are_commit
         assert all(pool.consumers == 3 for pool in each.manager.pools)
 
 
-async def test_what_was_refused_frees_its_place_for_the_next(works: Works):
+async def test_a_rejected_entry_frees_its_place_for_the_next(works: Works):
     await works.open(total=2, kind="PICKY", stock=2)
     await works.instance()
 

@@ -44,7 +44,9 @@ async def opened(folder: Path, valkey: Valkey) -> AsyncGenerator[tuple[Works, st
 @pytest.mark.smoke
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["take", "read", "decide", "commit"])
-async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str, tmp_path: Path, embedded: Valkey):
+async def test_each_entry_is_decided_once_when_a_process_is_killed_at_any_step(
+    step: str, tmp_path: Path, embedded: Valkey
+):
     async with opened(tmp_path, embedded) as (works, url):
         await works.open(total=100, kind=POINTS, points=1)
         await works.enter(*USERS[:30])
@@ -68,7 +70,7 @@ async def test_wherever_a_process_is_killed_each_entry_is_decided_once(step: str
 
 
 @pytest.mark.crash
-async def test_a_stock_is_issued_exactly_while_processes_are_killed_again_and_again(tmp_path: Path, embedded: Valkey):
+async def test_the_stock_is_issued_exactly_while_processes_are_killed_repeatedly(tmp_path: Path, embedded: Valkey):
     users = [f"user-{n}" for n in range(3000)]
     async with opened(tmp_path, embedded) as (works, url):
         await works.open(total=2000, kind=FIRST_COME)

@@ -28,7 +28,7 @@ async def _bury_user(shop: Works, user: str, number: int) -> str:
 
 
 @pytest.mark.full
-async def test_the_oldest_of_many_letters_is_found(shop: Works):
+async def test_the_oldest_of_many_dead_letters_is_found(shop: Works):
     await shop.open(total=5000)
     await shop.valkey.execute("HSET", shop.keys()["entries"], "first", "1|k", "last", "1300|k", "waits", "1301|k")
     await _bury_user(shop, "first", 1)
@@ -44,7 +44,7 @@ async def test_the_oldest_of_many_letters_is_found(shop: Works):
     assert (await shop.campaigns.result(CAMPAIGN, "waits")).state == "pending"
 
 
-async def test_a_letter_that_is_gone_is_not_told_and_one_that_came_again_is(shop: Works):
+async def test_a_removed_dead_letter_is_not_listed_and_a_recreated_one_is(shop: Works):
     users = DeadLetterIndex(shop.valkey)
     await _bury_user(shop, "other", 2)
     for _ in range(2):
@@ -57,7 +57,7 @@ async def test_a_letter_that_is_gone_is_not_told_and_one_that_came_again_is(shop
         assert await users.letter(CAMPAIGN, "ann", 1) is None
 
 
-async def test_after_a_loss_it_begins_anew(shop: Works):
+async def test_after_a_loss_of_data_the_index_is_rebuilt(shop: Works):
     users = DeadLetterIndex(shop.valkey)
     await _bury_user(shop, "ann", 1)
     assert await users.letter(CAMPAIGN, "ann", 1) is not None

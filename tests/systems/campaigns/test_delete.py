@@ -36,7 +36,7 @@ def rows(tx: Transaction) -> list[int]:
 
 
 @pytest.mark.every_server
-async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(database: Database, embedded: Valkey):
+async def test_deleting_a_campaign_removes_all_rows_and_keys_and_keeps_points(database: Database, embedded: Valkey):
     shop = Campaigns(embedded, database)
     await shop.create(PLAN)
     await shop.start("autumn")
@@ -64,7 +64,7 @@ async def test_a_deleted_campaign_leaves_no_row_and_no_key_and_points_stay(datab
     await shop.close()
 
 
-async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_while_it_is_deleted(
+async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_during_its_deletion(
     tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
 ):
     async with await Database.open(await migrated_file(tmp_path / "c.db")) as database:
@@ -88,7 +88,7 @@ async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_while_
     assert answers[0] is not EntryAnswer.ACCEPTED, "an entry that was accepted would be lost"
 
 
-async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_call(tmp_path: Path, embedded: Valkey):
+async def test_repeating_the_call_completes_an_interrupted_deletion(tmp_path: Path, embedded: Valkey):
     async with await Database.open(await migrated_file(tmp_path / "shop.db")) as database:
         shop = Campaigns(embedded, database)
         await shop.create(PLAN)
@@ -105,7 +105,7 @@ async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_call(tmp_path
         await shop.close()
 
 
-def test_the_command_line_deletes(tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_command_line_deletes_a_campaign(tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TIDEGATE_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_VALKEY_URL", embedded_url)
     run = CliRunner().invoke

@@ -53,7 +53,7 @@ class Judge:
 
 
 @pytest.mark.every_server
-async def test_never_more_than_the_stock_is_issued_and_the_first_by_number_get_it(judge: Judge):
+async def test_issued_entries_never_exceed_the_stock_and_the_lowest_numbers_get_it(judge: Judge):
     await judge.open(total=3)
 
     assert await judge.decide(("eve", 5), ("dan", 4)) == [ISSUED, ISSUED]
@@ -72,7 +72,7 @@ class SellsElsewhere(FirstCome):
         return super().apply(tx, campaign, entries)
 
 
-async def test_the_count_in_sql_refuses_more_than_the_stock_whatever_a_kind_answers(judge: Judge):
+async def test_the_count_in_sql_limits_the_stock_whatever_a_kind_returns(judge: Judge):
     await judge.open(total=3)
     entries = [CampaignEntry(user="ann", number=1, epoch=1, at_ms=0, key="k1")]
 
@@ -82,7 +82,7 @@ async def test_the_count_in_sql_refuses_more_than_the_stock_whatever_a_kind_answ
     assert (await judge.issued(), await judge.rows()) == (0, []), "the transaction was rolled back"
 
 
-async def test_what_comes_again_is_what_it_was_and_counts_once(judge: Judge):
+async def test_a_repeated_entry_keeps_its_result_and_counts_once(judge: Judge):
     await judge.open(total=2)
     batch = (("ann", 1), ("bob", 2))
 
@@ -96,7 +96,7 @@ async def test_what_comes_again_is_what_it_was_and_counts_once(judge: Judge):
     assert await judge.database.read(campaign_store.decided, "it", "ann") == before, "the code is the same"
 
 
-async def test_a_user_whom_the_door_forgot_has_what_he_got_then(judge: Judge):
+async def test_a_user_forgotten_by_valkey_keeps_the_earlier_result(judge: Judge):
     """And a number means nothing without its epoch: after a loss the door gives some of them again."""
     await judge.open(total=5)
     await judge.decide(("ann", 1))
@@ -114,7 +114,7 @@ async def test_a_user_twice_in_one_batch_is_decided_once(judge: Judge):
 
 
 @pytest.mark.every_server
-async def test_whoever_got_nothing_may_try_again_but_the_same_entry_stays_what_it_was(judge: Judge):
+async def test_a_user_without_an_item_may_enter_again_but_the_same_entry_keeps_its_result(judge: Judge):
     await judge.open("PICKY", total=5, stock=1)
 
     assert await judge.decide(("no", 1), ("ann", 2), ("bob", 3)) == [REFUSED, ISSUED, SOLD_OUT]

@@ -39,7 +39,7 @@ def duplicate(number: int) -> EntryReceipt:
 
 
 @pytest.mark.every_server
-async def test_those_who_come_are_numbered_and_stand_in_line_in_this_order(valkey: Valkey, tmp_path: Path):
+async def test_entries_are_numbered_and_queued_in_order_of_arrival(valkey: Valkey, tmp_path: Path):
     """On each kind of server."""
     async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey) as shop:
         await shop.open()
@@ -55,7 +55,7 @@ async def test_those_who_come_are_numbered_and_stand_in_line_in_this_order(valke
         ]
 
 
-async def test_two_spellings_of_a_user_are_one_user(shop: Shop):
+async def test_two_unicode_forms_of_a_user_are_one_user(shop: Shop):
     await shop.open()
     assert await shop.campaigns.enter(CAMPAIGN, " \uff21da\u00a0") == accepted(1)
 
@@ -67,7 +67,7 @@ async def test_two_spellings_of_a_user_are_one_user(shop: Shop):
     assert [entry.user for entry in await shop.line()] == ["Ada"]
 
 
-async def test_the_same_key_is_answered_alike_and_another_is_a_duplicate(shop: Shop):
+async def test_the_same_key_gets_the_same_answer_and_another_key_is_a_duplicate(shop: Shop):
     await shop.open()
     assert await shop.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
 
@@ -78,13 +78,13 @@ async def test_the_same_key_is_answered_alike_and_another_is_a_duplicate(shop: S
     assert len(await shop.line()) == 2
 
 
-async def test_without_a_key_a_second_time_is_a_duplicate(shop: Shop):
+async def test_a_second_entry_without_a_key_is_a_duplicate(shop: Shop):
     await shop.open()
     assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
     assert await shop.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
 
 
-async def test_a_call_whose_answer_was_lost_may_be_made_again(shop: Shop):
+async def test_a_call_with_a_lost_reply_can_be_repeated(shop: Shop):
     """As the connection does by itself when it breaks: nobody knows then whether the script ran."""
     await shop.open(total=3)
     call: dict[str, Any] = {
@@ -101,7 +101,7 @@ async def test_a_call_whose_answer_was_lost_may_be_made_again(shop: Shop):
     assert len(await shop.line()) == 2
 
 
-async def test_a_campaign_opens_and_closes_by_the_clock(shop: Shop, clock: ManualClock):
+async def test_a_campaign_starts_and_ends_at_its_times(shop: Shop, clock: ManualClock):
     now = clock.now()
     await shop.open(starts_at=now + timedelta(seconds=10), ends_at=now + timedelta(seconds=20))
 
@@ -113,7 +113,7 @@ async def test_a_campaign_opens_and_closes_by_the_clock(shop: Shop, clock: Manua
     assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1), "who is in is in"
 
 
-async def test_nobody_gets_into_a_campaign_that_is_not_started_or_was_stopped(shop: Shop):
+async def test_a_campaign_that_is_not_started_or_was_stopped_accepts_no_entry(shop: Shop):
     await shop.open()
     await shop.campaigns.stop(CAMPAIGN)
     await shop.campaigns.stop(CAMPAIGN)
@@ -123,7 +123,7 @@ async def test_nobody_gets_into_a_campaign_that_is_not_started_or_was_stopped(sh
     assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
 
 
-async def test_a_stock_of_two_lets_in_two_and_more_when_it_grows(shop: Shop):
+async def test_a_stock_of_two_accepts_two_entries_and_more_when_it_grows(shop: Shop):
     await shop.open(total=2)
     answers = [await shop.campaigns.enter(CAMPAIGN, user) for user in ("a", "b", "c", "a")]
     assert answers == [accepted(1), accepted(2), EntryReceipt(EntryAnswer.SOLD_OUT), duplicate(1)]
@@ -151,7 +151,7 @@ async def test_a_dead_letter_keeps_its_place_until_it_is_discarded(shop: Shop):
     assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(2), "and its user may enter again"
 
 
-async def test_a_dead_letter_that_is_replayed_is_in_line_again_under_its_number(shop: Shop):
+async def test_a_replayed_dead_letter_is_queued_again_under_its_number(shop: Shop):
     await shop.open(total=1)
     await shop.campaigns.enter(CAMPAIGN, "ann")
     await bury_all(shop)
@@ -166,7 +166,7 @@ async def test_a_dead_letter_that_is_replayed_is_in_line_again_under_its_number(
     assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
 
 
-async def test_a_line_that_is_too_long_is_busy_and_drops_nobody(tmp_path: Path, embedded: Valkey):
+async def test_a_full_queue_answers_busy_and_drops_no_entry(tmp_path: Path, embedded: Valkey):
     async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=2) as shop:
         await shop.open()
         answers = [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in ("a", "b", "c", "a")]
@@ -175,12 +175,12 @@ async def test_a_line_that_is_too_long_is_busy_and_drops_nobody(tmp_path: Path, 
         assert len(await shop.line()) == 2
 
 
-async def test_a_campaign_without_a_stock_takes_everybody(shop: Shop):
+async def test_a_campaign_without_a_stock_accepts_all_users(shop: Shop):
     await shop.open(kind=POINTS, points=5, total=1)
     assert [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in "abc"] == [EntryAnswer.ACCEPTED] * 3
 
 
-async def test_the_first_one_calls_for_hands_and_the_next_do_not(shop: Shop):
+async def test_only_the_first_entry_sends_a_wake_up(shop: Shop):
     await shop.open()
     await shop.open("winter")
     for user in ("ann", "bob"):
@@ -196,14 +196,14 @@ async def test_the_first_one_calls_for_hands_and_the_next_do_not(shop: Shop):
     assert await shop.wakeups() == [], "whoever has hands calls for none"
 
 
-async def test_a_campaign_that_nobody_knows_is_not_found(shop: Shop):
+async def test_an_unknown_campaign_is_not_found(shop: Shop):
     with pytest.raises(NotFound):
         await shop.campaigns.enter("nothing", "ann")
     with pytest.raises(NotFound):
         await shop.campaigns.result("nothing", "ann")
 
 
-async def test_a_server_that_lost_everything_is_told_again_and_numbers_go_on(shop: Shop):
+async def test_after_a_loss_of_data_the_campaign_is_restored_and_numbers_continue(shop: Shop):
     """Entries that only the server had are gone; those that are decided are not."""
     await shop.open()
     await shop.campaigns.enter(CAMPAIGN, "ann")
@@ -230,7 +230,7 @@ async def test_concurrent_entry_services_accept_as_many_as_there_is_stock(shop: 
     assert {each.answer for each in answers} == {EntryAnswer.ACCEPTED, EntryAnswer.DUPLICATE, EntryAnswer.SOLD_OUT}
 
 
-async def test_those_who_come_together_are_asked_together(shop: Shop):
+async def test_concurrent_entries_share_one_request(shop: Shop):
     await shop.open(total=1000)
     await shop.campaigns.enter(CAMPAIGN, "first")
     before = await scripts_run(shop.valkey)
@@ -240,7 +240,7 @@ async def test_those_who_come_together_are_asked_together(shop: Shop):
     assert await scripts_run(shop.valkey) - before <= 3
 
 
-async def test_whoever_gives_up_waiting_keeps_nobody_else_from_his_answer(shop: Shop):
+async def test_a_cancelled_entry_does_not_cancel_others(shop: Shop):
     await shop.open()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(shop.campaigns.enter(CAMPAIGN, user)) for user in ("ann", "bob", "zoe")]
@@ -290,7 +290,7 @@ users, keys = st.sampled_from("abcdef"), st.sampled_from(["k1", "k2", None])
 
 @settings(max_examples=examples(40))
 @given(attempts=st.lists(st.tuples(users, keys), max_size=20), stock=st.integers(0, 5), together=st.booleans())
-def test_answers_are_those_of_a_sequential_model(
+def test_answers_equal_those_of_a_sequential_model(
     embedded_url: str,
     tmp_path_factory: pytest.TempPathFactory,
     attempts: list[tuple[str, str | None]],

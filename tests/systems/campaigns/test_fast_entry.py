@@ -97,7 +97,7 @@ async def is_taken(shop: Shop, raw: bytes, settings: HttpSettings | None = None)
     return not passed_on
 
 
-async def test_both_ways_answer_alike(shop: Shop, binding: Binding):
+async def test_fast_and_regular_route_answer_alike(shop: Shop, binding: Binding):
     """ACCEPTED, ACCEPTED again, DUPLICATE, SOLD_OUT, and NOT_OPEN with a time: each asked for on both ways."""
 
     async def both(plain: bytes) -> Reply:
@@ -118,7 +118,7 @@ async def test_both_ways_answer_alike(shop: Shop, binding: Binding):
     assert (closed[2], closed[1]["strict-transport-security"]) == (b'{"answer":"NOT_OPEN"}', "max-age=31536000")
 
 
-async def test_problems_are_told_by_the_long_way(shop: Shop, binding: Binding):
+async def test_errors_are_answered_by_the_regular_route(shop: Shop, binding: Binding):
     await shop.open("winter", total=10)
     for user in "abc":
         await shop.campaigns.enter("winter", user)
@@ -152,20 +152,20 @@ ODD = [
 ]
 
 
-async def test_what_is_not_plain_takes_the_long_way(shop: Shop):
+async def test_unusual_requests_use_the_regular_route(shop: Shop):
     assert [odd for odd in ODD if await is_taken(shop, odd)] == []
     assert not await shop.line(), "what is passed on enters nowhere before"
     assert await is_taken(shop, request())
 
 
-async def test_a_key_is_needed_where_there_is_one(shop: Shop):
+async def test_a_key_is_required_when_configured(shop: Shop):
     settings = HttpSettings(api_key=SecretStr(KEY))
     assert not await is_taken(shop, request(), settings)
     assert not await is_taken(shop, request(more=b"Authorization: Bearer wrong\r\n"), settings)
     assert await is_taken(shop, request(more=b"Authorization: Bearer %b\r\n" % KEY.encode()), settings)
 
 
-async def test_whoever_may_only_look_or_has_a_session_takes_the_long_way(shop: Shop):
+async def test_read_only_callers_and_sessions_use_the_regular_route(shop: Shop):
     settings = HttpSettings(api_key=SecretStr(KEY), read_keys=(SecretStr(READ_KEY),))
     keyring = Keyring(settings)
     assert not await is_taken(shop, request(more=b"Authorization: Bearer %b\r\n" % READ_KEY.encode()), settings)
@@ -178,7 +178,7 @@ async def test_whoever_may_only_look_or_has_a_session_takes_the_long_way(shop: S
         assert not await is_taken(shop, request(more=f"{cookie}X-Tidegate-CSRF: {caller.csrf}\r\n".encode()), settings)
 
 
-async def test_requests_that_come_behind_each_other_are_answered_in_order(shop: Shop, binding: Binding):
+async def test_pipelined_requests_are_answered_in_order(shop: Shop, binding: Binding):
     """Also where the next comes while the first is at the door, and where one takes the long way."""
     pieces = [request("a"), request("b"), the_long_way(request("a")), request("b")]
     await shop.valkey.execute("CLIENT", "PAUSE", 200, "WRITE")  # so long the first is at the door
@@ -192,7 +192,7 @@ async def test_requests_that_come_behind_each_other_are_answered_in_order(shop: 
     ]
 
 
-async def test_whoever_hangs_up_has_entered_all_the_same(shop: Shop, binding: Binding):
+async def test_the_entry_of_a_disconnected_client_counts(shop: Shop, binding: Binding):
     _, writer = await asyncio.open_connection("127.0.0.1", binding.port)
     writer.write(request("ann", key="k1"))
     await writer.drain()

@@ -21,7 +21,7 @@ from tidegate.systems.campaigns.model import Campaign, CampaignChange, CampaignE
 from tidegate.systems.campaigns.settings import CampaignSettings
 
 
-async def test_a_message_that_cannot_be_read_is_a_dead_letter_at_once(works: Works):
+async def test_an_unreadable_message_is_a_dead_letter_immediately(works: Works):
     await works.open()
     stream = works.keys()["stream"]
     for fields in (["other", "x"], ["payload", "{no json"], ["payload", '{"user": 7}'], ["payload", b"\xff"]):
@@ -37,7 +37,7 @@ async def test_a_message_that_cannot_be_read_is_a_dead_letter_at_once(works: Wor
     assert all(letter.reason.startswith("the payload does not parse") for letter in letters[1:])
 
 
-async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_others_pass(works: Works):
+async def test_a_failing_entry_is_isolated_retried_and_set_aside_while_the_others_pass(works: Works):
     await works.open(total=100, kind="PICKY", stock=100)
     await works.enter("ann", "poison", "bob", "poison-2", *(f"user-{n}" for n in range(30)))
     await works.instance()
@@ -61,7 +61,7 @@ async def test_poison_is_found_in_its_batch_tried_again_and_put_aside_while_the_
 
 
 @pytest.mark.parametrize("others", [["ann", "bob"], []], ids=["with others", "alone"])
-async def test_an_entry_that_alone_meets_an_outage_is_put_aside_while_the_others_pass(
+async def test_an_entry_that_alone_meets_outages_is_set_aside_while_the_others_pass(
     works: Works, monkeypatch: pytest.MonkeyPatch, others: list[str]
 ):
     """The database serves everything else, so the failure is about the entry; it does not hold up its campaign."""
@@ -89,7 +89,7 @@ async def test_an_entry_that_alone_meets_an_outage_is_put_aside_while_the_others
     assert set(await works.rows()) == set(others)
 
 
-async def test_entries_that_failed_rest_for_minutes_and_hold_up_no_other(tmp_path: Path, embedded: Valkey):
+async def test_failed_entries_wait_for_minutes_and_delay_no_other(tmp_path: Path, embedded: Valkey):
     """More of them than a process works on at a time."""
     pauses = CampaignSettings().retry_pauses
     assert [pauses.ceiling(tries).total_seconds() for tries in range(1, 6)] == [2, 8, 32, 120, 120]
@@ -105,7 +105,7 @@ async def test_entries_that_failed_rest_for_minutes_and_hold_up_no_other(tmp_pat
         assert (await works.status()).dead == 0
 
 
-async def test_a_failure_is_tried_again_and_may_pass(works: Works):
+async def test_a_temporary_failure_is_retried(works: Works):
     class Moody:
         kind = "MOODY"
         tries = 0
@@ -127,7 +127,7 @@ async def test_a_failure_is_tried_again_and_may_pass(works: Works):
     assert (await works.status()).dead == 0
 
 
-async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
+async def test_an_unavailable_database_is_waited_for_without_counted_attempts(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(decider, "_AWAY_S", 0.01)  # it is away for longer
@@ -151,7 +151,7 @@ async def test_a_database_that_is_away_is_waited_for_and_counts_against_nobody(
     assert works.told == [(CAMPAIGN, "ann")]
 
 
-async def test_a_consumer_pool_that_falls_over_a_defect_gives_everything_back_and_another_comes(
+async def test_a_consumer_pool_with_an_internal_error_returns_everything_and_is_replaced(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(worker, "_AFTER_CRASH", Backoff(first=timedelta(milliseconds=1)))
@@ -171,7 +171,7 @@ async def test_a_consumer_pool_that_falls_over_a_defect_gives_everything_back_an
     await works.until_gone()
 
 
-async def test_a_server_that_lost_everything_is_told_again_and_nobody_gets_anything_twice(works: Works):
+async def test_after_a_loss_of_data_the_campaign_is_restored_and_no_item_is_issued_twice(works: Works):
     await works.open(total=4)
     one = await works.instance()
     await works.enter("ann", "bob")
@@ -188,7 +188,7 @@ async def test_a_server_that_lost_everything_is_told_again_and_nobody_gets_anyth
     assert one.manager.pools == []
 
 
-async def test_a_server_that_lost_its_last_moments_lets_too_many_in_and_sql_gives_nothing_more(works: Works):
+async def test_after_a_loss_of_the_last_writes_too_many_enter_and_sql_issues_no_more_than_the_stock(works: Works):
     await works.open(total=3)
     await works.instance()
     await works.enter("ann", "bob", "eve")
@@ -223,7 +223,7 @@ async def _is_pending(works: Works, count: int) -> bool:
     return (await works.status()).pending == count
 
 
-async def test_a_process_that_does_not_know_the_kind_leaves_entries_to_those_who_do(
+async def test_a_process_without_the_kind_leaves_entries_to_processes_that_have_it(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     """As while a new version is rolled out: nothing is wrong with the entries, so none becomes a dead letter."""

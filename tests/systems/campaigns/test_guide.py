@@ -64,7 +64,7 @@ async def until_acknowledged(campaigns: Campaigns) -> None:
             await look_again()
 
 
-async def test_the_commands_and_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path):
+async def test_the_commands_and_requests_of_the_guide_have_its_results(tmp_path: Path):
     commands, requests = shown_in(GUIDE, "tidegate"), shown_in(GUIDE, "curl")
     assert len(commands) >= 8
     assert len(requests) >= 5
@@ -123,7 +123,7 @@ OTHERS = [
 
 
 @pytest.mark.full
-async def test_the_other_commands_do_what_they_say(tmp_path: Path):
+async def test_the_other_commands_of_the_guide_work(tmp_path: Path):
     """In one process, and without anybody who works on entries."""
     (tmp_path / "data").mkdir()
     settings = Settings(data_dir=await migrated_folder(tmp_path / "data"))

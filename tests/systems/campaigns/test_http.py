@@ -38,7 +38,7 @@ async def client(shop: Works) -> AsyncGenerator[Client]:
         yield asking
 
 
-async def test_a_campaign_is_made_started_changed_looked_at_and_stopped(client: Client):
+async def test_a_campaign_is_created_started_changed_shown_and_stopped(client: Client):
     made = await client.post("/v1/campaigns", NEW)
     assert (made.status, made.headers["location"], made.json["state"]) == (201, PLACE, "created")
     assert (await client.post("/v1/campaigns", NEW)).problem == "conflict"
@@ -57,7 +57,7 @@ async def test_a_campaign_is_made_started_changed_looked_at_and_stopped(client: 
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_campaigns_are_listed_also_while_the_server_is_away(
+async def test_campaigns_are_listed_also_while_valkey_is_unavailable(
     shop: Works, client: Client, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ):
     made = (await client.post("/v1/campaigns", NEW)).json
@@ -74,7 +74,7 @@ async def test_campaigns_are_listed_also_while_the_server_is_away(
     assert row == {**made, "depth": None, "dead": None, "entered": None}
 
 
-async def test_each_answer_of_the_door_has_its_status(client: Client):
+async def test_each_result_of_an_entry_has_its_status(client: Client):
     await client.post("/v1/campaigns", NEW)
     await client.post(f"{PLACE}/start", {"starts_at": "2999-01-01T00:00:00Z"})
     early = await client.post(f"{PLACE}/entries", {"user": "ann"})
@@ -125,7 +125,7 @@ REFUSED: list[tuple[str, str, Any, int, str | None]] = [
 ]
 
 
-async def test_what_cannot_be_done_is_told_with_the_reason(client: Client):
+async def test_an_invalid_operation_is_refused_with_the_reason(client: Client):
     await client.post("/v1/campaigns", NEW)
     for method, path, body, status, field in REFUSED:
         answer = await client.ask(method, path, **({} if body is None else {"json": body}))
@@ -135,7 +135,7 @@ async def test_what_cannot_be_done_is_told_with_the_reason(client: Client):
         assert status == 404 or answer.json["field"] == field, (path, body)
 
 
-async def test_two_keys_that_differ_are_refused(client: Client):
+async def test_two_different_keys_in_one_request_are_refused(client: Client):
     await client.post("/v1/campaigns", NEW)
     sent = {"Idempotency-Key": "k1"}
     assert (await client.post(f"{PLACE}/entries", {"user": "a", "key": "k2"}, headers=sent)).status == 422
@@ -149,7 +149,7 @@ def telling(shop: Works) -> CampaignWorker:
     return CampaignWorker(context, campaigns.installer)
 
 
-async def test_whoever_listens_is_told_when_his_entry_is_decided(shop: Works, client: Client):
+async def test_a_client_that_follows_its_entry_receives_the_decision(shop: Works, client: Client):
     """The listener hears of the decision because a process told it, in whatever process that was."""
     await shop.open()
     await shop.enter("ann")
@@ -178,7 +178,7 @@ async def test_whoever_listens_is_told_when_his_entry_is_decided(shop: Works, cl
     assert (done.status, done.body) == (204, b"")
 
 
-async def test_no_more_listen_than_the_settings_allow(shop: Works, client: Client):
+async def test_event_streams_are_limited_by_the_settings(shop: Works, client: Client):
     await shop.open()
     await shop.enter("ann")
 
@@ -197,7 +197,7 @@ async def test_no_more_listen_than_the_settings_allow(shop: Works, client: Clien
     await asyncio.gather(*listening, return_exceptions=True)
 
 
-async def test_entries_are_listed_page_by_page(shop: Works, client: Client):
+async def test_entries_are_paginated(shop: Works, client: Client):
     await shop.open(total=3)
     await shop.instance()
     await shop.enter("c", "b", "a")

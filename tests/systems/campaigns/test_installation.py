@@ -28,7 +28,7 @@ async def shop(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGen
         yield opened
 
 
-async def test_after_a_loss_the_door_knows_everybody_again_and_numbers_go_on(shop: Shop):
+async def test_after_a_loss_of_data_all_users_are_restored_and_numbers_continue(shop: Shop):
     await shop.open(total=3000)
     await shop.database.transaction(_issue, 2300)
     await shop.valkey.execute("FLUSHALL")
@@ -42,16 +42,14 @@ async def test_after_a_loss_the_door_knows_everybody_again_and_numbers_go_on(sho
     assert [entry.epoch for entry in await shop.line()] == [2]
 
 
-async def test_whoever_finds_at_the_same_time_that_it_is_lost_restores_it_once(shop: Shop):
+async def test_concurrent_restorations_restore_once(shop: Shop):
     await shop.open()
     await shop.valkey.execute("FLUSHALL")
     await asyncio.gather(*(shop.campaigns.installer.restore(CAMPAIGN) for _ in range(5)))
     assert (await shop.database.read(campaign_store.get, CAMPAIGN)).epoch == 2
 
 
-async def test_a_name_that_somebody_made_up_costs_no_transaction_that_writes(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_unknown_campaign_name_costs_no_write_transaction(shop: Shop, monkeypatch: pytest.MonkeyPatch):
     async def written(*_: object) -> None:
         raise AssertionError("nothing is to be written")
 
@@ -60,7 +58,7 @@ async def test_a_name_that_somebody_made_up_costs_no_transaction_that_writes(
         await shop.campaigns.enter("no-such", "ann")
 
 
-async def test_a_change_of_the_rules_leaves_the_counters_alone(shop: Shop):
+async def test_a_change_of_the_settings_keeps_the_counters(shop: Shop):
     await shop.open(total=2)
     assert [(await shop.campaigns.enter(CAMPAIGN, user)).number for user in ("ann", "bob")] == [1, 2]
     assert (await shop.campaigns.enter(CAMPAIGN, "eve")).answer == "SOLD_OUT"
@@ -71,7 +69,7 @@ async def test_a_change_of_the_rules_leaves_the_counters_alone(shop: Shop):
     assert (await shop.campaigns.enter(CAMPAIGN, "dan")).answer == "SOLD_OUT"
 
 
-async def test_an_installation_that_comes_late_changes_nothing(shop: Shop):
+async def test_an_outdated_installation_changes_nothing(shop: Shop):
     campaign = await shop.open(total=2)
     await shop.campaigns.stop(CAMPAIGN)
 
@@ -80,7 +78,7 @@ async def test_an_installation_that_comes_late_changes_nothing(shop: Shop):
     assert (await shop.campaigns.enter(CAMPAIGN, "ann")).answer == "NOT_OPEN"
 
 
-async def test_the_door_remembers_for_a_week_after_the_end_and_not_longer(shop: Shop, clock: ManualClock):
+async def test_users_are_remembered_in_valkey_for_a_week_after_the_end(shop: Shop, clock: ManualClock):
     await shop.open(total=5)
     await shop.campaigns.enter(CAMPAIGN, "ann")
     for key in (shop.keys()["entries"], shop.keys()["book"]):
@@ -92,7 +90,7 @@ async def test_the_door_remembers_for_a_week_after_the_end_and_not_longer(shop: 
         assert await shop.valkey.execute("PTTL", key) == -1
 
 
-async def test_one_that_has_long_been_over_is_told_without_its_users_until_it_is_opened_again(
+async def test_a_campaign_that_ended_long_ago_is_installed_without_its_users_until_it_is_reopened(
     shop: Shop, clock: ManualClock
 ):
     """Somebody who comes to an old door must not bring thousands of users back to the server."""

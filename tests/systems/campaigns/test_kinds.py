@@ -37,13 +37,13 @@ def test_a_kind_is_found_by_its_name():
         ("tests.systems.campaigns.test_kinds:Falls", "RuntimeError: it cannot be made"),
     ],
 )
-def test_one_that_cannot_be_had_says_why(place: str, told: str):
+def test_a_kind_that_cannot_be_loaded_is_reported_with_the_reason(place: str, told: str):
     with pytest.raises(InvalidSettings, match=told) as refused:
         load_kind(place)
     assert place in str(refused.value)
 
 
-def test_a_name_can_be_used_and_is_used_once():
+def test_a_kind_name_is_valid_and_unique():
     with pytest.raises(InvalidSettings, match="have one name"):
         Kinds([Picky(), Picky()])
     with pytest.raises(InvalidArgument):

@@ -339,7 +339,7 @@ def _everything(tx: Transaction, ident: str, users: list[str]) -> tuple[Campaign
     return campaign_store.get(tx, ident), campaign_store.entries(tx, ident, None, 500), has_some
 
 
-def test_nothing_is_lost_and_nothing_happens_twice(embedded_url: str):
+def test_nothing_is_lost_or_repeated(embedded_url: str):
     with asyncio.Runner() as runner, tempfile.TemporaryDirectory() as folder:
         clock = ManualClock()
         valkey = runner.run(Valkey.connect(embedded_url))

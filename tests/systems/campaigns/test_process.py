@@ -12,7 +12,7 @@ from tests.waiting import patience
 
 
 @pytest.mark.crash
-async def test_a_process_takes_an_entry_and_works_on_it(tmp_path: Path):
+async def test_a_process_accepts_an_entry_and_decides_it(tmp_path: Path):
     (tmp_path / "data").mkdir()
     await migrated_folder(tmp_path / "data")
     async with started(tmp_path, "up", "--port", "0") as server, aiohttp.ClientSession() as session:

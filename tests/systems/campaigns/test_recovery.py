@@ -35,7 +35,7 @@ async def serve_and_read(works: Works, owner: str) -> None:
 
 
 @pytest.mark.every_server
-async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
+async def test_messages_pools_and_wake_ups_of_dead_processes_go_to_others(quiet: Works):
     await quiet.open(total=50)
     await quiet.enter("ann", "bob", "eve")
     await quiet.open("other")
@@ -58,7 +58,7 @@ async def test_messages_hands_and_calls_of_the_dead_go_to_others(quiet: Works):
 
 
 @pytest.mark.every_server
-async def test_one_that_is_only_frozen_is_given_messages_after_it_was_removed_and_they_are_found(quiet: Works):
+async def test_messages_delivered_to_a_removed_frozen_process_are_found(quiet: Works):
     """The server gives what comes next to whoever waits longest at the stream."""
     await quiet.open(total=50)
     await quiet.manager("frozen")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
@@ -74,7 +74,7 @@ async def test_one_that_is_only_frozen_is_given_messages_after_it_was_removed_an
 
 
 @pytest.mark.every_server
-async def test_a_campaign_whose_call_is_lost_calls_again_and_what_is_empty_is_torn_down(quiet: Works):
+async def test_a_campaign_with_a_lost_wake_up_is_woken_again_and_empty_ones_are_removed(quiet: Works):
     await quiet.open(total=50)
     await quiet.enter("ann")
     keys = quiet.keys()
@@ -88,7 +88,7 @@ async def test_a_campaign_whose_call_is_lost_calls_again_and_what_is_empty_is_to
 
 
 @pytest.mark.every_server
-async def test_to_be_held_for_long_does_not_count(quiet: Works):
+async def test_a_message_held_for_long_is_not_counted(quiet: Works):
     """The database was away for an hour. A process that dies after that must not take what it held with it."""
     await quiet.open(total=50)
     await quiet.enter("ann")
@@ -107,7 +107,7 @@ async def test_to_be_held_for_long_does_not_count(quiet: Works):
 
 
 @pytest.mark.every_server
-async def test_a_campaign_whose_hands_have_forgotten_it_calls_again(quiet: Works):
+async def test_a_campaign_unknown_to_its_consumers_is_woken_again(quiet: Works):
     """A server that lost its last moment believes in hands that have left since: they live, and do not come."""
     await quiet.open(total=50)
     await Membership(quiet.valkey, quiet.valkey.unit("all"), "living").join()
@@ -118,7 +118,7 @@ async def test_a_campaign_whose_hands_have_forgotten_it_calls_again(quiet: Works
     assert await quiet.wakeups() == [CAMPAIGN.encode()]
 
 
-async def test_hands_that_nobody_knows_are_removed_at_the_second_look(quiet: Works):
+async def test_unknown_consumers_are_removed_at_the_second_check(quiet: Works):
     await quiet.open(total=50)
     await quiet.enter("ann", "bob", "eve")
     await serve_and_read(quiet, "stranger")
@@ -132,7 +132,9 @@ async def test_hands_that_nobody_knows_are_removed_at_the_second_look(quiet: Wor
     assert (status.processes, status.lag, status.is_woken) == ([], 3, True)
 
 
-async def test_the_leaders_recoverer_takes_over_when_a_lease_ends(tmp_path: Path, embedded: Valkey, clock: ManualClock):
+async def test_the_recoverer_of_the_leader_takes_over_when_a_lease_ends(
+    tmp_path: Path, embedded: Valkey, clock: ManualClock
+):
     async with works_at(await migrated_file(tmp_path / "works.db"), embedded) as works:
         await works.open(total=50)
         await works.enter("ann", "bob", "eve")

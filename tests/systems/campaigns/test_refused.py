@@ -35,7 +35,7 @@ async def test_the_pauses_of_a_listening_process_grow_and_it_listens_again(
     assert noise(lines) == []
 
 
-async def test_an_entry_in_hand_is_decided_once_and_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_an_entry_in_progress_is_decided_once_and_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     waits = short_pauses(monkeypatch)
     url = await migrated_file(tmp_path / "c.db")
     with ValkeyServer() as server:

@@ -26,7 +26,7 @@ async def shop(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Works]:
         yield opened
 
 
-async def test_who_is_in_line_is_pending_and_then_has_what_was_issued(shop: Works):
+async def test_a_queued_entry_is_pending_and_then_has_its_item(shop: Works):
     await shop.open()
     assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "unknown"
     await shop.enter("ann")
@@ -42,7 +42,7 @@ async def test_who_is_in_line_is_pending_and_then_has_what_was_issued(shop: Work
     assert await shop.campaigns.result(CAMPAIGN, "ann") == result, "whatever the server says"
 
 
-async def test_who_was_refused_and_came_again_is_pending_again(shop: Works):
+async def test_a_rejected_user_who_enters_again_is_pending_again(shop: Works):
     await shop.open(kind="PICKY")
     one = await shop.instance()
     await shop.enter("no")
@@ -57,7 +57,7 @@ async def test_who_was_refused_and_came_again_is_pending_again(shop: Works):
     assert (again.state, again.number, again.reason) == ("pending", 2, None)
 
 
-async def test_what_is_decided_and_not_told_to_the_door_yet_is_decided(shop: Works):
+async def test_a_decided_entry_is_shown_as_decided_before_valkey_knows(shop: Works):
     """A process may die between the two; the row is what counts."""
     await shop.open(kind="PICKY")
     await shop.instance()
@@ -69,7 +69,7 @@ async def test_what_is_decided_and_not_told_to_the_door_yet_is_decided(shop: Wor
     assert (await shop.campaigns.result(CAMPAIGN, "no")).state == "refused"
 
 
-async def test_points_are_told_and_counted_on_the_account(shop: Works):
+async def test_points_are_shown_and_counted_on_the_account(shop: Works):
     await shop.open(kind="POINTS", points=7)
     await shop.instance()
     await shop.enter("ann")
@@ -79,7 +79,7 @@ async def test_points_are_told_and_counted_on_the_account(shop: Works):
     assert await shop.campaigns.points_of("ann") == 7
 
 
-async def test_those_who_watch_are_woken_and_others_are_not(shop: Works):
+async def test_only_clients_that_follow_the_entry_are_notified(shop: Works):
     await shop.open()
     async with shop.campaigns.watch(CAMPAIGN, "ann") as hers, shop.campaigns.watch(CAMPAIGN, "bob") as his:
         while await hers.news(0.3) or await his.news(0.01):  # at the start everybody is given a reason to look
@@ -90,12 +90,12 @@ async def test_those_who_watch_are_woken_and_others_are_not(shop: Works):
         assert not await his.news(0.05)
 
 
-async def test_a_kind_that_nobody_can_work_on_is_refused(shop: Works):
+async def test_a_kind_that_no_process_knows_is_refused(shop: Works):
     with pytest.raises(InvalidArgument, match="FIRST_COME, PICKY, POINTS"):
         await shop.campaigns.create(CampaignPlan(id="x", kind="LOTTERY", total_count=1))
 
 
-async def test_the_figures_are_of_all_campaigns_together(shop: Works):
+async def test_gauges_sum_all_campaigns(shop: Works):
     await shop.open(total=2)
     await shop.open("winter")
     before = _value("campaign_entries_total", answer="sold_out")
@@ -114,7 +114,7 @@ async def test_the_figures_are_of_all_campaigns_together(shop: Works):
     assert labels == {()}, "none for each campaign"
 
 
-async def test_figures_that_cannot_be_found_out_are_no_numbers(shop: Works):
+async def test_unknown_gauges_are_not_exported_as_numbers(shop: Works):
     nowhere = Valkey("redis://127.0.0.1:1")
     await CampaignGauges(nowhere, shop.database).refresh()
     await nowhere.close()

@@ -89,7 +89,7 @@ async def consumers(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> Async
 
 
 @pytest.mark.every_server
-async def test_the_last_of_the_hands_tears_down_what_is_empty_and_the_next_message_calls(consumers: Consumers):
+async def test_the_last_consumer_removes_an_empty_stream_and_the_next_message_wakes_a_pool(consumers: Consumers):
     await consumers.enter("ann")
     assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
     assert await consumers.serve("one", if_needed=True) == [b"serving", 10]
@@ -109,7 +109,7 @@ async def test_the_last_of_the_hands_tears_down_what_is_empty_and_the_next_messa
     assert [entry.user for entry in await consumers.shop.line()] == ["bob"]
 
 
-async def test_nobody_retires_while_something_is_unread(consumers: Consumers):
+async def test_a_pool_with_unread_messages_does_not_retire(consumers: Consumers):
     await consumers.serve("one")
     await consumers.enter("ann")
     consumers.clock.advance(QUIET)
@@ -118,7 +118,7 @@ async def test_nobody_retires_while_something_is_unread(consumers: Consumers):
     assert (await consumers.shop.campaigns.status(CAMPAIGN)).processes == ["one"]
 
 
-async def test_nobody_leaves_with_messages_of_his_own_in_hand_not_even_when_told_to(consumers: Consumers):
+async def test_a_pool_with_own_pending_messages_does_not_leave_even_when_stopped(consumers: Consumers):
     """To take a consumer out of its group that holds something is to lose that."""
     await consumers.serve("one")
     await consumers.enter("ann")
@@ -130,7 +130,7 @@ async def test_nobody_leaves_with_messages_of_his_own_in_hand_not_even_when_told
     assert (await consumers.shop.campaigns.status(CAMPAIGN)).pending == 1
 
 
-async def test_what_others_hold_keeps_the_stream_but_not_those_who_are_idle(consumers: Consumers):
+async def test_pending_messages_of_others_keep_the_stream_but_not_idle_pools(consumers: Consumers):
     await consumers.serve("one")
     await consumers.enter("ann")
     (ann,) = await consumers.read("stranger")
@@ -141,7 +141,7 @@ async def test_what_others_hold_keeps_the_stream_but_not_those_who_are_idle(cons
     assert await consumers.settle(ann) == [1, 0], "and can be settled"
 
 
-async def test_quiet_means_that_no_message_came_to_anybody(consumers: Consumers):
+async def test_idle_means_that_no_consumer_got_a_message(consumers: Consumers):
     await consumers.serve("one")
     await consumers.serve("two")
     await consumers.enter("ann")
@@ -155,7 +155,7 @@ async def test_quiet_means_that_no_message_came_to_anybody(consumers: Consumers)
 
 
 @pytest.mark.every_server
-async def test_whoever_leaves_messages_behind_calls_for_others(consumers: Consumers):
+async def test_a_pool_that_leaves_messages_behind_wakes_others(consumers: Consumers):
     await consumers.enter("ann")
     await consumers.shop.valkey.execute("LPOP", consumers.shop.keys()["wakeups"])
     await consumers.serve("one")
@@ -169,7 +169,7 @@ async def test_whoever_leaves_messages_behind_calls_for_others(consumers: Consum
 
 
 @pytest.mark.every_server
-async def test_a_late_settlement_acknowledges_nothing_and_counts_nothing(consumers: Consumers):
+async def test_a_late_settlement_acknowledges_and_counts_nothing(consumers: Consumers):
     """What was taken over has another id; and the same settlement again, after a broken connection, is nothing."""
     await consumers.serve("one")
     await consumers.enter("ann", "bob")
@@ -188,7 +188,7 @@ async def test_a_late_settlement_acknowledges_nothing_and_counts_nothing(consume
     assert await consumers.issued() == 1
 
 
-async def test_a_long_line_calls_for_more_hands_now_and_then(consumers: Consumers):
+async def test_a_long_queue_occasionally_wakes_more_pools(consumers: Consumers):
     await consumers.serve("one")
     await consumers.enter(*"abcdefg")
     first, second, third, *_ = await consumers.read("one", 7)

@@ -22,7 +22,7 @@ SMALL = RushPlan(
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)  # it gives up by itself, where nothing moves any more
-async def test_a_rush_issues_what_there_is_once_though_instances_are_killed(tmp_path: Path):
+async def test_the_stock_is_issued_once_under_load_although_instances_are_killed(tmp_path: Path):
     verdict = await conduct(SMALL, tmp_path)
 
     assert verdict.breaches == []
@@ -31,7 +31,7 @@ async def test_a_rush_issues_what_there_is_once_though_instances_are_killed(tmp_
     assert verdict.killed > 0
 
 
-def test_the_audit_notices_each_kind_of_breach():
+def test_the_audit_detects_each_kind_of_violation():
     """A proof that nothing can fail is none."""
     good = [Row("a", 1, "issued", "x", 0), Row("b", 2, "issued", "y", 0)]
     verdict = Verdict(attempts=2, users=2, stock=2)

@@ -27,7 +27,7 @@ async def waiting(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Works]:
         yield opened
 
 
-async def test_to_start_and_to_stop_twice_is_harmless(works: Works):
+async def test_starting_and_stopping_twice_is_harmless(works: Works):
     manager = works.manager("one")
     await works.open(total=2500)
 
@@ -44,7 +44,7 @@ async def test_to_start_and_to_stop_twice_is_harmless(works: Works):
         await manager.start("nothing")
 
 
-async def test_one_that_was_started_by_hand_leaves_when_nobody_comes(works: Works):
+async def test_a_manually_started_pool_leaves_when_no_entry_arrives(works: Works):
     manager = works.manager("one")
     await works.open()
     await manager.start(CAMPAIGN)
@@ -52,9 +52,7 @@ async def test_one_that_was_started_by_hand_leaves_when_nobody_comes(works: Work
     assert manager.pools == []
 
 
-async def test_a_stop_takes_no_longer_than_it_may_and_others_do_what_is_left(
-    works: Works, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_stop_respects_its_timeout_and_others_do_the_rest(works: Works, monkeypatch: pytest.MonkeyPatch):
     manager = works.manager("one")
     await works.open(total=50)
     begun = asyncio.Event()
@@ -100,9 +98,7 @@ async def test_a_consumer_pool_that_stops_itself_does_not_wait_for_itself(
     assert manager.pools == []
 
 
-async def test_a_message_in_the_moment_in_which_a_consumer_pool_leaves_is_never_left_alone(
-    tmp_path: Path, embedded: Valkey
-):
+async def test_a_message_that_arrives_while_a_consumer_pool_leaves_is_processed(tmp_path: Path, embedded: Valkey):
     url = await migrated_file(tmp_path / "works.db")
     # A server ends a read that waits up to 100 ms late; one that looks is quiet when it should be.
     async with works_at(url, embedded, idle_timeout_seconds=0.004, blocking=False) as works:
@@ -116,7 +112,7 @@ async def test_a_message_in_the_moment_in_which_a_consumer_pool_leaves_is_never_
         await works.until_gone()
 
 
-async def test_a_call_that_is_taken_by_the_process_whose_consumer_pool_is_leaving_is_answered(
+async def test_a_wake_up_taken_by_a_process_whose_pool_is_leaving_is_answered(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ):
     one = await works.instance("one")
@@ -141,7 +137,7 @@ async def test_a_call_that_is_taken_by_the_process_whose_consumer_pool_is_leavin
     await works.until_decided(2)
 
 
-async def test_calls_go_round_among_the_instances(waiting: Works):
+async def test_wake_ups_are_distributed_among_the_instances(waiting: Works):
     instances = [await waiting.instance(name) for name in ("one", "two", "three")]
     for n in range(6):
         await waiting.open(f"c-{n}")
@@ -151,7 +147,7 @@ async def test_calls_go_round_among_the_instances(waiting: Works):
     assert [len(each.manager.pools) for each in instances] == [2, 2, 2]
 
 
-async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
+async def test_an_idle_campaign_costs_no_task_and_no_command(waiting: Works):
     before = len(asyncio.all_tasks())
     for n in range(50):
         await waiting.open(f"c-{n}")
@@ -167,7 +163,7 @@ async def test_what_is_idle_costs_no_task_and_no_command(waiting: Works):
     assert len(asyncio.all_tasks()) <= before + 3, "it waits for a call, and to be told to stop"
 
 
-async def test_a_call_for_what_does_not_exist_is_declined(works: Works):
+async def test_a_wake_up_for_an_unknown_campaign_is_declined(works: Works):
     await works.open()
     keys = works.keys()
     await works.valkey.execute("LPUSH", keys["wakeups"], "gone")
@@ -184,7 +180,7 @@ async def test_a_call_for_what_does_not_exist_is_declined(works: Works):
     await works.until(is_forgotten)
 
 
-async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(works: Works):
+async def test_wake_ups_and_messages_from_before_a_restart_of_the_service_are_processed(works: Works):
     """It fell, and was started again under the same name: calls it took, and messages that were delivered to it."""
     await works.open(total=50)
     await works.enter("ann", "bob")
@@ -204,7 +200,7 @@ async def test_what_an_earlier_life_of_the_service_took_upon_itself_is_done(work
     await works.until_decided(1, "other")
 
 
-async def test_a_service_that_stops_leaves_calls_and_messages_to_others(waiting: Works):
+async def test_a_stopping_service_leaves_wake_ups_and_messages_to_others(waiting: Works):
     await waiting.open(total=50)
     await waiting.enter("ann")
     one = await waiting.instance("one")
@@ -245,7 +241,7 @@ async def test_a_process_serves_no_more_campaigns_than_it_has_connections_for(
     assert most == 2
 
 
-async def test_the_last_words_of_a_service_are_said_again_and_for_each_campaign(
+async def test_the_final_cleanup_of_a_service_is_repeated_for_each_campaign(
     waiting: Works, monkeypatch: pytest.MonkeyPatch
 ):
     """One that was cut short may be given a message after it was emptied: that must not keep the others from it."""

@@ -61,7 +61,7 @@ def bury(tx: Transaction, run_id: int) -> int:
     return tx.execute(update(crawl_raws).where(*those).values(dead)).rowcount
 
 
-async def test_a_crawl_is_begun_and_what_comes_of_it_is_shown(deployment: Served, sim: MarketplaceSimulator):
+async def test_a_crawl_is_started_and_its_results_are_shown(deployment: Served, sim: MarketplaceSimulator):
     client, host = deployment.client, sim.url.removeprefix("http://")
 
     begun = await client.post("/v1/crawl/runs", wanted(sim, "daily"))
@@ -89,7 +89,7 @@ async def test_a_crawl_is_begun_and_what_comes_of_it_is_shown(deployment: Served
 
 
 @pytest.mark.full
-async def test_a_robots_txt_is_read_anew_when_somebody_says_so(deployment: Served, sim: MarketplaceSimulator):
+async def test_robots_txt_is_read_again_on_request(deployment: Served, sim: MarketplaceSimulator):
     client, host = deployment.client, sim.url.removeprefix("http://")
     await crawled(client, sim, "before")
 
@@ -102,7 +102,7 @@ async def test_a_robots_txt_is_read_anew_when_somebody_says_so(deployment: Serve
     assert (await client.post("/v1/crawl/hosts/nowhere.example/reread")).problem == "not-found"
 
 
-async def test_answers_are_listed_and_dead_letters_replayed_one_by_one_or_all(
+async def test_stored_answers_are_listed_and_dead_letters_replayed_one_by_one_or_all(
     deployment: Served, sim: MarketplaceSimulator
 ):
     client, database = deployment.client, deployment.collection.parts.database
@@ -125,7 +125,7 @@ async def test_answers_are_listed_and_dead_letters_replayed_one_by_one_or_all(
     assert (await client.get("/v1/crawl/raws/999999")).status == 404
 
 
-async def test_a_schedule_is_stored_shown_and_fired_once_for_a_key(deployment: Served, sim: MarketplaceSimulator):
+async def test_a_schedule_is_stored_shown_and_triggered_once_per_key(deployment: Served, sim: MarketplaceSimulator):
     client = deployment.client
     plan = wanted(sim, "nightly", cron="0 3 * * *", timezone="Europe/Berlin", pages=2)
 
@@ -156,7 +156,7 @@ async def test_a_schedule_is_stored_shown_and_fired_once_for_a_key(deployment: S
         ({"robots": False}, "robots"),
     ],
 )
-async def test_what_cannot_be_crawled_is_refused(
+async def test_an_impossible_crawl_is_refused(
     deployment: Served, sim: MarketplaceSimulator, change: dict[str, Any], field: str
 ):
     refused = await deployment.client.post("/v1/crawl/runs", wanted(sim, "wrong") | change)
@@ -165,7 +165,7 @@ async def test_what_cannot_be_crawled_is_refused(
     assert refused.json.get("field") == field
 
 
-async def test_headers_of_identities_go_in_and_never_come_out(
+async def test_headers_of_identities_are_accepted_and_never_returned(
     deployment: Served, sim: MarketplaceSimulator, logged: StringIO
 ):
     client, place = deployment.client, "/v1/crawl/identities/night"
@@ -210,7 +210,7 @@ async def test_headers_of_identities_go_in_and_never_come_out(
     assert SECRET not in logged.getvalue()
 
 
-async def test_a_crawl_that_is_under_way_is_named(deployment: Served, sim: MarketplaceSimulator):
+async def test_an_active_crawl_is_named(deployment: Served, sim: MarketplaceSimulator):
     client = deployment.client
     await client.ask("PUT", "/v1/crawl/identities/idle", json={"headers": {"User-Agent": "Idle/1"}})
     begun = await client.post("/v1/crawl/runs", {"name": "lost", "url": "http://127.0.0.1:1", "keywords": ["a"]})
@@ -222,7 +222,7 @@ async def test_a_crawl_that_is_under_way_is_named(deployment: Served, sim: Marke
 
 
 @pytest.mark.full
-async def test_the_requests_of_the_guide_are_answered_as_it_says(deployment: Served, sim: MarketplaceSimulator):
+async def test_the_requests_of_the_guide_have_its_responses(deployment: Served, sim: MarketplaceSimulator):
     client, shown = deployment.client, shown_in(GUIDE, "curl")
     assert len(shown) >= 6
     await crawled(client, sim, "guide")

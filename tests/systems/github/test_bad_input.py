@@ -27,7 +27,7 @@ async def reasons(it: Deployment, run: Run) -> list[str]:
         ),
     ],
 )
-async def test_what_is_unknown_fails_alone_and_is_named(tmp_path: Path, embedded_url: str, written: str, why: str):
+async def test_an_unknown_login_fails_alone_and_is_named(tmp_path: Path, embedded_url: str, written: str, why: str):
     async with deployed(tmp_path, embedded_url, users=2) as it:
         login = it.sim.world.logins()[0]
         unknown = await it.begin(written, pool=login)
@@ -36,7 +36,9 @@ async def test_what_is_unknown_fails_alone_and_is_named(tmp_path: Path, embedded
         assert (await it.end_of(other)).failed_jobs == 0
 
 
-async def test_a_repository_without_access_is_told_from_one_that_is_taken_down(tmp_path: Path, embedded_url: str):
+async def test_a_repository_without_access_is_distinguished_from_one_that_is_taken_down(
+    tmp_path: Path, embedded_url: str
+):
     async with deployed(tmp_path, embedded_url, repositories=2) as it:
         [login] = it.sim.world.logins()
         private, gone = (f"{login}/{name.partition('/')[2]}" for name in _names(it, login))
@@ -53,7 +55,9 @@ async def test_a_repository_without_access_is_told_from_one_that_is_taken_down(t
         assert blocked.failed_jobs == 0
 
 
-async def test_an_organization_with_single_sign_on_says_where_to_authorize_the_token(tmp_path: Path, embedded_url: str):
+async def test_an_organization_with_single_sign_on_is_reported_with_the_authorization_url(
+    tmp_path: Path, embedded_url: str
+):
     async with deployed(tmp_path, embedded_url, users=2, organizations=1) as it:
         name, login = it.sim.world.logins()
         it.sim.mutate.require_sign_on(name)
@@ -68,7 +72,7 @@ async def test_an_organization_with_single_sign_on_says_where_to_authorize_the_t
         assert (await it.end_of(other)).failed_jobs == 0
 
 
-async def test_a_scope_that_is_missing_is_named_and_the_rest_is_collected(tmp_path: Path, embedded_url: str):
+async def test_a_missing_scope_is_named_and_the_rest_is_collected(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=1, organizations=1, include=["teams", "members", "labels"]) as it:
         [name] = it.sim.world.logins()
         it.sim.credentials.restrict(it.sim.token_of(name), scopes={"repo"})
@@ -90,9 +94,7 @@ async def test_a_scope_that_is_missing_is_named_and_the_rest_is_collected(tmp_pa
         (None, "repo", None),
     ],
 )
-def test_a_scope_is_missing_only_where_none_that_is_held_includes_it(
-    granted: str | None, accepted: str, told: str | None
-):
+def test_a_scope_is_missing_unless_a_granted_one_includes_it(granted: str | None, accepted: str, told: str | None):
     headers = {"x_accepted_oauth_scopes": accepted} | ({} if granted is None else {"x_oauth_scopes": granted})
     reading = GithubSource(API).read(task(kinds.REPO_ISSUES), message(403, "Must be an owner", **headers))
     assert reading.reason == "403: Must be an owner" + (f"; {told}" if told else "")

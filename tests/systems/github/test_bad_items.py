@@ -30,7 +30,7 @@ BAD = [None, 7, "text", [], {}, {"id": None, "sha": None}, {"id": {"value": 1}, 
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_bad_items_are_skipped_and_the_rest_of_the_page_is_kept(kind: str):
+def test_invalid_items_are_skipped_and_the_rest_of_the_page_is_kept(kind: str):
     reading = source.read(task(kind), answer(200, [*BAD, GOOD[kind], None]))
 
     assert (reading.verdict, len(reading.documents)) == (Verdict.DONE, 1)
@@ -38,7 +38,7 @@ def test_bad_items_are_skipped_and_the_rest_of_the_page_is_kept(kind: str):
     assert all(reading.skipped)
 
 
-def test_bad_repositories_are_skipped_and_the_others_are_collected():
+def test_invalid_repositories_are_skipped_and_the_others_are_collected():
     good = {"id": 7, "full_name": "octocat/hello", "node_id": None, "owner": None, "has_issues": None}
     foreign = {"id": 8, "full_name": "hubot/hello"}
     nameless = {"id": 9, "full_name": "octocat"}
@@ -49,7 +49,7 @@ def test_bad_repositories_are_skipped_and_the_others_are_collected():
     assert {job.resource for job in reading.follow_ups} == {"repo:octocat/hello"}
 
 
-def test_a_repository_that_could_not_be_read_is_not_forgotten():
+def test_an_unreadable_repository_is_not_marked_gone():
     """It may be the one that the last run knew, so what is in it stays known, until a whole list lacks it."""
     hello = {"id": 7, "full_name": "octocat/hello"}
     first = source.read(repositories(), answer(200, [hello]))
@@ -66,7 +66,7 @@ def repositories(cursor: Cursor | None = None) -> Task:
 
 @pytest.mark.parametrize("kind", [*GOOD, "repositories"])
 @pytest.mark.parametrize("body", [b"", b"null", b"<html></html>", b'[{"id": 1', b'{"message": "hm"}', b"7"])
-def test_a_body_that_is_no_list_is_asked_for_again_and_is_no_empty_list(kind: str, body: bytes):
+def test_a_body_that_is_no_list_is_requested_again_and_is_not_an_empty_list(kind: str, body: bytes):
     asked = repositories() if kind == "repositories" else task(kind)
     reading = source.read(asked, answer(200, body))
 
@@ -77,7 +77,7 @@ NEXT = link("/repositories/7/issues?page=2")
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_a_page_of_which_nothing_can_be_read_does_not_end_the_list(kind: str):
+def test_a_page_without_readable_items_does_not_end_the_list(kind: str):
     first = task(kind)
     spoilt = source.read(first, answer(200, [None, {}], NEXT))
     (spec,) = spoilt.follow_ups
@@ -88,7 +88,7 @@ def test_a_page_of_which_nothing_can_be_read_does_not_end_the_list(kind: str):
     assert (spoilt.cursor, len(reading.documents)) == (None, 1)
 
 
-def test_commits_behind_one_that_cannot_be_read_are_not_counted_from_the_next():
+def test_after_an_unreadable_first_commit_the_next_page_is_numbered_from_the_current_head():
     """Pages are counted from the head. Where that is unknown, the 101st commit would fall between two pages."""
     first = task(kinds.REPO_COMMITS)
     (spec,) = source.read(first, answer(200, [None, {"sha": "b"}], NEXT)).follow_ups
@@ -113,7 +113,7 @@ def answered(*pulls: Any, **more: Any) -> Reading:
     return source.read(task(kinds.REPO_REVIEWS, newest=MOMENT), answer(200, body))
 
 
-def test_bad_nodes_of_graphql_are_skipped_and_the_others_are_kept():
+def test_invalid_graphql_nodes_are_skipped_and_the_others_are_kept():
     reading = answered(
         None, {}, pull(None, review(1, author=None, commit=None, body=None), review(2, fullDatabaseId=2))
     )
@@ -122,7 +122,7 @@ def test_bad_nodes_of_graphql_are_skipped_and_the_others_are_kept():
     assert len(reading.skipped) == 4
 
 
-def test_a_node_that_is_forbidden_costs_only_itself():
+def test_a_forbidden_node_affects_only_itself():
     forbidden = {"type": "FORBIDDEN", "message": "no", "path": ["node", "pullRequests", "nodes", 0]}
     reading = answered(None, pull(review(1)), errors=[forbidden])
     assert (reading.verdict, len(reading.documents), len(reading.skipped)) == (Verdict.DONE, 1, 1)
@@ -132,7 +132,7 @@ def test_a_node_that_is_forbidden_costs_only_itself():
 
 
 @pytest.mark.parametrize("cursor", [None, "c"])
-def test_a_page_of_pull_requests_without_a_cursor_to_the_next_one_is_a_gap(cursor: str | None):
+def test_a_page_of_pull_requests_without_a_next_cursor_is_a_gap(cursor: str | None):
     """The cursor of the list stays where it was, so the next run reads the pull requests behind it."""
     asked = task(kinds.REPO_REVIEWS, newest=MOMENT, after="c")
     page = {"hasNextPage": True, "endCursor": cursor}
@@ -145,7 +145,7 @@ def test_a_page_of_pull_requests_without_a_cursor_to_the_next_one_is_a_gap(curso
 
 
 @pytest.mark.parametrize("cursor", [None, "c"])
-def test_reviews_without_a_cursor_to_the_next_ones_cost_only_themselves(cursor: str | None):
+def test_reviews_without_a_next_cursor_affect_only_themselves(cursor: str | None):
     asked = task(kinds.REPO_REVIEWS, newest=MOMENT, pending=[["P", "c"], ["Q", "d"]], is_over=True)
     node = pull(review(1))
     node["reviews"]["pageInfo"] = {"hasNextPage": True, "endCursor": cursor}
@@ -156,7 +156,7 @@ def test_reviews_without_a_cursor_to_the_next_ones_cost_only_themselves(cursor: 
     assert reading.follow_ups[0].params["pending"] == (("Q", "d"),)
 
 
-def test_a_pull_request_that_vanished_while_its_reviews_were_read_costs_only_itself():
+def test_a_pull_request_deleted_while_its_reviews_were_read_affects_only_itself():
     asked = task(kinds.REPO_REVIEWS, newest=MOMENT, pending=[["P", "c"], ["Q", "d"]], is_over=True)
     for body in ({"data": {"node": None}}, {"data": {"node": None}, "errors": [{"type": "NOT_FOUND"}]}):
         reading = source.read(asked, answer(200, body))
@@ -165,12 +165,12 @@ def test_a_pull_request_that_vanished_while_its_reviews_were_read_costs_only_its
 
 
 @pytest.mark.parametrize("node", [{}, {"pullRequests": {}}, {"pullRequests": {"nodes": []}}, {"pullRequests": None}])
-def test_an_answer_of_graphql_without_its_list_is_asked_for_again(node: dict[str, Any]):
+def test_a_graphql_answer_without_its_list_is_requested_again(node: dict[str, Any]):
     reading = source.read(task(kinds.REPO_REVIEWS, newest=MOMENT), answer(200, {"data": {"node": node}}))
     assert (reading.verdict, list(reading.completed)) == (Verdict.RETRY, [])
 
 
-def test_a_profile_is_stored_only_for_the_account_that_was_asked_for():
+def test_a_profile_is_stored_only_for_the_requested_account():
     known = Cursor(cursor="583231")
     mixed_up = source.read(task(kinds.USER_BASIC, known), answer(200, {"id": 9, "login": "hubot"}))
     assert (mixed_up.verdict, list(mixed_up.documents)) == (Verdict.RETRY, [])
@@ -187,7 +187,7 @@ def test_a_profile_is_stored_only_for_the_account_that_was_asked_for():
     assert accepted.cursor.cursor == "9"
 
 
-def test_what_another_account_of_the_same_login_has_and_did_is_not_stored():
+def test_data_of_another_account_with_the_same_login_is_not_stored():
     def listed(owner: int) -> Any:
         return answer(200, [{"id": owner, "full_name": "octocat/hello", "owner": {"id": owner}}])
 
@@ -223,7 +223,7 @@ def expected(it: Deployment, login: str) -> dict[str, set[str]]:
     }
 
 
-async def test_a_bad_item_on_every_page_of_every_list_costs_that_item_alone(tmp_path: Path, embedded_url: str):
+async def test_an_invalid_item_on_every_page_of_every_list_affects_only_itself(tmp_path: Path, embedded_url: str):
     faults = parse_faults(
         "null@repo.issues=1,no-id@repo.pulls=1,wrong-type@repo.commits=1,null@user.events=1,"
         "no-id@repo.issue_comments=1,wrong-type@repo.review_comments=1,null@graphql=1"
@@ -250,7 +250,7 @@ async def test_a_bad_item_on_every_page_of_every_list_costs_that_item_alone(tmp_
 UNREADABLE = "null@repo.issues=1,no-id@repo.pulls=1,wrong-type@repo.commits=1,null@user.repos=1,null@graphql=1"
 
 
-async def test_an_item_that_cannot_be_read_once_is_read_again_in_the_same_run(tmp_path: Path, embedded_url: str):
+async def test_a_temporarily_unreadable_item_is_read_again_in_the_same_run(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.inject(FaultKind.NULL_ITEM, route="repo.issues")
@@ -264,7 +264,7 @@ async def test_an_item_that_cannot_be_read_once_is_read_again_in_the_same_run(tm
         assert len(await it.bodies("issue")) == 4, "the list has no gap, and tells what is gone"
 
 
-async def test_items_that_cannot_be_read_in_one_run_are_fetched_by_the_next(tmp_path: Path, embedded_url: str):
+async def test_items_unreadable_in_one_run_are_fetched_by_the_next(tmp_path: Path, embedded_url: str):
     sizes = Sizes(issues=120, pulls=3, commits=5, issue_comments=2, review_comments=2, reviews=4)
     async with deployed(tmp_path, embedded_url, sizes=sizes, include=CONVERSATIONS, repositories=2) as it:
         (login,) = it.sim.world.logins()
@@ -281,7 +281,7 @@ async def test_items_that_cannot_be_read_in_one_run_are_fetched_by_the_next(tmp_
         assert not any(it.spent(before).values())
 
 
-async def test_items_that_can_never_be_read_cost_calls_in_two_runs_and_then_none(tmp_path: Path, embedded_url: str):
+async def test_permanently_unreadable_items_cost_calls_in_two_runs_and_then_none(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5, pulls=3, commits=4)) as it:
         (login,) = it.sim.world.logins()
         it.sim.faults.set_rules(parse_faults(UNREADABLE.replace("null@user.repos=1,", "")))
@@ -294,7 +294,7 @@ async def test_items_that_can_never_be_read_cost_calls_in_two_runs_and_then_none
         assert not any(it.spent(before).values())
 
 
-async def test_what_was_collected_stays_when_its_item_can_no_longer_be_read(tmp_path: Path, embedded_url: str):
+async def test_a_collected_document_stays_when_its_item_becomes_unreadable(tmp_path: Path, embedded_url: str):
     """A list with a bad item cannot tell what is gone: the item may be any of those that it lacks."""
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5)) as it:
         (login,) = it.sim.world.logins()
@@ -305,7 +305,7 @@ async def test_what_was_collected_stays_when_its_item_can_no_longer_be_read(tmp_
         assert (run.skipped_items, len(await it.bodies("issue"))) == (1, 5)
 
 
-async def test_bodies_of_something_else_are_asked_for_again(tmp_path: Path, embedded_url: str):
+async def test_bodies_of_another_kind_are_requested_again(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=5), users=2) as it:
         login = it.sim.world.logins()[0]
         await it.collect(login)
@@ -318,7 +318,7 @@ async def test_bodies_of_something_else_are_asked_for_again(tmp_path: Path, embe
         assert set(await it.bodies("user")) == {str(it.sim.truth(login).profile["id"])}
 
 
-async def test_what_accounts_and_forks_left_empty_is_stored_and_counted(tmp_path: Path, embedded_url: str):
+async def test_null_fields_of_deleted_accounts_and_forks_are_stored_and_counted(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, faults=parse_faults("nested-null=1"))
     async with deployed(tmp_path, embedded_url, sizes=LONG, include=CONVERSATIONS, manners=manners) as it:
         (login,) = it.sim.world.logins()

@@ -27,7 +27,7 @@ def first_repository(it: Deployment) -> str:
 
 
 @pytest.mark.full
-async def test_what_is_new_is_found_with_a_call_for_each_list_that_changed(tmp_path: Path, embedded_url: str):
+async def test_changes_are_found_with_one_call_per_changed_list(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=LARGE, include=CONVERSATIONS) as it:
         (login,), name, change = it.sim.world.logins(), first_repository(it), it.sim.mutate
         await it.collect(login)
@@ -46,7 +46,7 @@ async def test_what_is_new_is_found_with_a_call_for_each_list_that_changed(tmp_p
 
 
 @pytest.mark.full
-async def test_old_commits_that_are_merged_today_are_found(tmp_path: Path, embedded_url: str):
+async def test_old_commits_that_are_merged_later_are_found(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(commits=450)) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)
         await it.collect(login)
@@ -83,7 +83,7 @@ async def test_a_deleted_issue_of_a_long_list_is_gone_after_a_full_run(tmp_path:
         assert await it.documents.count("issue", with_gone=True) == 320
 
 
-async def test_nothing_is_lost_while_items_are_inserted_and_moved_during_paging(tmp_path: Path, embedded_url: str):
+async def test_no_item_is_lost_while_items_are_inserted_and_moved_during_paging(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, restless=0.6)
     sizes = Sizes(issues=600, pulls=350, commits=500, issue_comments=200)
     async with deployed(tmp_path, embedded_url, sizes=sizes, manners=manners) as it:
@@ -98,7 +98,7 @@ async def test_nothing_is_lost_while_items_are_inserted_and_moved_during_paging(
 
 
 @pytest.mark.full
-async def test_a_comment_that_is_deleted_while_pages_are_read_hides_no_other(tmp_path: Path, embedded_url: str):
+async def test_a_comment_deleted_during_paging_hides_no_other(tmp_path: Path, embedded_url: str):
     """It moves the others up by one: the one that was to come first on the next page is on the last one by then."""
     include = ["issue-comments", "review-comments"]
     sizes = Sizes(issues=5, pulls=5, issue_comments=250, review_comments=220)
@@ -143,7 +143,7 @@ async def test_a_renamed_repository_keeps_its_documents_under_the_new_name(tmp_p
         assert await it.documents.count("commit", with_gone=True) == SMALL.commits
 
 
-async def test_a_repository_that_is_renamed_while_it_is_read_is_complete_in_this_run_and_the_next(
+async def test_a_repository_renamed_during_a_run_is_complete_in_this_run_and_the_next(
     tmp_path: Path, embedded_url: str
 ):
     """Lists are requested by number. What this run wrote under the former name is under the new one after the next."""
@@ -165,7 +165,7 @@ async def test_a_repository_that_is_renamed_while_it_is_read_is_complete_in_this
             assert resources == {f"repo:{login}/somewhere-else"}, kind
 
 
-async def test_repositories_on_many_pages_come_and_go(tmp_path: Path, embedded_url: str):
+async def test_repositories_on_many_pages_are_added_and_removed(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, repositories=130, sizes=Sizes(), include=[]) as it:
         (login,) = it.sim.world.logins()
         await it.collect(login)
@@ -184,7 +184,7 @@ async def test_repositories_on_many_pages_come_and_go(tmp_path: Path, embedded_u
 
 
 @pytest.mark.full
-async def test_a_repository_that_is_deleted_while_pages_are_read_hides_no_other(tmp_path: Path, embedded_url: str):
+async def test_a_repository_deleted_during_paging_hides_no_other(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, repositories=130, sizes=Sizes(commits=1)) as it:
         (login,) = it.sim.world.logins()
         await it.collect(login)
@@ -204,7 +204,7 @@ async def test_a_repository_that_is_deleted_while_pages_are_read_hides_no_other(
         assert await it.documents.count("repository") >= 129
 
 
-async def test_a_repository_that_is_gone_takes_along_what_is_in_it(tmp_path: Path, embedded_url: str):
+async def test_documents_of_a_gone_repository_are_gone_too(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=SMALL, include=CONVERSATIONS) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)
         await it.collect(login)
@@ -220,7 +220,7 @@ async def test_a_repository_that_is_gone_takes_along_what_is_in_it(tmp_path: Pat
 
 
 @pytest.mark.full
-async def test_a_transferred_repository_is_found_though_the_former_owner_missed_it_meanwhile(
+async def test_a_transferred_repository_is_found_although_the_former_owner_missed_it_meanwhile(
     tmp_path: Path, embedded_url: str
 ):
     """The new owner's run is the earlier one, but its list comes late: after the later run of the former owner."""
@@ -241,9 +241,7 @@ async def test_a_transferred_repository_is_found_though_the_former_owner_missed_
 
 
 @pytest.mark.full
-async def test_a_repository_that_is_transferred_while_it_is_read_stays_with_the_new_owner(
-    tmp_path: Path, embedded_url: str
-):
+async def test_a_repository_transferred_during_a_run_stays_with_the_new_owner(tmp_path: Path, embedded_url: str):
     """The former owner's run has it in its list, and reads on when the new owner has it all."""
     async with deployed(tmp_path, embedded_url, users=2, sizes=SMALL) as it:
         one, two = it.sim.world.logins()
@@ -263,7 +261,7 @@ async def test_a_repository_that_is_transferred_while_it_is_read_stays_with_the_
         await assert_complete(it, one, two)
 
 
-async def test_a_user_who_changed_the_login_is_named_at_the_price_of_one_more_call(tmp_path: Path, embedded_url: str):
+async def test_a_renamed_user_is_recognised_with_one_more_call(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=2, sizes=SMALL) as it:
         login, other = it.sim.world.logins()
         await it.collect(login)
@@ -286,7 +284,7 @@ async def resources_of(it: Deployment, kind: str) -> set[str]:
     return {document.resource async for document in it.documents.iterate(kind)}
 
 
-async def test_issues_that_are_switched_off_are_gone(tmp_path: Path, embedded_url: str):
+async def test_disabled_issues_are_gone(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=SMALL) as it:
         (login,), name = it.sim.world.logins(), first_repository(it)
         await it.collect(login)
@@ -298,7 +296,7 @@ async def test_issues_that_are_switched_off_are_gone(tmp_path: Path, embedded_ur
 
 
 @pytest.mark.full
-async def test_a_list_beyond_the_reach_of_pages_is_read_from_both_ends(tmp_path: Path, embedded_url: str):
+async def test_a_list_longer_than_the_page_limit_is_read_from_both_ends(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, largest_page_offset=500, cursors_reach_everything=False)
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=1_250), manners=manners) as it:
         (login,) = it.sim.world.logins()
@@ -310,7 +308,7 @@ async def test_a_list_beyond_the_reach_of_pages_is_read_from_both_ends(tmp_path:
 
 
 @pytest.mark.full
-async def test_a_query_that_takes_too_long_is_halved_and_one_with_holes_repeated(tmp_path: Path, embedded_url: str):
+async def test_a_query_that_times_out_is_halved_and_one_with_nulls_repeated(tmp_path: Path, embedded_url: str):
     manners = msgspec.structs.replace(CALM, graphql_nodes_in_time=2_600)
     async with deployed(tmp_path, embedded_url, sizes=LARGE, include=CONVERSATIONS, manners=manners) as it:
         (login,) = it.sim.world.logins()
@@ -322,7 +320,7 @@ async def test_a_query_that_takes_too_long_is_halved_and_one_with_holes_repeated
         await assert_talk_is_complete(it, login)
 
 
-async def test_more_reviews_than_come_along_are_fetched_pull_by_pull(tmp_path: Path, embedded_url: str):
+async def test_further_reviews_are_fetched_per_pull_request(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(pulls=2, reviews=350), include=CONVERSATIONS) as it:
         (login,) = it.sim.world.logins()
         await it.collect(login)

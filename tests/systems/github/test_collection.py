@@ -11,7 +11,7 @@ from tidegate.systems.github import CONVERSATIONS, kinds
 from tidegate_simulators.github import KINDS, FaultKind, LimitSettings, Sizes, parse_faults
 
 
-async def test_three_users_are_collected_completely_and_at_the_price_of_a_perfect_collector(
+async def test_three_users_are_collected_completely_at_the_cost_of_a_perfect_collector(
     tmp_path: Path, embedded_url: str
 ):
     async with deployed(
@@ -43,9 +43,7 @@ async def test_a_second_run_of_an_unchanged_account_costs_nothing(tmp_path: Path
 
 
 @pytest.mark.full
-async def test_the_repository_of_the_comparison_costs_at_most_105_calls_and_then_none(
-    tmp_path: Path, embedded_url: str
-):
+async def test_the_reference_repository_costs_at_most_105_calls_and_then_none(tmp_path: Path, embedded_url: str):
     """1,000 issues, 500 pull requests, 3,000 commits, and their comments and reviews; 100 is the least."""
     sizes = Sizes(issues=1_000, pulls=500, commits=3_000, issue_comments=3_000, review_comments=1_500, reviews=1_000)
     include = CONVERSATIONS - {kinds.USER_EVENTS}
@@ -60,7 +58,7 @@ async def test_the_repository_of_the_comparison_costs_at_most_105_calls_and_then
         await assert_talk_is_complete(it, login)
 
 
-async def test_an_empty_repository_is_not_asked_again_until_something_is_pushed(tmp_path: Path, embedded_url: str):
+async def test_an_empty_repository_is_not_requested_again_until_a_push(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=2), include=CONVERSATIONS) as it:
         (login,) = it.sim.world.logins()
         (run,) = await it.collect(login)
@@ -77,7 +75,7 @@ async def test_an_empty_repository_is_not_asked_again_until_something_is_pushed(
 
 
 @pytest.mark.full
-async def test_odd_repositories_are_recorded_with_their_reason_and_the_rest_is_complete(
+async def test_unusual_repositories_are_recorded_with_their_reason_and_the_rest_is_complete(
     tmp_path: Path, embedded_url: str
 ):
     sizes = Sizes(issues=3, pulls=2, commits=4)
@@ -97,7 +95,7 @@ async def test_odd_repositories_are_recorded_with_their_reason_and_the_rest_is_c
         assert report.broken == 0
 
 
-async def test_small_quotas_are_waited_for_and_never_broken(tmp_path: Path, embedded_url: str):
+async def test_small_quotas_are_waited_for_and_never_exceeded(tmp_path: Path, embedded_url: str):
     limits = LimitSettings(quota=20, window_s=1, graphql_quota=20)
     sizes = Sizes(issues=120, pulls=110, commits=130)
     async with deployed(tmp_path, embedded_url, users=2, repositories=5, sizes=sizes, limits=limits) as it:
@@ -111,7 +109,7 @@ async def test_small_quotas_are_waited_for_and_never_broken(tmp_path: Path, embe
 
 
 @pytest.mark.full
-async def test_faults_of_all_kinds_delay_and_lose_nothing(tmp_path: Path, embedded_url: str):
+async def test_faults_of_all_kinds_cause_delays_and_lose_nothing(tmp_path: Path, embedded_url: str):
     faults = parse_faults("500=0.02,502=0.02,reset=0.02,truncated=0.02,invalid=0.02,202=0.005")
     manners = msgspec.structs.replace(CALM, faults=faults)
     async with deployed(tmp_path, embedded_url, users=2, repositories=2, sizes=LARGE, manners=manners) as it:
@@ -125,7 +123,7 @@ async def test_faults_of_all_kinds_delay_and_lose_nothing(tmp_path: Path, embedd
 
 
 @pytest.mark.full
-async def test_a_pool_keeps_each_repository_with_the_token_that_knows_it(tmp_path: Path, embedded_url: str):
+async def test_in_a_pool_each_repository_stays_with_the_token_that_has_its_etags(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=2, repositories=6, include=CONVERSATIONS, is_pooled=True) as it:
         logins = it.sim.world.logins()
         await it.collect(*logins)
@@ -138,7 +136,7 @@ async def test_a_pool_keeps_each_repository_with_the_token_that_knows_it(tmp_pat
             assert it.spent(before)["graphql"] == 0
 
 
-async def test_a_secondary_limit_is_rested_for_and_costs_no_attempt(tmp_path: Path, embedded_url: str):
+async def test_a_secondary_limit_is_waited_for_and_counts_no_attempt(tmp_path: Path, embedded_url: str):
     limits = LimitSettings(pause_s=1, share_without_retry_after=0)
     async with deployed(tmp_path, embedded_url, repositories=3, limits=limits) as it:
         (login,) = it.sim.world.logins()

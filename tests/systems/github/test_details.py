@@ -31,7 +31,7 @@ async def cost(it: Deployment, **options: Any) -> int:
     return it.spent(before)["core"]
 
 
-async def test_each_workflow_run_costs_a_call_for_its_jobs_once_and_again_until_it_is_settled(
+async def test_the_jobs_of_each_workflow_run_cost_a_call_once_and_again_until_it_is_completed(
     tmp_path: Path, embedded_url: str
 ):
     async with deployed(tmp_path, embedded_url, extras=120, include=["workflow-jobs"]) as it:
@@ -52,7 +52,7 @@ async def test_each_workflow_run_costs_a_call_for_its_jobs_once_and_again_until_
         assert await cost(it) == 0
 
 
-async def test_each_commit_costs_a_call_for_its_files(tmp_path: Path, embedded_url: str):
+async def test_the_files_of_each_commit_cost_a_call(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=SIZES, include=["commit-details"]) as it:
         found = repository_of(it)
         assert await cost(it) == 2 + 2 + 130
@@ -64,7 +64,7 @@ async def test_each_commit_costs_a_call_for_its_files(tmp_path: Path, embedded_u
         assert await cost(it) == 1 + 1 + 3, "the list of repositories, the page, and three commits"
 
 
-async def test_a_branch_costs_a_call_when_its_head_moves(tmp_path: Path, embedded_url: str):
+async def test_a_branch_costs_a_call_when_its_head_changes(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, extras=120, include=["branch-commits"]) as it:
         found = repository_of(it)
         assert await cost(it) == 2 + 2 + 119, "all but the default branch"
@@ -105,7 +105,7 @@ def detail(kind: str, **state: Any) -> Task:
     return follow_up(parent, spec)
 
 
-def test_a_timeline_goes_on_where_its_link_leads():
+def test_a_timeline_is_read_across_its_page_links():
     first = detail(kinds.REPO_TIMELINES)
     assert SOURCE.request(first, "x").url == f"{API}/repositories/7/issues/12/timeline?per_page=100"
     page = [{"id": 1, "event": "labeled"}, {"sha": "a", "event": "committed"}, None, {"event": "line-commented"}]
@@ -118,12 +118,12 @@ def test_a_timeline_goes_on_where_its_link_leads():
 
 
 @pytest.mark.parametrize("status", [404, 409, 410, 422])
-def test_details_that_are_gone_are_skipped_and_the_rest_goes_on(status: int):
+def test_details_that_are_gone_are_skipped_and_the_rest_continues(status: int):
     reading = SOURCE.read(detail(kinds.REPO_TIMELINES), answer(status, {"message": "deleted"}))
     assert (reading.verdict, len(reading.skipped), list(reading.documents)) == (Verdict.DONE, 1, [])
 
 
-def test_a_list_whose_details_are_not_wanted_creates_no_jobs():
+def test_a_list_without_requested_details_creates_no_jobs():
     listed = answer(200, [{"id": 1, "number": 12, "updated_at": "2026-02-01T00:00:00Z"}])
     assert SOURCE.read(task(kinds.REPO_ISSUES), listed).follow_ups == []
 

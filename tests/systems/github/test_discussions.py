@@ -41,7 +41,7 @@ async def cost(it: Deployment, **options: Any) -> tuple[int, int]:
     return spent["core"], spent.get("graphql", 0)
 
 
-async def test_they_cost_a_point_for_each_hundred_and_one_where_nothing_changed(tmp_path: Path, embedded_url: str):
+async def test_discussions_cost_a_point_per_hundred_and_one_if_unchanged(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, discussions=250, include=["discussions"]) as it:
         found, extras = repository_of(it), it.sim.extras
         assert await cost(it) == (2, 3), "the profile and the list of repositories; three pages"
@@ -60,7 +60,9 @@ async def test_they_cost_a_point_for_each_hundred_and_one_where_nothing_changed(
         assert await it.bodies("discussion") == truth(it)
 
 
-async def test_what_is_gone_is_noticed_by_a_full_run_and_where_they_are_disabled(tmp_path: Path, embedded_url: str):
+async def test_deleted_discussions_are_found_by_a_full_run_and_when_they_are_disabled(
+    tmp_path: Path, embedded_url: str
+):
     async with deployed(tmp_path, embedded_url, discussions=120, include=["discussions"]) as it:
         found = repository_of(it)
         await cost(it)
@@ -78,19 +80,19 @@ async def test_what_is_gone_is_noticed_by_a_full_run_and_where_they_are_disabled
         assert await it.bodies("discussion") == truth(it)
 
 
-async def test_they_follow_the_other_lists_with_an_allowance_of_their_own(tmp_path: Path, embedded_url: str):
+async def test_discussions_follow_the_other_lists_with_their_own_allowance(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, discussions=3, include=["essential", "discussions"]) as it:
         await cost(it)
         assert await it.bodies("discussion") == truth(it)
         assert await cost(it) == (0, 1)
 
 
-async def test_a_repository_without_them_costs_nothing(tmp_path: Path, embedded_url: str):
+async def test_a_repository_without_discussions_costs_nothing(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, include=["discussions"]) as it:
         assert await cost(it) == (2, 0), "the profile and the list of repositories"
 
 
-async def test_a_query_that_takes_too_long_is_asked_in_smaller_parts(tmp_path: Path, embedded_url: str):
+async def test_a_query_that_times_out_is_split(tmp_path: Path, embedded_url: str):
     slow = Manners(error_pause_s=0, graphql_nodes_in_time=60)
     async with deployed(tmp_path, embedded_url, discussions=120, manners=slow, include=["discussions"]) as it:
         await cost(it)
@@ -98,14 +100,14 @@ async def test_a_query_that_takes_too_long_is_asked_in_smaller_parts(tmp_path: P
 
 
 @pytest.mark.parametrize("fault", [FaultKind.TRUNCATED, FaultKind.INVALID, FaultKind.PARTIAL, FaultKind.BAD_GATEWAY])
-async def test_a_fault_loses_nothing(tmp_path: Path, embedded_url: str, fault: FaultKind):
+async def test_a_fault_loses_no_discussion(tmp_path: Path, embedded_url: str, fault: FaultKind):
     async with deployed(tmp_path, embedded_url, discussions=120, include=["discussions"]) as it:
         it.sim.faults.inject(fault, route="graphql", times=1)
         await cost(it)
         assert await it.bodies("discussion") == truth(it)
 
 
-async def test_a_repository_that_is_listed_and_not_shown_is_withheld(tmp_path: Path, embedded_url: str):
+async def test_a_repository_listed_but_not_shown_is_withheld(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, discussions=3, include=["discussions"]) as it:
         it.sim.mutate.block(repository_of(it).full_name)
         [run] = await it.collect(*it.sim.world.logins())
@@ -136,7 +138,7 @@ def ids(reading: Reading) -> list[str]:
     return [document.id for document in reading.documents]
 
 
-def test_the_next_run_begins_where_this_one_began_and_not_at_the_last_change_that_it_saw():
+def test_the_next_run_starts_where_this_one_started_and_not_at_the_last_change_it_saw():
     first = of_list()
     assert order_of(first) == "created"
     reading = SOURCE.read(first, page(item(1, OLD), after="x"))
@@ -152,7 +154,7 @@ def test_the_next_run_begins_where_this_one_began_and_not_at_the_last_change_tha
     assert (ids(found), list(found.follow_ups), list(found.completed)) == (["2", "1"], [], [])
 
 
-def test_what_a_run_left_out_because_of_since_is_fetched_by_one_that_wants_it():
+def test_discussions_skipped_because_of_since_are_fetched_by_a_run_without_it():
     part = SOURCE.read(of_list(since=MAY), page(item(3, JUNE), item(2, SPRING), after="x"))
     assert (ids(part), list(part.follow_ups), list(part.completed)) == (["3"], [], [])
     assert part.cursor == Cursor(timestamp=BEGAN, cursor=MAY)
@@ -163,13 +165,13 @@ def test_what_a_run_left_out_because_of_since_is_fetched_by_one_that_wants_it():
     assert ids(SOURCE.read(of_list(part.cursor, since=SPRING), page(item(2, SPRING)))) == ["2"]
 
 
-def test_a_full_run_reads_all():
+def test_a_full_run_reads_all_discussions():
     full = of_list(Cursor(timestamp=BEGAN), full=True)
     assert order_of(full) == "created"
     assert SOURCE.read(full, page(item(1, OLD))).completed
 
 
-def test_a_bad_item_costs_only_itself():
+def test_an_invalid_item_affects_only_itself():
     reading = SOURCE.read(of_list(), page(item(1, OLD), None, {"id": None, "updated_at": OLD}, after="x"))
     assert (ids(reading), len(reading.skipped), len(reading.follow_ups)) == (["1"], 2, 1)
 
@@ -184,17 +186,17 @@ def test_a_bad_item_costs_only_itself():
         ({"type": "RATE_LIMITED", "message": "API rate limit exceeded"}, Verdict.LATER),
     ],
 )
-def test_errors_say_whether_to_ask_again(problem: dict[str, str], verdict: Verdict):
+def test_errors_say_whether_to_retry(problem: dict[str, str], verdict: Verdict):
     body = {"data": {"node": None}, "errors": [problem]}
     assert SOURCE.read(of_list(), answer(200, body)).verdict is verdict
 
 
-def test_a_page_that_takes_too_long_is_halved():
+def test_a_page_that_times_out_is_halved():
     [spec] = SOURCE.read(of_list(), message(502, "timeout")).follow_ups
     assert (spec.params["first"], spec.page) == (50, "page 1 of 50")
 
 
-def test_its_jobs_spend_points_whichever_list_comes_first():
+def test_discussion_jobs_spend_points_in_any_order_of_lists():
     both = frozenset({kinds.REPO_COMMITS, kinds.REPO_DISCUSSIONS})
     [first] = repository_jobs(HELLO, both, RunOptions(), owner="octocat")
     [second] = first.successors
@@ -206,7 +208,7 @@ def test_its_jobs_spend_points_whichever_list_comes_first():
 
 
 @pytest.mark.parametrize("cursor", [None, "x"])
-def test_a_page_without_a_way_to_the_next_one_does_not_end_the_list(cursor: str | None):
+def test_a_page_without_a_next_cursor_does_not_end_the_list(cursor: str | None):
     """Otherwise everything behind it would be marked as gone, or the same page would be requested for ever."""
     first = of_list()
     second = follow_up(first, *SOURCE.read(first, page(item(1, OLD), after="x")).follow_ups)

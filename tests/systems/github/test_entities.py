@@ -62,7 +62,7 @@ async def _cost(it: Deployment, login: str) -> int:
     return it.spent(before)["core"]
 
 
-async def test_short_lists_show_what_is_gone_at_once(tmp_path: Path, embedded_url: str):
+async def test_short_lists_show_deleted_items_immediately(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, repositories=1, include=["labels"]) as it:
         [login] = it.sim.world.logins()
         [found] = it.sim.world.repositories_of(it.sim.world.require_account(login))
@@ -113,7 +113,7 @@ async def test_a_workflow_run_in_progress_below_the_first_page_is_read_again_wit
         assert await _cost(it, login) == 0, "unchanged"
 
 
-def test_the_jobs_of_a_long_list_carry_a_limited_number_of_pages():
+def test_the_jobs_of_a_long_list_have_a_limited_number_of_pages():
     job = _task(kinds.REPO_BRANCHES)
     page: dict[str, Any] = {"ETag": "a", **link("/x?page=2")}
     following = job.spec
@@ -124,7 +124,7 @@ def test_the_jobs_of_a_long_list_carry_a_limited_number_of_pages():
     assert len(following.params["read"]) == 400
 
 
-async def test_everything_of_an_organization_is_collected(tmp_path: Path, embedded_url: str):
+async def test_all_entities_of_an_organization_are_collected(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=5, organizations=1, repositories=1, include=["all"]) as it:
         login = it.sim.world.logins()[0]
         [run] = await it.collect(f"org:{login}")
@@ -139,7 +139,7 @@ async def test_everything_of_an_organization_is_collected(tmp_path: Path, embedd
         assert it.spent(before) == dict.fromkeys(it.spent(before), 0), "unchanged"
 
 
-async def test_statistics_that_are_being_computed_are_asked_for_again(tmp_path: Path, embedded_url: str):
+async def test_statistics_that_are_being_computed_are_requested_again(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, repositories=1, include=["code-frequency"]) as it:
         [login] = it.sim.world.logins()
         [run] = await it.collect(login)
@@ -148,7 +148,7 @@ async def test_statistics_that_are_being_computed_are_asked_for_again(tmp_path: 
         assert (run.failed_jobs, run.calls) == (0, 4), "the profile, the list, 202, and the answer"
 
 
-async def test_stargazers_are_shown_to_collaborators_only(tmp_path: Path, embedded_url: str):
+async def test_stargazers_are_available_to_collaborators_only(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=2, repositories=1, include=["stargazers", "labels"]) as it:
         login, other = it.sim.world.logins()
         run = await it.end_of(await it.begin(login, pool=other))
@@ -167,13 +167,13 @@ async def test_stargazers_are_shown_to_collaborators_only(tmp_path: Path, embedd
         (403, kinds.REPO_LABELS, Verdict.GONE),
     ],
 )
-def test_what_is_switched_off_is_an_empty_list(status: int, kind: str, verdict: Verdict):
+def test_a_disabled_feature_is_an_empty_list(status: int, kind: str, verdict: Verdict):
     reading = SOURCE.read(_task(kind), answer(status, {"message": "disabled"}))
     assert reading.verdict is verdict
     assert bool(reading.completed) is (verdict is Verdict.DONE)
 
 
-def test_names_that_no_store_takes_are_replaced_and_nulls_are_skipped():
+def test_names_that_no_store_accepts_are_replaced_and_nulls_are_skipped():
     names = ["main", " padded", "tab\t", "n" * 300]
     listed = [*({"name": name, "commit": {"sha": "a"}} for name in names), None, {"name": None}]
     reading = SOURCE.read(_task(kinds.REPO_BRANCHES), answer(200, listed))
@@ -183,7 +183,7 @@ def test_names_that_no_store_takes_are_replaced_and_nulls_are_skipped():
     assert not [each for each in reading.documents if len(each.id) > 100]
 
 
-def test_stars_of_deleted_accounts_at_the_same_time_are_different_documents():
+def test_simultaneous_stars_of_deleted_accounts_are_different_documents():
     at = {"starred_at": "2026-01-01T00:00:00Z", "user": None}
     page = [at, at, {**at, "user": {"id": 5}}, {**at, "starred_at": "2026-01-02T00:00:00Z"}, at]
     reading = SOURCE.read(_task(kinds.REPO_STARGAZERS), answer(200, page))
@@ -196,7 +196,7 @@ def test_stars_of_deleted_accounts_at_the_same_time_are_different_documents():
     ]
 
 
-def test_a_list_that_moved_during_a_full_run_calls_nothing_gone():
+def test_a_list_that_changed_during_a_full_run_marks_nothing_gone():
     two_pages = {"ETag": "a", **link("/x?page=2")}
     first = SOURCE.read(_task(kinds.REPO_LABELS, full=True), answer(200, [{"id": 2}], two_pages))
     second = _next(_task(kinds.REPO_LABELS, full=True), first, answer(200, [{"id": 1}], {"ETag": "b"}))
@@ -228,7 +228,7 @@ def _next(before: Task, reading: Reading, answered: Any) -> Reading:
     return SOURCE.read(follow_up(before, spec), answered)
 
 
-def test_lists_of_organizations_begin_with_the_run():
+def test_lists_of_organizations_start_with_the_run():
     options = {"include": ["members", "teams", "labels"]}
     specs = SOURCE.first_jobs(parse_subject("org:github").with_options(options))
     assert {spec.kind for spec in specs} == {kinds.USER_BASIC, kinds.ORG_MEMBERS, kinds.ORG_TEAMS}

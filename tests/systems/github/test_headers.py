@@ -18,7 +18,7 @@ def headers(*lines: str) -> Headers:
     return CIMultiDictProxy(CIMultiDict([("Link", line) for line in lines]))
 
 
-def test_an_allowance_is_measured_by_the_clock_of_the_upstream():
+def test_an_allowance_uses_the_clock_of_the_upstream():
     said = limits.allowance(answer())
     assert said is not None
     assert (said.limit, said.remaining, said.resets_in_ms) == (5_000, 4_990, 1_800_000)
@@ -26,7 +26,7 @@ def test_an_allowance_is_measured_by_the_clock_of_the_upstream():
     assert limits.bucket(answer()) == "core"
 
 
-def test_without_a_date_our_own_clock_has_to_do():
+def test_without_a_date_the_local_clock_is_used():
     said = limits.allowance(answer(dated=False))
     assert said is not None
     assert said.resets_in_ms == 1_800_000
@@ -34,15 +34,15 @@ def test_without_a_date_our_own_clock_has_to_do():
 
 @pytest.mark.parametrize("name", ["limit", "remaining", "reset"])
 @pytest.mark.parametrize("value", ["", "-1", "many", "9" * 40])
-def test_headers_that_cannot_be_read_say_nothing(name: str, value: str):
+def test_unreadable_headers_are_ignored(name: str, value: str):
     assert limits.allowance(answer(headers={f"x-ratelimit-{name}": value})) is None
 
 
-def test_a_nonsensical_bucket_is_nobodys():
+def test_an_invalid_bucket_name_is_ignored():
     assert limits.bucket(answer(headers={"x-ratelimit-resource": "core|x"})) is None
 
 
-def test_links_are_found_by_their_relation_in_any_form():
+def test_links_are_found_by_their_relation_in_any_notation():
     found = links(
         headers('<https://a/1?x=1,2>; rel="next", <https://a/2>; title="a, b"; rel=last', '<b>; rel="first prev"')
     )
@@ -50,7 +50,7 @@ def test_links_are_found_by_their_relation_in_any_form():
     assert links(headers("nonsense", "<a>", "")) == {}
 
 
-def test_the_next_page_is_told_below_the_address_of_the_api():
+def test_the_next_page_is_relative_to_the_api_url():
     line = f'<{API}/repositories/7/issues?page=2&after=Y3Vy%3D>; rel="next"'
     assert next_path(headers(line), API) == "/repositories/7/issues?page=2&after=Y3Vy%3D"
     assert next_path(headers(f'<{API}/x>; rel="last"'), API) is None
@@ -60,19 +60,19 @@ def test_the_next_page_is_told_below_the_address_of_the_api():
 @pytest.mark.parametrize(
     "url", ["https://api.github.com.evil/x", "http://api.github.com/x", "/x", "https://user@api.github.com/x", ""]
 )
-def test_links_to_elsewhere_are_refused(url: str):
+def test_links_to_other_hosts_are_refused(url: str):
     with pytest.raises(ForeignLink):
         below(url, API)
 
 
 @given(st.lists(st.text(max_size=60), max_size=3))
-def test_no_header_breaks_the_reading_of_links(lines: list[str]):
+def test_any_link_header_is_parsed_without_an_error(lines: list[str]):
     for relation, target in links(headers(*lines)).items():
         assert relation == relation.lower()
         assert target in ", ".join(lines)
 
 
-def test_a_request_says_who_asks_and_what_is_known():
+def test_a_request_has_authorization_etag_and_user_agent():
     cursor = Cursor(etag='W/"abc"', credential="octocat", timestamp="2026-01-01T00:00:00Z")
     request = GithubSource(API).request(task(cursor=cursor), "s3cret")
 
@@ -85,7 +85,7 @@ def test_a_request_says_who_asks_and_what_is_known():
     assert "s3cret" not in repr(request)
 
 
-def test_an_etag_is_worthless_to_another_credential_and_where_everything_is_read_again():
+def test_an_etag_is_not_sent_with_another_credential_or_in_a_full_run():
     cursor = Cursor(etag='W/"abc"', credential="somebody")
     source = GithubSource(API)
     assert "If-None-Match" not in source.request(task(cursor=cursor), "x").headers
@@ -93,7 +93,7 @@ def test_an_etag_is_worthless_to_another_credential_and_where_everything_is_read
     assert "If-None-Match" not in source.request(task(cursor=own, full=True), "x").headers
 
 
-def test_a_run_begins_with_profile_repositories_and_events():
+def test_a_run_starts_with_profile_repositories_and_events():
     jobs = GithubSource(API).first_jobs(Subject(user_id="1", login="Octocat", options={"full": True}))
     assert [(job.kind, job.resource) for job in jobs] == [
         ("USER_BASIC", "user:octocat"),
@@ -104,7 +104,7 @@ def test_a_run_begins_with_profile_repositories_and_events():
     assert all(job.params["full"] for job in jobs)
 
 
-def test_kinds_bring_along_what_they_need_and_unknown_ones_are_refused():
+def test_kinds_include_their_dependencies_and_unknown_ones_are_refused():
     assert kinds.require_kinds([]) == {"USER_BASIC"}
     assert kinds.require_kinds(["REPO_REVIEWS"]) == {"USER_BASIC", "REPO_PRS", "REPO_REVIEWS"}
     assert ESSENTIAL < CONVERSATIONS
@@ -113,7 +113,7 @@ def test_kinds_bring_along_what_they_need_and_unknown_ones_are_refused():
 
 
 @pytest.mark.parametrize("url", ["", "api.github.com", "ftp://api.github.com", "https://api.github.com?x=1"])
-def test_an_address_that_is_none_is_refused(url: str):
+def test_an_invalid_api_url_is_refused(url: str):
     with pytest.raises(InvalidArgument, match="api_url"):
         GithubSource(url)
 
@@ -121,13 +121,13 @@ def test_an_address_that_is_none_is_refused(url: str):
 @pytest.mark.parametrize(
     "url", ["https://ada:s3cret@api.example.com", "https://s3cret@api.example.com/v3", "http://@x"]
 )
-def test_an_address_with_a_user_or_a_password_is_refused_and_not_repeated(url: str):
+def test_a_url_with_user_or_password_is_refused_and_not_shown(url: str):
     with pytest.raises(InvalidArgument, match="user or a password") as refused:
         require_api_url(url)
     assert "s3cret" not in f"{refused.value}{refused.value.value}"
 
 
-def test_the_free_call_tells_of_the_bucket_that_was_waited_for():
+def test_the_free_call_reports_the_bucket_that_was_waited_for():
     said = {"limit": 10, "remaining": 3, "reset": int(ALLOWED["x-ratelimit-reset"]), "used": 7}
     state = task(kinds.REPO_REVIEWS, Cursor(etag="e"), newest="2026-01-01T00:00:00Z", etag="e")
     source = GithubSource(API, CONVERSATIONS)

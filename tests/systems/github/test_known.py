@@ -36,7 +36,7 @@ def looking(etag: str, left: Cursor | None) -> Task:
 
 
 @pytest.mark.parametrize("known", [EMPTY, REVIEWED])
-def test_what_is_known_stays_known_where_there_are_no_limits(known: Task):
+def test_known_data_stays_known_without_rate_limits(known: Task):
     assert source.request(known, "x").url == f"{API}/rate_limit"
     reading = source.read(known, without_limits(404))
     assert (reading.verdict, reading.allowance) == (Verdict.DONE, None)
@@ -47,18 +47,18 @@ def test_what_is_known_stays_known_where_there_are_no_limits(known: Task):
 @pytest.mark.parametrize(
     ("status", "verdict"), [(409, Verdict.GONE), (502, Verdict.RETRY), (401, Verdict.UNAUTHORIZED)]
 )
-def test_a_status_of_the_free_call_means_what_it_always_does(known: Task, status: int, verdict: Verdict):
+def test_a_status_of_the_free_call_has_its_usual_meaning(known: Task, status: int, verdict: Verdict):
     reading = source.read(known, message(status, "whatever"))
     assert (reading.verdict, list(reading.follow_ups), list(reading.completed)) == (verdict, [], [])
     assert reading.cursor is None
 
 
 @pytest.mark.parametrize("known", [EMPTY, REVIEWED])
-def test_a_free_answer_that_cannot_be_read_is_asked_for_again(known: Task):
+def test_an_unreadable_free_answer_is_requested_again(known: Task):
     assert source.read(known, answer(200, b"<html>")).verdict is Verdict.RETRY
 
 
-def test_known_reviews_do_not_stand_in_the_line_of_queries():
+def test_known_reviews_do_not_wait_for_the_graphql_bucket():
     known = looking('"e"', Cursor(etag='"e"', timestamp=NEWEST))
     assert (known.spec.bucket, known.spec.page) == ("core", "first")
     assert source.request(known, "x").url == f"{API}/rate_limit"
@@ -72,7 +72,7 @@ def test_known_reviews_do_not_stand_in_the_line_of_queries():
 @pytest.mark.parametrize(
     ("left", "order"), [(Cursor(etag='"old"', timestamp=NEWEST), b"UPDATED_AT"), (None, b"CREATED_AT")]
 )
-def test_reviews_that_turn_out_not_to_be_known_are_queried_from_where_the_last_run_was(
+def test_reviews_that_are_not_known_are_queried_from_the_position_of_the_last_run(
     said: Answer, left: Cursor | None, order: bytes
 ):
     look = looking('"e"', left)
@@ -86,7 +86,7 @@ def test_reviews_that_turn_out_not_to_be_known_are_queried_from_where_the_last_r
     assert source.read(follow_up(look, spec), answer(200, ended)).cursor == Cursor(timestamp=NEWEST, etag='"e"')
 
 
-def test_where_pull_requests_changed_the_query_follows_at_once():
+def test_changed_pull_requests_are_queried_immediately():
     pull = {"id": 1, "number": 1, "updated_at": NEWEST}
     (spec,) = source.read(task(kinds.REPO_PRS), answer(200, [pull], {"ETag": '"f"'})).follow_ups
     assert spec.bucket == "graphql"

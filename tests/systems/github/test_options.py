@@ -33,7 +33,7 @@ def kinds_followed(reader: GithubSource, listing: Task) -> set[str]:
 
 
 @pytest.mark.parametrize("of_reader", [ESSENTIAL, CONVERSATIONS, frozenset({kinds.USER_BASIC})])
-def test_a_worker_collects_what_the_run_wants_whatever_it_would_do_by_itself(of_reader: frozenset[str]):
+def test_a_worker_uses_the_options_of_the_run_and_not_its_own(of_reader: frozenset[str]):
     beginner, reader = GithubSource(API), GithubSource(API, of_reader)
 
     assert kinds_followed(reader, listing_of(beginner, octocat(include=["reviews"]))) == {"REPO_PRS", "REPO_REVIEWS"}
@@ -44,18 +44,18 @@ def test_a_worker_collects_what_the_run_wants_whatever_it_would_do_by_itself(of_
     assert kinds_followed(reader, listing_of(beginner, octocat(include=["profile"]))) == set()
 
 
-def test_a_run_that_does_not_say_gets_what_the_process_that_began_it_collects():
+def test_a_run_without_options_gets_those_of_the_process_that_started_it():
     listing = listing_of(GithubSource(API, ["commits"]), octocat())
     assert kinds_followed(GithubSource(API, CONVERSATIONS), listing) == {"REPO_COMMITS"}
 
 
-def test_a_job_without_a_wish_gets_what_its_worker_collects():
+def test_a_job_without_options_gets_those_of_its_worker():
     assert kinds_followed(GithubSource(API, ["issues"]), _repositories()) == {"REPO_ISSUES"}
     pulls = GithubSource(API, ["reviews"]).read(task(kinds.REPO_PRS), answer(200, [PULL]))
     assert [spec.kind for spec in pulls.follow_ups] == ["REPO_REVIEWS"]
 
 
-def test_the_wish_survives_a_list_that_has_to_be_read_again():
+def test_the_options_survive_a_list_that_has_to_be_read_again():
     """One repository left the first page, the second is as it was: all have to be seen, by jobs that know no less."""
     source = GithubSource(API)
     one, two, three = ({**HELLO, "id": number, "full_name": f"octocat/{number}"} for number in (1, 2, 3))
@@ -87,7 +87,7 @@ def test_events_are_read_only_by_runs_that_want_them():
 @pytest.mark.parametrize(
     "names", [["essential"], ["ESSENTIAL"], sorted(ESSENTIAL), ["events", "issues", "pulls", "commits"]]
 )
-def test_kinds_go_by_several_names(names: list[str]):
+def test_kinds_have_several_names(names: list[str]):
     assert kinds.require_kinds(names) == ESSENTIAL
     assert kinds.require_kinds(["conversations", *names]) == CONVERSATIONS < kinds.require_kinds(["all"])
 
@@ -105,7 +105,7 @@ def test_kinds_go_by_several_names(names: list[str]):
         ),
     ],
 )
-def test_wishes_that_cannot_be_met_are_refused_when_the_run_begins(options: dict[str, Any], told: str):
+def test_impossible_options_are_refused_when_the_run_is_started(options: dict[str, Any], told: str):
     with pytest.raises(InvalidArgument, match=told):
         GithubSource(API).first_jobs(octocat(**options))
 
@@ -123,12 +123,12 @@ def test_wishes_that_cannot_be_met_are_refused_when_the_run_begins(options: dict
         "http://www.GitHub.com/octocat#top",
     ],
 )
-def test_a_login_is_understood_as_people_write_it(written: str):
+def test_a_login_is_accepted_as_url_or_with_an_at_sign(written: str):
     assert parse_login(written) == "octocat"
 
 
 @pytest.mark.parametrize("login", ["a", "a" * 39, "old-", "old--one", "mona_corp", "0x0"])
-def test_every_login_that_github_has_is_accepted(login: str):
+def test_every_valid_login_is_accepted(login: str):
     assert require_login(login) == login
 
 
@@ -140,12 +140,12 @@ def test_every_login_that_github_has_is_accepted(login: str):
         *("https://gitlab.com/octocat", "gitlab.com/octocat", "https://github.com.example/octocat", "a.b/octocat"),
     ],
 )
-def test_what_is_no_login_is_refused_before_anything_is_asked(written: str):
+def test_an_invalid_login_is_refused_before_any_request(written: str):
     with pytest.raises(InvalidArgument, match=r"login is .*: must be a GitHub login"):
         parse_login(written)
 
 
-def test_a_run_is_about_a_plain_login():
+def test_a_run_stores_the_plain_login():
     with pytest.raises(InvalidArgument, match="login is '@octocat'"):
         GithubSource(API).first_jobs(Subject(user_id="1", login="@octocat"))
 

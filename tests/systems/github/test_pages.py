@@ -36,7 +36,7 @@ def test_a_single_page_is_the_whole_list():
 
 
 @pytest.mark.parametrize("kind", [kinds.REPO_ISSUES, kinds.REPO_PRS, kinds.REPO_ISSUE_COMMENTS, kinds.REPO_COMMITS])
-def test_what_passed_to_another_owner_meanwhile_is_not_written_for_the_former_one(kind: str):
+def test_a_document_moved_to_another_owner_is_not_written_for_the_former_one(kind: str):
     def page(full_name: str) -> list[Any]:
         return [{**issue(1, "2026-01-02T00:00:00Z"), "sha": "a", "url": f"{API}/repos/{full_name}/things/1"}]
 
@@ -48,7 +48,7 @@ def test_what_passed_to_another_owner_meanwhile_is_not_written_for_the_former_on
         assert len(source.read(task(kind), answer(200, page(full_name))).documents) == 1
 
 
-def test_the_cursor_moves_with_the_last_page_and_remembers_the_first():
+def test_the_cursor_is_stored_with_the_last_page_and_contains_the_first():
     first = task()
     begun = source.read(first, answer(200, [issue(2, "2026-01-02T00:00:00Z")], {"ETag": '"e"', **NEXT}))
     assert (begun.cursor, list(begun.completed)) == (None, [])
@@ -66,7 +66,7 @@ def test_the_cursor_moves_with_the_last_page_and_remembers_the_first():
     assert reading.completed == [Listing("issue", "repo:octocat/hello", 5)]
 
 
-def test_a_known_time_ends_the_reading_and_says_nothing_of_what_is_missing():
+def test_reading_ends_at_a_known_time_and_marks_nothing_gone():
     cursor = Cursor(timestamp="2026-01-02T00:00:00Z", etag='"d"', credential="octocat")
     items = [issue(2, "2026-01-03T00:00:00Z"), issue(1, "2026-01-01T00:00:00Z")]
     reading = source.read(task(cursor=cursor), answer(200, items, {"ETag": '"e"', **NEXT}))
@@ -75,13 +75,13 @@ def test_a_known_time_ends_the_reading_and_says_nothing_of_what_is_missing():
     assert reading.cursor == Cursor(timestamp="2026-01-03T00:00:00Z", etag='"e"', credential="octocat")
 
 
-def test_the_known_second_is_read_to_its_end():
+def test_the_known_second_is_read_completely():
     cursor = Cursor(timestamp="2026-01-02T00:00:00Z")
     reading = source.read(task(cursor=cursor), answer(200, [issue(2, "2026-01-02T00:00:00Z")], NEXT))
     assert len(reading.follow_ups) == 1
 
 
-def test_a_list_that_never_stands_still_is_left_to_the_next_run():
+def test_a_constantly_changing_list_is_left_to_the_next_run():
     current, laps = task(), 0
     while True:
         reading = source.read(current, answer(200, [issue(laps, f"2026-01-{laps + 1:02}T00:00:00Z")], NEXT))
@@ -105,7 +105,7 @@ def test_more_items_in_one_second_than_pages_reach_are_given_up():
     assert (reading.verdict, "one second" in reading.reason) == (Verdict.GONE, True)
 
 
-def test_events_are_read_back_to_what_may_have_come_late():
+def test_events_are_read_back_far_enough_for_late_ones():
     cursor = Cursor(timestamp="2026-02-28T00:00:00Z")
     recent = {"id": "9", "created_at": "2026-03-01T11:00:00Z"}
     older = {"id": "1", "created_at": "2026-02-27T00:00:00Z"}
@@ -122,7 +122,7 @@ def test_events_are_read_back_to_what_may_have_come_late():
     ("given_since", "since"),
     [("2026-01-31", "2026-01-31T00:00:00Z"), ("2026-01-31T01:00:00+01:00", "2026-01-31T00:00:00Z"), (None, None)],
 )
-def test_a_run_may_look_back_to_a_day_only(given_since: str | None, since: str | None):
+def test_a_run_may_read_back_to_a_given_day_only(given_since: str | None, since: str | None):
     jobs = source.first_jobs(Subject(user_id="1", login="octocat", options={"since": given_since}))
     assert {job.params.get("since") for job in jobs} == {since}
 
@@ -131,7 +131,7 @@ def test_a_run_may_look_back_to_a_day_only(given_since: str | None, since: str |
 
 
 @pytest.mark.parametrize("options", [{"since": "yesterday"}, {"full": "yes"}, {"since": 5}])
-def test_nonsensical_options_are_refused(options: dict[str, Any]):
+def test_invalid_options_are_refused(options: dict[str, Any]):
     with pytest.raises(InvalidArgument):
         source.first_jobs(Subject(user_id="1", login="octocat", options=options))
 
@@ -157,7 +157,7 @@ def reachable(parents: list[list[int]], head: int) -> set[int]:
 
 
 @given(histories())
-def test_every_commit_that_the_old_head_does_not_stand_on_is_read(history: tuple[list[list[int]], int, int]):
+def test_every_commit_not_reachable_from_the_old_head_is_read(history: tuple[list[list[int]], int, int]):
     parents, old_head, size = history
     head = len(parents) - 1
     listed = sorted(reachable(parents, head), reverse=True)

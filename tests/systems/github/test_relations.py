@@ -16,5 +16,5 @@ def test_foreign_keys_name_columns_of_both_tables(document: str):
         assert len(relation.columns) == len(relation.keys)
 
 
-def test_what_is_in_a_repository_refers_to_it():
+def test_documents_of_a_repository_have_a_relation_to_it():
     assert {each.table for each in relations("review")} == {"repository", "pull_request", "user"}

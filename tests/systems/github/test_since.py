@@ -41,7 +41,7 @@ def asks_conditionally(cursor: Cursor | None, kind: str = kinds.REPO_ISSUES, **w
 PAGES = [[issue(3, JUNE)], [issue(2, SPRING)], [issue(1, OLD)]]
 
 
-def test_a_list_that_was_read_down_to_a_day_is_read_to_its_end_by_a_run_that_wants_all():
+def test_a_list_read_down_to_a_day_is_completed_by_a_run_without_a_limit():
     part = list_run(PAGES, since=MAY)
     assert part.cursor is not None
     assert part.cursor.cursor == MAY
@@ -57,7 +57,7 @@ def test_a_list_that_was_read_down_to_a_day_is_read_to_its_end_by_a_run_that_wan
     assert asks_conditionally(whole.cursor, since=OLD)
 
 
-def test_what_was_left_out_between_two_runs_is_remembered_too():
+def test_items_skipped_between_two_runs_are_remembered_too():
     """The first run knew everything up to spring; the second looked back to May only: there is a gap."""
     known = Cursor(timestamp=SPRING, etag='"d"', credential="octocat")
     pages = [[issue(3, JUNE)], [issue(2, "2026-04-01T00:00:00Z")], [issue(1, OLD)]]
@@ -68,7 +68,7 @@ def test_what_was_left_out_between_two_runs_is_remembered_too():
     assert not asks_conditionally(second.cursor)
 
 
-def test_news_read_down_to_what_is_known_leave_the_gap_as_it_was():
+def test_news_read_down_to_a_known_item_keep_the_gap():
     before = Cursor(cursor=SPRING, timestamp=MAY, etag='"d"', credential="octocat")
     reading = list_run([[issue(3, JUNE), issue(2, SPRING)]], before, since=SPRING)
     assert reading.cursor == Cursor(cursor=None, timestamp=JUNE, etag='"e"', credential="octocat"), "one page is all"
@@ -85,7 +85,7 @@ def commits_read(items: list[dict[str, Any]], cursor: Cursor | None = None, **wi
     return source.read(task(kinds.REPO_COMMITS, cursor, **wishes), answer(200, items, {"ETag": '"e"'}))
 
 
-def test_commits_that_were_left_out_are_read_by_a_run_that_wants_them():
+def test_skipped_commits_are_read_by_a_run_without_a_limit():
     part = commits_read([commit("c", "b")], since=MAY)
     assert part.cursor == Cursor(cursor="c", timestamp=MAY, etag='"e"', credential="octocat")
     assert not asks_conditionally(part.cursor, kinds.REPO_COMMITS)
@@ -101,7 +101,7 @@ def test_commits_that_were_left_out_are_read_by_a_run_that_wants_them():
     assert whole.completed
 
 
-def test_commits_down_to_the_old_head_are_known_as_far_as_that_was():
+def test_commits_down_to_the_old_head_are_known_as_far_as_it_was():
     before = Cursor(cursor="b", timestamp=SPRING, etag='"d"', credential="octocat")
     met = commits_read([commit("c", "b"), commit("b", "a")], before, since=SPRING)
     assert met.cursor is not None
@@ -117,13 +117,13 @@ def test_commits_down_to_the_old_head_are_known_as_far_as_that_was():
 
 
 @pytest.mark.parametrize("kind", [kinds.REPO_ISSUES, kinds.REPO_COMMITS])
-def test_a_run_that_reads_everything_again_asks_without_a_condition(kind: str):
+def test_a_full_run_sends_no_conditional_requests(kind: str):
     assert not asks_conditionally(Cursor(etag='"d"', credential="octocat"), kind, full=True)
     assert asks_conditionally(Cursor(etag='"d"', credential="octocat"), kind)
 
 
 @pytest.mark.full
-async def test_a_run_that_wants_all_completes_what_runs_down_to_a_day_have_begun(tmp_path: Path, embedded_url: str):
+async def test_a_run_without_a_limit_completes_what_limited_runs_started(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=LARGE) as it:
         (login,) = it.sim.world.logins()
         (found,) = it.sim.truth(login).repositories

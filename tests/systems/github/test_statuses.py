@@ -14,20 +14,20 @@ EMPTIED = {"x_ratelimit_remaining": "0"}
 source = GithubSource(API, kinds.CONVERSATIONS)
 
 
-def test_nothing_new_is_a_success_that_leaves_the_cursor_where_it_is():
+def test_an_unchanged_list_is_a_success_that_keeps_the_cursor():
     for kind in (kinds.USER_BASIC, kinds.USER_EVENTS, kinds.REPO_ISSUES, kinds.REPO_COMMITS):
         reading = source.read(task(kind, Cursor(etag='"x"', credential="octocat")), answer(304))
         assert (reading.verdict, reading.documents, reading.cursor) == (Verdict.DONE, (), None)
         assert (list(reading.follow_ups), list(reading.completed)) == ([], [])
 
 
-def test_a_bad_token_is_no_good_any_more():
+def test_a_bad_token_is_retired():
     reading = source.read(task(), message(401, "Bad credentials"))
     assert (reading.verdict, reading.reason) == (Verdict.UNAUTHORIZED, "401: Bad credentials")
 
 
 @pytest.mark.parametrize("status", [403, 429])
-def test_an_empty_window_is_waited_for_by_its_bucket_and_blocks_nothing_else(status: int):
+def test_an_exhausted_window_blocks_only_its_bucket(status: int):
     reading = source.read(task(), message(status, PRIMARY, **EMPTIED))
 
     assert (reading.verdict, reading.blocked_ms, reading.delay_ms) == (Verdict.LATER, None, 0)
@@ -39,7 +39,7 @@ def test_an_empty_window_is_waited_for_by_its_bucket_and_blocks_nothing_else(sta
 @pytest.mark.parametrize(
     ("headers", "blocked_ms"), [({"retry_after": "7"}, 7_000), ({}, 60_000), ({"retry_after": "soon"}, 60_000)]
 )
-def test_a_secondary_limit_blocks_the_credential_for_as_long_as_it_says(
+def test_a_secondary_limit_blocks_the_credential_for_the_given_time(
     status: int, headers: dict[str, str], blocked_ms: int
 ):
     reading = source.read(task(), message(status, SECONDARY, **headers))
@@ -47,12 +47,12 @@ def test_a_secondary_limit_blocks_the_credential_for_as_long_as_it_says(
     assert reading.is_guess == (blocked_ms == 60_000), "and says where it is the least that helps"
 
 
-def test_a_secondary_limit_is_known_by_its_headers_where_the_body_did_not_come():
+def test_a_secondary_limit_is_recognised_by_its_headers_without_a_body():
     reading = source.read(task(), answer(403, b"", {"retry-after": "30"}))
     assert (reading.blocked_ms, reading.is_guess) == (30_000, False)
 
 
-def test_retry_after_counts_also_where_the_window_is_empty():
+def test_retry_after_counts_also_when_the_window_is_exhausted():
     assert source.read(task(), message(403, SECONDARY, retry_after="30", **EMPTIED)).blocked_ms == 30_000
 
 
@@ -64,12 +64,12 @@ def test_retry_after_counts_also_where_the_window_is_empty():
         (400, "Problems parsing JSON"),
     ],
 )
-def test_what_cannot_be_read_is_gone_with_the_reason(status: int, text: str):
+def test_an_inaccessible_resource_is_gone_with_the_reason(status: int, text: str):
     reading = source.read(task(), message(status, text))
     assert (reading.verdict, reading.reason, reading.blocked_ms) == (Verdict.GONE, f"{status}: {text}", None)
 
 
-def test_a_login_that_is_nobodys_any_more_is_asked_for_once_more_by_its_number():
+def test_a_login_that_no_longer_exists_is_requested_once_more_by_its_id():
     first = task(kinds.USER_BASIC, Cursor(cursor="583231", etag='"e"', credential="octocat"))
     (spec,) = source.read(first, message(404, "Not Found")).follow_ups
     second = follow_up(first, spec)
@@ -83,7 +83,7 @@ def test_a_login_that_is_nobodys_any_more_is_asked_for_once_more_by_its_number()
     assert (back.verdict, [each.id for each in back.documents]) == (Verdict.DONE, ["583231"])
 
 
-def test_a_login_that_never_was_is_not_looked_for():
+def test_a_login_that_never_existed_is_not_searched_for():
     reading = source.read(task(kinds.USER_BASIC), message(404, "Not Found"))
     assert (reading.verdict, reading.follow_ups) == (Verdict.GONE, ())
 
@@ -92,43 +92,43 @@ def test_a_login_that_never_was_is_not_looked_for():
     "text",
     ["Max number of login attempts exceeded", "Maximum number of login attempts exceeded. Please try again later."],
 )
-def test_a_credential_that_is_refused_for_a_while_rests_and_nothing_is_gone(text: str):
+def test_a_temporarily_refused_credential_is_blocked_and_nothing_is_gone(text: str):
     for kind in (kinds.USER_BASIC, kinds.REPO_COMMITS, kinds.REPO_ISSUES):
         reading = source.read(task(kind), message(403, text))
         assert (reading.verdict, reading.blocked_ms, reading.is_guess) == (Verdict.LATER, 60_000, True)
 
 
 @pytest.mark.parametrize("status", [403, 451])
-def test_a_repository_that_github_has_closed_to_everybody_is_unavailable_and_no_failure(status: int):
+def test_a_repository_blocked_by_github_is_withheld_and_not_a_failure(status: int):
     reading = source.read(task(), message(status, "Repository access blocked"))
     assert (reading.verdict, reading.reason) == (Verdict.UNAVAILABLE, f"{status}: Repository access blocked")
     assert source.read(task(kinds.USER_BASIC), message(status, "access blocked")).verdict is Verdict.GONE
 
 
 @pytest.mark.parametrize("status", [301, 408, 500, 502, 503, 504])
-def test_what_may_pass_is_tried_again(status: int):
+def test_a_temporary_error_is_retried(status: int):
     reading = source.read(task(), answer(status, b"<html>"))
     assert (reading.verdict, reading.reason) == (Verdict.RETRY, f"status {status}")
 
 
-def test_what_is_being_computed_is_asked_for_later():
+def test_data_that_is_being_computed_is_requested_later():
     assert source.read(task(), answer(202, {})).verdict is Verdict.LATER
 
 
 @pytest.mark.parametrize("status", [202, 503])
-def test_whoever_says_when_to_ask_again_is_asked_then(status: int):
+def test_a_retry_after_sets_the_time_of_the_next_request(status: int):
     assert source.read(task(), answer(status, {}, {"Retry-After": "3"})).delay_ms == 3_000
     assert source.read(task(), answer(status, {})).delay_ms is None
 
 
 @pytest.mark.parametrize("body", [b'[{"id": 1', b"<html>", b"{}", b"\xff", b"[" * 100_000])
-def test_a_body_that_cannot_be_read_is_asked_for_again(body: bytes):
+def test_an_unreadable_body_is_requested_again(body: bytes):
     for kind in (kinds.REPO_ISSUES, kinds.REPO_COMMITS, kinds.USER_EVENTS):
         assert source.read(task(kind), answer(200, body)).verdict is Verdict.RETRY
 
 
 @pytest.mark.parametrize("body", [b'{"message": "\xff"}', b'{"more": ' + b"[" * 100_000])
-def test_a_failure_is_what_it_is_where_its_message_cannot_be_read(body: bytes):
+def test_a_failure_is_classified_without_a_readable_message(body: bytes):
     reading = source.read(task(), answer(502, body))
     assert (reading.verdict, reading.reason) == (Verdict.RETRY, "status 502")
 
@@ -138,7 +138,7 @@ def test_no_content_is_an_empty_list():
     assert (reading.verdict, list(reading.documents)) == (Verdict.DONE, [])
 
 
-def test_an_empty_repository_and_switched_off_issues_are_empty_lists():
+def test_an_empty_repository_and_disabled_issues_are_empty_lists():
     empty = source.read(task(kinds.REPO_COMMITS), message(409, "Git Repository is empty."))
     assert (empty.verdict, empty.completed) == (Verdict.DONE, [Listing("commit", "repo:octocat/hello", 5)])
 
@@ -146,12 +146,12 @@ def test_an_empty_repository_and_switched_off_issues_are_empty_lists():
     assert (disabled.verdict, disabled.completed) == (Verdict.DONE, [Listing("issue", "repo:octocat/hello", 5)])
 
 
-def test_the_end_of_a_timeline_is_no_failure():
+def test_the_end_of_a_timeline_is_not_a_failure():
     beyond = task(kinds.USER_EVENTS, path="/user/1/events?page=4", number=4)
     assert source.read(beyond, message(422, "pagination is limited")).verdict is Verdict.DONE
 
 
-def test_a_link_that_leads_elsewhere_is_not_followed():
+def test_a_link_to_another_host_is_not_followed():
     headers = {"Link": '<https://elsewhere.example/repositories/7/issues?page=2>; rel="next"'}
     items = [{"id": 1, "updated_at": "2026-01-01T00:00:00Z"}]
     reading = source.read(task(), answer(200, items, headers))
@@ -162,7 +162,7 @@ def test_a_link_that_leads_elsewhere_is_not_followed():
 
 
 @pytest.mark.parametrize("kind", ["RATE_LIMITED", "RATE_LIMIT"])
-def test_a_limit_of_graphql_hides_in_a_success(kind: str):
+def test_a_graphql_limit_in_a_successful_response_is_recognised(kind: str):
     asked = task(kinds.REPO_REVIEWS, newest="2026-01-01T00:00:00Z")
     body = {"errors": [{"type": kind, "message": PRIMARY}]}
 
@@ -172,7 +172,7 @@ def test_a_limit_of_graphql_hides_in_a_success(kind: str):
     assert (limited.blocked_ms, limited.is_guess) == (60_000, True)
 
 
-def test_errors_of_graphql_are_told_apart():
+def test_graphql_errors_are_distinguished():
     asked = task(kinds.REPO_REVIEWS, newest="2026-01-01T00:00:00Z")
 
     def verdict(kind: str) -> Verdict:
@@ -182,7 +182,7 @@ def test_errors_of_graphql_are_told_apart():
     assert (verdict("SERVICE_UNAVAILABLE"), verdict("")) == (Verdict.RETRY, Verdict.RETRY)
 
 
-def test_a_query_is_halved_until_it_asks_for_one():
+def test_a_query_is_halved_down_to_one_item():
     asked, sizes = task(kinds.REPO_REVIEWS, newest="2026-01-01T00:00:00Z"), list[int]()
     while (reading := source.read(asked, answer(502, b""))).verdict is Verdict.DONE:
         (spec,) = reading.follow_ups

@@ -31,7 +31,7 @@ from tidegate_simulators.github import Sizes, profiles
         ("search:  language:rust   stars:>1000 ", "search:language:rust stars:>1000"),
     ],
 )
-def test_a_subject_has_one_id_however_it_is_written(written: str, known_as: str):
+def test_a_subject_has_one_id_in_any_notation(written: str, known_as: str):
     subject = parse_subject(written)
     assert subject.id == known_as
     assert parse_subject(subject.id) == subject, "what is stored is read as the same subject"
@@ -60,12 +60,12 @@ def test_a_subject_has_one_id_however_it_is_written(written: str, known_as: str)
         ),
     ],
 )
-def test_what_names_no_subject_is_refused(written: str):
+def test_an_invalid_subject_is_refused(written: str):
     with pytest.raises(InvalidArgument, match="subject"):
         parse_subject(written)
 
 
-async def test_a_repository_is_collected_alone_and_costs_nothing_when_unchanged(tmp_path: Path, embedded_url: str):
+async def test_a_single_repository_is_collected_and_costs_nothing_if_unchanged(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=2, repositories=3) as it:
         login = it.sim.world.logins()[0]
         wanted, *_ = _names(it, login)
@@ -83,7 +83,7 @@ async def test_a_repository_is_collected_alone_and_costs_nothing_when_unchanged(
         assert it.spent(before)["core"] == 0
 
 
-async def test_what_a_repository_left_is_not_paid_for_again_by_its_owner(tmp_path: Path, embedded_url: str):
+async def test_data_collected_for_a_repository_is_not_collected_again_for_its_owner(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, repositories=1) as it:
         [login] = it.sim.world.logins()
         await it.collect(*_names(it, login))
@@ -94,7 +94,7 @@ async def test_what_a_repository_left_is_not_paid_for_again_by_its_owner(tmp_pat
         assert it.spent(before)["core"] == 3, "profile, list of repositories, events; the repository is unchanged"
 
 
-async def test_an_organization_brings_its_repositories_and_filters_select_them(tmp_path: Path, embedded_url: str):
+async def test_an_organization_has_its_repositories_and_filters_select_them(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=3, organizations=1, repositories=4) as it:
         login = it.sim.world.logins()[0]
         first, second, third, _ = _names(it, login)
@@ -110,14 +110,14 @@ async def test_an_organization_brings_its_repositories_and_filters_select_them(t
 
 @pytest.mark.parametrize("name", ["archived", "forks"])
 @pytest.mark.parametrize("wanted", [True, False])
-def test_archived_repositories_and_forks_are_selected_by_what_the_list_says(name: str, wanted: bool):
+def test_archived_repositories_and_forks_are_selected_by_the_list(name: str, wanted: bool):
     field = {"archived": "archived", "forks": "fork"}[name]
     listed = [{"id": i, "full_name": f"octocat/r{i}", field: bool(i)} for i in (0, 1)]
     reading = _read_list(listed, "octocat", **{name: wanted})
     assert [spec.resource for spec in reading.follow_ups] == [f"repo:octocat/r{int(wanted)}"]
 
 
-async def test_a_search_brings_repositories_of_many_owners(tmp_path: Path, embedded_url: str):
+async def test_a_search_collects_repositories_of_many_owners(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=4, repositories=2) as it:
         everything = [r for login in it.sim.world.logins() for r in _repositories(it, login)]
         languages = {r["language"] for r in everything}
@@ -133,7 +133,7 @@ async def test_a_search_brings_repositories_of_many_owners(tmp_path: Path, embed
         assert it.spent(before)["search"] == 1
 
 
-def test_a_search_says_what_it_does_not_show():
+def test_a_search_reports_results_that_it_does_not_return():
     found = {"total_count": 1500, "incomplete_results": True, "items": [{"id": 7, "full_name": "a/b"}, None]}
     reading = _read_search(found)
     assert [spec.resource for spec in reading.follow_ups] == ["repo:a/b"]
@@ -142,7 +142,7 @@ def test_a_search_says_what_it_does_not_show():
     assert not reading.completed
 
 
-async def test_a_repository_of_two_subjects_is_paid_for_once(tmp_path: Path, embedded_url: str):
+async def test_a_repository_of_two_subjects_is_collected_once(tmp_path: Path, embedded_url: str):
     """A user, an organization of the same account and a repository of it, at the same time."""
     shape: dict[str, Any] = {"users": 2, "organizations": 1, "repositories": 3, "sizes": Sizes(issues=250)}
     async with deployed(tmp_path, embedded_url, **shape, include=["issues"]) as it:
@@ -156,7 +156,7 @@ async def test_a_repository_of_two_subjects_is_paid_for_once(tmp_path: Path, emb
         assert (alone, it.spent(before)["core"]) == (1 + 1 + 3 * 3, alone + own)
 
 
-def test_a_recreated_repository_is_not_mixed_up_with_the_former():
+def test_a_recreated_repository_is_not_confused_with_the_former_one():
     kept = GithubSource(API).read(_repository_task(), answer(200, {"id": 7, "full_name": "octocat/hello"})).cursor
     anew = answer(200, {"id": 9, "full_name": "octocat/hello"})
 

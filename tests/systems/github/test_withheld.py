@@ -28,7 +28,7 @@ def ahead(cursor: Cursor | None = None, date: Any = NOW, **changed: Any) -> Task
     return Task(spec=spec, run_id=5, user_id="1", credential="octocat", cursor=cursor)
 
 
-def test_one_list_of_a_repository_is_read_first_and_the_others_follow_it():
+def test_one_list_of_a_repository_is_read_first_and_the_others_follow():
     spec = ahead().spec
     assert (spec.kind, spec.followed_by) == (kinds.REPO_COMMITS, (kinds.REPO_ISSUES, kinds.REPO_PRS))
     for other in spec.successors:
@@ -43,7 +43,7 @@ def test_one_list_of_a_repository_is_read_first_and_the_others_follow_it():
 @pytest.mark.parametrize(
     ("status", "text"), [(404, "Not Found"), (451, "Repository access blocked"), (403, "Repository access blocked")]
 )
-def test_a_repository_that_is_withheld_is_asked_for_once_and_remembered(status: int, text: str):
+def test_a_withheld_repository_is_requested_once_and_remembered(status: int, text: str):
     found = source.read(ahead(), message(status, text))
     assert (found.verdict, found.reason, list(found.follow_ups)) == (Verdict.UNAVAILABLE, f"{status}: {text}", [])
 
@@ -58,7 +58,7 @@ def test_a_repository_that_is_withheld_is_asked_for_once_and_remembered(status: 
     [{"pushed_at": "2026-02-02T00:00:00Z"}, {"date": NOW + timedelta(hours=1)}, {"options": {"full": True}}],
     ids=["something was pushed", "an hour has passed", "a full run"],
 )
-def test_it_is_asked_for_again_when_it_may_have_changed(changed: dict[str, Any]):
+def test_it_is_requested_again_when_it_may_have_changed(changed: dict[str, Any]):
     found = source.read(ahead(), message(451, "Repository access blocked"))
     again = ahead(found.cursor, **changed)
     assert "/repositories/7/commits" in source.request(again, "x").url
@@ -66,7 +66,7 @@ def test_it_is_asked_for_again_when_it_may_have_changed(changed: dict[str, Any])
     assert back.cursor == Cursor(cursor="a", etag='"e"', credential="octocat"), "it is read from the beginning"
 
 
-def test_each_probe_that_confirms_it_makes_the_next_one_later_up_to_a_week():
+def test_each_confirming_request_postpones_the_next_one_up_to_a_week():
     cursor, probed, days = None, list[float](), 0.0
     while days < 30:
         at = NOW + timedelta(days=days)
@@ -84,7 +84,7 @@ def test_each_probe_that_confirms_it_makes_the_next_one_later_up_to_a_week():
     assert len(probed) == 12
 
 
-def test_a_pool_does_not_believe_what_another_pool_was_refused():
+def test_a_refusal_of_one_pool_does_not_count_for_another():
     """Its credentials may have access, so each pool probes for itself, and remembers its own answer."""
     found = source.read(ahead(), message(404, "Not Found"))
     other = msgspec.structs.replace(ahead(found.cursor), pool="others")
@@ -97,7 +97,7 @@ def test_a_pool_does_not_believe_what_another_pool_was_refused():
         assert source.read(again, answer(200, {"resources": {}})).reason == reason
 
 
-def test_of_many_pools_the_last_refusals_are_kept():
+def test_the_last_refusals_of_many_pools_are_kept():
     cursor = None
     for n in range(20):
         cursor = source.read(msgspec.structs.replace(ahead(cursor), pool=f"p{n}"), message(404, "Not Found")).cursor
@@ -109,7 +109,7 @@ def test_of_many_pools_the_last_refusals_are_kept():
     assert believed == list(range(12, 20))
 
 
-def test_a_list_that_was_read_before_goes_on_where_it_was():
+def test_a_list_read_before_continues_at_its_position():
     before = Cursor(cursor="a", etag='"e"', credential="octocat")
     found = source.read(ahead(before), message(404, "Not Found"))
     found = source.read(ahead(found.cursor, NOW + timedelta(hours=1)), message(404, "Not Found"))
@@ -118,7 +118,7 @@ def test_a_list_that_was_read_before_goes_on_where_it_was():
     assert source.read(again, answer(304)).verdict is Verdict.DONE
 
 
-def test_a_permission_that_lacks_is_a_failure_and_says_nothing_of_the_repository():
+def test_a_missing_permission_is_a_failure_and_does_not_concern_the_repository():
     reading = source.read(ahead(), message(403, "Resource not accessible by integration"))
     assert (reading.verdict, reading.cursor) == (Verdict.GONE, None)
     assert source.read(task(kinds.USER_BASIC), message(404, "Not Found")).verdict is Verdict.GONE
@@ -155,7 +155,7 @@ async def test_withheld_repositories_cost_one_call_each_and_then_none(tmp_path: 
         }
 
 
-async def test_each_pool_probes_for_itself(tmp_path: Path, embedded_url: str):
+async def test_each_pool_makes_its_own_requests(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, users=2) as it:
         login, other = it.sim.world.logins()
         (name,) = names(it, login)
@@ -166,7 +166,7 @@ async def test_each_pool_probes_for_itself(tmp_path: Path, embedded_url: str):
         assert it.sim.report().by_status["404"] == 2
 
 
-async def test_a_repository_that_is_shown_again_is_read_from_the_beginning(tmp_path: Path, embedded_url: str):
+async def test_a_repository_that_is_shown_again_is_read_from_the_start(tmp_path: Path, embedded_url: str):
     async with deployed(tmp_path, embedded_url, sizes=Sizes(issues=3, commits=2)) as it:
         (login,) = it.sim.world.logins()
         (name,) = names(it, login)

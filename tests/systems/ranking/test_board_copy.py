@@ -63,7 +63,7 @@ async def test_the_copy_keeps_order_time_and_place(copy: BoardCopy, valkey: Valk
 
 
 @pytest.mark.every_server
-async def test_what_is_made_aside_takes_the_place_of_what_was_there_in_one_step(copy: BoardCopy, valkey: Valkey):
+async def test_a_rebuilt_window_replaces_the_existing_one_in_one_step(copy: BoardCopy, valkey: Valkey):
     day = WINDOWS[0]
     await copy.put([standing("wrong", 9, MINUTE), standing("a", 5, MINUTE)])
 
@@ -81,7 +81,7 @@ async def test_what_is_made_aside_takes_the_place_of_what_was_there_in_one_step(
 
 
 @pytest.mark.every_server
-async def test_a_large_window_that_is_replaced_does_not_hold_the_server(copy: BoardCopy, valkey: Valkey):
+async def test_replacing_a_large_window_does_not_block_the_server(copy: BoardCopy, valkey: Valkey):
     """What was there is taken apart behind the scenes, whatever the server's settings are."""
     if valkey.is_cluster:
         return  # each node tells of itself
@@ -106,7 +106,7 @@ async def _freed_aside(valkey: Valkey) -> int:
     return facts["lazyfreed_objects"] + facts["lazyfree_pending_objects"]
 
 
-async def test_what_is_by_another_calendar_is_not_mixed_in(copy: BoardCopy, valkey: Valkey):
+async def test_data_of_another_calendar_is_not_mixed_in(copy: BoardCopy, valkey: Valkey):
     """A process with the old settings may still have something to tell; the keeper makes it good from SQL."""
     assert await copy.put([standing("a", 2, MINUTE)])
     old = BoardCopy(valkey, SEOUL.model_copy(update={"timezone": "UTC"}), ManualClock(NOW))
@@ -116,7 +116,7 @@ async def test_what_is_by_another_calendar_is_not_mixed_in(copy: BoardCopy, valk
     assert await order(copy) == [[("a", 2)]] * 3
 
 
-async def test_a_late_event_neither_prolongs_a_window_nor_brings_one_back(embedded: Valkey):
+async def test_a_late_event_neither_prolongs_nor_restores_a_window(embedded: Valkey):
     clock = ManualClock(NOW)
     copy = BoardCopy(embedded, SEOUL, clock)
     await copy.put([standing("a", 1, MINUTE)])
@@ -136,7 +136,7 @@ async def test_a_late_event_neither_prolongs_a_window_nor_brings_one_back(embedd
     ]
 
 
-async def test_a_server_that_forgot_everything_while_it_was_put_is_not_believed(embedded: Valkey):
+async def test_a_copy_that_was_lost_during_its_rebuild_is_not_used(embedded: Valkey):
     copy = BoardCopy(embedded, SEOUL, ManualClock(NOW))
     await copy.begin("x")
     await embedded.execute("FLUSHALL")

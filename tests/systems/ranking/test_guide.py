@@ -70,7 +70,7 @@ def plain(line: str) -> str:
     return re.sub(r"\d{4}-\d\d", "MONTH", " ".join(line.split()))
 
 
-async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path):
+async def test_the_commands_of_the_guide_print_its_output(tmp_path: Path):
     async with opened(tmp_path):
         commands = shown_in(GUIDE, "tidegate")
         asked = [shlex.join(each.words[1:]) for each in commands]
@@ -87,7 +87,7 @@ async def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path):
     assert (other.code, other.err) == (1, "there is no board 'other'; there is concerts")
 
 
-async def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path):
+async def test_the_requests_of_the_guide_have_its_responses(tmp_path: Path):
     http, stopping = HttpSettings(port=0), asyncio.Event()
     requests = shown_in(GUIDE, "curl")
     assert len(requests) >= 2
@@ -109,13 +109,13 @@ async def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path)
             await serving
 
 
-async def test_an_installation_without_boards_says_how_to_have_some(tmp_path: Path):
+async def test_an_installation_without_boards_explains_how_to_add_them(tmp_path: Path):
     await prepared(tmp_path)
     for ended in await tidegate_each(tmp_path, "ranking top concerts", "ranking rebuild"):
         assert (ended.code, ended.err) == (1, NO_BOARDS)
 
 
-async def test_before_anybody_made_the_ranking_nobody_can_say(tmp_path: Path):
+async def test_before_the_first_rebuild_the_ranking_is_unknown(tmp_path: Path):
     await prepared(tmp_path)
     fresh, rebuilt, then = await tidegate_each(
         tmp_path,

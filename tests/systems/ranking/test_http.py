@@ -31,7 +31,7 @@ async def client(stand: Stand) -> AsyncGenerator[Client]:
             await serving
 
 
-async def test_a_ranking_is_told_with_its_window(client: Client, stand: Stand):
+async def test_a_ranking_is_returned_with_its_window(client: Client, stand: Stand):
     await stand.deliver(count("b", "1"), count("a/ä", "2", amount=2), count("a/ä", "3", ago=timedelta(days=1)))
 
     day = await client.get("/v1/rankings/concerts")
@@ -56,7 +56,7 @@ async def test_a_ranking_is_told_with_its_window(client: Client, stand: Stand):
     assert [each["member"] for each in before.json["members"]] == ["a/ä"]
 
 
-async def test_a_member_is_told_its_place_and_who_is_around(client: Client, stand: Stand):
+async def test_a_member_gets_its_place_and_its_neighbours(client: Client, stand: Stand):
     await stand.deliver(*(count(f"m/{n}", str(n), amount=9 - n) for n in range(5)))
 
     place = await client.get("/v1/rankings/concerts/members/m%2F2?neighbours=1")
@@ -67,7 +67,7 @@ async def test_a_member_is_told_its_place_and_who_is_around(client: Client, stan
     assert (nobody.status, nobody.json["rank"], nobody.json["around"]) == (200, None, [])
 
 
-async def test_what_cannot_be_asked_is_told_and_what_nobody_knows_is_no_error(client: Client, stand: Stand):
+async def test_invalid_queries_are_refused_and_unknown_members_are_no_error(client: Client, stand: Stand):
     assert (await client.get("/v1/rankings/other")).problem == "not-found"
     assert (await client.get("/v1/rankings/concerts?period=yearly")).problem == "invalid"
     assert (await client.get("/v1/rankings/concerts?limit=0")).problem == "invalid"

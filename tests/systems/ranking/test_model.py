@@ -101,7 +101,7 @@ async def check(stand: Stand, model: Model) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(told=st.lists(facts, min_size=12, max_size=12), steps=steps)
-async def test_whatever_happens_the_ranking_is_that_of_the_events(
+async def test_after_any_operations_the_ranking_is_that_of_the_events(
     told: list[tuple[str, datetime, int]], steps: list[tuple[str, Any]], embedded_url: str, tmp_path: Path
 ):
     url = await migrated_file(tmp_path / f"{new_id()}.db")

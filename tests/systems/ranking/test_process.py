@@ -31,7 +31,7 @@ def pay(tx: Transaction, concert: str, payments: range) -> None:
     outbox.add(tx, *(Event("PaymentCompleted", key=concert, payload=payload) for payload in told))
 
 
-async def test_payments_are_ranked_and_a_server_that_forgets_is_made_whole(embedded: Valkey, tmp_path: Path):
+async def test_payments_are_ranked_and_a_server_that_lost_its_data_is_rebuilt(embedded: Valkey, tmp_path: Path):
     settings = Settings(data_dir=await migrated_folder(tmp_path), ranking=RankingSettings(boards=(SHOP,)))
     async with open_database(settings) as database:
         ranking = open_ranking(settings, database, embedded)
@@ -55,7 +55,7 @@ async def test_payments_are_ranked_and_a_server_that_forgets_is_made_whole(embed
         assert (await running).is_clean
 
 
-async def test_payments_go_on_without_the_server_and_the_ranking_catches_up_by_itself(tmp_path: Path):
+async def test_payments_continue_without_the_server_and_the_ranking_catches_up(tmp_path: Path):
     """It comes back empty, as after a loss of everything."""
     [port] = free_ports(1)
     settings = Settings(

@@ -28,7 +28,7 @@ async def some_lines(process: WarmProcess, lines: int) -> None:
 
 @pytest.mark.race
 @pytest.mark.crash
-async def test_processes_that_count_the_same_events_come_to_the_same_ranking(embedded: Valkey, tmp_path: Path):
+async def test_processes_that_count_the_same_events_have_the_same_ranking(embedded: Valkey, tmp_path: Path):
     url = await migrated_file(tmp_path / "tidegate.db")
     async with standing(url, embedded) as stand:
         processes = [await started(url, embedded, seed) for seed in range(3)]

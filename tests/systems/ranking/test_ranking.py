@@ -28,7 +28,7 @@ from tidegate.systems.ranking.worker import RankingRetention
 MINUTE = timedelta(minutes=1)
 
 
-async def test_members_are_ranked_by_what_was_counted_and_ties_by_who_was_first(stand: Stand):
+async def test_members_are_ranked_by_score_and_ties_by_the_earlier_event(stand: Stand):
     counts = [
         *(count("a", "1", ago=9 * MINUTE), count("b", "2", ago=8 * MINUTE), count("c", "3", ago=7 * MINUTE)),
         *(count("b", "4", ago=6 * MINUTE), count("a", "5", ago=5 * MINUTE), count("d", "6", amount=2)),
@@ -40,7 +40,7 @@ async def test_members_are_ranked_by_what_was_counted_and_ties_by_who_was_first(
         assert await stand.shown(period) == expected(counts, SEOUL, period, NOW)
 
 
-async def test_the_order_is_the_same_in_whatever_order_events_come(stand: Stand):
+async def test_the_ranking_does_not_depend_on_the_order_of_events(stand: Stand):
     """b reached two at the 6th minute before now, and a only at the 5th, though both events of a came first."""
     await stand.deliver(count("a", "5", ago=5 * MINUTE), count("a", "1", ago=9 * MINUTE))
     await stand.deliver(count("b", "4", ago=6 * MINUTE), count("b", "2", ago=8 * MINUTE))
@@ -65,7 +65,7 @@ async def test_a_member_finds_its_place_and_its_neighbours(stand: Stand):
     assert ([entry.member for entry in top.entries], top.total) == (["m0", "m1", "m2"], 9)
 
 
-async def test_yesterday_can_be_read_by_its_date_and_long_ago_is_empty(stand: Stand):
+async def test_yesterday_can_be_read_by_its_date_and_expired_windows_are_empty(stand: Stand):
     await stand.deliver(count("a", "1", ago=timedelta(days=1)), count("b", "2"))
 
     assert await stand.shown(on=NOW - timedelta(days=1)) == [("a", 1)]
@@ -73,7 +73,7 @@ async def test_yesterday_can_be_read_by_its_date_and_long_ago_is_empty(stand: St
     assert await stand.shown(RankingPeriod.WEEKLY) == [("a", 1), ("b", 1)]
 
 
-async def test_events_that_come_together_share_a_transaction(stand: Stand, monkeypatch: pytest.MonkeyPatch):
+async def test_concurrent_events_share_a_transaction(stand: Stand, monkeypatch: pytest.MonkeyPatch):
     sizes: list[int] = []
 
     def counting(tx: score_store.Transaction, board: Board, counts: list[CountedEvent]) -> CountResult:
@@ -90,9 +90,7 @@ async def test_events_that_come_together_share_a_transaction(stand: Stand, monke
     assert sum(score for _, score in await stand.shown()) == 64
 
 
-async def test_one_event_that_cannot_be_written_spoils_it_for_nobody_else(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_unwritable_event_affects_no_other(stand: Stand, monkeypatch: pytest.MonkeyPatch):
     def refusing(tx: score_store.Transaction, board: Board, counts: list[CountedEvent]) -> CountResult:
         if any(each.member == "bad" for each in counts):
             raise ValueError("not this one")
@@ -110,9 +108,7 @@ async def test_one_event_that_cannot_be_written_spoils_it_for_nobody_else(
     assert {member for member, _ in await stand.shown()} == {"a", "b", "c"}
 
 
-async def test_who_counts_for_others_and_is_cancelled_leaves_them_to_the_next(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_cancelled_counter_leaves_the_waiting_events_to_the_next(stand: Stand, monkeypatch: pytest.MonkeyPatch):
     under_way = asyncio.Event()
 
     async def held_up(counter: EventCounter, counts: Sequence[CountedEvent]) -> None:
@@ -150,14 +146,14 @@ async def test_who_counts_for_others_and_is_cancelled_leaves_them_to_the_next(
         ({"member": "a", "event_id": "1", "time": NOW.isoformat(), "amount": 1.5}, "from 1"),
     ],
 )
-async def test_an_event_that_does_not_say_what_counts_is_undeliverable(stand: Stand, payload: object, why: str):
+async def test_an_event_without_the_counted_fields_is_undeliverable(stand: Stand, payload: object, why: str):
     [handler] = stand.ranking.handlers
     with pytest.raises(Undeliverable, match=why):
         await handler.handle(Event("ranking.counted", "k", payload))
     assert await stand.stored() == []
 
 
-async def test_two_spellings_of_a_member_count_together(stand: Stand):
+async def test_two_unicode_forms_of_a_member_are_one_member(stand: Stand):
     [handler] = stand.ranking.handlers
     for number, member in enumerate((" \uff21da", "Ada")):
         payload = {"member": member, "event_id": str(number), "time": NOW.isoformat()}
@@ -169,7 +165,7 @@ async def test_two_spellings_of_a_member_count_together(stand: Stand):
         await stand.ranking.around("concerts", "a\x00")
 
 
-async def test_one_event_can_count_on_several_boards_under_names_of_its_own(embedded: Valkey, tmp_path: Path):
+async def test_one_event_can_count_on_several_boards_under_different_names(embedded: Valkey, tmp_path: Path):
     given = {"event": "PaymentCompleted", "id": "payment", "time": "paid_at"}
     concerts = Board(name="concerts", member="concert", **given)
     venues = Board(name="venues", member="venue", timezone="Europe/Berlin", amount="seats", **given)
@@ -186,7 +182,7 @@ async def test_one_event_can_count_on_several_boards_under_names_of_its_own(embe
     assert [[(each.member, each.score) for each in top.entries] for top in tops] == [[("5", 1)], [("Arena", 3)]]
 
 
-async def test_an_event_that_one_board_cannot_read_counts_on_the_others(embedded: Valkey, tmp_path: Path):
+async def test_an_event_unreadable_for_one_board_counts_on_the_others(embedded: Valkey, tmp_path: Path):
     """It is buried for the one, where somebody finds it; delivered again, it counts once all the same."""
     boards = [Board(name=name, event="PaymentCompleted", member=name) for name in ("artists", "concerts", "venues")]
     async with standing(await migrated_file(tmp_path / "tidegate.db"), embedded, *boards) as stand:
@@ -203,7 +199,7 @@ async def test_an_event_that_one_board_cannot_read_counts_on_the_others(embedded
     assert [[(each.member, each.score) for each in top.entries] for top in tops] == [[("A", 1)], [], [("Arena", 1)]]
 
 
-async def test_a_crash_between_sql_and_the_server_is_made_good_by_the_next_delivery(stand: Stand):
+async def test_a_crash_between_sql_and_valkey_is_repaired_by_the_next_delivery(stand: Stand):
     await stand.database.transaction(score_store.count, SEOUL, [count("a", "1")])
     assert await stand.shown() == []
 
@@ -212,7 +208,7 @@ async def test_a_crash_between_sql_and_the_server_is_made_good_by_the_next_deliv
     assert await stand.shown() == [("a", 1)]
 
 
-async def test_a_server_that_forgot_everything_is_noticed_by_readers_and_made_whole_by_the_keeper(stand: Stand):
+async def test_a_loss_of_data_is_detected_by_readers_and_repaired_by_the_leader(stand: Stand):
     await stand.deliver(count("a", "1"), count("b", "2", amount=2))
     before = await stand.shown()
     await stand.valkey.execute("FLUSHALL")
@@ -228,7 +224,7 @@ async def test_a_server_that_forgot_everything_is_noticed_by_readers_and_made_wh
     assert await stand.shown() == [(member, score + (member == "b")) for member, score in before]
 
 
-async def test_a_leader_who_begins_puts_what_the_server_lost_in_its_last_moments(stand: Stand):
+async def test_a_new_leader_restores_the_last_writes_that_the_server_lost(stand: Stand):
     await stand.database.transaction(score_store.count, SEOUL, [count("a", "1")])
     await stand.keeper.fire()
     assert await stand.shown() == [], "nothing speaks for a loss, so nothing is read from SQL"
@@ -243,7 +239,7 @@ async def test_a_leader_who_begins_puts_what_the_server_lost_in_its_last_moments
     assert await stand.shown() == [("a", 2)]
 
 
-async def test_a_rebuild_counts_everything_anew_and_drops_what_is_not_true(stand: Stand):
+async def test_a_rebuild_counts_everything_again_and_removes_wrong_scores(stand: Stand):
     await stand.deliver(count("a", "1"), count("b", "2"), count("a", "3", ago=timedelta(days=5)))
     before = [await stand.shown(period) for period in RankingPeriod]
     await stand.copy.fill(windows_at(NOW, SEOUL.zone)[0], [score_store.Score("ghost", 99, NOW)])
@@ -255,7 +251,7 @@ async def test_a_rebuild_counts_everything_anew_and_drops_what_is_not_true(stand
     assert [await stand.shown(period) for period in RankingPeriod] == before
 
 
-async def test_what_is_counted_while_a_window_is_made_anew_is_not_lost(stand: Stand, monkeypatch: pytest.MonkeyPatch):
+async def test_events_counted_during_a_rebuild_are_not_lost(stand: Stand, monkeypatch: pytest.MonkeyPatch):
     """It goes to the old window, right before the new one takes its place."""
     await stand.deliver(count("a", "1"))
 
@@ -270,7 +266,7 @@ async def test_what_is_counted_while_a_window_is_made_anew_is_not_lost(stand: St
     assert [await stand.shown(period) for period in RankingPeriod] == [[("late", 3), ("a", 1)]] * 3
 
 
-async def test_another_time_zone_in_the_settings_makes_everything_anew_by_itself(stand: Stand):
+async def test_a_changed_time_zone_triggers_a_rebuild(stand: Stand):
     evening = CountedEvent(event_id="1", member="a", at=NOW + timedelta(hours=4))
     await stand.deliver(evening)
     moved = SEOUL.model_copy(update={"timezone": "Europe/London"})
@@ -283,7 +279,7 @@ async def test_another_time_zone_in_the_settings_makes_everything_anew_by_itself
     assert await elsewhere.shown(on=NOW + timedelta(days=1)) == []
 
 
-async def test_once_a_day_what_counts_no_more_is_forgotten(stand: Stand):
+async def test_expired_scores_are_deleted_daily(stand: Stand):
     pruner = RankingRetention(stand.database, {SEOUL.name: SEOUL})
     await stand.deliver(*(count("a", str(days), ago=timedelta(days=days)) for days in range(5)))
     before = await stand.stored()
@@ -299,7 +295,7 @@ async def test_once_a_day_what_counts_no_more_is_forgotten(stand: Stand):
     assert await stand.stored() == []
 
 
-async def test_without_the_server_the_answer_is_empty_and_says_so(tmp_path: Path):
+async def test_without_the_server_the_ranking_is_empty_and_marked_degraded(tmp_path: Path):
     url = await migrated_file(tmp_path / "tidegate.db")
     with ValkeyServer() as server:
         async with connected(server.url) as valkey, standing(url, valkey) as stand:
@@ -315,7 +311,7 @@ async def test_without_the_server_the_answer_is_empty_and_says_so(tmp_path: Path
             assert [row[4] for row in await stand.stored()] == [2, 2, 2], "it is counted all the same"
 
 
-async def test_nonsense_is_refused(stand: Stand):
+async def test_invalid_arguments_are_refused(stand: Stand):
     with pytest.raises(NotFound, match="there is no board 'x'"):
         await stand.ranking.top("x")
     with pytest.raises(NotFound):

@@ -61,7 +61,7 @@ async def test_an_event_counts_once_in_its_day_its_week_and_its_month(db: Databa
     ]
 
 
-async def test_what_stands_is_told_also_of_an_event_that_was_counted_before(lone: Database):
+async def test_scores_are_returned_also_for_an_event_counted_before(lone: Database):
     """Its transaction committed, and whoever made it died before he could put it on the server."""
     told = (await tally(lone, count("a", "1"))).standings
 
@@ -70,7 +70,7 @@ async def test_what_stands_is_told_also_of_an_event_that_was_counted_before(lone
     assert [score and (score.score, score.reached_at) for score in standing.scores] == [(1, NOW)] * 3
 
 
-async def test_an_event_counts_only_where_it_is_still_kept(lone: Database):
+async def test_an_event_counts_only_in_retained_windows(lone: Database):
     """Four days ago: the day is gone, its week and its month are not. A hundred days ago, everything is."""
     result = await tally(lone, count("a", "1", ago=4 * DAY), count("a", "2", ago=100 * DAY))
 
@@ -82,7 +82,7 @@ async def test_an_event_counts_only_where_it_is_still_kept(lone: Database):
 
 
 @pytest.mark.every_server
-async def test_two_who_count_at_once_lose_and_double_nothing(db: Database):
+async def test_concurrent_counting_loses_and_repeats_nothing(db: Database):
     """Two leaders for a moment: both deliver the same events."""
     counts = [count(f"m{n % 5}", str(n)) for n in range(40)]
 
@@ -93,7 +93,7 @@ async def test_two_who_count_at_once_lose_and_double_nothing(db: Database):
 
 
 @pytest.mark.every_server
-async def test_counting_everything_anew_comes_to_the_same(db: Database):
+async def test_recounting_everything_gives_the_same_scores(db: Database):
     await tally(db, *(count(f"m{n % 3}", str(n), ago=n * DAY / 4, amount=n + 1) for n in range(30)))
     before = await db.read(_all_rows)
 
@@ -107,7 +107,7 @@ def _all_rows(tx: Transaction) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.every_server
-async def test_another_calendar_has_everything_counted_anew(db: Database):
+async def test_a_changed_calendar_triggers_a_recount(db: Database):
     """16:00 in London is the next day in Seoul."""
     evening = CountedEvent(event_id="1", member="a", at=NOW + timedelta(hours=4))
     await tally(db, evening)
@@ -121,7 +121,7 @@ async def test_another_calendar_has_everything_counted_anew(db: Database):
 
 
 @pytest.mark.every_server
-async def test_what_counts_nowhere_any_more_is_forgotten_and_nothing_else(db: Database):
+async def test_only_expired_scores_are_deleted(db: Database):
     kept = oldest_kept(RankingPeriod.MONTHLY, NOW, SEOUL.zone).starts_at
     other = Board(name="other")
     await tally(db, count("a", "old", ago=NOW - kept + timedelta(hours=1)))  # on the last day of October

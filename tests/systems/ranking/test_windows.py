@@ -40,7 +40,7 @@ def names(moment: str, zone: str) -> tuple[str, ...]:
         ("2028-02-29T10:00:00Z", "Pacific/Kiritimati", ("2028-03-01", "2028-W09", "2028-03")),
     ],
 )
-def test_a_moment_lies_in_the_windows_of_its_place(moment: str, zone: str, expected: tuple[str, ...]):
+def test_a_time_is_in_the_windows_of_its_time_zone(moment: str, zone: str, expected: tuple[str, ...]):
     assert names(moment, zone) == expected
 
 
@@ -68,7 +68,7 @@ def test_a_day_is_as_long_as_the_calendar_says(day: str, zone: str, hours: float
 
 @given(moments, zones)
 @example(datetime(2024, 12, 29, 15, tzinfo=UTC), ZoneInfo("Asia/Seoul"))
-def test_windows_are_what_the_calendar_calls_them_and_hold_their_moments(moment: datetime, zone: ZoneInfo):
+def test_windows_are_named_by_the_calendar_and_contain_their_times(moment: datetime, zone: ZoneInfo):
     local = moment.astimezone(zone)
     windows = windows_at(moment, zone)
 
@@ -80,9 +80,7 @@ def test_windows_are_what_the_calendar_calls_them_and_hold_their_moments(moment:
 
 
 @given(moments, zones, st.sampled_from(RankingPeriod))
-def test_one_window_ends_where_the_next_begins_and_their_names_sort(
-    moment: datetime, zone: ZoneInfo, period: RankingPeriod
-):
+def test_windows_are_contiguous_and_their_names_sort(moment: datetime, zone: ZoneInfo, period: RankingPeriod):
     window = window_on(period, moment.astimezone(zone).date(), zone)
     following = windows_at(window.ends_at, zone)[list(RankingPeriod).index(period)]
 
@@ -92,7 +90,7 @@ def test_one_window_ends_where_the_next_begins_and_their_names_sort(
 
 
 @given(moments, zones, st.timedeltas(-REACH - timedelta(days=3), timedelta(days=1)))
-def test_what_is_kept_is_listed_and_what_is_listed_is_kept(now: datetime, zone: ZoneInfo, ago: timedelta):
+def test_retained_windows_and_listed_windows_are_equal(now: datetime, zone: ZoneInfo, ago: timedelta):
     listed = kept_windows(now, zone)
     windows = windows_at(now + ago, zone)
 
@@ -107,7 +105,7 @@ def test_what_is_kept_is_listed_and_what_is_listed_is_kept(now: datetime, zone: 
     assert windows[1].kept_until <= windows[2].kept_until
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(InvalidArgument, match="time zone"):
         windows_at(datetime.fromisoformat("2026-01-01"), UTC)
     for day in (date.min, date.max):

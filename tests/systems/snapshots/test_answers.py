@@ -35,19 +35,19 @@ def letter(event: bytes, *, subject_id: str = "character/7", text: str = "no") -
         (b"[" * 5_000 + b"]" * 5_000, "[" * 5_000 + "]" * 5_000),
     ],
 )
-def test_a_letter_has_the_event_as_it_came_or_a_text_of_it(event: bytes, kept: object):
+def test_a_dead_letter_has_the_event_as_received_or_a_text_of_it(event: bytes, kept: object):
     assert msgspec.json.decode(letter(event).event) == kept
 
 
 @pytest.mark.parametrize("event", [b"\0" * 2_000_000, b"\xff" * 2_000_000, b'{"a": "%b"}' % (b"x" * 2_000_000)])
-def test_a_letter_of_a_large_event_says_that_it_was_cut(event: bytes):
+def test_a_dead_letter_of_a_large_event_is_marked_as_truncated(event: bytes):
     written = letter(event, subject_id="\x01" * 2_000_000, text="\x01" * 2_000_000)
 
     assert len(written.encode()) + len(written.subject_id) < KAFKA_TAKES
     assert str(msgspec.json.decode(written.event)).endswith(f"… (cut: it had {len(event)} bytes)")
 
 
-def test_a_letter_takes_any_text():
+def test_a_dead_letter_accepts_any_text():
     written = letter(b"{}", text="half of a sign: \ud800")
 
     assert written.message == written.trace == "half of a sign: \\ud800"

@@ -24,7 +24,7 @@ from tidegate_simulators.game import FaultKind, GameSimulator
 REFUSAL = ServerRefused("Valkey", "out of memory", remedy="Give it more.")
 
 
-async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
+async def test_events_that_cannot_be_returned_take_no_slot(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator, monkeypatch: pytest.MonkeyPatch
 ):
     refresh = RefreshCalls.refresh
@@ -49,7 +49,7 @@ async def test_what_cannot_be_given_back_takes_no_place_in_the_hand(
 
 
 @pytest.mark.parametrize("error", [ValkeyUnavailable("away"), REFUSAL])
-async def test_a_stop_does_not_wait_for_the_rest_that_the_upstream_wants(
+async def test_a_stop_does_not_wait_for_a_pause_of_the_upstream(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, error: TidegateError
 ):
     """Where the others cannot be told of it, one worker keeps it alone, and it may last a day."""

@@ -13,13 +13,13 @@ INTERNAL = "http://game.internal:8080/v1/characters/7"
 
 
 @pytest.mark.parametrize("kind", [ConnectFailed, TooLarge])
-def test_a_call_that_failed_is_told_without_its_address(kind: type[ConnectFailed | TooLarge]):
+def test_a_failed_call_is_shown_without_its_url(kind: type[ConnectFailed | TooLarge]):
     failure = kind(Request(url=INTERNAL, purpose="game.character"), "no connection: refused", was_sent=False)
 
     assert getattr(classify_failure(failure), "message", None) == "game.character: no connection: refused"
 
 
-def test_an_address_in_the_words_of_an_upstream_is_left_out():
+def test_a_url_in_an_upstream_message_is_omitted():
     trouble = RefreshStatus(
         state=FAILED,
         reason="UPSTREAM_4XX",
@@ -33,7 +33,7 @@ def test_an_address_in_the_words_of_an_upstream_is_left_out():
     assert told.message == "the upstream answered 400: see (address) or '(address)'"
 
 
-def test_the_copy_that_readers_are_answered_from_has_no_address_either():
+def test_the_cached_copy_contains_no_url_either():
     told = RefreshFailure.shown("UPSTREAM_4XX", f"moved to {INTERNAL}", datetime(2026, 1, 1, tzinfo=UTC))
 
     assert told.message == "moved to (address)"

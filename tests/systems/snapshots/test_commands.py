@@ -50,7 +50,7 @@ def command(tmp_path: Path, embedded: Valkey, deployment: Deployment, monkeypatc
     return run
 
 
-async def test_get_and_refresh_show_what_workers_bring(command: Command, deployment: Deployment):
+async def test_get_and_refresh_show_the_results_of_workers(command: Command, deployment: Deployment):
     code, shown = await command("get", "character/7", "--json")
     assert (code, json.loads(shown)["freshness"]) == (1, "UPDATING")
     async with deployment.working():
@@ -66,7 +66,7 @@ async def test_get_and_refresh_show_what_workers_bring(command: Command, deploym
         assert (code, shown.startswith("character/7: FRESH: ")) == (0, True)
 
 
-async def test_dead_letters_are_listed_shown_replayed_and_dropped(command: Command, deployment: Deployment):
+async def test_dead_letters_are_listed_shown_replayed_and_discarded(command: Command, deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=2, subject=8)
     async with deployment.working():
         code, shown = await command("refresh", "character/8", "--wait", "30")

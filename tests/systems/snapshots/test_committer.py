@@ -25,7 +25,7 @@ def transactions() -> float:
     return next(sample.value for sample in family.samples if sample.name.endswith("_count"))
 
 
-async def test_results_that_come_soon_after_each_other_are_written_together(
+async def test_results_that_arrive_in_quick_succession_are_written_together(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
     lane = WorkerSettings(batch=2, gather=timedelta(seconds=1))
@@ -39,7 +39,7 @@ async def test_results_that_come_soon_after_each_other_are_written_together(
     assert transactions() - before == 1
 
 
-async def test_a_stop_does_not_wait_for_others_to_come_along(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_a_stop_does_not_wait_for_further_results(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     lane = WorkerSettings(batch=10, gather=timedelta(seconds=1))
     async with deployed(tmp_path, embedded, sim, high=lane) as deployment:
         await deployment.snapshots.requests.publish(refresh_request(7))
@@ -51,7 +51,9 @@ async def test_a_stop_does_not_wait_for_others_to_come_along(tmp_path: Path, emb
     assert row.hash is not None
 
 
-async def test_the_lock_lasts_until_others_find_the_result(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
+async def test_the_lock_is_held_until_others_can_read_the_result(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+):
     """Who read the old copy after the lock was released would have it called for once more."""
     meanwhile: list[Outcome] = []
     put_written = SnapshotCache.put_written
@@ -70,7 +72,7 @@ async def test_the_lock_lasts_until_others_find_the_result(deployment: Deploymen
     assert deployment.sim.calls_of(7) == 1
 
 
-async def test_a_note_of_trouble_counts_only_until_something_as_new_has_succeeded(deployment: Deployment):
+async def test_a_recorded_failure_counts_until_a_result_as_new_succeeds(deployment: Deployment):
     """HIGH overtook LOW, which was just being tried again."""
     hero, mage = SnapshotSubject("character", "hero"), SnapshotSubject("character", "mage")
     delivery = Delivery(value=b"", key=hero.id, deliveries=1, handle="1")

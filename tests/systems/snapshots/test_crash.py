@@ -40,7 +40,7 @@ async def worker(
 
 @pytest.mark.smoke
 @pytest.mark.crash
-async def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, embedded: Valkey):
+async def test_a_killed_worker_loses_nothing(tmp_path: Path, embedded: Valkey):
     slow = GameSimulator(GameConfig(world=CALM, limits=LimitSettings(), manners=Manners(latency_ms=150)))
     async with slow as sim:
         settings = settings_for(await migrated_folder(tmp_path), embedded.url, sim.url, sim.api_key)

@@ -28,7 +28,7 @@ json_values = st.recursive(
 )
 
 
-def test_an_event_is_written_with_the_names_of_the_contract():
+def test_an_event_has_the_field_names_of_the_contract():
     assert msgspec.json.decode(EVENT.encode()) == {
         "schemaVersion": "1.1",
         "eventId": "e1",
@@ -42,7 +42,7 @@ def test_an_event_is_written_with_the_names_of_the_contract():
     }
 
 
-def test_an_event_comes_back_as_it_was():
+def test_an_event_survives_a_round_trip():
     assert RefreshEvent.decode(EVENT.encode()) == EVENT
     assert EVENT.subject == SnapshotSubject("character", "maple/hero")
 
@@ -75,7 +75,7 @@ def test_fields_of_a_newer_minor_version_are_kept_and_passed_on(unknown: dict[st
         EVENT.encode().replace(b'"HIGH"', b"[" * 900 + b"]" * 900),
     ],
 )
-def test_what_cannot_be_understood_is_refused(encoded: bytes):
+def test_an_unparsable_event_is_refused(encoded: bytes):
     with pytest.raises(UnknownSchema):
         RefreshEvent.decode(encoded)
 
@@ -83,6 +83,6 @@ def test_what_cannot_be_understood_is_refused(encoded: bytes):
 @pytest.mark.parametrize(
     ("kind", "key"), [("", "a"), ("a/b", "c"), ("a", ""), ("a", " b"), ("a", "b" * 121), ("a", "\n")]
 )
-def test_a_subject_without_a_proper_name_is_refused(kind: str, key: str):
+def test_a_subject_with_an_invalid_name_is_refused(kind: str, key: str):
     with pytest.raises(InvalidArgument):
         SnapshotSubject(kind, key)

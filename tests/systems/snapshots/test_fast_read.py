@@ -100,7 +100,7 @@ async def is_held_and_taken(deployment: Deployment, request: Asked, settings: Ht
     return await is_taken(deployment, request, settings)
 
 
-async def test_both_ways_answer_alike(serve: Serve, deployment: Deployment):
+async def test_fast_and_regular_route_answer_alike(serve: Serve, deployment: Deployment):
     assert await is_held_and_taken(deployment, ("GET", PATH, {}))
     assert not await is_held_and_taken(deployment, ("GET", f"{PATH}?wait=0", {}))
     async with serve(HttpSettings(port=0)) as binding:
@@ -122,7 +122,7 @@ async def test_both_ways_answer_alike(serve: Serve, deployment: Deployment):
     assert len(short[1]["x-request-id"]) == len(long[1]["x-request-id"])
 
 
-async def test_one_connection_may_go_both_ways_in_turn(serve: Serve):
+async def test_one_connection_may_use_both_routes_in_turn(serve: Serve):
     async with serve(HttpSettings(port=0)) as binding:
         answers = await ask(binding, PLAIN, LONG, PLAIN, PLAIN, LONG, answers=5)
 
@@ -130,7 +130,7 @@ async def test_one_connection_may_go_both_ways_in_turn(serve: Serve):
     assert len({body for _, _, body in answers}) == 1
 
 
-async def test_requests_that_come_together_or_in_pieces_are_answered(serve: Serve):
+async def test_pipelined_and_fragmented_requests_are_answered(serve: Serve):
     async with serve(HttpSettings(port=0)) as binding:
         together = await ask(binding, PLAIN + PLAIN, answers=2)
         in_pieces = await ask(binding, PLAIN[:20], PLAIN[20:50], PLAIN[50:] + PLAIN, answers=2)
@@ -138,7 +138,7 @@ async def test_requests_that_come_together_or_in_pieces_are_answered(serve: Serv
     assert [status for status, _, _ in together + in_pieces] == [200] * 4
 
 
-async def test_the_door_is_the_same(serve: Serve, deployment: Deployment):
+async def test_authentication_is_the_same(serve: Serve, deployment: Deployment):
     foreign = PLAIN.replace(b"127.0.0.1", b"evil.example")
     keyed = HttpSettings(port=0, api_key=SecretStr(KEY))
     good = PLAIN.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
@@ -153,7 +153,7 @@ async def test_the_door_is_the_same(serve: Serve, deployment: Deployment):
     assert statuses == [401, 401, 200]
 
 
-async def test_a_key_that_reads_is_taken_and_a_session_takes_the_long_way(serve: Serve, deployment: Deployment):
+async def test_a_read_only_key_uses_the_fast_route_and_a_session_the_regular_one(serve: Serve, deployment: Deployment):
     del serve  # so that there is something to be held
     settings = HttpSettings(port=0, read_keys=(SecretStr(KEY),))
     keyring = Keyring(settings)
@@ -184,7 +184,7 @@ NOT_PLAIN: list[Asked] = [
 ]
 
 
-async def test_what_is_not_plain_takes_the_long_way(deployment: Deployment):
+async def test_unusual_requests_use_the_regular_route(deployment: Deployment):
     async with deployment.working():
         await deployment.until_fresh(7)
 
@@ -192,7 +192,7 @@ async def test_what_is_not_plain_takes_the_long_way(deployment: Deployment):
     assert [each for each in NOT_PLAIN if await is_held_and_taken(deployment, each)] == []
 
 
-async def test_the_answer_is_the_same_where_there_is_no_connection_to_write_to(serve: Serve, deployment: Deployment):
+async def test_the_answer_is_the_same_without_a_direct_connection(serve: Serve, deployment: Deployment):
     """Under another server, and where the connection ends after the answer, it is sent as messages."""
     closing = PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     async with serve(HttpSettings(port=0)) as binding:
@@ -245,7 +245,7 @@ class Lost:
         self.waiting = task
 
 
-async def test_a_client_that_leaves_while_it_waits_costs_no_second_read(deployment: Deployment):
+async def test_a_client_that_disconnects_while_waiting_costs_no_second_read(deployment: Deployment):
     connection = Lost()
     reading = await waiting_read(deployment, 8, connection)
     assert connection.waiting is not None
@@ -263,7 +263,7 @@ async def test_a_waiting_request_can_be_cancelled(deployment: Deployment):
         await reading
 
 
-async def test_long_addresses_are_not_remembered(deployment: Deployment):
+async def test_long_paths_are_not_cached(deployment: Deployment):
     coalescer = ReadCoalescer(deployment.snapshots.reader.read, deployment.snapshots.feed)
     admission = Admission(Authenticator(Access(HttpSettings(api_key=SecretStr(KEY))), ()), Role.READ)
 

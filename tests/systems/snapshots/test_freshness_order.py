@@ -43,7 +43,7 @@ async def slow_game(*, latency_ms: float = 0, drip_s: float = 5) -> AsyncGenerat
 
 @pytest.mark.crash
 @pytest.mark.parametrize("clock_offset_s", [2.0, -2.0])
-async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
+async def test_a_worker_frozen_during_a_call_does_not_overwrite_its_successor(
     tmp_path: Path, embedded: Valkey, clock_offset_s: float
 ):
     """Readers and SQL keep what was asked for last, whatever the clock of the frozen worker says."""
@@ -72,7 +72,7 @@ async def test_a_worker_that_was_frozen_in_mid_call_does_not_undo_its_successor(
     assert _version(copy.body) == new
 
 
-async def test_a_slow_answer_does_not_undo_one_that_was_asked_for_later(
+async def test_a_slow_answer_does_not_overwrite_one_requested_later(
     tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
 ):
     """Although its event is the newer one: LOW was sent after HIGH, since nothing told it that it was obsolete."""
@@ -97,7 +97,7 @@ async def test_a_slow_answer_does_not_undo_one_that_was_asked_for_later(
 
 
 @pytest.mark.parametrize("fault", [None, FaultKind.BAD_REQUEST])
-async def test_what_came_of_an_event_that_was_given_to_another_worker_is_dropped(
+async def test_a_result_of_an_event_taken_over_by_another_worker_is_dropped(
     tmp_path: Path, embedded: Valkey, fault: FaultKind | None
 ):
     """Be it a result or a failure; the other worker brings its own."""
@@ -140,7 +140,9 @@ async def test_an_event_is_acknowledged_when_its_copy_is_up_to_date(
     assert (await deployment.read(SUBJECT)).freshness is Freshness.FRESH
 
 
-async def test_a_server_that_takes_no_copy_drops_the_old_one(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
+async def test_when_no_copy_can_be_written_the_old_one_is_removed(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+):
     async with deployment.working("refresh-high"):
         await deployment.until_fresh(SUBJECT)
         new = f"version {deployment.sim.change(SUBJECT)}"
@@ -163,9 +165,7 @@ async def test_a_server_that_takes_no_copy_drops_the_old_one(deployment: Deploym
     assert answer.freshness is Freshness.FRESH
 
 
-async def test_a_copy_that_comes_late_is_not_put_where_nothing_is_known(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_late_copy_is_not_written_where_none_exists(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
     """Something newer may have come and gone; SQL knows."""
     monkeypatch.setattr(committer, "MARKED_FOR_S", 0.0)
     await deployment.snapshots.requests.publish(refresh_request(SUBJECT))
@@ -229,7 +229,7 @@ def _ignore(moved: Collection[str] | None) -> None:
     """In place of what handles the change feed."""
 
 
-async def test_a_listener_is_never_shown_something_older(deployment: Deployment):
+async def test_a_client_is_never_sent_an_older_state(deployment: Deployment):
     async with deployment.working("refresh-high"):
         old = await deployment.until_fresh(SUBJECT)
         await deployment.snapshots.refresh("character", str(SUBJECT))

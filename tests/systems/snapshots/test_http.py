@@ -65,7 +65,7 @@ async def test_a_reader_with_the_current_etag_gets_304(client: Client, deploymen
     assert changed.headers["etag"] != tag
 
 
-async def test_the_overview_and_prefetching_are_no_kinds(client: Client):
+async def test_the_names_of_overview_and_prefetch_are_no_kinds(client: Client):
     overview, prefetch = [await client.get(f"/v1/snapshots/{each}") for each in ("overview", "prefetch")]
 
     assert (overview.status, [each["name"] for each in overview.json["kinds"]]) == (200, ["character"])
@@ -82,7 +82,7 @@ async def test_a_refresh_is_queued_once(client: Client, deployment: Deployment):
     assert deployment.sim.calls_of(7) == 1
 
 
-async def test_listeners_are_shown_every_refresh(client: Client, deployment: Deployment):
+async def test_clients_receive_every_refresh(client: Client, deployment: Deployment):
     await client.get("/v1/snapshots/character/7?wait=10")
     async with patience(), aclosing(_events(client, "/v1/snapshots/character/7/events")) as events:
         first = await anext(events)
@@ -95,7 +95,7 @@ async def test_listeners_are_shown_every_refresh(client: Client, deployment: Dep
     assert int(second.id) > int(first.id)
 
 
-async def test_listeners_stay_connected_when_a_read_takes_too_long(
+async def test_clients_stay_connected_when_a_read_takes_too_long(
     client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     tried = asyncio.Event()
@@ -139,7 +139,7 @@ async def test_a_stop_ends_waits_and_event_streams(tmp_path: Path, embedded: Val
     assert reply.json["freshness"] == "UPDATING"
 
 
-async def test_what_cannot_be_is_refused(client: Client):
+async def test_invalid_requests_are_refused(client: Client):
     kind = await client.get("/v1/snapshots/pirate/7")
     key = await client.get("/v1/snapshots/character/seven")
     wait = await client.get("/v1/snapshots/character/7?wait=-1")
@@ -150,7 +150,7 @@ async def test_what_cannot_be_is_refused(client: Client):
     assert key.problem == "invalid"
 
 
-async def test_dead_letters_are_listed_shown_replayed_and_dropped(client: Client, deployment: Deployment):
+async def test_dead_letters_are_listed_shown_replayed_and_discarded(client: Client, deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=7)
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=8)
     for key in (7, 8):
@@ -178,7 +178,9 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(client: Client
             assert (gone.status, gone.problem) == (404, "not-found"), letter
 
 
-async def test_dead_letters_are_replayed_in_pages_and_those_in_progress_stay(client: Client, deployment: Deployment):
+async def test_dead_letters_are_replayed_in_pages_and_those_in_progress_are_kept(
+    client: Client, deployment: Deployment
+):
     for key in (7, 8, 9):
         deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=key)
         await client.post(f"/v1/snapshots/character/{key}/refresh")

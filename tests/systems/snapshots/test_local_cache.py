@@ -36,7 +36,7 @@ def entry(size: int) -> CachedSnapshot:
 
 
 @given(STEPS)
-def test_it_holds_what_was_read_last_within_its_bytes_and_its_time(steps: list[tuple[str, CacheKey, int]]):
+def test_the_cache_keeps_the_last_read_entries_within_its_size_and_age(steps: list[tuple[str, CacheKey, int]]):
     now = [0.0]
     cache = LocalCache(most_bytes=MOST, keep_ms=KEEP_MS, now_ms=lambda: now[0])
     model: dict[CacheKey, tuple[CachedSnapshot, float]] = {}  # the least recently read first
@@ -68,7 +68,7 @@ def test_it_holds_what_was_read_last_within_its_bytes_and_its_time(steps: list[t
         assert cache.bytes == sum(each.size for each, _ in model.values()) <= MOST
 
 
-def test_what_does_not_fit_is_not_held():
+def test_an_entry_that_is_too_large_is_not_kept():
     cache = LocalCache(most_bytes=100, keep_ms=1)
     cache.put(("k", "a"), entry(200))
     assert (len(cache), cache.bytes) == (0, 0)
@@ -92,7 +92,7 @@ def test_an_entry_read_late_in_its_lifetime_is_reported_once_and_an_unread_one_n
     assert cache.get(("k", "read")) is None
 
 
-def test_those_that_came_together_are_renewed_one_after_the_other():
+def test_entries_stored_together_are_renewed_one_after_the_other():
     now = [0.0]
     cache = LocalCache(most_bytes=100_000, keep_ms=100, now_ms=lambda: now[0])
     due: list[CacheKey] = []

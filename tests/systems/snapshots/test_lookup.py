@@ -25,7 +25,7 @@ _READERS = 32
 """More than read at the same time."""
 
 
-async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(deployment: Deployment):
+async def test_a_constantly_read_snapshot_is_looked_up_again_in_the_background(deployment: Deployment):
     async with deployment.working():
         first = (await deployment.until_fresh(7)).kept
     now = [0.0]
@@ -46,9 +46,7 @@ async def test_what_is_read_all_the_time_is_looked_up_again_behind_its_readers(d
     assert lookup.held(("character", "7")) is None, "nobody read it for as long as it is held"
 
 
-async def test_a_database_that_is_too_slow_is_one_that_cannot_say(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_database_timeout_counts_as_unknown(deployment: Deployment, monkeypatch: pytest.MonkeyPatch):
     """Everybody who reads from it is busy, and stays so."""
     monkeypatch.setattr(looking, "_SQL_WITHIN", timedelta(0))
     over = threading.Event()
@@ -63,7 +61,7 @@ async def test_a_database_that_is_too_slow_is_one_that_cannot_say(
         await asyncio.gather(*busy)
 
 
-async def test_a_damaged_copy_costs_no_reader_its_answer(deployment: Deployment):
+async def test_a_damaged_copy_is_replaced_by_the_row(deployment: Deployment):
     """Looks of one moment go to the server together: one that cannot be read must not leave the others waiting."""
     async with deployment.working():
         await asyncio.gather(deployment.until_fresh(7), deployment.until_fresh(8))

@@ -90,7 +90,7 @@ async def test_redirects_count_as_calls(embedded: Valkey):
     assert wire.keys == {True}, "the same server gets the key"
 
 
-async def test_a_loop_of_redirects_ends(embedded: Valkey):
+async def test_a_redirect_loop_ends(embedded: Valkey):
     wire = Wire(lambda path: b"HTTP/1.1 302 Found\r\nLocation: %bx\r\nContent-Length: 0\r\n\r\n" % path.encode())
     async with asyncio.timeout(WITHIN_S), wire.listening() as url:
         [outcome] = await refresh_all(embedded, url, SETTINGS, range(1))
@@ -104,7 +104,7 @@ async def test_a_loop_of_redirects_ends(embedded: Valkey):
 
 
 @pytest.mark.parametrize("moment", ["checked", pytest.param("begun", marks=pytest.mark.full)])
-async def test_a_process_that_was_frozen_with_permits_keeps_the_limit(embedded: Valkey, moment: str):
+async def test_a_process_frozen_with_permits_keeps_the_limit(embedded: Valkey, moment: str):
     """It has permits for `LIMIT` requests: some wait for their connections, others did not begin.
     When it goes on, the limiter has new permits. A request whose permit was checked before leaves late, and is counted
     again."""

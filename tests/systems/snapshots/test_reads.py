@@ -24,7 +24,7 @@ TTL = timedelta(seconds=1.5)
 """Longer than a refresh takes on a busy machine, from its request to its reader."""
 
 
-async def test_a_cold_subject_is_updating_and_then_fresh_and_true(deployment: Deployment):
+async def test_a_cold_subject_is_updating_and_then_fresh_with_the_true_data(deployment: Deployment):
     async with deployment.working():
         first = await deployment.read(7)
         assert (first.freshness, first.body, first.update_queued) == (Freshness.UPDATING, None, True)
@@ -37,7 +37,7 @@ async def test_a_cold_subject_is_updating_and_then_fresh_and_true(deployment: De
     assert await deployment.pending() == 0
 
 
-async def test_the_answer_is_the_contract_and_holds_the_snapshot_as_it_is(deployment: Deployment):
+async def test_the_answer_follows_the_contract_and_contains_the_snapshot_unchanged(deployment: Deployment):
     cold = msgspec.json.decode((await deployment.read(9)).encode())
     async with deployment.working():
         answer = await deployment.until_fresh(9)
@@ -53,7 +53,7 @@ async def test_the_answer_is_the_contract_and_holds_the_snapshot_as_it_is(deploy
     assert answer.body in answer.encode()
 
 
-async def test_a_thousand_readers_at_once_are_one_call(deployment: Deployment):
+async def test_a_thousand_concurrent_readers_cause_one_call(deployment: Deployment):
     looks, asked = _count(metrics.SNAPSHOT_READS.labels("sql")), _count(metrics.DEDUP_COALESCE_HIT)
     async with deployment.working():
         answers = await asyncio.gather(*(deployment.wait(3) for _ in range(1000)))
@@ -64,7 +64,7 @@ async def test_a_thousand_readers_at_once_are_one_call(deployment: Deployment):
     assert _count(metrics.DEDUP_COALESCE_HIT) - asked <= 5  # one of them asked for all
 
 
-async def test_a_stale_snapshot_is_shown_while_it_is_refreshed(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_a_stale_snapshot_is_returned_while_it_is_refreshed(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     brief = timedelta(milliseconds=300)
     async with deployed(tmp_path, embedded, sim, ttl=brief) as deployment:
         async with deployment.working():
@@ -79,7 +79,7 @@ async def test_a_stale_snapshot_is_shown_while_it_is_refreshed(tmp_path: Path, e
     assert deployment.is_true(5, new)
 
 
-async def test_what_does_not_change_moves_only_its_check_and_does_not_loop(
+async def test_an_unchanged_snapshot_gets_a_new_check_time_and_causes_no_loop(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
     async with deployed(tmp_path, embedded, sim, ttl=timedelta(milliseconds=200)) as deployment:
@@ -104,7 +104,7 @@ async def test_what_does_not_change_moves_only_its_check_and_does_not_loop(
     assert sim.calls_of(5) <= 3 + elapsed_s() / 0.2
 
 
-async def test_what_the_upstream_does_not_have_is_remembered(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_a_missing_object_of_the_upstream_is_remembered(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     async with deployed(tmp_path, embedded, sim) as deployment, deployment.working():
         answer = await deployment.wait(99_999)
         again = [await deployment.read(99_999) for _ in range(5)]
@@ -114,7 +114,7 @@ async def test_what_the_upstream_does_not_have_is_remembered(tmp_path: Path, emb
     assert sim.calls_of(99_999) == 1
 
 
-async def test_another_process_reads_what_this_one_refreshed_without_sql(
+async def test_another_process_reads_a_refreshed_snapshot_without_sql(
     tmp_path: Path, embedded: Valkey, deployment: Deployment
 ):
     async with deployment.working():
@@ -144,7 +144,7 @@ async def test_a_snapshot_that_the_server_lost_is_read_from_sql_and_copied_again
     assert again.body == answer.body
 
 
-async def test_a_refresh_in_another_process_replaces_what_is_held_in_memory(
+async def test_a_refresh_in_another_process_replaces_the_entry_in_memory(
     tmp_path: Path, embedded: Valkey, deployment: Deployment
 ):
     long = timedelta(minutes=5)

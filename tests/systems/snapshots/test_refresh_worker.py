@@ -58,7 +58,7 @@ def breaker_state() -> float:
 # What the upstream answers
 
 
-async def test_a_refusal_of_the_upstream_is_a_dead_letter_at_once(deployment: Deployment):
+async def test_a_refusal_of_the_upstream_is_a_dead_letter_immediately(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=9, subject=7)
     async with deployment.working():
         await deployment.snapshots.requests.publish(refresh_request(7))
@@ -73,7 +73,7 @@ async def test_a_refusal_of_the_upstream_is_a_dead_letter_at_once(deployment: De
     assert await deployment.troubled() == [(SnapshotSubject("character", "7"), "FAILED", "UPSTREAM_4XX", 1)]
 
 
-async def test_an_upstream_that_fails_is_tried_again(deployment: Deployment):
+async def test_a_failing_upstream_is_retried(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.UNAVAILABLE, times=1, subject=7)
     deployment.sim.faults.inject(FaultKind.RESET, times=1, subject=7)
     async with deployment.working():
@@ -85,7 +85,7 @@ async def test_an_upstream_that_fails_is_tried_again(deployment: Deployment):
     assert await deployment.troubled() == []
 
 
-async def test_while_it_is_tried_again_its_status_says_so(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_the_status_shows_that_a_refresh_is_being_retried(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     async with deployed(tmp_path, embedded, sim) as deployment:
         sim.faults.inject(FaultKind.BAD_GATEWAY, times=1, subject=7)
         sim.faults.inject(FaultKind.TIMEOUT, times=1, subject=7)  # which takes a second
@@ -98,7 +98,7 @@ async def test_while_it_is_tried_again_its_status_says_so(tmp_path: Path, embedd
     assert (state, reason, tries) == ("RETRYING", "UPSTREAM_5XX", 1)
 
 
-async def test_three_failures_in_a_row_are_a_dead_letter(deployment: Deployment):
+async def test_three_consecutive_failures_are_a_dead_letter(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.SERVER_ERROR, times=9, subject=7)
     async with deployment.working():
         await deployment.snapshots.requests.publish(refresh_request(7))
@@ -109,7 +109,7 @@ async def test_three_failures_in_a_row_are_a_dead_letter(deployment: Deployment)
     assert await deployment.troubled() == [(SnapshotSubject("character", "7"), "FAILED", "UPSTREAM_5XX", 3)]
 
 
-async def test_an_answer_that_cannot_be_read_is_a_dead_letter_with_a_trace(deployment: Deployment):
+async def test_an_unreadable_answer_is_a_dead_letter_with_a_traceback(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.INVALID, subject=7)
     async with deployment.working():
         await deployment.snapshots.requests.publish(refresh_request(7))
@@ -142,7 +142,7 @@ async def test_an_answer_for_another_subject_is_a_dead_letter_and_nothing_is_sto
     ("identity", "upstream_id", "is_ours"),
     [("7", None, True), ("u7", "u7", True), ("u7", None, False), ("8", "u7", False), ("", None, False)],
 )
-async def test_an_answer_names_the_key_or_the_id_that_it_was_asked_for_with(
+async def test_an_answer_is_matched_by_the_requested_key_or_id(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, identity: str, upstream_id: str | None, is_ours: bool
 ):
     def read(*_: object) -> FoundSubject:
@@ -159,7 +159,7 @@ async def test_an_answer_names_the_key_or_the_id_that_it_was_asked_for_with(
     assert (row is not None, len(letters)) == ((True, 0) if is_ours else (False, 1))
 
 
-async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_letter(
+async def test_a_snapshot_is_stored_as_json_on_one_line_or_becomes_a_dead_letter(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     brought = {
@@ -182,7 +182,7 @@ async def test_a_snapshot_is_taken_as_json_on_one_line_and_else_it_is_a_dead_let
     assert [deployment.sim.calls_of(int(key)) for key in brought] == [1] * 6
 
 
-async def test_too_many_means_that_everybody_waits_and_nothing_is_lost(deployment: Deployment):
+async def test_a_429_pauses_all_workers_and_loses_nothing(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.REFUSED, times=2)
     async with deployment.working():
         with lasting_at_least(0.9):  # the upstream asked for a second
@@ -193,7 +193,7 @@ async def test_too_many_means_that_everybody_waits_and_nothing_is_lost(deploymen
     assert await deployment.pending() == 0
 
 
-async def test_what_nobody_understands_is_a_dead_letter_and_holds_nobody_up(deployment: Deployment):
+async def test_an_unknown_event_is_a_dead_letter_and_delays_no_other(deployment: Deployment):
     strange = [
         b"no JSON \xff",
         b'{"schemaVersion": "2.0"}',
@@ -215,7 +215,7 @@ async def test_what_nobody_understands_is_a_dead_letter_and_holds_nobody_up(depl
         await deployment.snapshots.dead.replay(letters[0].id)
 
 
-async def test_a_letter_that_cannot_be_read_is_shown_as_such_among_the_others(deployment: Deployment):
+async def test_an_unreadable_dead_letter_is_listed_as_such(deployment: Deployment):
     letter = FailedRefresh.of(
         event=_event("character/7", 5),
         subject_id="character/7",
@@ -244,7 +244,7 @@ async def test_a_letter_that_cannot_be_read_is_shown_as_such_among_the_others(de
     assert await deployment.snapshots.dead.drop(letters[0].id)
 
 
-async def test_a_dead_letter_that_is_replayed_is_done_under_a_new_version(deployment: Deployment):
+async def test_a_replayed_dead_letter_is_processed_under_a_new_version(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, subject=7)
     async with deployment.working():
         outcome = await deployment.snapshots.requests.publish(refresh_request(7))
@@ -259,7 +259,7 @@ async def test_a_dead_letter_that_is_replayed_is_done_under_a_new_version(deploy
     assert await deployment.troubled() == []
 
 
-async def test_a_dead_letter_stays_while_somebody_else_has_the_lock(deployment: Deployment):
+async def test_a_dead_letter_stays_while_another_worker_has_the_lock(deployment: Deployment):
     """He may be dead; then the letter is all that is left."""
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, subject=7)
     async with deployment.working():
@@ -271,7 +271,7 @@ async def test_a_dead_letter_stays_while_somebody_else_has_the_lock(deployment: 
     assert await deployment.snapshots.dead.list() == [letter]
 
 
-async def test_readers_leave_alone_what_failed_and_who_wants_it_so_has_it_called_again(deployment: Deployment):
+async def test_readers_do_not_repeat_a_failed_refresh_and_an_explicit_refresh_does(deployment: Deployment):
     deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=7)
     async with deployment.working():
         async with asyncio.timeout(WITHIN_S / 2):  # who waits is told, and does not find out in the end
@@ -290,7 +290,7 @@ async def test_readers_leave_alone_what_failed_and_who_wants_it_so_has_it_called
     assert fresh.kept.failed is None
 
 
-async def test_a_stale_snapshot_whose_refresh_failed_is_shown_with_the_failure(
+async def test_a_stale_snapshot_with_a_failed_refresh_is_returned_with_the_failure(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
     async with deployed(tmp_path, embedded, sim, ttl=_ms(1), failed_for=_ms(60_000)) as deployment:
@@ -314,7 +314,7 @@ async def test_a_stale_snapshot_whose_refresh_failed_is_shown_with_the_failure(
 # Versions and priorities
 
 
-async def test_high_overtakes_low_and_the_low_event_is_skipped_without_a_call(deployment: Deployment):
+async def test_a_high_request_overtakes_a_low_one_whose_event_is_skipped_without_a_call(deployment: Deployment):
     before = skipped()
     low = await deployment.snapshots.requests.publish(refresh_request(7, Priority.LOW))
     high = await deployment.snapshots.requests.publish(refresh_request(7))
@@ -331,7 +331,7 @@ async def test_high_overtakes_low_and_the_low_event_is_skipped_without_a_call(de
     assert row.version >= high.version
 
 
-async def test_low_does_not_hold_high_up(deployment: Deployment):
+async def test_low_priority_does_not_delay_high_priority(deployment: Deployment):
     refresh_requests = [refresh_request(key, Priority.LOW) for key in range(100, 900)]
     await deployment.snapshots.requests.publish_many(refresh_requests)
     async with deployment.working():
@@ -341,7 +341,7 @@ async def test_low_does_not_hold_high_up(deployment: Deployment):
     assert left > 0  # it was done while LOW still had work
 
 
-async def test_versions_grow_beyond_the_row_when_the_server_lost_its_data(deployment: Deployment, embedded: Valkey):
+async def test_versions_continue_above_the_row_when_the_server_lost_its_data(deployment: Deployment, embedded: Valkey):
     future = 2**51
     await deployment.snapshots.requests.publish(refresh_request(7, known_version=future))
     async with deployment.working():
@@ -361,7 +361,7 @@ async def test_the_lock_is_released_when_the_refresh_is_done(deployment: Deploym
     assert again.version > answer.kept.version
 
 
-async def test_an_event_that_nobody_survives_becomes_a_dead_letter(
+async def test_an_event_that_kills_every_worker_becomes_a_dead_letter(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
     async with deployed(tmp_path, embedded, sim, most_deliveries=2) as deployment:
@@ -377,7 +377,7 @@ async def test_an_event_that_nobody_survives_becomes_a_dead_letter(
     assert sim.calls_of(7) == 0
 
 
-async def test_many_are_written_in_few_batches_and_no_limit_is_broken(deployment: Deployment):
+async def test_many_results_are_written_in_few_batches_and_no_limit_is_exceeded(deployment: Deployment):
     before = _written()
     keys = range(1, 301)
     outcomes = await deployment.snapshots.requests.publish_many([refresh_request(key) for key in keys])
@@ -405,7 +405,7 @@ async def locked(folder: Path) -> AsyncGenerator[None]:
         other.close()
 
 
-async def test_a_database_that_is_away_holds_everything_and_loses_nothing(
+async def test_during_a_database_outage_results_are_held_and_none_is_lost(
     tmp_path: Path, embedded: Valkey, sim: GameSimulator
 ):
     quick = CircuitBreakerSettings(window=3, open_for=timedelta(milliseconds=300), trials=1)
@@ -431,9 +431,7 @@ async def test_a_database_that_is_away_holds_everything_and_loses_nothing(
     assert await nobody_is_left(deployment)
 
 
-async def test_a_stop_while_the_database_is_away_gives_everything_back(
-    tmp_path: Path, embedded: Valkey, sim: GameSimulator
-):
+async def test_a_stop_during_a_database_outage_returns_all_events(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     async with deployed(tmp_path, embedded, sim, write_within=timedelta(milliseconds=100)) as deployment:
         async with locked(tmp_path):
             async with deployment.working():
@@ -446,7 +444,7 @@ async def test_a_stop_while_the_database_is_away_gives_everything_back(
     assert deployment.is_true(5, answer)
 
 
-async def test_a_stop_gives_back_at_once_what_waits_for_a_permit(deployment: Deployment):
+async def test_a_stop_immediately_returns_events_waiting_for_a_permit(deployment: Deployment):
     await deployment.snapshots.limiter.pause(timedelta(hours=1))
     await deployment.snapshots.requests.publish_many([refresh_request(key) for key in range(1, 31)])
     async with deployment.working():

@@ -73,7 +73,7 @@ async def test_a_request_whose_wait_ends_is_answered_and_others_keep_waiting(dep
     assert told(body) == "FRESH"
 
 
-async def test_what_comes_behind_a_wait_is_answered_behind_it(deployment: Deployment):
+async def test_requests_pipelined_behind_a_waiting_one_are_answered_after_it(deployment: Deployment):
     async with serving(deployment) as binding:
         reader, writer = await asyncio.open_connection("127.0.0.1", binding.port)
         writer.write(get(7, "?wait=20"))
@@ -94,7 +94,7 @@ def length(head: bytes) -> int:
     return int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
 
 
-async def test_what_cannot_be_is_refused_as_on_the_long_way(deployment: Deployment):
+async def test_invalid_requests_are_refused_like_on_the_regular_route(deployment: Deployment):
     async with serving(deployment) as binding:
         [short] = await ask(binding, get("no-number", "?wait=5"))
         [long] = await ask(binding, get("no-number", "?wait=5.0000"))
@@ -126,7 +126,7 @@ async def test_a_stop_answers_waiting_requests(deployment: Deployment):
 
 
 @pytest.mark.parametrize("query", ["?wait=0", "?wait=-1", "?wait=x", "?wait=5&wait=6", "?wait=301", "?other=1", "?"])
-async def test_other_queries_take_the_long_way(deployment: Deployment, query: str):
+async def test_other_queries_use_the_regular_route(deployment: Deployment, query: str):
     async with serving(deployment) as binding:
         [(status, _, _)] = await ask(binding, get(7, query))
 

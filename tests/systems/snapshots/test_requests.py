@@ -35,7 +35,7 @@ def refresh_request(key: int, priority: Priority = Priority.HIGH) -> RefreshRequ
     return RefreshRequest(subject=subject, priority=priority, reason=Reason.STALE, upstream_id="u", correlation_id="c")
 
 
-async def test_of_many_who_ask_one_publishes(deployment: Deployment):
+async def test_of_concurrent_requests_one_publishes(deployment: Deployment):
     outcomes = await asyncio.gather(*(deployment.snapshots.requests.publish(refresh_request(7)) for _ in range(100)))
 
     assert sum(isinstance(outcome, Published) for outcome in outcomes) == 1
@@ -50,7 +50,7 @@ async def test_of_many_who_ask_one_publishes(deployment: Deployment):
     )
 
 
-async def test_many_wishes_go_each_to_the_topic_of_its_priority(deployment: Deployment):
+async def test_many_requests_go_to_the_topics_of_their_priorities(deployment: Deployment):
     refresh_requests = [refresh_request(n, Priority.HIGH if n % 3 else Priority.LOW) for n in range(1, 31)]
     outcomes = await deployment.snapshots.requests.publish_many([*refresh_requests, refresh_requests[0]])
 
@@ -60,7 +60,7 @@ async def test_many_wishes_go_each_to_the_topic_of_its_priority(deployment: Depl
     assert lags == [20, 10]
 
 
-async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsolete():
+async def test_a_failed_publish_releases_the_lock_and_makes_nothing_obsolete():
     [port] = free_ports(1)
     with ValkeyServer(port=port):
         async with (
@@ -88,7 +88,7 @@ async def test_a_publish_that_fails_lets_go_of_the_lock_and_makes_nothing_obsole
     assert is_overtaken
 
 
-async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
+async def test_a_publish_without_confirmation_is_still_published(embedded: Valkey, monkeypatch: pytest.MonkeyPatch):
     async def away(*_: object) -> list[bool]:
         raise Unavailable("Valkey is away")
 
@@ -101,7 +101,7 @@ async def test_who_cannot_confirm_has_published_all_the_same(embedded: Valkey, m
     assert await transport.lag(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]) == 1
 
 
-async def test_lock_and_event_are_one_step_and_the_event_is_whole(deployment: Deployment):
+async def test_lock_and_event_are_one_step_and_the_event_is_complete(deployment: Deployment):
     """There is no moment in which a process could die with a lock and no event."""
     asked = msgspec.structs.replace(refresh_request(7), upstream_id="seven", correlation_id="c")
     outcome = await deployment.snapshots.requests.publish(asked)

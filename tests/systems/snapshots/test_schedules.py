@@ -17,7 +17,7 @@ from tests.systems.snapshots.dependencies import RealGround
 SEED = 7
 
 
-def test_no_schedule_breaks_a_promise():
+def test_no_interleaving_breaks_an_invariant():
     tally = conduct(SEED, range(2_000))
 
     assert tally.failures == [], str(tally.failures[0])
@@ -29,7 +29,7 @@ def test_no_schedule_breaks_a_promise():
 
 
 @pytest.mark.full
-def test_the_real_server_and_database_answer_every_step_as_the_simulated_do(embedded_url: str, tmp_path: Path):
+def test_the_real_server_and_database_answer_every_step_like_the_simulated_ones(embedded_url: str, tmp_path: Path):
     simulated, real = World(InMemory()), World(RealGround(embedded_url, tmp_path))
     try:
         for number in range(40):
@@ -42,7 +42,7 @@ def test_the_real_server_and_database_answer_every_step_as_the_simulated_do(embe
         real.ground.close()
 
 
-def test_what_does_not_matter_is_left_out_of_a_failing_schedule():
+def test_a_failing_interleaving_is_reduced():
     steps = plan(SEED, 3)
     needed = (int(Deed.TAKE), int(Deed.KILL))
 

@@ -25,7 +25,7 @@ from tidegate_simulators.game import GameSimulator
 WITHIN_S = 60.0
 
 
-async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
+async def test_updates_stop_and_reads_continue(tmp_path: Path, sim: GameSimulator):
     [port] = free_ports(1)
     quick = CircuitBreakerSettings(window=4, open_for=_ms(300), trials=1)
     with ValkeyServer(port=port) as server:
@@ -56,7 +56,7 @@ async def test_updates_stop_and_reads_go_on(tmp_path: Path, sim: GameSimulator):
     assert deployment.is_true(2, answer)
 
 
-async def test_a_slow_server_holds_no_reader_up(tmp_path: Path, sim: GameSimulator, monkeypatch: pytest.MonkeyPatch):
+async def test_a_slow_server_delays_no_reader(tmp_path: Path, sim: GameSimulator, monkeypatch: pytest.MonkeyPatch):
     """SQL is asked when the server takes its time, long before it counts as away."""
     monkeypatch.setattr(lookup, "_SERVER_WITHIN_S", 3600.0)
     [port] = free_ports(1)
@@ -81,7 +81,9 @@ async def test_a_slow_server_holds_no_reader_up(tmp_path: Path, sim: GameSimulat
     assert deployment.is_true(2, alone)  # where SQL cannot say, a slow server is better than none
 
 
-async def test_events_in_hand_when_the_server_goes_are_done_when_it_is_back(tmp_path: Path, sim: GameSimulator):
+async def test_events_in_progress_at_an_outage_are_processed_when_the_server_returns(
+    tmp_path: Path, sim: GameSimulator
+):
     """No permit without the server, so no call; and no acknowledgement is lost for good."""
     [port] = free_ports(1)
     with ValkeyServer(port=port):

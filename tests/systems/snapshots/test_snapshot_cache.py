@@ -46,7 +46,7 @@ def row(version: int, body: bytes | None, *, missing: bool = False) -> SnapshotR
     )
 
 
-async def test_what_a_refresh_brought_is_read_back(shelf: SnapshotCache):
+async def test_a_refreshed_snapshot_is_read_back(shelf: SnapshotCache):
     assert await shelf.get(HERO) is None
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
 
@@ -57,7 +57,7 @@ async def test_what_a_refresh_brought_is_read_back(shelf: SnapshotCache):
     assert kept.updated_ms == kept.checked_ms
 
 
-async def test_a_check_moves_the_time_and_keeps_the_body(shelf: SnapshotCache):
+async def test_a_check_updates_the_time_and_keeps_the_body(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(6, b'{"level":1}', is_changed=False)], only_known=True)
 
@@ -69,7 +69,7 @@ async def test_a_check_moves_the_time_and_keeps_the_body(shelf: SnapshotCache):
     assert kept.checked_ms == kept.updated_ms + 1000
 
 
-async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fresh(shelf: SnapshotCache):
+async def test_a_check_does_not_refresh_another_body_than_the_checked_one(shelf: SnapshotCache):
     """Whoever wrote the body of version 6 died before it was kept here; all later checks find it unchanged."""
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
@@ -77,7 +77,7 @@ async def test_a_check_does_not_make_another_body_than_the_checked_one_look_fres
     assert await shelf.get(HERO) is None, "SQL has it"
 
 
-async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: SnapshotCache):
+async def test_a_row_read_before_a_failure_does_not_clear_it(shelf: SnapshotCache):
     failed = RefreshFailure(reason="UPSTREAM_5XX", message="503", failed_at=NOON)
     await shelf.put_row(row(5, b"{}"))
     await shelf.put_failed([(HERO, 6, failed)])
@@ -94,7 +94,7 @@ async def test_a_row_that_was_read_before_a_failure_does_not_undo_it(shelf: Snap
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("is_changed", [True, False])
-async def test_a_success_ends_a_failure(shelf: SnapshotCache, is_changed: bool):
+async def test_a_success_clears_a_failure(shelf: SnapshotCache, is_changed: bool):
     await shelf.put_written([brought(5, b"{}")], only_known=False)
     await shelf.put_failed([(HERO, 6, RefreshFailure(reason="UPSTREAM_5XX", message="503", failed_at=NOON))])
     await shelf.put_written([brought(7, b"{}", is_changed=is_changed)], only_known=False)
@@ -105,7 +105,7 @@ async def test_a_success_ends_a_failure(shelf: SnapshotCache, is_changed: bool):
     assert (kept.version, kept.failed) == (7, None)
 
 
-async def test_what_went_missing_has_no_body_and_where_it_returns_unchanged_sql_is_asked(shelf: SnapshotCache):
+async def test_a_missing_object_has_no_body_and_an_unchanged_return_is_read_from_sql(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(6, None, is_changed=False)], only_known=True)
     gone = await shelf.get(HERO)
@@ -127,7 +127,7 @@ async def test_background_results_without_readers_are_not_copied(shelf: Snapshot
 
 
 @pytest.mark.every_server
-async def test_in_whatever_order_they_come_the_newest_stays(shelf: SnapshotCache):
+async def test_the_newest_copy_stays_in_any_order_of_arrival(shelf: SnapshotCache):
     chance = random.Random(7)
     for turn in range(10):
         subject = SnapshotSubject("character", f"hero {turn}")
@@ -141,7 +141,7 @@ async def test_in_whatever_order_they_come_the_newest_stays(shelf: SnapshotCache
             assert kept.body == b'{"v":%d}' % kept.version
 
 
-async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: SnapshotCache):
+async def test_a_slow_reader_of_sql_does_not_overwrite_a_refresh(shelf: SnapshotCache):
     await shelf.put_written([brought(6, b'{"level":2}')], only_known=False)
     await shelf.put_row(row(5, b'{"level":1}'))
 
@@ -151,7 +151,7 @@ async def test_a_slow_reader_of_sql_puts_nothing_old_over_a_refresh(shelf: Snaps
     assert kept.body == b'{"level":2}'
 
 
-async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(shelf: SnapshotCache):
+async def test_without_a_copy_an_older_late_one_is_refused(shelf: SnapshotCache):
     """A reader of SQL was slow, and the background brought something newer meanwhile."""
     await shelf.put_written([brought(6, b'{"level":2}')], only_known=True)
     await shelf.put_row(row(5, b'{"level":1}'))
@@ -163,7 +163,7 @@ async def test_where_no_copy_is_kept_an_older_one_that_comes_late_is_refused(she
     assert kept.body == b'{"level":2}'
 
 
-async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: SnapshotCache):
+async def test_a_removed_copy_is_not_restored_by_a_slow_reader(shelf: SnapshotCache):
     await shelf.put_written([brought(5, b'{"level":1}')], only_known=False)
     await shelf.put_written([brought(7, b'{"level":2}', is_changed=False)], only_known=True)
     await shelf.put_row(row(5, b'{"level":1}'))
@@ -172,7 +172,7 @@ async def test_a_copy_that_was_dropped_is_not_put_back_by_a_slow_reader(shelf: S
 
 
 @pytest.mark.every_server
-async def test_a_copy_ends_by_itself(shelf: SnapshotCache, valkey: Valkey):
+async def test_a_copy_expires(shelf: SnapshotCache, valkey: Valkey):
     await shelf.put_row(row(5, b"{}"))
 
     assert 0 < await valkey.execute("PTTL", shelf.place(HERO)) <= 60_000

@@ -69,7 +69,7 @@ async def test_an_older_version_writes_nothing(database: Database):
     assert snapshot.last_checked_at == NOON
 
 
-async def test_the_same_body_moves_only_the_time_of_the_check(database: Database):
+async def test_an_equal_body_updates_only_the_check_time(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
 
     [effect] = await database.transaction(store.write_round, [found(HERO, 6, b'{"level": 2}', minutes=3)])
@@ -80,7 +80,7 @@ async def test_the_same_body_moves_only_the_time_of_the_check(database: Database
     assert snapshot.last_checked_at == NOON + timedelta(minutes=3)
 
 
-async def test_of_two_calls_sent_in_the_same_moment_the_first_that_is_written_stays(database: Database):
+async def test_of_two_simultaneous_calls_the_first_written_result_stays(database: Database):
     """So that all copies agree; and the same result counts when it is written again, found or missing."""
     other = found(HERO, 5, b'{"level": 1}', minutes=9)
     for first in (found(HERO, 5, b'{"level": 2}'), missing(MAGE, 5)):
@@ -96,7 +96,7 @@ async def test_of_two_calls_sent_in_the_same_moment_the_first_that_is_written_st
 
 
 @pytest.mark.every_server
-async def test_a_failure_is_noted_unless_something_as_new_has_succeeded(database: Database):
+async def test_a_failure_is_recorded_unless_a_result_as_new_has_succeeded(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b"{}")])
 
     late = [failed(HERO, 4), failed(HERO, 5)]
@@ -112,7 +112,7 @@ async def test_a_failure_is_noted_unless_something_as_new_has_succeeded(database
     assert await database.read(store.get_many, [MAGE]) == {}, "nothing was ever written of it"
 
 
-async def test_a_result_that_is_written_twice_changes_nothing(database: Database):
+async def test_a_result_written_twice_changes_nothing(database: Database):
     for _ in range(2):
         await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
 
@@ -120,14 +120,14 @@ async def test_a_result_that_is_written_twice_changes_nothing(database: Database
     assert (snapshot.version, snapshot.last_updated_at) == (5, NOON)
 
 
-async def test_of_two_results_in_one_round_the_newer_counts(database: Database):
+async def test_of_two_results_in_one_batch_the_newer_counts(database: Database):
     effects = await database.transaction(store.write_round, [found(HERO, 7, b'{"b": 1}'), found(HERO, 6, b'{"a": 1}')])
 
     assert [effect.is_taken for effect in effects] == [True, False]
     assert (await one(database, HERO)).version == 7
 
 
-async def test_a_subject_that_went_missing_keeps_its_last_body_and_says_since_when(database: Database):
+async def test_a_missing_subject_keeps_its_last_body_and_the_time_of_its_loss(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b'{"level": 2}')])
     await database.transaction(store.write_round, [missing(HERO, 6, minutes=1)])
     await database.transaction(store.write_round, [missing(HERO, 7, minutes=2)])
@@ -140,7 +140,7 @@ async def test_a_subject_that_went_missing_keeps_its_last_body_and_says_since_wh
     assert (await one(database, HERO)).missing_since is None
 
 
-async def test_success_clears_the_trouble(database: Database):
+async def test_a_success_clears_the_failure(database: Database):
     await database.transaction(store.record_failures, [failed(HERO, 4, store.RETRYING, tries=1), failed(HERO, 4)])
     assert await database.read(store.failing_subjects) == [(HERO, "FAILED", "UPSTREAM_5XX", 3)]
 
@@ -148,7 +148,7 @@ async def test_success_clears_the_trouble(database: Database):
     assert await database.read(store.failing_subjects) == []
 
 
-async def test_a_time_of_asking_never_goes_back(database: Database):
+async def test_the_request_time_never_decreases(database: Database):
     await database.transaction(store.write_round, [found(HERO, 5, b"{}"), found(MAGE, 5, b"{}")])
     for minutes in (5, 3):
         at = NOON + timedelta(minutes=minutes)
@@ -159,7 +159,7 @@ async def test_a_time_of_asking_never_goes_back(database: Database):
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_time(database: Database):
+async def test_a_failure_is_cleared_by_a_newer_simultaneous_success(database: Database):
     subjects = [SnapshotSubject("character", f"c{n}") for n in range(20)]
 
     async def fail(subject: SnapshotSubject) -> None:
@@ -175,7 +175,7 @@ async def test_no_failure_stays_behind_a_newer_success_that_came_at_the_same_tim
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_many_writers_of_one_subject_leave_the_newest(database: Database, logged: StringIO):
+async def test_concurrent_writers_of_one_subject_leave_the_newest(database: Database, logged: StringIO):
     """They wait for each other, in one order of the rows: no server has to end a deadlock."""
     subjects = [SnapshotSubject("character", f"c{n}") for n in range(5)]
 

@@ -20,7 +20,7 @@ from tidegate.systems.snapshots.topics import FreshnessSample, SnapshotsOverview
 _TTL = timedelta(minutes=15)
 
 
-async def test_what_was_refreshed_is_fresh_and_what_waits_is_counted(tmp_path: Path, embedded: Valkey):
+async def test_refreshed_subjects_are_fresh_and_waiting_ones_are_counted(tmp_path: Path, embedded: Valkey):
     async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
         reader = SnapshotsOverviewReader(deployment.snapshots)
         for key in (1, 2, 3):
@@ -92,7 +92,7 @@ async def test_calls_are_shown_by_priority_if_rules_count_them(tmp_path: Path, e
         assert [(rate.priority, rate.per_second) for rate in told.rates] == [("all", 2), ("high", None), ("low", None)]
 
 
-async def test_a_sample_is_bounded_and_judges_as_readers_would(tmp_path: Path, embedded: Valkey):
+async def test_a_sample_is_bounded_and_judged_like_for_readers(tmp_path: Path, embedded: Valkey):
     async with game() as sim, deployed(tmp_path, embedded, sim) as deployment, deployment.working():
         for key in range(1, 5):
             await deployment.until_fresh(key)
@@ -107,7 +107,7 @@ async def test_a_sample_is_bounded_and_judges_as_readers_would(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("start", [0, 2**30, 2**31 - 1])
-async def test_a_sample_is_not_of_the_first_names(tmp_path: Path, embedded: Valkey, start: int):
+async def test_a_sample_is_not_limited_to_the_first_names(tmp_path: Path, embedded: Valkey, start: int):
     """Subjects are added by name in the order of time, so the first names are the oldest ones."""
     async with game() as sim, deployed(tmp_path, embedded, sim) as deployment:
         now = deployment.database.clock.now()

@@ -26,7 +26,7 @@ def refresh_request(key: int) -> RefreshRequest:
     )
 
 
-async def test_refreshes_in_hand_are_written_once_and_others_wait(
+async def test_refreshes_in_progress_are_written_once_and_others_wait(
     tmp_path: Path, sim: GameSimulator, monkeypatch: pytest.MonkeyPatch
 ):
     waits = short_pauses(monkeypatch)

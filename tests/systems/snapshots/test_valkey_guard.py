@@ -54,7 +54,7 @@ async def on_a_wire() -> AsyncGenerator[tuple[Proxy, Valkey]]:
             yield wire, valkey
 
 
-async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedded: Valkey):
+async def test_a_blocked_event_loop_is_not_a_server_failure(embedded: Valkey):
     async with guarded(embedded) as (guard, breaker):
         await asyncio.gather(*(_ping(guard, embedded, within_s=WITHIN_S) for _ in range(20)))  # connections are open
         calls = [asyncio.create_task(_ping(guard, embedded, within_s=0.5)) for _ in range(20)]
@@ -65,7 +65,7 @@ async def test_an_event_loop_that_is_held_up_is_no_failure_of_the_server(embedde
     assert (guard.state, breaker.state) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
-def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.MonkeyPatch):
+def test_waiting_for_a_local_slot_is_not_counted(monkeypatch: pytest.MonkeyPatch):
     """In virtual time: on a slow machine each answer would take longer than the call may take."""
 
     async def answer(*_: object, **__: object) -> bytes:
@@ -86,7 +86,7 @@ def test_the_wait_for_a_turn_of_our_own_is_not_counted(monkeypatch: pytest.Monke
     assert run_virtually(scenario) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
-async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_answer_a_ping():
+async def test_a_slow_call_counts_only_if_the_server_does_not_answer_a_ping():
     async with on_a_wire() as (wire, valkey), guarded(valkey) as (guard, breaker):
         wire.delay(0.15)
         for _ in range(8):
@@ -96,7 +96,7 @@ async def test_a_call_that_takes_too_long_counts_only_if_the_server_does_not_ans
         assert (guard.state, breaker.state) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
-async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_back():
+async def test_a_refusing_server_opens_the_breaker_and_its_return_closes_it():
     """Nobody has to call: it is tried as soon as the breaker allows it, with as many trials as that takes."""
     async with on_a_wire() as (wire, valkey), guarded(valkey) as (guard, breaker):
         returned = asyncio.Event()
@@ -117,7 +117,7 @@ async def test_a_server_that_refuses_opens_the_breaker_and_closes_it_when_it_is_
         assert (guard.state, breaker.state) == (ServerState.AVAILABLE, CircuitBreakerState.CLOSED)
 
 
-async def test_a_server_that_is_silent_opens_the_breaker():
+async def test_a_silent_server_opens_the_breaker():
     [port] = free_ports(1)
     with ValkeyServer(port=port):
         async with connected(f"redis://127.0.0.1:{port}") as valkey, guarded(valkey) as (guard, breaker):
@@ -131,7 +131,7 @@ async def test_a_server_that_is_silent_opens_the_breaker():
             await until(lambda: guard.state is ServerState.AVAILABLE, within_s=WITHIN_S)
 
 
-async def test_a_server_that_refuses_writes_is_asked_again_by_one_task_until_it_accepts_them(
+async def test_a_server_that_refuses_writes_is_probed_by_one_task_until_it_accepts_them(
     tmp_path: Path, sim: GameSimulator
 ):
     [port] = free_ports(1)
@@ -172,7 +172,7 @@ async def _refused_probes(valkey: Valkey, count: int) -> None:
     await until(refused, within_s=WITHIN_S)
 
 
-async def test_cold_reads_that_come_faster_than_the_server_answers_are_all_queued(tmp_path: Path, sim: GameSimulator):
+async def test_cold_reads_faster_than_the_server_are_all_queued(tmp_path: Path, sim: GameSimulator):
     """One command for each of them would wait for its turn for longer than a call may take."""
     async with on_a_wire() as (wire, valkey), deployed(tmp_path, valkey, sim) as deployment:
         wire.delay(0.3)
@@ -185,7 +185,7 @@ async def test_cold_reads_that_come_faster_than_the_server_answers_are_all_queue
         assert [breaker.state for breaker in deployment.snapshots.breakers] == [CircuitBreakerState.CLOSED] * 2
 
 
-async def test_cold_reads_of_one_moment_are_one_question_to_each_and_one_step(
+async def test_concurrent_cold_reads_share_one_query_and_one_step(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ):
     sent: list[list[str]] = []
@@ -205,7 +205,7 @@ async def test_cold_reads_of_one_moment_are_one_question_to_each_and_one_step(
     assert asked == [["EVALSHA"]]
 
 
-async def test_a_waiting_reader_keeps_waiting_while_the_server_is_being_tried(tmp_path: Path, sim: GameSimulator):
+async def test_a_waiting_reader_keeps_waiting_while_the_server_is_probed(tmp_path: Path, sim: GameSimulator):
     async with on_a_wire() as (wire, valkey):
         quick = CircuitBreakerSettings(window=100)
         async with deployed(tmp_path, valkey, sim, breaker=quick) as deployment, deployment.working():

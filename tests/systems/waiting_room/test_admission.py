@@ -16,7 +16,7 @@ USERS = [f"user-{n:02}" for n in range(20)]
 
 
 @pytest.mark.every_server
-async def test_as_many_are_let_in_as_there_is_room_for_and_in_order(anywhere: Venue):
+async def test_visitors_are_admitted_in_order_up_to_the_capacity(anywhere: Venue):
     room = await anywhere.open(capacity=7)
     await come(room, *USERS)
 
@@ -27,7 +27,7 @@ async def test_as_many_are_let_in_as_there_is_room_for_and_in_order(anywhere: Ve
     assert await anywhere.states() == [(user, "active") for user in USERS[:7]]
 
 
-async def test_who_leaves_gives_his_place_to_the_next_at_once(venue: Venue):
+async def test_a_visitor_who_leaves_frees_a_place_immediately(venue: Venue):
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
     await venue.run_worker()
@@ -41,7 +41,7 @@ async def test_who_leaves_gives_his_place_to_the_next_at_once(venue: Venue):
     assert (await venue.states())[0] == (USERS[0], "left")
 
 
-async def test_who_joins_while_there_is_room_wakes_whoever_admits_and_else_nobody(venue: Venue):
+async def test_a_visitor_who_joins_wakes_the_leader_only_if_there_is_capacity(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, "ada")
     await venue.run_worker()
@@ -55,7 +55,7 @@ async def test_who_joins_while_there_is_room_wakes_whoever_admits_and_else_nobod
     assert await inside(room, "ada", "bob") == ["ada", "bob"]
 
 
-async def test_the_rate_holds_over_any_span_and_tells_when_the_next_may_come(venue: Venue):
+async def test_the_rate_holds_over_any_interval_and_gives_the_next_admission_time(venue: Venue):
     room = await venue.open(capacity=100, admit_per_second=4)
     await come(room, *USERS)
     entered: list[int] = []
@@ -67,7 +67,7 @@ async def test_the_rate_holds_over_any_span_and_tells_when_the_next_may_come(ven
     assert entered == list(range(4, 16)), "a second's worth at once, then one every quarter of a second"
 
 
-async def test_a_slow_rate_lets_one_in_at_a_time(venue: Venue):
+async def test_a_slow_rate_admits_one_visitor_at_a_time(venue: Venue):
     room = await venue.open(capacity=100, admit_per_second=0.1)
     await come(room, *USERS)
 
@@ -79,7 +79,7 @@ async def test_a_slow_rate_lets_one_in_at_a_time(venue: Venue):
 
 
 @pytest.mark.every_server
-async def test_when_sql_fails_everybody_has_the_old_place_again(anywhere: Venue):
+async def test_when_sql_fails_all_visitors_keep_their_places(anywhere: Venue):
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
     await anywhere.database.transaction(_rename, "room_tokens", "hidden")
@@ -95,7 +95,7 @@ async def test_when_sql_fails_everybody_has_the_old_place_again(anywhere: Venue)
     assert await anywhere.states() == [(user, "active") for user in USERS[:5]]
 
 
-async def test_a_rollback_does_not_bring_the_silent_back_to_life(venue: Venue):
+async def test_a_rollback_does_not_revive_expired_visitors(venue: Venue):
     room = await venue.open(abandon_after=timedelta(seconds=60))
     await come(room, "ada", "bob")
     venue.clock.advance(timedelta(seconds=55))
@@ -136,7 +136,7 @@ async def test_an_admission_that_died_after_its_second_step_is_completed_before_
 
 
 @pytest.mark.every_server
-async def test_a_slow_process_admits_nobody_whose_admission_was_settled(anywhere: Venue):
+async def test_a_slow_process_admits_no_visitor_whose_admission_was_settled(anywhere: Venue):
     """It took them, slept, and comes back when they have their places again, or are inside by another one."""
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
@@ -156,7 +156,7 @@ async def test_a_slow_process_admits_nobody_whose_admission_was_settled(anywhere
     assert await line(room, anywhere.valkey) == USERS[5:]
 
 
-async def test_a_slow_process_does_not_disturb_the_next_admission_of_the_same_people(venue: Venue):
+async def test_a_slow_process_does_not_disturb_the_next_admission_of_the_same_visitors(venue: Venue):
     room = await venue.open(capacity=5)
     await come(room, *USERS)
     slow = await room.admitter.take()
@@ -174,7 +174,7 @@ async def test_a_slow_process_does_not_disturb_the_next_admission_of_the_same_pe
     assert await inside(room, *USERS) == USERS[:5]
 
 
-async def test_an_admission_that_began_before_the_room_was_installed_anew_is_void(anywhere: Venue):
+async def test_an_admission_started_before_a_restoration_of_the_room_is_void(anywhere: Venue):
     room = await anywhere.open(capacity=5)
     await come(room, *USERS)
     slow = await room.admitter.take()
@@ -187,7 +187,7 @@ async def test_an_admission_that_began_before_the_room_was_installed_anew_is_voi
     assert await anywhere.states() == [(user, "rolled_back") for user in USERS[:5]]
 
 
-async def test_a_server_that_is_behind_sql_admits_nobody_and_is_brought_up_to_date(venue: Venue):
+async def test_a_server_behind_sql_admits_no_visitor_and_is_updated(venue: Venue):
     """Somebody changed the room in SQL, and died before he could tell the server."""
     room = await venue.open(capacity=5)
     await come(room, *USERS)
@@ -203,7 +203,7 @@ async def test_a_server_that_is_behind_sql_admits_nobody_and_is_brought_up_to_da
     assert await inside(room, *USERS) == USERS[1:13]
 
 
-async def test_named_users_enter_at_once_beside_the_capacity(venue: Venue):
+async def test_named_users_are_admitted_immediately_beyond_the_capacity(venue: Venue):
     room = await venue.open(capacity=2)
     await come(room, *USERS[:6])
     await venue.run_worker()
@@ -219,7 +219,7 @@ async def test_named_users_enter_at_once_beside_the_capacity(venue: Venue):
     assert await inside(room, *USERS) == [USERS[0], USERS[1], USERS[5]], "a guest's place is nobody else's"
 
 
-async def test_a_guest_whose_admission_fails_has_the_place_he_had(venue: Venue):
+async def test_a_named_user_whose_admission_fails_keeps_the_former_place(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, "ada", "bob", "cem")
     await venue.run_worker()
@@ -274,7 +274,7 @@ async def test_a_visitor_who_asks_while_an_admission_is_in_progress_is_not_dropp
     assert await inside(room, "ada") == ["ada"]
 
 
-async def test_who_leaves_on_the_way_in_is_not_admit_batch(venue: Venue):
+async def test_a_visitor_who_leaves_during_an_admission_is_not_admitted(venue: Venue):
     room = await venue.open(capacity=1)
     passes = await come(room, "ada", "bob")
     slow = await room.admitter.take()
@@ -287,7 +287,7 @@ async def test_who_leaves_on_the_way_in_is_not_admit_batch(venue: Venue):
     assert await venue.states() == [("ada", "left"), ("bob", "active")]
 
 
-async def test_who_keeps_the_room_is_woken_where_a_session_ends_earlier_than_he_knows(venue: Venue):
+async def test_an_admission_by_another_process_wakes_the_leader(venue: Venue):
     """Another process let somebody in; its keeper sleeps until something else is due."""
     room = await venue.open(capacity=1)
     await come(room, "ada")
@@ -299,7 +299,7 @@ async def test_who_keeps_the_room_is_woken_where_a_session_ends_earlier_than_he_
     assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
 
 
-async def test_the_log_tells_every_step(venue: Venue):
+async def test_every_step_is_logged(venue: Venue):
     room = await venue.open(capacity=1)
     passes = await come(room, "ada", "bob", "cem")
     await venue.run_worker()
@@ -324,7 +324,7 @@ async def test_the_log_tells_every_step(venue: Venue):
     ]
 
 
-async def test_the_log_tells_of_those_whom_an_install_found_inside(venue: Venue):
+async def test_sessions_found_by_a_restoration_are_logged(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, "ada")
     await room.admitter.write(await room.admitter.take())
@@ -338,7 +338,7 @@ async def test_the_log_tells_of_those_whom_an_install_found_inside(venue: Venue)
     ]
 
 
-async def test_admissions_go_on_growing_also_when_the_clock_goes_back(venue: Venue, clock: ManualClock):
+async def test_admission_ids_increase_although_the_clock_was_set_back(venue: Venue, clock: ManualClock):
     room = await venue.open(capacity=10)
     numbers: list[int] = []
     for user in USERS[:5]:
@@ -355,7 +355,7 @@ async def test_admissions_go_on_growing_also_when_the_clock_goes_back(venue: Ven
     "plan",
     [{"capacity": -1}, {"admit_per_second": 0}, {"session": timedelta(0)}, {"longest_session": timedelta(minutes=1)}],
 )
-def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, int]):
+def test_invalid_room_settings_are_refused(plan: dict[str, int]):
     values: dict[str, object] = {"capacity": 1, **plan}
     with pytest.raises(InvalidArgument):
         RoomPlan(**values)  # pyright: ignore[reportArgumentType]

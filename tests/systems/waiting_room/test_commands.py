@@ -80,9 +80,7 @@ def test_a_change_without_options_lists_the_options(tidegate: Tidegate):
     assert told == offered - {"--json", "--help"}
 
 
-def test_rooms_are_listed_with_their_starts_by_the_clock_of_the_reader(
-    tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch
-):
+def test_rooms_are_listed_with_local_start_times(tidegate: Tidegate, monkeypatch: pytest.MonkeyPatch):
     assert "There are no rooms" in tidegate("list").stdout
     for room in ("sale", "evening"):
         tidegate("create", room, "--capacity", "5")
@@ -112,10 +110,12 @@ def _options(text: str) -> set[str]:
         (("alter", "nowhere", "--capacity", "1"), NotFound),
     ],
 )
-def test_what_cannot_be_done_is_said(tidegate: Tidegate, arguments: tuple[str, ...], error: type[Exception]):
+def test_impossible_operations_are_refused_with_the_reason(
+    tidegate: Tidegate, arguments: tuple[str, ...], error: type[Exception]
+):
     assert isinstance(tidegate(*arguments).exception, error)
 
 
-def test_a_name_is_given_once(tidegate: Tidegate):
+def test_a_name_is_unique(tidegate: Tidegate):
     tidegate("create", "sale", "--capacity", "5")
     assert isinstance(tidegate("create", "sale", "--capacity", "6").exception, RoomExists)

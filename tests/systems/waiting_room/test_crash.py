@@ -95,7 +95,7 @@ async def scene(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Scene]:
 @pytest.mark.smoke
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["taking", "taken", "writing", "written", "told"])
-async def test_a_leader_killed_at_any_step_of_an_admission_leaves_no_one_overtaken(step: str, scene: Scene):
+async def test_a_leader_killed_at_any_step_of_an_admission_leaves_no_visitor_overtaken(step: str, scene: Scene):
     await come(scene.room, *CROWD)
     async with scene.leader(1, step) as old:
         assert await _said(old) == step
@@ -109,7 +109,7 @@ async def test_a_leader_killed_at_any_step_of_an_admission_leaves_no_one_overtak
 
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["taking", "taken", "writing", "written", "told"])
-async def test_a_leader_frozen_at_any_step_of_an_admission_admits_no_one_when_it_continues(step: str, scene: Scene):
+async def test_a_leader_frozen_at_any_step_of_an_admission_admits_no_visitor_when_it_continues(step: str, scene: Scene):
     await come(scene.room, *CROWD)
     async with scene.leader(1, step) as old:
         assert await _said(old) == step
@@ -131,7 +131,7 @@ async def test_a_leader_frozen_at_any_step_of_an_admission_admits_no_one_when_it
 
 
 @pytest.mark.race
-async def test_of_several_leaders_at_once_the_latest_admits_everyone_in_order(scene: Scene):
+async def test_of_several_assumed_leaders_the_latest_admits_all_in_order(scene: Scene):
     await come(scene.room, *CROWD)
     async with scene.leader(1) as one, scene.leader(2) as two, scene.leader(3):
         assert [await _said(each) for each in (one, two)] == ["deposed"] * 2

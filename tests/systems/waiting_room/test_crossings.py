@@ -34,7 +34,7 @@ async def _bring_back(venue: Venue, state: dict[str, bytes | None]) -> None:
     venue.valkey.losses += 1
 
 
-async def test_who_joins_an_empty_line_that_the_rate_holds_up_wakes_whoever_admits(venue: Venue):
+async def test_a_visitor_who_joins_a_line_held_back_by_the_rate_wakes_the_leader(venue: Venue):
     """The line was empty when he looked last, so nobody knows yet when to come back."""
     room = await venue.open(capacity=10, admit_per_second=1)
     await come(room, "ada")
@@ -50,7 +50,7 @@ async def test_who_joins_an_empty_line_that_the_rate_holds_up_wakes_whoever_admi
     assert await inside(room, "ada", "bob") == ["ada", "bob"]
 
 
-async def test_the_rate_goes_on_when_the_servers_clock_is_set_back(venue: Venue):
+async def test_the_rate_continues_when_the_clock_of_the_server_is_set_back(venue: Venue):
     room = await venue.open(capacity=10, admit_per_second=2)
     await come(room, *USERS)
     await venue.run_worker()
@@ -63,7 +63,7 @@ async def test_the_rate_goes_on_when_the_servers_clock_is_set_back(venue: Venue)
 
 
 @pytest.mark.every_server
-async def test_who_leaves_while_his_token_is_written_does_not_find_himself_in_line_again(anywhere: Venue):
+async def test_a_visitor_who_leaves_while_the_pass_is_written_is_not_in_line_again(anywhere: Venue):
     """He is taken out of the line, leaves in SQL, the admission finds his row, and only then he tells the server."""
     room = await anywhere.open(capacity=2)
     await come(room, "ada", "bob")
@@ -79,7 +79,7 @@ async def test_who_leaves_while_his_token_is_written_does_not_find_himself_in_li
     assert (await room.census()).entering == 0
 
 
-async def test_who_left_and_could_not_tell_the_server_is_not_put_back_in_line(venue: Venue):
+async def test_a_visitor_whose_leaving_did_not_reach_the_server_is_not_restored(venue: Venue):
     """Whoever left for him died in between: at the deadline the row says that he is gone."""
     room = await venue.open(capacity=1)
     await come(room, "ada", "bob")
@@ -95,7 +95,7 @@ async def test_who_left_and_could_not_tell_the_server_is_not_put_back_in_line(ve
     assert await inside(room, "ada", "bob") == ["bob"]
 
 
-async def test_named_users_enter_also_while_the_room_is_installed_anew(venue: Venue, monkeypatch: pytest.MonkeyPatch):
+async def test_named_users_are_admitted_also_while_the_room_is_restored(venue: Venue, monkeypatch: pytest.MonkeyPatch):
     room = await venue.open(capacity=1)
     write, crossed = room.admitter.write, 0
 
@@ -112,9 +112,7 @@ async def test_named_users_enter_also_while_the_room_is_installed_anew(venue: Ve
     assert await inside(room, "vip") == ["vip"]
 
 
-async def test_whoever_keeps_the_room_hears_of_an_invitation_that_is_not_finished(
-    venue: Venue, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_leader_learns_of_an_unfinished_invitation(venue: Venue, monkeypatch: pytest.MonkeyPatch):
     """He sleeps, and nothing else would wake him: nobody would settle it."""
     room = await venue.open(capacity=1)
     await venue.valkey.execute("DEL", room.line.keys["wake"])
@@ -133,7 +131,7 @@ async def test_whoever_keeps_the_room_hears_of_an_invitation_that_is_not_finishe
     assert await room.line.look("vip") == NotPresent()
 
 
-async def test_many_who_find_the_room_lost_install_it_once(venue: Venue):
+async def test_concurrent_restorations_restore_the_room_once(venue: Venue):
     room = await venue.open(capacity=1)
     await venue.valkey.execute("FLUSHALL")
     before = (await venue.database.read(get, ROOM)).epoch
@@ -145,7 +143,7 @@ async def test_many_who_find_the_room_lost_install_it_once(venue: Venue):
     assert after - before <= 2, "once to find that everything is lost, once with new numbers"
 
 
-async def test_who_left_in_the_moments_that_the_server_forgot_is_not_inside(venue: Venue):
+async def test_a_visitor_who_left_during_the_lost_writes_has_no_session(venue: Venue):
     """Else his place were taken for nobody, and he could neither buy nor join, until the session's end."""
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
@@ -163,7 +161,7 @@ async def test_who_left_in_the_moments_that_the_server_forgot_is_not_inside(venu
     assert isinstance((await room.join(USERS[0])).standing, InLine)
 
 
-async def test_who_came_and_went_in_the_moments_that_the_server_forgot_is_not_let_in_again(venue: Venue):
+async def test_a_visitor_who_came_and_went_during_the_lost_writes_is_not_admitted_again(venue: Venue):
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
     state = await _dump(venue, room.line.keys)
@@ -179,7 +177,7 @@ async def test_who_came_and_went_in_the_moments_that_the_server_forgot_is_not_le
     assert [user for user, _ in await venue.states()].count(USERS[0]) == 1
 
 
-async def test_who_was_on_the_way_in_the_moments_that_the_server_remembers_is_not_let_in_again(venue: Venue):
+async def test_a_visitor_admitted_during_the_lost_writes_is_not_admitted_again(venue: Venue):
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:4])
     taken = await room.admitter.take()
@@ -199,7 +197,7 @@ async def test_who_was_on_the_way_in_the_moments_that_the_server_remembers_is_no
 
 
 @pytest.mark.parametrize("by", ["admission", "invitation"])
-async def test_a_server_that_forgot_and_whom_nobody_saw_go_away_overfills_no_room(venue: Venue, by: str):
+async def test_an_undetected_loss_of_data_does_not_overfill_a_room(venue: Venue, by: str):
     """It knows that the room was not installed on this run of it."""
     room = await venue.open(capacity=2)
     passes = await come(room, *USERS[:5])
@@ -221,7 +219,7 @@ async def test_a_server_that_forgot_and_whom_nobody_saw_go_away_overfills_no_roo
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: Venue, is_kept: bool):
+async def test_a_visitor_whose_arrival_was_lost_shares_its_place_with_no_other(venue: Venue, is_kept: bool):
     """Nobody is given a number of the moments that it forgot, though it comes back with the same state twice.
 
     Whoever keeps the room may not have seen yet that it was away.
@@ -246,7 +244,7 @@ async def test_whose_arrival_the_server_forgot_has_his_place_to_himself(venue: V
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_asked(
+async def test_a_place_is_not_restored_for_a_visitor_who_came_and_went_since_sql_was_read(
     venue: Venue, monkeypatch: pytest.MonkeyPatch, parts: int
 ):
     """The server forgot her and her admission, which is written when she has been asked about, and is over soon.
@@ -290,7 +288,7 @@ async def test_a_place_is_not_given_back_to_one_who_came_and_went_since_sql_was_
     assert await line(room, venue.valkey) == ["ada"]
 
 
-async def test_however_many_install_a_room_at_once_each_of_them_succeeds(venue: Venue):
+async def test_concurrent_restorations_of_a_room_all_succeed(venue: Venue):
     """Each takes the pause from the one before; whoever finds that leaves the others the time to come to an end."""
     room = await venue.open()
     others = [RoomInstaller(venue.valkey, venue.database, room.admitter) for _ in range(8)]

@@ -49,7 +49,7 @@ async def test_a_deleted_room_leaves_no_row_and_no_key(anywhere: Venue, monkeypa
         await anywhere.rooms.delete(ROOM)
 
 
-async def test_only_a_closed_room_is_deleted_and_a_room_whose_visitors_are_gone_needs_no_force(venue: Venue):
+async def test_only_a_closed_room_is_deleted_and_an_empty_one_needs_no_force(venue: Venue):
     room = await venue.open(capacity=1, session=timedelta(minutes=1))
     await come(room, "ada")
     await venue.run_worker()
@@ -67,7 +67,7 @@ async def test_only_a_closed_room_is_deleted_and_a_room_whose_visitors_are_gone_
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-async def test_a_new_room_of_the_same_name_knows_nothing_of_the_old_one(venue: Venue, cut_off: bool):
+async def test_a_new_room_of_the_same_name_has_no_data_of_the_old_one(venue: Venue, cut_off: bool):
     """Also where the process that deleted it died before it removed the keys, and others remember the old room."""
     room = await venue.open(capacity=0)
     passes = await come(room, *USERS)
@@ -97,7 +97,7 @@ async def test_a_new_room_of_the_same_name_knows_nothing_of_the_old_one(venue: V
     assert await inside(new, "ada", "star") == ["ada"]
 
 
-async def test_a_deletion_that_was_cut_off_is_finished_by_the_same_command(venue: Venue):
+async def test_repeating_the_command_completes_an_interrupted_deletion(venue: Venue):
     await venue.open(capacity=1)
     await venue.rooms.close(ROOM)
     await venue.database.transaction(room_store.remove, ROOM)

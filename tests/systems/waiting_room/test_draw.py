@@ -32,7 +32,7 @@ async def before_the_opening(venue: Venue) -> WaitingRoom:
 
 
 @given(seed=st.text("0123456789abcdef", min_size=1, max_size=64), number=st.integers(1, DRAWN - 1))
-def test_the_number_can_be_read_back_and_every_drawn_place_is_before_the_others(seed: str, number: int):
+def test_drawn_numbers_are_reversible_and_drawn_places_precede_later_ones(seed: str, number: int):
     place = drawn_place(seed, number)
 
     assert LOWEST <= place < 0
@@ -52,12 +52,12 @@ def test_the_draw_favours_no_number():
 
 
 @pytest.mark.parametrize("number", [0, DRAWN, -1])
-def test_there_are_only_so_many_lots(number: int):
+def test_the_number_of_lots_is_limited(number: int):
     with pytest.raises(InvalidArgument):
         drawn_place("seed", number)
 
 
-async def test_before_the_opening_nobody_has_a_position_and_nobody_gets_in(venue: Venue):
+async def test_before_the_start_visitors_have_no_position_and_none_is_admitted(venue: Venue):
     room = await before_the_opening(venue)
     answers = [await room.join(user) for user in EARLY]
 
@@ -72,7 +72,7 @@ async def test_before_the_opening_nobody_has_a_position_and_nobody_gets_in(venue
 
 
 @pytest.mark.every_server
-async def test_the_server_draws_as_the_published_rule_says_and_the_seed_is_the_one_promised(on_any_server: Venue):
+async def test_the_draw_follows_the_published_rule_and_the_seed_matches_its_commitment(on_any_server: Venue):
     venue = on_any_server
     room = await before_the_opening(venue)
     promised = await venue.rooms.status(ROOM)
@@ -91,7 +91,7 @@ async def test_the_server_draws_as_the_published_rule_says_and_the_seed_is_the_o
     assert set(await inside(room, *EARLY, "late")) == {f"early-{number}" for number in drawn[:3]}
 
 
-async def test_who_is_gone_before_the_opening_is_dropped_from_the_draw(venue: Venue):
+async def test_a_visitor_gone_before_the_start_is_removed_from_the_draw(venue: Venue):
     room = await before_the_opening(venue)
     await come(room, *EARLY)
     venue.clock.advance(timedelta(seconds=50))
@@ -103,7 +103,7 @@ async def test_who_is_gone_before_the_opening_is_dropped_from_the_draw(venue: Ve
     assert set(await line(room, venue.valkey)) | set(await inside(room, *EARLY)) == set(EARLY[:20])
 
 
-async def test_a_start_that_has_come_cannot_be_moved_and_nobody_is_drawn_with_a_known_seed(venue: Venue):
+async def test_a_past_start_cannot_be_moved_and_no_visitor_is_drawn_with_a_known_seed(venue: Venue):
     room = await before_the_opening(venue)
     venue.clock.advance(timedelta(minutes=1))
     with pytest.raises(InvalidArgument):
@@ -117,7 +117,7 @@ async def test_a_start_that_has_come_cannot_be_moved_and_nobody_is_drawn_with_a_
     assert (await room.join("ada")).standing == InLine(place=1, ahead=0, is_new=True)
 
 
-async def test_a_start_that_has_come_stays_when_the_clock_is_set_back(venue: Venue):
+async def test_a_past_start_stays_past_when_the_clock_is_set_back(venue: Venue):
     room = await before_the_opening(venue)
     venue.clock.advance(timedelta(minutes=1))
     await room.admitter.admit()
@@ -140,7 +140,7 @@ async def test_a_visitor_who_arrived_after_the_start_is_not_overtaken_by_a_draw_
     assert (await room.join("bob")).standing == InLine(place=2, ahead=1)
 
 
-async def test_a_start_that_has_not_come_can_be_moved(venue: Venue):
+async def test_a_future_start_can_be_moved(venue: Venue):
     room = await before_the_opening(venue)
     await come(room, *EARLY)
     await venue.rooms.open(ROOM, venue.clock.now() + timedelta(seconds=10))
@@ -151,7 +151,7 @@ async def test_a_start_that_has_not_come_can_be_moved(venue: Venue):
     assert len(await inside(room, *EARLY)) == 3
 
 
-async def test_a_pass_does_not_tell_the_lot_before_the_start_and_brings_the_place_back(venue: Venue):
+async def test_a_pass_hides_the_lot_before_the_start_and_restores_the_place(venue: Venue):
     """Whoever knew his lot would leave, and come again, until it is a good one."""
     room = await before_the_opening(venue)
     answers = [await room.join(user) for user in EARLY]
@@ -168,7 +168,7 @@ async def test_a_pass_does_not_tell_the_lot_before_the_start_and_brings_the_plac
     assert back.place == places[7]
 
 
-async def test_who_leaves_and_comes_again_before_the_start_draws_no_second_lot(on_any_server: Venue):
+async def test_a_visitor_who_leaves_and_joins_again_before_the_start_gets_no_second_lot(on_any_server: Venue):
     """Else he would hold a pass for each, and take the best place when the seed is known."""
     venue = on_any_server
     room = await before_the_opening(venue)

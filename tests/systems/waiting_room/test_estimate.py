@@ -25,12 +25,12 @@ def estimate_wait(moves: Sequence[LineMove], ahead: int, now_ms: int) -> Estimat
     return None if pace is None else pace.wait(ahead)
 
 
-def test_nobody_knows_before_the_line_has_moved_twice():
+def test_without_two_moves_of_the_line_there_is_no_estimate():
     assert estimate_wait([], 5, 1000) is None
     assert estimate_wait([LineMove(0, 10)], 5, 1000) is None
 
 
-def test_a_line_that_last_moved_long_ago_is_slow_beyond_counting_and_no_error():
+def test_a_line_that_last_moved_long_ago_has_a_very_long_estimate_and_no_error():
     year_ms = 365 * 86_400_000
 
     found = estimate_wait([LineMove(0, 1), LineMove(1000, 1)], 999_999, year_ms)
@@ -48,7 +48,7 @@ def test_a_line_that_moves_evenly_is_estimated_closely():
     assert found.latest - found.soonest < timedelta(seconds=15)
 
 
-def test_a_line_that_has_slowed_down_is_estimated_more_widely():
+def test_a_line_that_has_slowed_down_has_a_wider_estimate():
     slower = [*EVEN, *(LineMove(60_000 + 10_000 * n, 10) for n in range(1, 20))]
     found = estimate_wait(slower, 999, 250_000)
 
@@ -57,7 +57,7 @@ def test_a_line_that_has_slowed_down_is_estimated_more_widely():
     assert found.latest > timedelta(seconds=1000)
 
 
-def test_a_line_that_stands_still_takes_longer_the_longer_it_does():
+def test_the_estimate_of_a_stopped_line_grows_with_time():
     waits = [estimate_wait(EVEN, 10, now_ms) for now_ms in (60_000, 120_000, 600_000)]
 
     latest = [wait.latest for wait in waits if wait is not None]
@@ -66,7 +66,7 @@ def test_a_line_that_stands_still_takes_longer_the_longer_it_does():
 
 
 @given(ahead=st.integers(0, 10**7), counts=st.lists(st.integers(0, 100), min_size=2, max_size=128))
-def test_the_interval_is_one_and_grows_with_those_ahead(ahead: int, counts: list[int]):
+def test_the_estimate_is_an_interval_and_grows_with_the_number_ahead(ahead: int, counts: list[int]):
     moves = [LineMove(n * 1500, count) for n, count in enumerate(counts)]
     found, further = (estimate_wait(moves, each, 10**6) for each in (ahead, ahead + 1))
 
@@ -75,12 +75,12 @@ def test_the_interval_is_one_and_grows_with_those_ahead(ahead: int, counts: list
         assert found.soonest <= further.soonest
 
 
-def test_where_people_only_give_up_nobody_knows():
+def test_when_visitors_only_leave_the_line_there_is_no_estimate():
     """Those who gave up may all have been behind him."""
     assert estimate_wait([LineMove(second * 1000, 0, 10) for second in range(60)], 999, 60_000) is None
 
 
-def test_those_who_give_up_may_have_been_ahead_of_him_or_behind():
+def test_visitors_who_left_may_have_been_ahead_or_behind():
     """Ten a second came in, ten gave up: 999 before me are 50 seconds at best, and 100 at worst."""
     found = estimate_wait([LineMove(second * 1000, 10, 10) for second in range(61)], 999, 60_000)
 
@@ -89,7 +89,7 @@ def test_those_who_give_up_may_have_been_ahead_of_him_or_behind():
     assert timedelta(seconds=100) < found.latest < timedelta(seconds=110)
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(InvalidArgument):
         estimate_wait(EVEN, -1, 60_000)
 
@@ -110,7 +110,7 @@ async def test_a_room_estimates_from_its_own_moves(venue: Venue):
 
 
 @pytest.mark.full
-async def test_many_who_give_up_one_by_one_do_not_hide_how_fast_people_come_in(venue: Venue):
+async def test_many_single_departures_do_not_hide_the_admission_rate(venue: Venue):
     room = await venue.open(capacity=100, admit_per_second=2)
     passes = await come(room, *(f"user-{n:03}" for n in range(400)))
     for second in range(10):
@@ -125,7 +125,7 @@ async def test_many_who_give_up_one_by_one_do_not_hide_how_fast_people_come_in(v
     assert timedelta(seconds=10) < found.latest < timedelta(seconds=20)
 
 
-async def test_the_servers_clock_alone_says_how_fast_the_line_is(
+async def test_only_the_clock_of_the_server_determines_the_rate(
     tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
 ):
     """That of the process may be ahead of it, or behind."""

@@ -22,7 +22,7 @@ __all__ = ["tidegate"]
 
 
 @pytest.mark.full
-def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
+def test_the_commands_of_the_guide_print_its_output(tidegate: Tidegate):
     commands = shown_in(GUIDE, "tidegate")
     assert len(commands) >= 7, "the search finds too little"
     for each in commands:
@@ -33,7 +33,7 @@ def test_the_commands_of_the_guide_say_what_it_shows(tidegate: Tidegate):
 
 
 @pytest.mark.full
-def test_the_program_of_the_guide_can_be_run_again_and_beside_its_other_rooms(
+def test_the_program_of_the_guide_can_be_repeated_with_other_rooms_present(
     tidegate: Tidegate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     program, *_ = [block for block in blocks_of(GUIDE) if block.language == "python"]
@@ -68,7 +68,7 @@ async def test_the_queries_of_the_guide_audit_capacity_and_order(anywhere: Venue
     ]
 
 
-async def test_the_requests_of_the_guide_are_answered_as_it_says(venue: Venue):
+async def test_the_requests_of_the_guide_have_its_responses(venue: Venue):
     await venue.open(capacity=1)
     requests = shown_in(GUIDE, "curl")
     assert len(requests) >= 10, "the search finds too little"

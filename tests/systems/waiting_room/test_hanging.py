@@ -84,7 +84,7 @@ async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPat
             yield opened
 
 
-async def test_the_door_asks_sql_and_one_caller_now_and_then_tries_the_server(hall: Hall):
+async def test_during_an_outage_passes_are_checked_in_sql_and_one_caller_probes_the_server(hall: Hall):
     ada, bob, _ = hall.passes
     async with patience():
         with hall.hanging():
@@ -103,7 +103,7 @@ async def test_the_door_asks_sql_and_one_caller_now_and_then_tries_the_server(ha
     assert await inside(hall.room, "ada", "bob", "cem") == ["ada"]
 
 
-async def test_whose_session_is_over_by_sql_is_not_let_through_while_the_server_hangs(hall: Hall):
+async def test_an_expired_session_is_refused_while_the_server_hangs(hall: Hall):
     with hall.hanging():
         hall.venue.clock.advance(timedelta(minutes=11))
         for _ in range(2):
@@ -111,7 +111,7 @@ async def test_whose_session_is_over_by_sql_is_not_let_through_while_the_server_
                 await hall.room.check(hall.passes[0])
 
 
-async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to_come_again(hall: Hall):
+async def test_while_the_server_hangs_admitted_visitors_are_served_and_others_told_to_retry(hall: Hall):
     ada, bob, cem = hall.passes
     place = f"/v1/rooms/{ROOM}"
     async with served(hall.venue.rooms) as client, patience():
@@ -143,7 +143,7 @@ async def test_over_http_those_inside_are_served_and_the_others_are_soon_told_to
     assert await hall.venue.states() == [("ada", "active")]
 
 
-def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answered():
+def test_a_caller_waiting_for_its_turn_does_not_time_out_while_others_are_answered():
     async def scenario(now_s: Callable[[], float]) -> None:
         deadline, turn = ReplyDeadline(ROOM), asyncio.Event()
 
@@ -165,7 +165,7 @@ def test_a_caller_that_waits_for_its_turn_is_not_given_up_while_others_are_answe
     run_virtually(scenario)
 
 
-async def test_a_connection_that_is_refused_is_not_remembered():
+async def test_a_refused_connection_is_not_remembered():
     deadline = ReplyDeadline(ROOM)
 
     async def refused() -> None:

@@ -36,7 +36,7 @@ async def opened(client: Client, **plan: Any) -> None:
     assert (await client.post(f"/v1/rooms/{ROOM}/open")).status == 200
 
 
-async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
+async def test_a_room_is_created_shown_changed_opened_and_closed(client: Client):
     plan = {"capacity": 5, "session_s": 60, "title": "Spring sale", "entrance": "/shop", "anonymous": True}
 
     made = await client.post("/v1/rooms", {"name": ROOM, "plan": plan})
@@ -68,7 +68,7 @@ async def test_a_room_is_made_shown_altered_opened_and_closed(client: Client):
     assert (await client.get(f"/v1/rooms/{ROOM}")).json["census"]["waiting"] == 0
 
 
-async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Client, venue: Venue):
+async def test_a_change_affects_only_the_named_settings(client: Client, venue: Venue):
     await opened(client, admit_per_second=2, session_s=60, title="Spring sale", entrance="/shop", anonymous=True)
     place = f"/v1/rooms/{ROOM}"
     before = (await client.get(place)).json["plan"]
@@ -108,7 +108,7 @@ async def test_a_room_is_changed_in_what_is_named_and_in_nothing_else(client: Cl
     assert (await client.ask("PATCH", "/v1/rooms/nowhere", json={"capacity": 1})).problem == "not-found"
 
 
-async def test_the_list_tells_how_many_are_where_and_says_so_where_it_does_not_look(
+async def test_the_list_counts_visitors_by_state_and_marks_rooms_that_were_not_counted(
     client: Client, venue: Venue, monkeypatch: pytest.MonkeyPatch
 ):
     await opened(client)
@@ -126,7 +126,7 @@ async def test_the_list_tells_how_many_are_where_and_says_so_where_it_does_not_l
     assert some == {ROOM: counted[ROOM], "later": None}, "those that are open first"
 
 
-async def test_a_room_tells_how_many_are_where_and_no_number_that_is_none_of_people(client: Client):
+async def test_a_room_counts_visitors_by_state(client: Client):
     """Arrival numbers are passed over whenever a server starts: they are no count of those who came."""
     await opened(client, capacity=0)
     await bring(client, "ada")
@@ -140,7 +140,7 @@ async def test_a_room_tells_how_many_are_where_and_no_number_that_is_none_of_peo
     }
 
 
-async def test_a_plan_that_cannot_be_is_refused(client: Client):
+async def test_invalid_room_settings_are_refused(client: Client):
     for plan, field in (
         ({"capacity": -1}, "plan.capacity"),
         ({"capacity": 1, "session_s": 60, "longest_session_s": 59}, "longest_session"),
@@ -158,13 +158,13 @@ async def test_a_plan_that_cannot_be_is_refused(client: Client):
         assert (refused.status, refused.problem, refused.json["field"]) == (422, "invalid", field), plan
 
 
-async def test_a_name_stands_in_addresses_and_cookies_as_it_is(client: Client):
+async def test_a_room_name_is_valid_in_urls_and_cookies(client: Client):
     for name in ("a b", "ä", "a/b", "", ".hidden", "a;b", "x" * 65):
         assert (await client.post("/v1/rooms", {"name": name, "plan": {"capacity": 1}})).problem == "invalid", name
     assert (await client.post("/v1/rooms", {"name": "Sale-2026_b.1", "plan": {"capacity": 1}})).status == 201
 
 
-async def test_who_was_brought_waits_moves_up_is_let_in_and_leaves(client: Client, venue: Venue):
+async def test_a_visitor_joins_waits_moves_up_is_admitted_and_leaves(client: Client, venue: Venue):
     await opened(client)
     first, second, third = [await bring(client, user) for user in ("ada", "bob", "cem")]
     assert (first["state"], first["position"], first["opens_in_ms"]) == ("waiting", 1, 0)
@@ -183,7 +183,7 @@ async def test_who_was_brought_waits_moves_up_is_let_in_and_leaves(client: Clien
     assert (gone.status, gone.json["state"], gone.json["pass"]) == (200, "nowhere", None)
 
 
-async def test_the_door_lets_only_those_through_who_are_inside_by_this_very_pass(client: Client, venue: Venue):
+async def test_only_the_pass_of_an_active_session_is_accepted(client: Client, venue: Venue):
     await opened(client)
     ada, bob = await bring(client, "ada"), await bring(client, "bob")
     await venue.run_worker()
@@ -203,7 +203,7 @@ async def test_the_door_lets_only_those_through_who_are_inside_by_this_very_pass
     assert (await client.post(f"/v1/rooms/{ROOM}/check", **showing(within))).problem == "not-active"
 
 
-async def test_a_session_is_prolonged_by_what_is_done_inside(client: Client, venue: Venue):
+async def test_a_session_is_prolonged_by_activity(client: Client, venue: Venue):
     await opened(client, session_s=60, longest_session_s=90)
     ada = await bring(client, "ada")
     assert (await client.post(f"/v1/rooms/{ROOM}/renewals", **showing(ada["pass"]))).problem == "not-active"
@@ -216,7 +216,7 @@ async def test_a_session_is_prolonged_by_what_is_done_inside(client: Client, ven
     assert (renewed.json["state"], renewed.json["left_ms"]) == ("inside", 50_000)
 
 
-async def test_named_users_enter_at_once(client: Client):
+async def test_named_users_are_admitted_immediately(client: Client):
     await opened(client, capacity=0)
     ada = await bring(client, "ada")
 
@@ -225,7 +225,7 @@ async def test_named_users_enter_at_once(client: Client):
     assert (await client.post(f"/v1/rooms/{ROOM}/admissions", {"users": []})).problem == "invalid"
 
 
-async def test_before_the_start_nobody_has_a_position_and_afterwards_anybody_can_check_the_draw(
+async def test_before_the_start_there_is_no_position_and_afterwards_the_draw_can_be_verified(
     client: Client, venue: Venue
 ):
     start = venue.clock.now() + timedelta(minutes=1)
@@ -260,7 +260,7 @@ async def test_before_the_start_nobody_has_a_position_and_afterwards_anybody_can
     assert (kept.status, kept.json["seed"], kept.json["number"]) == (200, seed, None)
 
 
-async def test_however_many_ask_the_pace_is_measured_once(venue: Venue, monkeypatch: pytest.MonkeyPatch):
+async def test_concurrent_requests_measure_the_rate_once(venue: Venue, monkeypatch: pytest.MonkeyPatch):
     room, paces, measured = await venue.open(), AdmissionRates(), 0
     measure = room.pace
 
@@ -275,7 +275,7 @@ async def test_however_many_ask_the_pace_is_measured_once(venue: Venue, monkeypa
     assert measured == 1
 
 
-async def test_a_pass_is_good_for_one_room_for_its_time_and_unchanged(client: Client, venue: Venue):
+async def test_a_pass_is_valid_for_one_room_until_it_expires_and_unchanged(client: Client, venue: Venue):
     await opened(client, abandon_after_s=30)
     await venue.rooms.create("other", RoomPlan(capacity=1))
     token = (await bring(client, "ada"))["pass"]
@@ -291,15 +291,13 @@ async def test_a_pass_is_good_for_one_room_for_its_time_and_unchanged(client: Cl
     assert await refused(ROOM, token) == "pass-refused"
 
 
-async def test_nobody_joins_a_room_that_is_closed(client: Client):
+async def test_a_closed_room_cannot_be_joined(client: Client):
     await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 1}})
     refused = await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "ada"})
     assert (refused.status, refused.problem) == (409, "room-closed")
 
 
-async def test_who_shows_an_old_pass_has_the_old_place_again_when_the_server_lost_the_line(
-    client: Client, venue: Venue
-):
+async def test_an_old_pass_restores_the_old_place_when_the_server_lost_the_line(client: Client, venue: Venue):
     await opened(client, capacity=0)
     first, second = await bring(client, "ada"), await bring(client, "bob")
     await venue.valkey.execute("FLUSHALL")
@@ -310,7 +308,7 @@ async def test_who_shows_an_old_pass_has_the_old_place_again_when_the_server_los
     assert (late.json["position"], early.json["position"]) == (1, 1)
 
 
-async def test_where_keys_are_set_visitors_need_only_their_pass_and_all_others_a_key(venue: Venue):
+async def test_with_keys_configured_visitors_need_only_their_pass_and_others_a_key(venue: Venue):
     async with served(venue.rooms, HttpSettings.model_validate({"api_key": KEY})) as client:
         bearer = {"Authorization": f"Bearer {KEY}"}
         await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 1}}, headers=bearer)
@@ -340,7 +338,7 @@ async def test_where_keys_are_set_visitors_need_only_their_pass_and_all_others_a
             assert (await client.ask(method, path, **shown)).problem == "key-needed", (method, path)
 
 
-async def test_what_another_process_changed_is_known_here_with_the_next_look(client: Client, venue: Venue):
+async def test_a_change_by_another_process_is_known_at_the_next_request(client: Client, venue: Venue):
     """The server tells the room's epoch with every answer; an older one is read again."""
     await opened(client, capacity=0, abandon_after_s=60)
     token = (await bring(client, "ada"))["pass"]
@@ -360,7 +358,7 @@ async def test_what_another_process_changed_is_known_here_with_the_next_look(cli
     assert (await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "bob"})).problem == "room-closed"
 
 
-async def test_a_start_that_another_process_put_off_keeps_the_seed_secret(client: Client, venue: Venue):
+async def test_a_start_postponed_by_another_process_keeps_the_seed_secret(client: Client, venue: Venue):
     start = venue.clock.now() + timedelta(minutes=1)
     await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})
@@ -371,7 +369,7 @@ async def test_a_start_that_another_process_put_off_keeps_the_seed_secret(client
     assert (await client.get(f"/v1/rooms/{ROOM}")).json["seed"] is None
 
 
-async def test_a_start_of_which_the_server_was_not_told_yet_keeps_the_seed_secret(client: Client, venue: Venue):
+async def test_a_start_unknown_to_the_server_keeps_the_seed_secret(client: Client, venue: Venue):
     """It draws by the start that it knows; whoever brought it forward died before he told."""
     start = venue.clock.now() + timedelta(minutes=2)
     made = (await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})).json
@@ -387,7 +385,7 @@ async def test_a_start_of_which_the_server_was_not_told_yet_keeps_the_seed_secre
     assert [seed.encode() in each.body for each in shown] == [False] * 3
 
 
-async def test_a_header_goes_before_a_cookie(client: Client):
+async def test_a_header_takes_precedence_over_a_cookie(client: Client):
     await opened(client, capacity=0)
     ada, bob = await bring(client, "ada"), await bring(client, "bob")
 
@@ -398,7 +396,7 @@ async def test_a_header_goes_before_a_cookie(client: Client):
     assert shown.json["user"] == "ada"
 
 
-async def test_an_address_is_open_for_all_that_is_done_there_or_for_nothing(venue: Venue):
+async def test_a_path_is_public_for_all_methods_or_for_none(venue: Venue):
     """The door knows nothing of methods."""
     routes = room_api(venue.rooms, HttpSettings()).routes
     [(handler, shown)] = [

@@ -13,7 +13,7 @@ from tidegate.systems.waiting_room import InLine, Inside, NotPresent, RoomClosed
 
 
 @pytest.mark.every_server
-async def test_the_line_is_in_the_order_of_arrival_also_within_one_millisecond(on_any_server: Venue):
+async def test_the_line_is_in_order_of_arrival_also_within_one_millisecond(on_any_server: Venue):
     venue = on_any_server
     room = await venue.open()
     users = [f"user-{n % 7}-{n}" for n in range(50)]
@@ -24,7 +24,7 @@ async def test_the_line_is_in_the_order_of_arrival_also_within_one_millisecond(o
     assert [answer.standing.ahead for answer in answers if isinstance(answer.standing, InLine)] == list(range(50))
 
 
-async def test_who_joins_again_has_the_same_place_and_who_is_inside_is_told_so(venue: Venue):
+async def test_a_visitor_who_joins_again_keeps_the_place_or_the_session(venue: Venue):
     room = await venue.open()
     await come(room, "ada", "bob", "cem")
     await venue.run_worker()
@@ -35,7 +35,7 @@ async def test_who_joins_again_has_the_same_place_and_who_is_inside_is_told_so(v
     assert again == InLine(place=3, ahead=1)
 
 
-async def test_a_closed_room_takes_nobody_and_keeps_the_line_as_it_is(venue: Venue):
+async def test_a_closed_room_accepts_no_visitor_and_keeps_the_line(venue: Venue):
     room = await venue.open()
     await come(room, "ada", "bob")
     await venue.rooms.close(ROOM)
@@ -51,7 +51,7 @@ async def test_a_closed_room_takes_nobody_and_keeps_the_line_as_it_is(venue: Ven
     assert await inside(room, "ada", "bob") == ["ada"]
 
 
-async def test_leaving_the_line_moves_everybody_up(venue: Venue):
+async def test_leaving_the_line_moves_all_later_visitors_up(venue: Venue):
     room = await venue.open(capacity=0)
     _, passed, _ = await come(room, "ada", "bob", "cem")
 
@@ -62,7 +62,7 @@ async def test_leaving_the_line_moves_everybody_up(venue: Venue):
 
 
 @pytest.mark.every_server
-async def test_who_gives_no_sign_of_life_is_dropped_when_the_time_is_over_and_not_before(on_any_server: Venue):
+async def test_a_visitor_without_heartbeat_is_removed_at_the_timeout_and_not_before(on_any_server: Venue):
     venue = on_any_server
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
     await come(room, "ada", "bob", "cem")
@@ -84,7 +84,7 @@ async def test_who_gives_no_sign_of_life_is_dropped_when_the_time_is_over_and_no
     assert await line(room, venue.valkey) == []
 
 
-async def test_one_who_is_gone_is_not_let_in_even_if_nobody_looked_for_him_yet(venue: Venue):
+async def test_an_expired_visitor_is_not_admitted_although_not_yet_removed(venue: Venue):
     room = await venue.open(abandon_after=timedelta(seconds=60))
     await come(room, "ada", "bob")
     venue.clock.advance(timedelta(seconds=40))
@@ -96,7 +96,7 @@ async def test_one_who_is_gone_is_not_let_in_even_if_nobody_looked_for_him_yet(v
     assert await inside(room, "ada", "bob") == ["bob"]
 
 
-async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
+async def test_a_heartbeat_does_not_restore_an_expired_visitor(venue: Venue):
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
     await come(room, "ada", "bob")
     await room.line.leave("ada")
@@ -105,7 +105,7 @@ async def test_a_sign_of_life_does_not_bring_back_who_is_gone(venue: Venue):
     assert await line(room, venue.valkey) == ["bob"]
 
 
-async def test_a_crowd_that_is_gone_is_dropped_in_steps_that_do_not_hold_the_server(venue: Venue):
+async def test_many_expired_visitors_are_removed_in_steps_that_do_not_block_the_server(venue: Venue):
     room = await venue.open(capacity=0)
     crowd = [f"user-{n:04}" for n in range(700)]
     for user in crowd:
@@ -121,7 +121,7 @@ async def test_a_crowd_that_is_gone_is_dropped_in_steps_that_do_not_hold_the_ser
 
 
 @pytest.mark.full
-async def test_where_many_stand_is_asked_in_steps_that_do_not_hold_the_server(venue: Venue):
+async def test_positions_of_many_visitors_are_read_in_steps_that_do_not_block_the_server(venue: Venue):
     room = await venue.open(capacity=0)
     crowd = [f"user-{n:04}" for n in range(1100)]
     for user in crowd:
@@ -134,7 +134,7 @@ async def test_where_many_stand_is_asked_in_steps_that_do_not_hold_the_server(ve
     assert (await venue.valkey.execute("INFO", "commandstats"))["cmdstat_evalsha"]["calls"] >= 3
 
 
-async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
+async def test_heartbeats_restart_when_the_line_was_empty(venue: Venue):
     """Else the memory of everybody who ever came would stay."""
     room = await venue.open(capacity=0)
     await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", 200_000)
@@ -147,13 +147,13 @@ async def test_signs_of_life_begin_anew_when_the_line_was_empty(venue: Venue):
 
 
 @pytest.mark.parametrize("user", ["", "x" * 129, "a|b", "a\nb"])
-async def test_a_user_without_a_proper_name_is_refused(venue: Venue, user: str):
+async def test_a_user_with_an_invalid_name_is_refused(venue: Venue, user: str):
     room = await venue.open()
     with pytest.raises(InvalidArgument):
         await room.join(user)
 
 
-async def test_two_spellings_of_a_user_are_one_user(venue: Venue):
+async def test_two_unicode_forms_of_a_user_are_one_user(venue: Venue):
     room = await venue.open(capacity=1)
     await come(room, " \uff21da\u00a0", "Ada", "bob")
     assert await line(room, venue.valkey) == ["Ada", "bob"]
@@ -170,7 +170,7 @@ async def test_two_spellings_of_a_user_are_one_user(venue: Venue):
 
 
 @given(st.text(max_size=40))
-def test_an_id_that_is_normalised_stays_as_it_is(text: str):
+def test_a_normalised_id_is_unchanged(text: str):
     try:
         once = normalise_id("user", text, longest=128)
     except InvalidArgument:

@@ -30,7 +30,7 @@ USERS = [f"user-{n:02}" for n in range(12)]
 
 
 @pytest.mark.every_server
-async def test_after_a_loss_of_everything_sql_says_who_is_inside_before_anybody_is_admitted(on_any_server: Venue):
+async def test_after_a_loss_of_data_sessions_are_restored_from_sql_before_any_admission(on_any_server: Venue):
     venue = on_any_server
     room = await venue.open(capacity=3)
     passes = await come(room, *USERS)
@@ -47,7 +47,7 @@ async def test_after_a_loss_of_everything_sql_says_who_is_inside_before_anybody_
     assert await inside(room, *USERS, "new") == USERS[:3], "the room is full"
 
 
-async def test_numbers_go_on_above_all_that_were_given_before_the_loss(venue: Venue):
+async def test_numbers_continue_above_all_numbers_given_before_the_loss(venue: Venue):
     room = await venue.open(capacity=0)
     await come(room, "ada")
     await venue.valkey.execute("FLUSHALL")
@@ -58,7 +58,7 @@ async def test_numbers_go_on_above_all_that_were_given_before_the_loss(venue: Ve
     assert places == [NUMBERS_AT_FIRST + 1, NUMBERS_AT_FIRST + 2]
 
 
-async def test_admissions_go_on_above_all_that_sql_knows(venue: Venue):
+async def test_admission_ids_continue_above_those_in_sql(venue: Venue):
     """Also where the clock stands still: two admissions of one number would be one."""
     room = await venue.open(capacity=5)
     await come(room, *USERS[:3])
@@ -71,7 +71,7 @@ async def test_admissions_go_on_above_all_that_sql_knows(venue: Venue):
     assert await venue.states() == [(user, "active") for user in USERS[:5]]
 
 
-async def test_more_numbers_are_set_aside_long_before_they_run_out(venue: Venue):
+async def test_further_numbers_are_reserved_long_before_they_run_out(venue: Venue):
     room = await venue.open(capacity=0)
     half = NUMBERS_AT_FIRST // 2
     await come(room, "the first, who always rings")
@@ -89,7 +89,7 @@ async def test_more_numbers_are_set_aside_long_before_they_run_out(venue: Venue)
     assert int(await venue.valkey.execute("HGET", room.line.keys["book"], "arrivals")) == half
 
 
-async def test_no_number_is_given_that_sql_did_not_set_aside(venue: Venue):
+async def test_no_number_is_given_without_a_reservation_in_sql(venue: Venue):
     """Whoever keeps the room was late: whoever comes has more of them set aside."""
     room = await venue.open(capacity=0)
     await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", NUMBERS_AT_FIRST - 1)
@@ -100,7 +100,7 @@ async def test_no_number_is_given_that_sql_did_not_set_aside(venue: Venue):
     assert (await venue.database.read(get, ROOM)).reserved == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
 
 
-async def test_a_pass_whose_owner_was_let_in_brings_no_old_place_back(venue: Venue):
+async def test_a_pass_of_an_admitted_visitor_restores_no_old_place(venue: Venue):
     """Neither after a loss nor at any other time; who was rolled back has not used his."""
     room = await venue.open(capacity=1)
     ada, bob, _ = await come(room, "ada", "bob", "cem")
@@ -117,7 +117,7 @@ async def test_a_pass_whose_owner_was_let_in_brings_no_old_place_back(venue: Ven
     assert (await room.join("eve", bob)).standing == InLine(place=again.place + 1, ahead=2, is_new=True)
 
 
-async def test_a_drawn_place_comes_back_as_it_was(venue: Venue):
+async def test_a_drawn_place_is_restored_unchanged(venue: Venue):
     room = await venue.open(capacity=0)
     await venue.valkey.execute("HSET", room.line.keys["book"], "opens_ms", venue.clock.pinned_ms + 60_000)
     passes = await come(room, *USERS)
@@ -131,7 +131,7 @@ async def test_a_drawn_place_comes_back_as_it_was(venue: Venue):
     assert await line(room, venue.valkey) == [*before, "new"]
 
 
-async def test_a_server_that_lost_its_last_moments_gives_no_number_twice(venue: Venue):
+async def test_a_server_that_lost_its_last_writes_gives_no_number_twice(venue: Venue):
     room = await venue.open(capacity=0)
     passes = await come(room, *USERS)
     await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", 10)
@@ -143,7 +143,7 @@ async def test_a_server_that_lost_its_last_moments_gives_no_number_twice(venue: 
     assert (await room.join("new")).standing == InLine(place=13, ahead=11, is_new=True)
 
 
-async def test_a_server_that_came_back_with_an_old_state_is_told_who_is_inside(venue: Venue):
+async def test_a_server_with_restored_old_data_is_updated_with_the_sessions_of_sql(venue: Venue):
     """Those who were admitted since are not let in a second time, and their places are not free."""
     room = await venue.open(capacity=2)
     await come(room, *USERS[:4])
@@ -161,7 +161,7 @@ async def test_a_server_that_came_back_with_an_old_state_is_told_who_is_inside(v
     assert await venue.states() == [(user, "active") for user in USERS[:2]]
 
 
-async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_admit_batch(
+async def test_during_a_server_outage_admitted_visitors_can_buy_and_none_is_admitted(
     tmp_path: Path, clock: ManualClock
 ):
     [port] = free_ports(1)
@@ -192,7 +192,7 @@ async def test_while_the_server_is_away_who_is_inside_can_buy_and_nobody_is_admi
             assert await inside(room, *USERS[:2]) == USERS[:1], "it was prolonged while the server was away"
 
 
-async def test_a_server_that_is_killed_and_started_again_has_the_line_as_it_was(tmp_path: Path, clock: ManualClock):
+async def test_a_killed_and_restarted_server_has_the_same_line(tmp_path: Path, clock: ManualClock):
     async with await EmbeddedServer.start(tmp_path) as server, connected(server.url) as valkey:
         valkey.on_unavailable = server.revive
         async with venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue:
@@ -213,7 +213,7 @@ async def test_a_server_that_is_killed_and_started_again_has_the_line_as_it_was(
             assert await line(room, valkey) == USERS[2:]
 
 
-async def test_while_the_database_is_away_nobody_is_let_in_and_everybody_keeps_his_place(
+async def test_during_a_database_outage_no_visitor_is_admitted_and_all_keep_their_places(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with migrated_database("postgres", tmp_path) as url:
@@ -247,7 +247,7 @@ async def test_while_the_database_is_away_nobody_is_let_in_and_everybody_keeps_h
             assert (await room.census()).active == 2
 
 
-async def test_a_commit_of_unknown_outcome_is_settled_by_what_sql_knows(
+async def test_a_commit_with_unknown_outcome_is_settled_by_the_state_in_sql(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
     async with migrated_database("postgres", tmp_path) as url:
@@ -266,7 +266,7 @@ async def test_a_commit_of_unknown_outcome_is_settled_by_what_sql_knows(
             assert await venue.states() == [(user, "active") for user in USERS[:2]]
 
 
-async def test_nobody_is_let_in_between_the_look_at_sql_and_the_install(venue: Venue):
+async def test_between_reading_sql_and_restoring_no_visitor_is_admitted(venue: Venue):
     """Whoever was inside at the look may be gone by then, and counts until it is found out: his place is not free."""
     room = await venue.open(capacity=2)
     await come(room, *USERS)
@@ -287,7 +287,7 @@ async def test_nobody_is_let_in_between_the_look_at_sql_and_the_install(venue: V
     assert (await room.census()).active == 2
 
 
-async def test_an_install_that_comes_after_its_pause_tells_nothing(venue: Venue):
+async def test_an_outdated_restoration_has_no_effect(venue: Venue):
     """It was slow; another one was quicker, and people were let in since. It has to look at SQL again."""
     room = await venue.open(capacity=2)
     await come(room, *USERS)
@@ -305,9 +305,7 @@ async def test_an_install_that_comes_after_its_pause_tells_nothing(venue: Venue)
 
 
 @pytest.mark.parametrize("loses_all", [True, False])
-async def test_numbers_that_were_set_aside_for_one_run_of_the_server_are_given_on_no_other(
-    venue: Venue, loses_all: bool
-):
+async def test_numbers_reserved_for_one_run_of_the_server_are_used_in_no_other(venue: Venue, loses_all: bool):
     """They were given there, which this run does not know: the install is sent again where its reply was lost."""
     room = await venue.open(capacity=0)
     book = room.line.keys["book"]
@@ -325,7 +323,7 @@ async def test_numbers_that_were_set_aside_for_one_run_of_the_server_are_given_o
     assert (await room.join("ada")).standing == InLine(place=2 * NUMBERS_AT_FIRST + 1, ahead=0, is_new=True)
 
 
-async def test_who_began_to_install_a_room_and_died_is_not_waited_for(venue: Venue):
+async def test_a_process_that_died_during_a_restoration_is_not_waited_for(venue: Venue):
     room = await venue.open(capacity=2)
     await come(room, *USERS)
     await pause(venue.valkey, token="dead", fence=0, lasts_ms=5000, now_ms=venue.clock.pinned_ms, **room.line.keys)

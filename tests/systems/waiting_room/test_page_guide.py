@@ -93,7 +93,7 @@ def key_of(config: str) -> SecretStr:
     return SecretStr(found[1])
 
 
-async def test_nginx_sends_everybody_to_the_page_who_is_not_inside(tmp_path: Path, embedded: Valkey):
+async def test_nginx_redirects_visitors_without_a_session_to_the_page(tmp_path: Path, embedded: Valkey):
     listen = free_port()
     http = HttpSettings(api_key=key_of(GUIDE.read_text()))
     jar = aiohttp.CookieJar(unsafe=True)

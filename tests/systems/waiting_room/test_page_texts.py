@@ -26,7 +26,7 @@ def blanks(text: Text) -> set[str]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_has_every_text_with_the_same_blanks(language: Language):
+def test_every_language_has_every_text_with_the_same_placeholders(language: Language):
     assert TEXTS[language].keys() == TEXTS["en"].keys()
     for key, text in TEXTS[language].items():
         assert all(form.strip() for form in forms_of(text)), key
@@ -36,7 +36,7 @@ def test_every_language_has_every_text_with_the_same_blanks(language: Language):
             assert tuple(text) == FORMS[language], key
 
 
-def test_every_text_is_used_and_every_text_that_is_used_is_there():
+def test_defined_and_used_texts_are_equal():
     """Keys that are put together begin with the name of a page state, or with `wait.`."""
     sources = [*FOLDER.glob("*.py"), *FOLDER.glob("templates/*.html"), *FOLDER.glob("assets/*.js")]
     said = "\n".join(path.read_text() for path in sources if path.name != "texts.py")
@@ -51,7 +51,7 @@ def test_every_text_is_used_and_every_text_that_is_used_is_there():
     assert asked - TEXTS["en"].keys() == set()
 
 
-def test_a_number_chooses_the_form_and_is_written_as_people_write_it():
+def test_a_number_selects_the_plural_form_and_is_formatted_for_the_language():
     assert [say("en", "waiting.people", n) for n in (1, 2, 12345)] == ["1 person", "2 people", "12,345 people"]
     assert [say("ko", "waiting.people", n) for n in (1, 12345)] == ["1명", "12,345명"]
     with pytest.raises(ContractBroken):
@@ -76,7 +76,7 @@ def test_a_number_chooses_the_form_and_is_written_as_people_write_it():
         ("<script>", "", "en"),
     ],
 )
-def test_the_language_is_the_one_asked_for_else_the_best_the_browser_names(
+def test_the_language_is_the_requested_one_or_the_best_of_the_browser(
     wanted: str | None, accepted: str, language: Language
 ):
     assert language_of(wanted, accepted) == language
@@ -99,7 +99,7 @@ def test_the_language_is_the_one_asked_for_else_the_best_the_browser_names(
         (200_000, "2 days", "2일"),
     ],
 )
-def test_a_span_is_told_in_one_unit_and_never_longer_than_it_is(seconds: float, english: str, korean: str):
+def test_a_duration_is_given_in_one_unit_and_rounded_down(seconds: float, english: str, korean: str):
     length = timedelta(seconds=seconds)
 
     assert (span("en", length), span("ko", length)) == (english, korean)
@@ -123,15 +123,13 @@ def test_a_span_is_told_in_one_unit_and_never_longer_than_it_is(seconds: float, 
         (100, 600_000, "Not known yet", "계산 중"),
     ],
 )
-def test_a_wait_is_an_interval_no_more_exact_than_what_is_known(
-    soonest: float, latest: float, english: str, korean: str
-):
+def test_a_wait_is_an_interval_as_precise_as_the_estimate(soonest: float, latest: float, english: str, korean: str):
     estimate = Estimate(timedelta(seconds=soonest), timedelta(seconds=latest))
 
     assert (wait("en", estimate), wait("ko", estimate)) == (english, korean)
 
 
-def test_a_wait_of_which_nothing_is_known_says_so():
+def test_an_unknown_wait_is_shown_as_unknown():
     assert (wait("en", None), wait("ko", None)) == ("Not known yet", "계산 중")
 
 

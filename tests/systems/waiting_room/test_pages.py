@@ -73,7 +73,7 @@ def refresh(html: str) -> int | None:
     return int(found[1]) if found else None
 
 
-async def test_somebody_joins_waits_and_is_sent_to_the_entrance(site: RoomSite, visitor: Client):
+async def test_a_visitor_joins_waits_and_is_sent_to_the_entrance(site: RoomSite, visitor: Client):
     room = await site.open(ahead=3, capacity=0, entrance="/shop/seats")
 
     html = await see(visitor, site.path)
@@ -99,7 +99,7 @@ async def test_somebody_joins_waits_and_is_sent_to_the_entrance(site: RoomSite, 
     assert re.fullmatch(r"visitor-[0-9a-f]{32}", checked.user)
 
 
-async def test_before_the_start_nobody_has_a_position_and_the_draw_is_committed_to(site: RoomSite, visitor: Client):
+async def test_before_the_start_there_is_no_position_and_the_draw_is_committed(site: RoomSite, visitor: Client):
     room = await site.open(opens_in=timedelta(minutes=4))
 
     html = await see(visitor, site.path)
@@ -121,7 +121,9 @@ async def test_before_the_start_nobody_has_a_position_and_the_draw_is_committed_
     assert (state_of(html), room.room.commitment in html) == ("waiting", True)
 
 
-async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_leave(site: RoomSite, visitor: Client):
+async def test_without_an_entrance_url_the_page_shows_the_session_time_and_a_leave_button(
+    site: RoomSite, visitor: Client
+):
     room = await site.open(capacity=1, session=timedelta(minutes=7))
     await press(visitor, site.path, "join")
     await site.venue.run_worker()
@@ -136,7 +138,7 @@ async def test_without_an_entrance_one_is_told_how_long_one_may_stay_and_can_lea
     assert (state_of(html), 'value="join"' in html) == ("left", True)
 
 
-async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(site: RoomSite, visitor: Client):
+async def test_an_expired_session_and_an_expired_place_have_different_pages(site: RoomSite, visitor: Client):
     await site.open(capacity=1)
     await press(visitor, site.path, "join")
     await site.venue.run_worker()
@@ -154,7 +156,7 @@ async def test_a_session_that_is_over_and_a_place_that_lapsed_are_told_apart(sit
     assert (state_of(html), "more than 2 minutes" in html, 'value="join"' in html) == ("lapsed", True, True)
 
 
-async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site: RoomSite, visitor: Client):
+async def test_a_closed_room_accepts_no_visitor_and_keeps_the_waiting_ones(site: RoomSite, visitor: Client):
     await site.open()
     await press(visitor, site.path, "join")
     await site.venue.rooms.close(ROOM)
@@ -169,7 +171,7 @@ async def test_a_room_that_is_closed_takes_nobody_and_keeps_those_who_wait(site:
 
 
 @pytest.mark.parametrize("how", ["closed", "no capacity"])
-async def test_the_page_of_a_paused_line_promises_no_turn_and_no_wait(how: str, site: RoomSite, visitor: Client):
+async def test_the_page_of_a_paused_line_shows_no_estimate(how: str, site: RoomSite, visitor: Client):
     room = await site.open(ahead=12, capacity=1)
     await site.keep_pace(room, every=timedelta(seconds=10), times=11)  # a pace is known, and one is inside
     await press(visitor, site.path, "join")
@@ -189,7 +191,7 @@ async def test_the_page_of_a_paused_line_promises_no_turn_and_no_wait(how: str, 
     assert (place["is_paused"], place["estimate"], place["position"]) == (True, None, 1)
 
 
-async def test_no_page_offers_to_join_a_line_that_cannot_be_joined(site: RoomSite, visitor: Client):
+async def test_a_line_that_cannot_be_joined_has_no_join_button(site: RoomSite, visitor: Client):
     room = await site.open(capacity=1)
     await press(visitor, site.path, "join")
     await site.venue.run_worker()
@@ -227,7 +229,7 @@ def _is_visible(html: str, part: str) -> bool:
     return found[1] is None
 
 
-async def test_only_the_shop_brings_people_to_a_room_that_is_not_for_anybody(site: RoomSite, visitor: Client):
+async def test_a_restricted_room_can_be_joined_only_from_the_shop(site: RoomSite, visitor: Client):
     room = await site.open(anonymous=False, entrance="https://shop.example/")
 
     html = await see(visitor, site.path)
@@ -242,7 +244,7 @@ async def test_only_the_shop_brings_people_to_a_room_that_is_not_for_anybody(sit
     assert room.read(kept(visitor)[COOKIE]).user == "ada"
 
 
-async def test_a_pass_in_the_address_that_is_not_ours_changes_nothing(site: RoomSite, visitor: Client):
+async def test_a_foreign_pass_in_the_url_has_no_effect(site: RoomSite, visitor: Client):
     await site.open()
     await press(visitor, site.path, "join")
     before = kept(visitor)[COOKIE]
@@ -253,7 +255,7 @@ async def test_a_pass_in_the_address_that_is_not_ours_changes_nothing(site: Room
         assert kept(visitor)[COOKIE] == before
 
 
-async def test_whom_the_server_of_the_line_forgot_has_the_old_place_again(site: RoomSite, visitor: Client):
+async def test_a_visitor_lost_by_the_server_gets_the_old_place_again(site: RoomSite, visitor: Client):
     room = await site.open(ahead=3)
     await press(visitor, site.path, "join")
     before = room.read(kept(visitor)[COOKIE])
@@ -270,7 +272,7 @@ async def test_whom_the_server_of_the_line_forgot_has_the_old_place_again(site: 
     assert 'id="place">1<' in await see(visitor, site.path)
 
 
-async def test_one_address_brings_only_so_many_visitors_and_then_one_in_a_while(site: RoomSite):
+async def test_one_address_brings_a_limited_number_of_visitors_at_a_limited_rate(site: RoomSite):
     """None of them keeps cookies; 30 come at once, each from another address by its own account, to two processes."""
     room = await site.open()
 
@@ -316,7 +318,7 @@ async def test_one_browser_has_one_place_however_often_it_joins_and_leaves(site:
     assert (await room.census()).waiting == 1
 
 
-async def test_a_room_with_a_puzzle_gives_a_place_for_each_solution(site: RoomSite, visitor: Client):
+async def test_a_room_with_a_puzzle_gives_one_place_per_solution(site: RoomSite, visitor: Client):
     room = await site.open(puzzle_bits=10)
 
     async def join(challenge: str | None, solution: str) -> int:
@@ -335,7 +337,7 @@ async def test_a_room_with_a_puzzle_gives_a_place_for_each_solution(site: RoomSi
     assert (await visitor.post(f"/v1/rooms/{ROOM}/entries", {"user": "ada"})).status == 200
 
 
-async def test_to_join_twice_keeps_the_place(site: RoomSite, visitor: Client):
+async def test_joining_twice_keeps_the_place(site: RoomSite, visitor: Client):
     room = await site.open()
     await press(visitor, site.path, "join")
     await come(room, "late")
@@ -346,7 +348,7 @@ async def test_to_join_twice_keeps_the_place(site: RoomSite, visitor: Client):
     assert (await room.census()).waiting == 2
 
 
-async def test_a_form_of_another_site_does_nothing_and_our_own_is_heard(site: RoomSite, visitor: Client):
+async def test_a_form_of_another_site_is_refused_and_the_own_form_accepted(site: RoomSite, visitor: Client):
     room = await site.open()
     await press(visitor, site.path, "join")
 
@@ -365,7 +367,7 @@ async def test_a_form_of_another_site_does_nothing_and_our_own_is_heard(site: Ro
     assert (await room.census()).waiting == 0
 
 
-async def test_anything_but_one_of_the_buttons_is_refused(site: RoomSite, visitor: Client):
+async def test_an_unknown_action_is_refused(site: RoomSite, visitor: Client):
     room = await site.open()
     form = FORM["content-type"]
 
@@ -389,7 +391,7 @@ async def test_anything_but_one_of_the_buttons_is_refused(site: RoomSite, visito
     assert (elsewhere.status, elsewhere.problem) == (415, "not-json")
 
 
-async def test_the_page_needs_no_key_where_everything_else_does(tmp_path: Path, embedded: Valkey):
+async def test_the_page_needs_no_key_where_other_routes_do(tmp_path: Path, embedded: Valkey):
     http = HttpSettings(api_key=SecretStr("k" * 32))
     async with room_site_at(tmp_path, embedded, http) as site, aiohttp.ClientSession() as session:
         await site.open()
@@ -403,7 +405,7 @@ async def test_the_page_needs_no_key_where_everything_else_does(tmp_path: Path, 
             assert (await visitor.get(path)).problem == "key-needed", path
 
 
-async def test_what_the_page_is_allowed_is_said_in_its_headers(site: RoomSite, visitor: Client):
+async def test_the_content_security_policy_is_in_the_headers(site: RoomSite, visitor: Client):
     await site.open()
 
     answer = await visitor.get(site.path)
@@ -427,9 +429,7 @@ async def test_what_the_page_is_allowed_is_said_in_its_headers(site: RoomSite, v
         ("http://[::1]/", "'self'"),
     ],
 )
-async def test_a_form_may_lead_to_the_shop_and_nowhere_else(
-    site: RoomSite, visitor: Client, entrance: str, allowed: str
-):
+async def test_a_form_may_redirect_only_to_the_shop(site: RoomSite, visitor: Client, entrance: str, allowed: str):
     await site.open(entrance=entrance)
 
     policy = (await visitor.get(site.path)).headers["content-security-policy"]
@@ -438,7 +438,7 @@ async def test_a_form_may_lead_to_the_shop_and_nowhere_else(
     assert policy.count(";") == 7
 
 
-async def test_cookies_are_for_this_site_alone_and_secure_behind_tls(site: RoomSite, visitor: Client):
+async def test_cookies_are_limited_to_this_site_and_secure_behind_tls(site: RoomSite, visitor: Client):
     await site.open()
 
     for headers, is_secure in (({}, False), ({"x-forwarded-proto": "https"}, True)):
@@ -449,7 +449,7 @@ async def test_cookies_are_for_this_site_alone_and_secure_behind_tls(site: RoomS
         assert int(cookie["max-age"]) == 30 * 60 + 3600
 
 
-async def test_whatever_a_title_says_is_text(site: RoomSite, visitor: Client):
+async def test_titles_are_escaped(site: RoomSite, visitor: Client):
     await site.open(title="</script><script>alert('1')</script> & \"more\"")
     await press(visitor, site.path, "join")
 
@@ -460,7 +460,7 @@ async def test_whatever_a_title_says_is_text(site: RoomSite, visitor: Client):
     assert html.count("</script>") == 2
 
 
-async def test_the_page_speaks_the_language_of_the_browser_or_the_one_chosen(site: RoomSite, visitor: Client):
+async def test_the_page_uses_the_language_of_the_browser_or_the_chosen_one(site: RoomSite, visitor: Client):
     await site.open(ahead=2, title="")
 
     korean = await see(visitor, site.path, **{"accept-language": "ko-KR,ko;q=0.9"})
@@ -475,7 +475,7 @@ async def test_the_page_speaks_the_language_of_the_browser_or_the_one_chosen(sit
     assert (await press(visitor, f"{site.path}?lang=ko", "join")).headers["location"] == f"./{ROOM}?lang=ko"
 
 
-async def test_where_there_is_no_room_a_page_says_so(site: RoomSite, visitor: Client):
+async def test_an_unknown_room_has_its_own_page(site: RoomSite, visitor: Client):
     for name in ("nothing", "%00", "a%20b", "%3Cb%3E", "x" * 300, "%EB%B0%A9"):
         answer = await visitor.get(f"/rooms/{name}")
         assert (answer.status, state_of(answer.body.decode())) == (404, "absent")
@@ -485,7 +485,7 @@ async def test_where_there_is_no_room_a_page_says_so(site: RoomSite, visitor: Cl
     assert [path for path in document["paths"] if path.startswith("/rooms")] == []
 
 
-async def test_while_the_server_of_the_line_is_away_the_page_says_that_places_are_kept(tmp_path: Path):
+async def test_during_a_server_outage_the_page_says_that_places_are_kept(tmp_path: Path):
     [port] = free_ports(1)
     async with AsyncExitStack() as stack:
         stack.enter_context(ValkeyServer(port=port))
@@ -520,7 +520,7 @@ async def test_while_the_server_of_the_line_is_away_the_page_says_that_places_ar
         assert (await inside(room, "ada"), (await room.census()).waiting) == ([], 1)
 
 
-async def test_a_file_is_kept_for_ever_under_the_name_of_its_contents(site: RoomSite, visitor: Client):
+async def test_a_file_is_cached_forever_under_the_digest_of_its_content(site: RoomSite, visitor: Client):
     await site.open()
     html = await see(visitor, site.path)
 
@@ -539,7 +539,7 @@ async def test_a_file_is_kept_for_ever_under_the_name_of_its_contents(site: Room
     assert (await visitor.get("/rooms/assets/..%2fdesk.py")).status == 404
 
 
-async def test_a_request_costs_one_look(site: RoomSite, visitor: Client):
+async def test_a_request_costs_one_read(site: RoomSite, visitor: Client):
     """However many come: the pace of the line is measured once a second, and nothing else is asked."""
     await site.open()
     await press(visitor, site.path, "join")

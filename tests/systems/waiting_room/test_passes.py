@@ -17,7 +17,7 @@ SAID = VisitorPass("waiting", ROOM, "a line", "ada", to_ms(NOW) + 1000, -5, None
 TOKEN = PassSigner([KEY]).issue(SAID)
 
 
-def test_what_was_said_can_be_read_until_its_time_is_over():
+def test_the_contents_of_a_pass_can_be_read_until_it_expires():
     signer = PassSigner([KEY])
 
     assert signer.read(TOKEN, room=ROOM, now=NOW + timedelta(milliseconds=999)) == SAID
@@ -25,19 +25,19 @@ def test_what_was_said_can_be_read_until_its_time_is_over():
         signer.read(TOKEN, room=ROOM, now=NOW + timedelta(seconds=1))
 
 
-def test_another_room_or_another_key_refuses_it():
+def test_a_pass_is_refused_for_another_room_or_key():
     with pytest.raises(PassRefused, match="another room"):
         PassSigner([KEY]).read(TOKEN, room="other", now=NOW)
     with pytest.raises(PassRefused, match="not signed here"):
         PassSigner([b"another key, just as long: 32 b."]).read(TOKEN, room=ROOM, now=NOW)
 
 
-def test_a_key_that_was_replaced_still_opens_what_it_signed():
+def test_a_replaced_key_still_verifies_its_signatures():
     assert PassSigner([b"a new key that signs from now on", KEY]).read(TOKEN, room=ROOM, now=NOW) == SAID
 
 
 @given(at=st.integers(0, len(TOKEN) - 1), character=st.sampled_from("ABCxyz019-_.=+/ \0é"))
-def test_no_character_of_it_can_be_changed(at: int, character: str):
+def test_a_pass_with_any_changed_character_is_refused(at: int, character: str):
     changed = TOKEN[:at] + character + TOKEN[at + 1 :]
     if changed != TOKEN:
         with pytest.raises(PassRefused):
@@ -45,18 +45,18 @@ def test_no_character_of_it_can_be_changed(at: int, character: str):
 
 
 @pytest.mark.parametrize("token", ["", ".", "x", TOKEN + "A", TOKEN + ".", "a" * 5000, TOKEN.partition(".")[0]])
-def test_what_is_no_pass_is_refused(token: str):
+def test_malformed_passes_are_refused(token: str):
     with pytest.raises(PassRefused):
         PassSigner([KEY]).read(token, room=ROOM, now=NOW)
 
 
 @pytest.mark.parametrize("keys", [[], [b"short"]])
-def test_a_key_that_can_be_guessed_is_refused(keys: list[bytes]):
+def test_a_weak_key_is_refused(keys: list[bytes]):
     with pytest.raises(InvalidArgument):
         PassSigner(keys)
 
 
-async def test_a_pass_for_the_line_is_none_for_the_room(venue: Venue):
+async def test_a_pass_for_the_line_is_not_accepted_as_an_admission(venue: Venue):
     room = await venue.open()
     waiting, _ = await come(room, "ada", "bob")
     await venue.run_worker()
@@ -69,7 +69,7 @@ async def test_a_pass_for_the_line_is_none_for_the_room(venue: Venue):
     assert (await room.check(entered)).user == "ada"
 
 
-async def test_a_pass_for_the_line_lasts_as_long_as_the_place_is_kept_without_a_sign_of_life(venue: Venue):
+async def test_a_pass_for_the_line_is_valid_as_long_as_the_place_is_kept_without_heartbeat(venue: Venue):
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
     (first,) = await come(room, "ada")
     venue.clock.advance(timedelta(seconds=59))

@@ -55,7 +55,7 @@ async def until_known(room: str, *, is_known: bool) -> None:
             await look_again()
 
 
-async def test_rooms_are_kept_from_their_beginning_to_their_end(tmp_path: Path, embedded: Valkey):
+async def test_rooms_are_served_from_start_to_end(tmp_path: Path, embedded: Valkey):
     async with running(tmp_path, embedded) as rooms:
         await rooms.create(ROOM, BRIEF)
         room = await rooms.open(ROOM, None)

@@ -22,7 +22,7 @@ async def enter(venue: Venue, room: WaitingRoom, user: str) -> str:
     return (await room.join(user)).token or ""
 
 
-async def test_a_session_ends_when_its_time_is_over_and_the_next_comes_in(anywhere: Venue):
+async def test_a_session_ends_at_its_time_and_the_next_visitor_is_admitted(anywhere: Venue):
     room = await anywhere.open(session=SESSION, longest_session=LONGEST, abandon_after=timedelta(hours=1))
     token = await enter(anywhere, room, "ada")
     await come(room, "bob")
@@ -41,7 +41,7 @@ async def test_a_session_ends_when_its_time_is_over_and_the_next_comes_in(anywhe
 
 
 @pytest.mark.every_server
-async def test_activity_prolongs_a_session_of_which_less_than_half_is_left_up_to_its_longest(anywhere: Venue):
+async def test_activity_prolongs_a_session_with_less_than_half_its_time_left_up_to_the_maximum(anywhere: Venue):
     room = await anywhere.open(session=SESSION, longest_session=LONGEST)
     token = await enter(anywhere, room, "ada")
     left: list[int] = []
@@ -58,7 +58,7 @@ async def test_activity_prolongs_a_session_of_which_less_than_half_is_left_up_to
     assert await anywhere.states() == [("ada", "expired")]
 
 
-async def test_a_session_that_was_prolonged_in_sql_alone_is_not_ended(venue: Venue):
+async def test_a_session_prolonged_only_in_sql_is_not_ended(venue: Venue):
     """Whoever prolonged it died before he could tell the server, which believes that the time is over."""
     room = await venue.open(session=SESSION, longest_session=LONGEST)
     await enter(venue, room, "ada")
@@ -71,7 +71,7 @@ async def test_a_session_that_was_prolonged_in_sql_alone_is_not_ended(venue: Ven
     assert await inside(room, "ada") == ["ada"]
 
 
-async def test_a_session_prolonged_in_sql_alone_is_admitted_at_the_door_while_no_leader_keeps_the_room(venue: Venue):
+async def test_a_session_prolonged_only_in_sql_is_accepted_without_a_leader(venue: Venue):
     """Valkey believes that the session is over; until a leader corrects that, SQL decides."""
     room = await venue.open(session=SESSION, longest_session=LONGEST)
     token = await enter(venue, room, "ada")
@@ -87,7 +87,7 @@ async def test_a_session_prolonged_in_sql_alone_is_admitted_at_the_door_while_no
         await room.check(token)
 
 
-async def test_the_binding_check_holds_until_the_very_end_of_the_session(anywhere: Venue):
+async def test_the_binding_check_holds_until_the_end_of_the_session(anywhere: Venue):
     room = await anywhere.open(session=SESSION)
     await enter(anywhere, room, "ada")
     buy = anywhere.database.transaction
@@ -103,7 +103,7 @@ async def test_the_binding_check_holds_until_the_very_end_of_the_session(anywher
 
 
 @pytest.mark.every_server
-async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anywhere: Venue):
+async def test_a_running_purchase_and_the_end_of_its_session_exclude_each_other(anywhere: Venue):
     """The session ends after the purchase, or the purchase fails: it is never ended in the middle of one."""
     room = await anywhere.open(session=SESSION)
     await enter(anywhere, room, "ada")
@@ -136,7 +136,7 @@ async def test_a_purchase_under_way_and_the_end_of_its_session_do_not_cross(anyw
 
 
 @pytest.mark.every_server
-async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: pytest.FixtureRequest):
+async def test_a_slow_purchase_delays_no_other(anywhere: Venue, request: pytest.FixtureRequest):
     """Its session is over, and has to wait for it; the others end, and the next come in."""
     if "sqlite" in request.node.name:
         pytest.skip("has one writer at a time, whatever it writes")
@@ -165,7 +165,7 @@ async def test_a_slow_purchase_holds_nobody_else_up(anywhere: Venue, request: py
     assert (await anywhere.states())[:2] == [("ada", "expired"), ("bob", "expired")]
 
 
-async def test_nobody_is_inside_twice(anywhere: Venue):
+async def test_no_visitor_has_two_sessions(anywhere: Venue):
     """Also where two admissions of one user reach SQL, as after a loss of the line."""
     room = await anywhere.open(capacity=5)
     await come(room, "ada")

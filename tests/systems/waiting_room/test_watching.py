@@ -87,9 +87,7 @@ async def watched(client: Client, token: str) -> list[Event]:
         return [event async for event in places(client, token)]
 
 
-async def test_who_watches_is_shown_where_he_stands_whenever_that_changes_until_he_is_inside(
-    client: Client, venue: Venue
-):
+async def test_a_watching_visitor_gets_every_change_of_position_until_admitted(client: Client, venue: Venue):
     await venue.open(capacity=0)
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
     stream = places(client, bob)
@@ -111,7 +109,7 @@ async def test_who_watches_is_shown_where_he_stands_whenever_that_changes_until_
     assert (back.status, back.body) == (204, b"")
 
 
-async def test_who_is_on_the_way_in_is_told_when_he_is_inside_and_when_he_is_back_in_line(client: Client, venue: Venue):
+async def test_a_watching_visitor_in_admission_is_told_the_result_of_it(client: Client, venue: Venue):
     room = await venue.open(capacity=0)
     stream = places(client, (await bring(client, "ada"))["pass"])
     await venue.rooms.amend(ROOM, {"capacity": 1})
@@ -135,7 +133,7 @@ async def test_who_is_on_the_way_in_is_told_when_he_is_inside_and_when_he_is_bac
 
 
 @pytest.mark.every_server
-async def test_two_rooms_are_watched_at_once_on_any_kind_of_server(on_any_server: Venue):
+async def test_two_rooms_are_watched_concurrently_on_any_kind_of_server(on_any_server: Venue):
     """In a cluster each room lives somewhere else."""
     venue = on_any_server
     watching, seen = WatcherRegistry(venue.valkey, most=9), asyncio.Queue[tuple[str, int | None]]()
@@ -178,7 +176,7 @@ class Onlooker:
 
 
 @pytest.mark.full
-async def test_many_watch_at_two_processes_and_each_sees_his_position_go_down_and_ends_inside(venue: Venue):
+async def test_many_visitors_watching_at_two_processes_see_their_positions_fall_until_admitted(venue: Venue):
     people, waves = 80, 4
     room = await venue.open(capacity=0)
     async with served(venue.rooms) as here, served(another(venue)) as there:
@@ -214,7 +212,7 @@ async def someone_goes(client: Client, stream: AsyncIterator[Event], token: str)
         pass
 
 
-async def test_at_the_start_everybody_has_a_position_without_anything_else_moving(client: Client, venue: Venue):
+async def test_at_the_start_all_visitors_get_a_position_without_another_change(client: Client, venue: Venue):
     start = timedelta(milliseconds=1200)
     await venue.rooms.create(ROOM, RoomPlan(capacity=0))
     await venue.rooms.open(ROOM, venue.clock.now() + start)
@@ -230,7 +228,7 @@ async def test_at_the_start_everybody_has_a_position_without_anything_else_movin
     assert (after["state"], after["position"], after["opens_in_ms"]) == ("waiting", 1, 0)
 
 
-async def test_a_start_that_is_put_off_is_told_to_those_who_watch(client: Client, venue: Venue):
+async def test_a_postponed_start_is_sent_to_watching_visitors(client: Client, venue: Venue):
     await venue.rooms.create(ROOM, RoomPlan(capacity=0))
     await venue.rooms.open(ROOM, venue.clock.now() + timedelta(minutes=1))
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
@@ -243,7 +241,7 @@ async def test_a_start_that_is_put_off_is_told_to_those_who_watch(client: Client
     assert (await next_place(stream))["opens_in_ms"] == 120_000
 
 
-async def test_whoever_watches_always_holds_a_good_pass(client: Client, venue: Venue):
+async def test_a_watching_visitor_always_has_a_valid_pass(client: Client, venue: Venue):
     await venue.open(capacity=0, abandon_after=timedelta(seconds=30))
     ada, bob, cem = [(await bring(client, user))["pass"] for user in ("ada", "bob", "cem")]
     stream = places(client, cem)
@@ -262,7 +260,7 @@ async def test_whoever_watches_always_holds_a_good_pass(client: Client, venue: V
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(late["pass"]))).json["position"] == 1
 
 
-async def test_who_watches_a_line_that_stands_still_is_never_dropped_and_who_went_away_is(client: Client, venue: Venue):
+async def test_a_watching_visitor_is_never_removed_and_one_who_disconnected_is(client: Client, venue: Venue):
     """The process that holds the connection renews the place in real time. The clock of the room moves only after a
     renewal, so a slow process is not taken for one that stopped."""
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=1))
@@ -289,9 +287,7 @@ async def _has_changed(valkey: Valkey, key: str, before: bytes) -> bool:
     return await valkey.execute("GET", key) != before
 
 
-async def test_a_stream_outlives_the_server_of_the_line_and_the_door_stays_open_meanwhile(
-    tmp_path: Path, clock: ManualClock
-):
+async def test_a_stream_survives_a_server_outage_and_passes_are_checked_meanwhile(tmp_path: Path, clock: ManualClock):
     url = await migrated_file(tmp_path / "wire.db")
     [port] = free_ports(1)
     with ValkeyServer(port=port):
@@ -356,7 +352,7 @@ async def test_the_return_of_the_server_is_logged_when_visitors_see_their_places
     assert len(lines_of_outage(lines)) <= 3
 
 
-async def test_who_could_not_be_heard_while_the_server_was_down_keeps_his_place(venue: Venue):
+async def test_a_visitor_who_could_not_send_heartbeats_during_an_outage_keeps_the_place(venue: Venue):
     room = await venue.open(capacity=0, abandon_after=timedelta(minutes=2))
     await come(room, "ada", "bob")
     venue.clock.advance(timedelta(minutes=5))
@@ -373,7 +369,7 @@ async def test_who_could_not_be_heard_while_the_server_was_down_keeps_his_place(
     assert (await room.look_at(["ada", "bob"])).standings == [InLine(place=1, ahead=0), NotPresent()]
 
 
-async def test_where_too_many_watch_the_next_is_told_to_come_later(venue: Venue):
+async def test_beyond_the_limit_of_streams_visitors_are_told_to_retry_later(venue: Venue):
     room = await venue.open(capacity=0)
     tokens = [(await room.join(user)).token or "" for user in ("ada", "bob")]
     async with served(venue.rooms, HttpSettings(most_watchers=1)) as client:
@@ -386,7 +382,7 @@ async def test_where_too_many_watch_the_next_is_told_to_come_later(venue: Venue)
         assert (refused.status, refused.problem, "retry-after" in refused.headers) == (503, "too-many", True)
 
 
-async def test_what_is_no_pass_is_refused_before_a_stream_begins(client: Client, venue: Venue):
+async def test_an_invalid_pass_is_refused_before_a_stream_starts(client: Client, venue: Venue):
     await venue.open(capacity=0)
     assert (await client.get(EVENTS)).problem == "pass-refused"
     assert (await client.get(EVENTS, **showing("x.y"))).problem == "pass-refused"
@@ -395,7 +391,7 @@ async def test_what_is_no_pass_is_refused_before_a_stream_begins(client: Client,
     assert (head.status, head.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
 
 
-async def test_who_is_nowhere_is_told_so_and_the_stream_ends(client: Client, venue: Venue):
+async def test_the_stream_of_an_unknown_visitor_ends_with_a_notice(client: Client, venue: Venue):
     await venue.open(capacity=0)
     token = (await bring(client, "ada"))["pass"]
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(token))
@@ -415,7 +411,7 @@ async def test_when_the_process_stops_every_stream_ends(venue: Venue):
         assert [event async for event in stream] == [], "it ends, and says nothing more"
 
 
-async def test_without_chunks_events_go_the_usual_way_and_are_the_same(client: Client, venue: Venue):
+async def test_an_http_1_0_client_gets_the_same_events_by_the_regular_route(client: Client, venue: Venue):
     """A client of HTTP/1.0 cannot be written to directly; what it is sent is no other."""
     await venue.open(capacity=0)
     token = (await bring(client, "ada"))["pass"]
@@ -445,7 +441,7 @@ class Connection:
             self.sent.append(latest)
 
 
-async def test_a_slow_reader_is_sent_the_latest_only_and_no_pass_is_lost(venue: Venue):
+async def test_a_slow_reader_gets_only_the_latest_event_and_no_pass_is_lost(venue: Venue):
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=30))
     shown = room.read((await room.join("ada")).token or "")
     stream = PlaceStream(room, shown)
@@ -469,7 +465,7 @@ async def test_a_slow_reader_is_sent_the_latest_only_and_no_pass_is_lost(venue: 
     stream.end()
 
 
-async def test_whatever_is_shown_and_however_slow_he_reads_the_last_word_reaches_him_and_no_pass_is_lost(venue: Venue):
+async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_no_pass_is_lost(venue: Venue):
     """Any order of moves, stops and starts; with a fixed beginning, so that what fails once fails again."""
     room = await venue.open(capacity=0, abandon_after=timedelta(seconds=30))
     token = (await room.join("ada")).token or ""
@@ -501,7 +497,7 @@ async def test_whatever_is_shown_and_however_slow_he_reads_the_last_word_reaches
         assert stream.ended.done()
 
 
-async def test_a_client_that_does_not_read_costs_little_memory_and_is_shown_the_latest_when_it_does(venue: Venue):
+async def test_a_client_that_does_not_read_uses_little_memory_and_gets_the_latest_event_when_it_does(venue: Venue):
     room = await venue.open(capacity=0)
     await room.join("bob")  # so that the real position, which the follower may show at any moment, is the last one too
     token = (await room.join("ada")).token or ""
@@ -537,7 +533,7 @@ async def _opened(streams: PlaceStreams) -> list[tuple[PlaceStream, Any]]:
     return found
 
 
-async def test_one_user_cannot_take_the_place_of_all_who_want_to_watch(venue: Venue):
+async def test_one_user_cannot_occupy_all_stream_slots(venue: Venue):
     room = await venue.open(capacity=0)
     shown = room.read((await room.join("ada")).token or "")
     watching, windows = WatcherRegistry(venue.valkey, most=100), [PlaceStream(room, shown) for _ in range(7)]
@@ -555,7 +551,7 @@ async def test_one_user_cannot_take_the_place_of_all_who_want_to_watch(venue: Ve
     assert len(watching) == 0
 
 
-async def test_nobody_looks_at_a_room_that_nobody_watches(venue: Venue):
+async def test_a_room_without_watching_visitors_is_not_read(venue: Venue):
     room = await venue.open(capacity=0)
     shown = room.read((await room.join("ada")).token or "")
     watching, stream = WatcherRegistry(venue.valkey, most=5), PlaceStream(room, shown)

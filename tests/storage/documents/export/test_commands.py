@@ -47,7 +47,7 @@ def tidegate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tidega
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
-def test_everything_is_exported_and_told(tidegate: Tidegate, tmp_path: Path, form: str):
+def test_all_documents_are_exported_and_the_files_are_listed(tidegate: Tidegate, tmp_path: Path, form: str):
     ended = tidegate("--format", form, "--output", "out")
 
     assert ended.exit_code == 0, ended.output
@@ -80,7 +80,7 @@ def test_the_manifest_is_printed_as_json(tidegate: Tidegate, tmp_path: Path):
     assert "body" not in read_rows(tmp_path / "out", "issue")[0]
 
 
-def test_documents_of_a_source_of_ones_own_can_be_exported(tidegate: Tidegate, tmp_path: Path):
+def test_documents_of_an_own_source_can_be_exported(tidegate: Tidegate, tmp_path: Path):
     ended = tidegate("--format", "parquet", "--output", "out", "--source", "bookshop")
 
     assert ended.exit_code == 0, ended.output
@@ -90,7 +90,7 @@ def test_documents_of_a_source_of_ones_own_can_be_exported(tidegate: Tidegate, t
     assert "github_id" not in theirs, "its issues do not have GitHub's columns"
 
 
-def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_path: Path):
+def test_an_uncollected_kind_is_an_error(tidegate: Tidegate, tmp_path: Path):
     ended = tidegate("--format", "csv", "--output", "out", "--kind", "isue")
 
     assert ended.exit_code == 1
@@ -98,7 +98,7 @@ def test_a_kind_that_nobody_has_collected_is_a_mistake(tidegate: Tidegate, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_somebody_else_is_refused_unless_forced(tidegate: Tidegate, tmp_path: Path):
+def test_a_folder_with_foreign_files_is_refused_unless_forced(tidegate: Tidegate, tmp_path: Path):
     refused = tidegate("--format", "csv", "--output", "data")
     forced = tidegate("--format", "csv", "--output", "data", "--force")
 
@@ -107,12 +107,12 @@ def test_a_folder_of_somebody_else_is_refused_unless_forced(tidegate: Tidegate, 
     assert (tmp_path / "data" / "tidegate.db").exists()
 
 
-def test_an_unknown_format_is_a_mistake_of_the_command_line(tidegate: Tidegate):
+def test_an_unknown_format_is_a_command_line_error(tidegate: Tidegate):
     assert tidegate("--format", "xlsx", "--output", "out").exit_code == 2
 
 
 @pytest.mark.full
-def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tmp_path: Path):
+def test_without_the_library_parquet_names_the_package_to_install(tidegate: Tidegate, tmp_path: Path):
     del tidegate
     without = "import sys; sys.modules['pyarrow'] = None; from tidegate.app.cli import main; main()"
     ended = subprocess.run(
@@ -132,7 +132,7 @@ def test_without_the_library_parquet_says_what_to_install(tidegate: Tidegate, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_documents_go_to_standard_output_and_nothing_else_does(tidegate: Tidegate, tmp_path: Path):
+def test_only_documents_are_written_to_standard_output(tidegate: Tidegate, tmp_path: Path):
     lines = tidegate("--format", "jsonl", "--output", "-")
     table = tidegate("--format", "csv", "--output", "-", "--kind", "issue", "--no-body")
 
@@ -143,7 +143,7 @@ def test_documents_go_to_standard_output_and_nothing_else_does(tidegate: Tidegat
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
+def test_an_empty_export_is_reported_on_standard_error(tidegate: Tidegate):
     ended = tidegate("--format", "jsonl", "--output", "-", "--kind", "commit")
 
     assert (ended.exit_code, ended.stdout) == (0, "")
@@ -158,7 +158,7 @@ def test_nothing_to_export_is_said_beside_standard_output(tidegate: Tidegate):
         (["--format", "jsonl", "--json"], "--json cannot be combined with --output -"),
     ],
 )
-def test_what_standard_output_cannot_take_is_refused(tidegate: Tidegate, arguments: list[str], reason: str):
+def test_options_that_do_not_fit_standard_output_are_refused(tidegate: Tidegate, arguments: list[str], reason: str):
     ended = tidegate(*arguments, "--output", "-")
 
     assert ended.exit_code != 0
@@ -166,7 +166,7 @@ def test_what_standard_output_cannot_take_is_refused(tidegate: Tidegate, argumen
     assert reason in f"{ended.stderr}{ended.exception}"
 
 
-def test_only_formats_that_are_installed_are_named(monkeypatch: pytest.MonkeyPatch):
+def test_only_installed_formats_are_listed(monkeypatch: pytest.MonkeyPatch):
     assert installed_formats() == (Format.PARQUET, Format.CSV, Format.JSONL)
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -61,7 +61,7 @@ def whole(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", [Format.CSV, Format.PARQUET])
-async def test_killed_in_the_middle_of_a_file_it_leaves_none_and_the_next_cleans_up(
+async def test_a_kill_during_a_file_leaves_no_file_and_the_next_export_cleans_up(
     documents: SqlDocumentStore, tmp_path: Path, form: Format
 ):
     process = await started(tmp_path, "file", form)
@@ -75,9 +75,7 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_none_and_the_next_cleans
     assert verify(tmp_path / "out")["documents"] == DOCUMENTS
 
 
-async def test_killed_in_the_middle_of_a_file_it_leaves_an_older_export_as_it_was(
-    documents: SqlDocumentStore, tmp_path: Path
-):
+async def test_a_kill_during_a_file_leaves_an_older_export_unchanged(documents: SqlDocumentStore, tmp_path: Path):
     before = await export(
         documents, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={"issue": (), "commit": ()})
     )
@@ -91,7 +89,7 @@ async def test_killed_in_the_middle_of_a_file_it_leaves_an_older_export_as_it_wa
     verify(tmp_path / "out")
 
 
-async def test_killed_between_two_names_every_file_is_whole_and_the_manifest_says_that_not_all_are_there(
+async def test_a_kill_between_two_renames_leaves_whole_files_and_a_manifest_marked_incomplete(
     documents: SqlDocumentStore, tmp_path: Path
 ):
     old = await export(documents, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={"issue": (), "event": ()}))
@@ -111,7 +109,7 @@ async def test_killed_between_two_names_every_file_is_whole_and_the_manifest_say
     verify(tmp_path / "out")  # nothing of the older ones is left
 
 
-async def test_interrupted_by_the_user_it_leaves_nothing(documents: SqlDocumentStore, tmp_path: Path):
+async def test_an_export_interrupted_by_the_user_leaves_nothing(documents: SqlDocumentStore, tmp_path: Path):
     process = await started(tmp_path, "file", Format.PARQUET)
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()
@@ -122,9 +120,7 @@ async def test_interrupted_by_the_user_it_leaves_nothing(documents: SqlDocumentS
 
 
 @pytest.mark.parametrize("form", list(Format))
-async def test_where_the_disk_is_full_it_says_so_and_leaves_nothing(
-    documents: SqlDocumentStore, tmp_path: Path, form: Format
-):
+async def test_a_full_disk_is_reported_and_leaves_nothing(documents: SqlDocumentStore, tmp_path: Path, form: Format):
     tidegate = Path(sys.executable).with_name("tidegate")
     # As good as a full disk: no file may become larger than 8 kB.
     process = await asyncio.create_subprocess_exec(

@@ -51,9 +51,7 @@ FULL: dict[str, Any] = {
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("form", FORMATS)
-async def test_every_document_is_in_the_file_of_its_kind_as_the_store_has_it(
-    shelf: Shelf, tmp_path: Path, form: Format
-):
+async def test_every_document_is_in_the_file_of_its_kind_as_stored(shelf: Shelf, tmp_path: Path, form: Format):
     await shelf.write(
         document("2", **FULL), document("1"), document("10", owner="bob"), document("1", kind="pull", n=1)
     )
@@ -116,7 +114,7 @@ async def test_columns_have_their_types(local: Shelf, tmp_path: Path, form: Form
         ("issue_url", "https://example.org/issues/٣"),
     ],
 )
-async def test_what_does_not_fit_its_column_is_left_empty_counted_and_in_the_body(
+async def test_a_value_that_does_not_fit_its_column_is_null_counted_and_in_the_body(
     local: Shelf, tmp_path: Path, field: str, value: Any
 ):
     await local.write(document("1", **FULL), document("2", **{**FULL, field: value}))
@@ -136,7 +134,7 @@ async def test_what_does_not_fit_its_column_is_left_empty_counted_and_in_the_bod
 
 
 @pytest.mark.parametrize("form", FORMATS)
-async def test_bodies_as_the_upstream_wrote_them_come_back(local: Shelf, tmp_path: Path, form: Format):
+async def test_bodies_are_exported_as_the_upstream_sent_them(local: Shelf, tmp_path: Path, form: Format):
     """With line breaks between the words, and one that no reader reads."""
     raw = [
         b'{"title":\r\n "a\\nb",\n "n": 1}',
@@ -169,7 +167,7 @@ async def test_bodies_as_the_upstream_wrote_them_come_back(local: Shelf, tmp_pat
 
 
 @pytest.mark.every_server
-async def test_only_some_kinds_and_some_owners_can_be_exported(shelf: Shelf, tmp_path: Path):
+async def test_an_export_can_be_limited_to_kinds_and_owners(shelf: Shelf, tmp_path: Path):
     await shelf.write(*(document(f"{n}", owner=f"user{n % 4}") for n in range(12)), document("1", kind="pull"))
 
     manifest = await export(
@@ -185,7 +183,9 @@ async def test_only_some_kinds_and_some_owners_can_be_exported(shelf: Shelf, tmp
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("with_gone", [True, False])
-async def test_what_is_gone_upstream_is_left_out_unless_asked_for(shelf: Shelf, tmp_path: Path, with_gone: bool):
+async def test_documents_that_are_gone_upstream_are_exported_only_on_request(
+    shelf: Shelf, tmp_path: Path, with_gone: bool
+):
     await shelf.write(*(issue(each, sweep=1) for each in "abc"))
     await shelf.write(issue("b", sweep=2), completed=[Listing("issue", "repo:octocat/hello", 2)])
 
@@ -205,18 +205,18 @@ async def test_the_body_can_be_left_out(local: Shelf, tmp_path: Path, form: Form
     assert row["title"] == FULL["title"]
 
 
-def test_lines_without_bodies_make_no_sense():
+def test_json_lines_without_bodies_are_refused():
     with pytest.raises(InvalidArgument, match="csv or parquet"):
         wish(Format.JSONL, with_body=False)
 
 
-def test_nothing_cannot_be_exported():
+def test_an_export_without_kinds_is_refused():
     with pytest.raises(InvalidArgument, match="nothing to export"):
         wish(Format.CSV, kinds={})
 
 
 @pytest.mark.parametrize("name", ["id", "created_at", "body", "title"])
-async def test_a_column_cannot_have_the_name_of_another(local: Shelf, tmp_path: Path, name: str):
+async def test_duplicate_column_names_are_refused(local: Shelf, tmp_path: Path, name: str):
     with pytest.raises(InvalidArgument, match="two of that name"):
         await export(local.store, tmp_path / "out", wish(Format.CSV, kinds={"issue": [text("title"), whole(name)]}))
 
@@ -241,7 +241,7 @@ async def test_the_same_documents_make_the_same_files(local: Shelf, tmp_path: Pa
     assert [each.sha256 for each in one.files] == [each.sha256 for each in other.files]
 
 
-async def test_whoever_watches_is_told_how_far_it_is(local: Shelf, tmp_path: Path):
+async def test_progress_is_reported(local: Shelf, tmp_path: Path):
     await local.write(*(document(f"{n:04}") for n in range(1100)))
     told: list[ExportProgress] = []
 

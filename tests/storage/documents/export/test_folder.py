@@ -24,16 +24,14 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-async def test_the_folder_is_made(filled: Shelf, tmp_path: Path):
+async def test_the_folder_is_created(filled: Shelf, tmp_path: Path):
     await export(filled.store, tmp_path / "a" / "b", CSV)
 
     assert names(tmp_path / "a" / "b") == ["issue.csv", "manifest.json", "pull.csv"]
 
 
 @pytest.mark.parametrize("thing", ["notes.txt", ".hidden", "issue.csv", "manifest.json"])
-async def test_a_folder_with_other_things_in_it_is_refused_and_left_as_it_was(
-    filled: Shelf, tmp_path: Path, thing: str
-):
+async def test_a_folder_with_other_files_is_refused_and_left_unchanged(filled: Shelf, tmp_path: Path, thing: str):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / thing).write_text('{"name": "precious"}')
@@ -45,7 +43,7 @@ async def test_a_folder_with_other_things_in_it_is_refused_and_left_as_it_was(
     assert (folder / thing).read_text() == '{"name": "precious"}'
 
 
-async def test_with_force_it_writes_beside_other_things_and_leaves_them(filled: Shelf, tmp_path: Path):
+async def test_with_force_other_files_are_kept_beside_the_export(filled: Shelf, tmp_path: Path):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "notes.txt").write_text("precious")
@@ -57,7 +55,7 @@ async def test_with_force_it_writes_beside_other_things_and_leaves_them(filled: 
     assert (folder / "notes.txt").read_text() == "precious"
 
 
-async def test_an_older_export_is_replaced_as_a_whole(filled: Shelf, tmp_path: Path):
+async def test_an_older_export_is_replaced_completely(filled: Shelf, tmp_path: Path):
     await export(filled.store, tmp_path / "out", CSV)
     await filled.write(issue("9999"))
 
@@ -67,7 +65,7 @@ async def test_an_older_export_is_replaced_as_a_whole(filled: Shelf, tmp_path: P
     assert read_rows(tmp_path / "out", "issue")[-1]["id"] == "9999"
 
 
-async def test_what_a_manifest_names_outside_of_its_folder_is_not_touched(filled: Shelf, tmp_path: Path):
+async def test_files_outside_the_folder_that_a_manifest_names_are_not_touched(filled: Shelf, tmp_path: Path):
     (tmp_path / "precious").write_text("1")
     await export(filled.store, tmp_path / "out", CSV)
     manifest = tmp_path / "out" / "manifest.json"
@@ -80,14 +78,14 @@ async def test_what_a_manifest_names_outside_of_its_folder_is_not_touched(filled
 
 
 @pytest.mark.parametrize("kind", ["a/b", "..", "a b", "ä"])
-async def test_a_kind_that_cannot_be_a_name_of_a_file_is_refused(filled: Shelf, tmp_path: Path, kind: str):
+async def test_a_kind_that_is_invalid_as_a_file_name_is_refused(filled: Shelf, tmp_path: Path, kind: str):
     with pytest.raises(ExportRefused, match="cannot be the name of a file"):
         await export(filled.store, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={kind: ()}))
 
     assert not (tmp_path / "out").exists()
 
 
-async def test_until_everything_is_whole_the_older_export_stands(filled: Shelf, tmp_path: Path):
+async def test_an_older_export_is_kept_until_the_new_one_is_complete(filled: Shelf, tmp_path: Path):
     folder = tmp_path / "out"
     before = await export(filled.store, folder, CSV)
     await filled.write(issue("9999"))
@@ -104,7 +102,7 @@ async def test_until_everything_is_whole_the_older_export_stands(filled: Shelf, 
 
 
 @pytest.mark.parametrize("form", list(Format))
-async def test_one_that_fails_leaves_nothing_behind(filled: Shelf, tmp_path: Path, form: Format):
+async def test_a_failed_export_leaves_nothing(filled: Shelf, tmp_path: Path, form: Format):
     def fail(progress: ExportProgress) -> None:
         if progress.written:
             raise LookupError
@@ -119,7 +117,7 @@ async def test_one_that_fails_leaves_nothing_behind(filled: Shelf, tmp_path: Pat
     assert verify(tmp_path / "old")["format"] == "csv"
 
 
-async def test_one_that_is_cancelled_leaves_nothing_behind(filled: Shelf, tmp_path: Path):
+async def test_a_cancelled_export_leaves_nothing(filled: Shelf, tmp_path: Path):
     halfway = asyncio.Event()
     exporting = asyncio.create_task(
         export(filled.store, tmp_path / "out", CSV, on_progress=lambda told: halfway.set() if told.written else None)
@@ -132,7 +130,7 @@ async def test_one_that_is_cancelled_leaves_nothing_behind(filled: Shelf, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-async def test_two_at_once_do_not_write_into_the_same_folder(filled: Shelf, tmp_path: Path):
+async def test_two_concurrent_exports_do_not_write_into_the_same_folder(filled: Shelf, tmp_path: Path):
     first = asyncio.create_task(export(filled.store, tmp_path / "out", CSV))
     second = asyncio.create_task(export(filled.store, tmp_path / "out", CSV))
     done = await asyncio.gather(first, second, return_exceptions=True)
@@ -143,7 +141,7 @@ async def test_two_at_once_do_not_write_into_the_same_folder(filled: Shelf, tmp_
     verify(tmp_path / "out")
 
 
-async def test_where_the_folder_cannot_be_it_says_why(filled: Shelf, tmp_path: Path):
+async def test_an_unusable_folder_is_reported_with_the_reason(filled: Shelf, tmp_path: Path):
     (tmp_path / "file").write_text("")
 
     for folder in (tmp_path / "file", tmp_path / "file" / "out"):

@@ -123,7 +123,7 @@ def test_every_kind_of_document_has_columns():
 
 
 @pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])
-async def test_the_columns_find_what_github_says(
+async def test_the_columns_find_the_fields_of_github(
     local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path, form: Format
 ):
     await export(local.store, tmp_path / "out", ExportRequest(format=form, kinds=COLUMNS))
@@ -137,7 +137,7 @@ async def test_the_columns_find_what_github_says(
         assert empty - SELDOM.get(kind, set()) == set(), kind
 
 
-async def test_some_values_by_hand(local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path):
+async def test_selected_values_are_correct(local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path):
     await export(local.store, tmp_path / "out", ExportRequest(format=Format.PARQUET, kinds=COLUMNS))
 
     def by_id(kind: str) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ MOST_MB = 120
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", list(Format))
-async def test_an_export_holds_a_small_part_of_what_it_writes(form: Format):
+async def test_an_export_uses_memory_for_a_small_part_of_its_output(form: Format):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.storage.documents.export.memory", form, stdout=asyncio.subprocess.PIPE
     )

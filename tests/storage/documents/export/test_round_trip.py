@@ -43,7 +43,7 @@ async def exported(shelf: Shelf, folder: Path, found: dict[str, dict[str, Any]])
         await export(shelf.store, folder / form, ExportRequest(format=form, kinds={"item": FIELDS}))
 
 
-def test_what_was_exported_is_what_was_stored(tmp_path: Path):
+def test_exported_documents_equal_the_stored_ones(tmp_path: Path):
     with asyncio.Runner() as runner:
         opening = open_shelf("sqlite", tmp_path)
         shelf = runner.run(opening.__aenter__())

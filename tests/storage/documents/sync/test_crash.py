@@ -83,7 +83,7 @@ async def test_a_killed_sync_is_continued(store: DocumentStore, target: Target, 
         assert [path.name for path in target.file().parent.iterdir()] == [target.file().name]
 
 
-async def test_a_file_that_another_process_writes_is_locked(store: DocumentStore, tmp_path: Path) -> None:
+async def test_a_file_written_by_another_process_is_locked(store: DocumentStore, tmp_path: Path) -> None:
     async with open_target("duckdb", tmp_path) as target:
         process = await stopped(tmp_path, "rows", target)
         with pytest.raises(SyncFailed, match="Close the other process"):

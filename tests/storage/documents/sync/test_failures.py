@@ -48,7 +48,7 @@ def modes(place: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o277])
-async def test_files_are_private_whatever_the_umask(local: Shelf, files: Target, mask: int) -> None:
+async def test_files_are_private_regardless_of_the_umask(local: Shelf, files: Target, mask: int) -> None:
     with umask(mask):
         await local.write(issue("a"))
         await files.sync(local.store)
@@ -58,7 +58,7 @@ async def test_files_are_private_whatever_the_umask(local: Shelf, files: Target,
     await assert_equal(files, local)
 
 
-async def test_permissions_that_were_given_to_a_file_stay(local: Shelf, files: Target) -> None:
+async def test_existing_permissions_of_a_file_are_kept(local: Shelf, files: Target) -> None:
     await local.write(issue("a"))
     await files.sync(local.store)
     path = Path(files.address.place) if files.name == "duckdb" else files.file()
@@ -77,7 +77,7 @@ async def copy(url: str, to: str) -> None:
             print(failed)
 
 
-async def test_a_sync_without_room_leaves_the_old_file_and_is_continued(local: Shelf, files: Target) -> None:
+async def test_a_sync_without_disk_space_leaves_the_old_file_and_is_continued(local: Shelf, files: Target) -> None:
     """The system refuses to let files grow, as a full disk does."""
     await local.write(issue("a"))
     await files.sync(local.store)
@@ -128,7 +128,7 @@ async def test_a_full_sync_keeps_the_row_of_a_document_that_changes_meanwhile(
     await assert_equal(target, local)
 
 
-async def test_a_full_sync_removes_nothing_while_it_is_not_certain(local: Shelf, target: Target) -> None:
+async def test_a_full_sync_removes_no_row_while_documents_change(local: Shelf, target: Target) -> None:
     await local.write(issue("a"), issue("b"), issue("c"))
     await target.sync(local.store)
     store: Any = ChangingStore(local, 1_000)

@@ -76,7 +76,7 @@ async def test_an_open_transaction_is_copied_after_its_commit(shelf: Shelf, targ
     assert (await target.rows()).keys() == {"early", "late"}
 
 
-async def test_syncs_while_many_write_end_with_everything(shelf: Shelf, target: Target) -> None:
+async def test_after_concurrent_writes_a_sync_has_everything(shelf: Shelf, target: Target) -> None:
     """Each writer has a clock of its own; all change the same documents."""
 
     async def write(number: int) -> None:

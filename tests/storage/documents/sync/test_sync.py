@@ -54,7 +54,7 @@ async def test_a_second_sync_writes_exactly_the_rows_that_changed(local: Shelf, 
     assert await target.written(local.store) == 0
 
 
-async def test_what_is_gone_upstream_is_marked_and_may_come_back(local: Shelf, target: Target) -> None:
+async def test_documents_gone_upstream_are_marked_and_may_return(local: Shelf, target: Target) -> None:
     await local.write(issue("a", sweep=1), issue("b", sweep=1))
     await target.sync(local.store)
     local.clock.advance(HOUR)
@@ -89,7 +89,7 @@ async def test_changes_under_the_same_time_are_copied(local: Shelf, target: Targ
     await assert_equal(target, local)
 
 
-async def test_values_of_another_type_are_left_empty_and_counted(local: Shelf, target: Target) -> None:
+async def test_values_of_another_type_are_null_and_counted(local: Shelf, target: Target) -> None:
     await local.write(issue("a", title=1, user="nobody", closed_at="2026-01-01", labels=[{"name": None}], topics=["t"]))
 
     report = await target.sync(local.store)
@@ -99,7 +99,7 @@ async def test_values_of_another_type_are_left_empty_and_counted(local: Shelf, t
     assert (row["title"], row["labels"], row["topics"]) == (None, None, ["t"])
 
 
-async def test_a_kind_without_columns_has_the_whole_document(local: Shelf, target: Target) -> None:
+async def test_a_kind_without_columns_has_the_complete_document(local: Shelf, target: Target) -> None:
     await local.write(issue("a", kind="book", title="first"))
     await target.sync(local.store, {"book": ()})
 
@@ -113,7 +113,7 @@ async def test_a_declared_kind_without_documents_has_an_empty_table(local: Shelf
     assert [(each.kind, each.written) for each in report.tables] == [("issue", 0)]
 
 
-async def test_sources_have_schemas_of_their_own(local: Shelf, target: Target) -> None:
+async def test_sources_have_separate_schemas(local: Shelf, target: Target) -> None:
     shop = local.beside("shop")
     await local.write(issue("a"))
     await shop.write(issue("a", title="of the shop"))
@@ -134,7 +134,7 @@ async def test_a_new_column_is_added_and_filled_for_all_rows(local: Shelf, targe
     assert await target.written(local.store, kinds={"issue": more}) == 0
 
 
-async def test_a_column_that_is_declared_no_more_does_not_stop_a_sync(local: Shelf, target: Target) -> None:
+async def test_a_removed_column_does_not_stop_a_sync(local: Shelf, target: Target) -> None:
     await local.write(issue("a", title="first"))
     await target.sync(local.store)
     await local.write(issue("b"))
@@ -143,7 +143,7 @@ async def test_a_column_that_is_declared_no_more_does_not_stop_a_sync(local: She
     assert (await target.rows()).keys() == {"a", "b"}
 
 
-async def test_a_column_of_another_type_is_refused_until_the_table_is_made_again(local: Shelf, target: Target) -> None:
+async def test_a_column_of_another_type_is_refused_until_the_table_is_recreated(local: Shelf, target: Target) -> None:
     if target.name == "jsonl":
         pytest.skip("JSON has no types of columns")
     await local.write(issue("a", title="12"))
@@ -170,7 +170,7 @@ async def test_a_full_sync_writes_all_rows_and_removes_those_without_a_document(
     await assert_equal(target, local)
 
 
-async def test_a_row_that_was_changed_or_deleted_by_hand_is_repaired(local: Shelf, tmp_path: Path) -> None:
+async def test_a_manually_changed_or_deleted_row_is_repaired(local: Shelf, tmp_path: Path) -> None:
     await local.write(*(issue(each) for each in "abc"))
     async with open_target("postgres", tmp_path) as target:
         await target.sync(local.store)
@@ -197,7 +197,7 @@ async def test_a_dry_run_counts_and_writes_nothing(local: Shelf, target: Target,
     assert await target.rows() == rows
 
 
-async def test_many_moments_and_large_moments_are_copied_page_by_page(
+async def test_many_and_large_change_times_are_copied_page_by_page(
     local: Shelf, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("_MOMENTS_AT_ONCE", 3), ("_READ_AT_ONCE", 4), ("_ROWS_AT_ONCE", 5)):
@@ -225,7 +225,7 @@ async def test_progress_ends_with_all_documents(local: Shelf, target: Target) ->
     assert seen[-1] == (3, 3)
 
 
-async def test_a_second_sync_at_the_same_time_is_refused(local: Shelf, target: Target) -> None:
+async def test_a_second_concurrent_sync_is_refused(local: Shelf, target: Target) -> None:
     first = await open_destination(target.address, "github")
     try:
         if target.name == "duckdb":  # refuses other processes, which test_crash has
@@ -268,7 +268,7 @@ async def test_passwords_are_not_shown(database: Target, local: Shelf) -> None:
     assert "horse" not in str(raised.value)
 
 
-async def test_a_user_without_rights_is_told_what_to_grant(database: Target, local: Shelf) -> None:
+async def test_missing_database_rights_are_reported_with_the_grant(database: Target, local: Shelf) -> None:
     await database.query("CREATE ROLE reader LOGIN PASSWORD 'x'") if not await database.query(
         "SELECT 1 FROM pg_roles WHERE rolname = 'reader'"
     ) else None
@@ -278,16 +278,14 @@ async def test_a_user_without_rights_is_told_what_to_grant(database: Target, loc
 
 
 @pytest.mark.parametrize("name", ["duckdb", "parquet", "jsonl"])
-async def test_a_path_that_cannot_be_written_is_an_error_with_the_reason(
-    name: str, tmp_path: Path, local: Shelf
-) -> None:
+async def test_an_unwritable_path_is_an_error_with_the_reason(name: str, tmp_path: Path, local: Shelf) -> None:
     (tmp_path / "file").write_text("no folder")
     address = parse_destination(f"{name}:{tmp_path / 'file' / 'warehouse'}")
     with pytest.raises(SyncFailed, match=r"Not a directory|Cannot open file"):
         await sync(local.store, SyncOrder(to=address, kinds={"issue": FIELDS}))
 
 
-async def test_a_text_with_the_character_zero_is_stored_by_all(local: Shelf, target: Target) -> None:
+async def test_a_text_with_a_nul_character_is_stored_by_all_destinations(local: Shelf, target: Target) -> None:
     await local.write(issue("a", title="x\0y", topics=["\0"]))
     await target.sync(local.store)
 
@@ -303,6 +301,6 @@ async def test_a_duckdb_file_may_have_the_name_of_the_source(local: Shelf, tmp_p
     assert [await target.written(local.store) for _ in range(2)] == [1, 0]
 
 
-async def test_two_columns_of_one_name_are_refused(local: Shelf, target: Target) -> None:
+async def test_duplicate_column_names_are_refused(local: Shelf, target: Target) -> None:
     with pytest.raises(InvalidArgument, match="two columns of this name"):
         await target.sync(local.store, {"issue": (text("owner"),)})

@@ -27,7 +27,7 @@ async def filled(stall: Stall, products: int = 5) -> int:
 
 
 @pytest.mark.every_server
-async def test_products_are_listed_page_by_page(stall: Stall):
+async def test_products_are_paginated(stall: Stall):
     await filled(stall)
     later(stall.database)
     second = await stall.begin(*(f"p{n}" for n in range(4)), crawl="daily")
@@ -44,7 +44,7 @@ async def test_products_are_listed_page_by_page(stall: Stall):
 
 
 @pytest.mark.every_server
-async def test_kept_answers_are_listed_page_by_page(stall: Stall):
+async def test_stored_answers_are_paginated(stall: Stall):
     run_id = await filled(stall)
     first = await stall.raws.page(limit=10)
     rest = await stall.raws.page(limit=10, after=first.next_after)
@@ -55,7 +55,7 @@ async def test_kept_answers_are_listed_page_by_page(stall: Stall):
     assert await stall.raws.body(one.id) == b'{"said":"hello"}'
 
 
-async def test_what_is_not_there_is_told(local: Stall):
+async def test_unknown_resources_are_reported(local: Stall):
     with pytest.raises(NotFound):
         await local.product("p1")
     with pytest.raises(NotFound):
@@ -64,7 +64,7 @@ async def test_what_is_not_there_is_told(local: Stall):
         await local.raws.body(1)
 
 
-async def test_nonsense_is_refused(local: Stall):
+async def test_invalid_arguments_are_refused(local: Stall):
     for limit in (0, -1, 1_001):
         with pytest.raises(InvalidArgument):
             await local.products.page(limit=limit)
@@ -80,7 +80,7 @@ async def test_nonsense_is_refused(local: Stall):
         await local.products.forget_crawl("")
 
 
-async def test_a_replay_rings_and_counts_also_where_nobody_hears(local: Stall):
+async def test_a_replay_is_counted_also_when_no_process_can_be_woken(local: Stall):
     local.site.sick.add("bad")
     await local.answer(await local.begin("p1"), MINI, "p1", "bad")
     for _ in range(SETTINGS.raw_attempts):
@@ -99,7 +99,7 @@ async def test_a_replay_rings_and_counts_also_where_nobody_hears(local: Stall):
 
 @pytest.mark.every_server
 @on_sqlite
-async def test_what_was_processed_long_ago_is_forgotten_and_dead_letters_later(stall: Stall):
+async def test_old_processed_answers_are_deleted_and_dead_letters_later(stall: Stall):
     await filled(stall, products=1)
     stall.site.sick.add("bad")
     await stall.answer(await stall.begin("p9"), MINI, "p9", "bad")
@@ -116,7 +116,7 @@ async def test_what_was_processed_long_ago_is_forgotten_and_dead_letters_later(s
     assert [await rule.prune(500) for rule in rules] == [0, 1, 0]
 
 
-async def test_the_metrics_tell_what_waits_and_what_failed(local: Stall):
+async def test_the_metrics_count_waiting_and_failed_answers(local: Stall):
     run_id = await local.begin("p1")
     await local.answer(run_id, DETAIL, "p1")
     await CrawlGauges(local.database).refresh()

@@ -56,7 +56,7 @@ def mended() -> None:
 
 
 @pytest.mark.parametrize("broken", [{SEARCH}, {"detail"}], ids=str)
-async def test_a_page_at_which_the_code_fails_is_downloaded_once_in_all(tmp_path: Path, broken: Collection[str]):
+async def test_a_page_whose_parser_fails_is_downloaded_once(tmp_path: Path, broken: Collection[str]):
     SITE.broken.update(broken)
     settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
     async with (
@@ -95,14 +95,14 @@ async def test_a_page_at_which_the_code_fails_is_downloaded_once_in_all(tmp_path
         }
 
 
-async def test_a_search_is_kept_with_what_it_led_to(local: Stall):
+async def test_a_search_is_stored_with_its_follow_up_jobs(local: Stall):
     run_id = await local.begin("p1")
     (page,) = await local.searches()
     assert (page.run_id, page.state, page.product_id, page.host) == (run_id, RawState.PROCESSED, "rope&1", HOST)
     assert await local.raws.body(page.id) == b'[["p1"],null]'
 
 
-async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Stall):
+async def test_an_answer_that_killed_every_worker_is_a_dead_letter(local: Stall):
     """Such a job is given up by the engine, which knows nothing of pages; the stored answer must not go with it."""
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
@@ -128,7 +128,7 @@ async def test_an_answer_that_took_down_every_worker_is_a_dead_letter(local: Sta
     assert [raw.state for raw in await local.all_raws()] == [RawState.PENDING], "the new answer takes its place"
 
 
-async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Stall):
+async def test_an_answer_is_not_stored_for_a_job_that_passed_to_another_worker(local: Stall):
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
     first, second = [
@@ -144,7 +144,7 @@ async def test_an_answer_is_not_kept_for_a_job_that_passed_to_another(local: Sta
     assert (second.fence, third.parked) == (2, None)
 
 
-async def test_a_search_is_not_replayed_into_a_crawl_that_has_another_run(tmp_path: Path):
+async def test_a_search_is_not_replayed_into_a_crawl_with_another_active_run(tmp_path: Path):
     SITE.broken.add(SEARCH)
     settings = Settings(data_dir=tmp_path, crawl=CRAWL, upstream=LOCAL)
     async with (

@@ -26,7 +26,7 @@ from tidegate.systems.crawl.stages import STAGES
 MINI, DETAIL, OPTION = STAGES
 
 
-async def test_a_failed_answer_is_tried_again_by_itself_with_growing_pauses(local: Stall):
+async def test_a_failed_answer_is_retried_automatically_with_growing_pauses(local: Stall):
     run_id = await local.begin("p1")
     await local.answer(run_id, MINI, "p1", "bad")
     local.site.sick.add("bad")
@@ -43,7 +43,7 @@ async def test_a_failed_answer_is_tried_again_by_itself_with_growing_pauses(loca
     assert [raw.reason for raw in await local.all_raws()] == [None]
 
 
-async def test_nobody_has_to_ring_for_a_failed_answer_to_be_tried_again(local: Stall):
+async def test_a_failed_answer_is_retried_without_a_wake_up(local: Stall):
     """The processor itself, by its own timer and a real clock."""
     # Longer than it takes to look twice: else what failed is due again before the timer is needed.
     settings = CrawlSettings(raw_first_pause=timedelta(milliseconds=300), raw_longest_pause=timedelta(milliseconds=300))
@@ -97,7 +97,7 @@ async def test_an_answer_that_fails_too_often_is_a_dead_letter_with_its_reason_u
     assert (again.product_id, again.attempts) == ("p2", 1), "it begins anew"
 
 
-async def test_later_stages_pass_over_a_dead_letter_and_say_so_until_it_is_replayed(stall: Stall):
+async def test_later_stages_skip_a_dead_letter_and_record_it_until_it_is_replayed(stall: Stall):
     run_id = await stall.begin("p1")
     stall.site.sick.add("bad")
     await stall.answer(run_id, MINI, "p1", "bad")
@@ -120,7 +120,7 @@ async def test_later_stages_pass_over_a_dead_letter_and_say_so_until_it_is_repla
 
 
 @pytest.mark.every_server
-async def test_what_waits_for_a_failed_answer_goes_on_as_soon_as_that_is_applied(stall: Stall):
+async def test_answers_waiting_for_a_failed_one_continue_when_it_is_applied(stall: Stall):
     run_id = await stall.begin("p1")
     stall.site.sick.add("bad")
     await stall.answer(run_id, MINI, "p1", "bad")
@@ -132,7 +132,7 @@ async def test_what_waits_for_a_failed_answer_goes_on_as_soon_as_that_is_applied
     assert (await stall.product("p1")).applied == 2, "and not half a minute later"
 
 
-async def test_one_bad_answer_holds_up_nobody(stall: Stall):
+async def test_one_bad_answer_delays_no_other(stall: Stall):
     run_id = await stall.begin(*(f"p{n}" for n in range(6)))
     stall.site.sick.add("bad")
     for n in range(6):
@@ -141,7 +141,7 @@ async def test_one_bad_answer_holds_up_nobody(stall: Stall):
     assert await stall.products.count() == 5
 
 
-async def test_an_answer_that_the_database_refuses_holds_up_nobody(stall: Stall, monkeypatch: pytest.MonkeyPatch):
+async def test_an_answer_refused_by_the_database_delays_no_other(stall: Stall, monkeypatch: pytest.MonkeyPatch):
     """A batch that cannot be written is written one by one, and the bad one is tried again like any other."""
     real = applying.write_products
 
@@ -160,7 +160,7 @@ async def test_an_answer_that_the_database_refuses_holds_up_nobody(stall: Stall,
     assert (raw.product_id, raw.attempts, raw.reason) == ("p1", 1, "RuntimeError: no room for it")
 
 
-async def test_a_transaction_that_fails_applies_nothing_and_the_next_applies_it_once(
+async def test_a_failed_transaction_applies_nothing_and_the_next_applies_it_once(
     stall: Stall, monkeypatch: pytest.MonkeyPatch
 ):
     run_id = await stall.begin("p1")
@@ -180,7 +180,7 @@ async def test_a_transaction_that_fails_applies_nothing_and_the_next_applies_it_
 
 
 @pytest.mark.every_server
-async def test_two_who_believe_to_lead_apply_each_answer_once(stall: Stall):
+async def test_two_assumed_leaders_apply_each_answer_once(stall: Stall):
     """A leader that was frozen wakes up while its successor works."""
     other = RawProcessor(stall.database, Sites([stall.site]), SETTINGS)
     run_id = await stall.begin(*(f"p{n}" for n in range(8)))
@@ -194,7 +194,7 @@ async def test_two_who_believe_to_lead_apply_each_answer_once(stall: Stall):
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("migrated_url", ["mariadb", "postgres"], indirect=True)
-async def test_who_applies_another_answer_of_the_same_product_sees_what_was_applied_before(
+async def test_applying_an_answer_sees_earlier_answers_of_the_same_product(
     stall: Stall, monkeypatch: pytest.MonkeyPatch
 ):
     """Both would find no product, and each make it anew, did they not take turns."""
@@ -219,7 +219,7 @@ async def test_who_applies_another_answer_of_the_same_product_sees_what_was_appl
     assert len({raw.applied_as for raw in raws}) == 2
 
 
-async def test_a_page_that_cannot_be_read_is_asked_for_again_and_then_kept_as_it_is(local: Stall):
+async def test_an_unreadable_page_is_requested_again_and_then_stored_as_it_is(local: Stall):
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, MINI, "p1")
     states = [(await local.end(job_id, answered({"said": "nonsense"}))).state for _ in range(5)]
@@ -229,7 +229,7 @@ async def test_a_page_that_cannot_be_read_is_asked_for_again_and_then_kept_as_it
 
 
 @on_sqlite
-async def test_a_round_that_is_rolled_back_leaves_no_answer(stall: Stall):
+async def test_a_rolled_back_batch_stores_no_answer(stall: Stall):
     run_id = await stall.begin("p1")
     job_id = await stall.job(run_id, MINI, "p1")
     written = await stall.database.transaction(write_batch, CommitBatch(wanted=[job_id]), stall.policy)

@@ -27,7 +27,7 @@ async def gone(stall: Stall) -> set[str]:
     return {product.product_id for product in (await stall.products.page(is_gone=True)).products}
 
 
-async def test_what_is_listed_no_more_is_gone_and_comes_back_when_it_is_listed_again(stall: Stall):
+async def test_a_product_no_longer_listed_is_gone_and_returns_when_listed_again(stall: Stall):
     await crawled(stall, "p1", "p2")
     assert await gone(stall) == set()
     await crawled(stall, "p2")
@@ -41,7 +41,7 @@ async def test_what_is_listed_no_more_is_gone_and_comes_back_when_it_is_listed_a
     assert len(await stall.all_raws()) == 6, "it came back as it was: nothing had to be kept"
 
 
-async def test_what_another_crawl_lists_is_not_gone(stall: Stall):
+async def test_a_product_listed_by_another_crawl_is_not_gone(stall: Stall):
     await crawled(stall, "p1", "p2")
     await crawled(stall, "p2", crawl="weekly")
     await crawled(stall, "p1")
@@ -50,7 +50,7 @@ async def test_what_another_crawl_lists_is_not_gone(stall: Stall):
     assert await gone(stall) == {"p2"}
 
 
-async def test_what_only_a_forgotten_crawl_listed_is_gone_after_the_next_run(local: Stall):
+async def test_a_product_listed_only_by_a_deleted_crawl_is_gone_after_the_next_run(local: Stall):
     await crawled(local, "p1", "p2", crawl="weekly")
     await crawled(local, "p1")
     assert await local.products.forget_crawl("weekly") == 2
@@ -58,7 +58,7 @@ async def test_what_only_a_forgotten_crawl_listed_is_gone_after_the_next_run(loc
     assert await gone(local) == {"p2"}
 
 
-async def test_a_run_that_read_as_many_pages_as_it_may_cannot_tell_what_is_gone(stall: Stall):
+async def test_a_run_that_reached_its_page_limit_marks_nothing_gone(stall: Stall):
     await crawled(stall, "p1", "p2")
     run_id = await stall.begin("p2", pages=1)
     await stall.whole(run_id, "p2")
@@ -67,7 +67,7 @@ async def test_a_run_that_read_as_many_pages_as_it_may_cannot_tell_what_is_gone(
 
 
 @pytest.mark.every_server
-async def test_a_run_with_a_search_that_failed_cannot_tell_what_is_gone(stall: Stall):
+async def test_a_run_with_a_failed_search_marks_nothing_gone(stall: Stall):
     await crawled(stall, "p1", "p2")
     run_id = await stall.begin("p2", keywords=["rope", "net"], others=400)
     await stall.whole(run_id, "p2")
@@ -75,7 +75,7 @@ async def test_a_run_with_a_search_that_failed_cannot_tell_what_is_gone(stall: S
     assert await gone(stall) == set()
 
 
-async def test_a_run_with_a_product_that_could_not_be_read_cannot_tell_what_is_gone(local: Stall):
+async def test_a_run_with_an_unreadable_product_marks_nothing_gone(local: Stall):
     await crawled(local, "p1", "p2")
     run_id = await local.begin("p2", "")
     await local.whole(run_id, "p2")
@@ -85,7 +85,7 @@ async def test_a_run_with_a_product_that_could_not_be_read_cannot_tell_what_is_g
     assert await gone(local) == set()
 
 
-async def test_a_failed_last_stage_is_noted_on_the_product_and_taken_back_by_the_next_run(stall: Stall):
+async def test_a_failed_last_stage_is_recorded_on_the_product_and_cleared_by_the_next_run(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     await stall.answer(run_id, MINI, "p1")
     await stall.answer(run_id, DETAIL, "p1")
@@ -100,7 +100,7 @@ async def test_a_failed_last_stage_is_noted_on_the_product_and_taken_back_by_the
 
 
 @pytest.mark.every_server
-async def test_a_lack_is_taken_back_also_where_nothing_else_changed(stall: Stall):
+async def test_a_missing_part_is_cleared_although_nothing_else_changed(stall: Stall):
     """MINI_SHOP is known from the first run, fails in the second, and is unchanged in the third."""
     await crawled(stall, "p1")
     second = await stall.begin("p1")
@@ -114,7 +114,7 @@ async def test_a_lack_is_taken_back_also_where_nothing_else_changed(stall: Stall
     assert (await stall.product("p1")).missing == {}
 
 
-async def test_a_dead_letter_is_a_lack_until_it_is_replayed(stall: Stall):
+async def test_a_dead_letter_is_a_missing_part_until_it_is_replayed(stall: Stall):
     run_id = await stall.begin("p1")
     stall.site.sick.add("bad")
     await stall.answer(run_id, MINI, "p1")
@@ -132,7 +132,7 @@ async def test_a_dead_letter_is_a_lack_until_it_is_replayed(stall: Stall):
 
 
 @pytest.mark.every_server
-async def test_what_becomes_a_dead_letter_after_the_end_of_its_run_is_a_lack_too_and_stays_one(stall: Stall):
+async def test_a_dead_letter_after_the_end_of_its_run_is_a_missing_part_too_and_stays_one(stall: Stall):
     run_id = await stall.begin("p1")
     await stall.answer(run_id, MINI, "p1")
     await stall.answer(run_id, DETAIL, "p1")
@@ -161,7 +161,7 @@ async def test_what_becomes_a_dead_letter_after_the_end_of_its_run_is_a_lack_too
 
 
 @pytest.mark.every_server
-async def test_the_end_of_a_run_lets_go_what_waits(stall: Stall):
+async def test_the_end_of_a_run_releases_waiting_answers(stall: Stall):
     """As when the end of an earlier stage and the arrival of a later one missed each other."""
     run_id = await stall.begin("p1")
     await stall.answer(run_id, OPTION, "p1")
@@ -176,7 +176,7 @@ async def test_the_end_of_a_run_lets_go_what_waits(stall: Stall):
     assert (await stall.product("p1")).missing == {"mini_shop": "status 404", "detail": "status 404"}
 
 
-async def test_a_run_may_be_finalized_twice_and_runs_of_others_are_none_of_our_business(local: Stall):
+async def test_finalizing_a_run_twice_is_harmless_and_runs_of_other_sources_are_ignored(local: Stall):
     run_id = await crawled(local, "p1")
     run = await local.run(run_id)
     before = await local.product("p1")
@@ -186,7 +186,7 @@ async def test_a_run_may_be_finalized_twice_and_runs_of_others_are_none_of_our_b
     assert await gone(local) == set()
 
 
-async def test_more_products_lack_something_than_are_looked_at_at_once(local: Stall, monkeypatch: pytest.MonkeyPatch):
+async def test_more_incomplete_products_than_the_page_size_are_processed(local: Stall, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(finalizing, "_AT_ONCE", 2)
     names = [f"p{n}" for n in range(5)]
     run_id = await local.begin(*names)
@@ -201,7 +201,7 @@ async def test_more_products_lack_something_than_are_looked_at_at_once(local: St
     assert [product.missing for product in (await local.products.page()).products] == [{}] * 5
 
 
-async def test_the_end_of_a_run_that_is_computed_late_says_nothing_about_what_a_newer_run_found(local: Stall):
+async def test_a_late_finalization_changes_nothing_that_a_newer_run_found(local: Stall):
     """What has to be done at the end of a run may fail, and be replayed when there is a newer run."""
     first = await local.begin("p1")
     await local.answer(first, MINI, "p1")

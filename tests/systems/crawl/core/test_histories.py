@@ -161,12 +161,12 @@ async def play(stall: Stall, example: Sequence[Step]) -> None:
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(example=ARRIVALS)
-async def test_order_holds_and_the_newest_wins_after_any_history(local: Stall, example: list[Step]):
+async def test_order_is_kept_and_the_newest_wins_after_any_history(local: Stall, example: list[Step]):
     await play(local, example)
 
 
 @pytest.mark.every_server
 @settings(max_examples=examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(example=ARRIVALS)
-async def test_order_holds_on_every_server(stall: Stall, example: list[Step]):
+async def test_order_is_kept_on_every_server(stall: Stall, example: list[Step]):
     await play(stall, example)

@@ -53,12 +53,12 @@ def test_every_page_of_a_listing_is_read_to_the_last_product(keyword: str):
     assert found
 
 
-def test_a_search_that_finds_nothing_is_an_empty_listing():
+def test_a_search_without_results_is_an_empty_listing():
     listing = SITE.read_listing(market().get(SITE.search_path("nothing", 1)))
     assert (listing.products, listing.next_page) == ([], None)
 
 
-def test_what_is_extracted_is_the_truth():
+def test_extracted_data_equals_the_true_data():
     for product in market().world.products():
         truth = market().documents.truth(product)
         parts = [SITE.extract(stage, str(product.id), market().page(stage, product)) for stage in STAGES]
@@ -91,7 +91,7 @@ def _hash(stage: Stage, product: Product, body: bytes) -> str:
 
 
 @pytest.mark.parametrize("missing", [2, 10, 200, 2_000])
-def test_a_page_that_is_broken_off_is_not_taken_for_a_whole_one(missing: int):
+def test_a_truncated_page_is_not_accepted_as_complete(missing: int):
     listing = market().get(SITE.search_path(market().world.keywords[0], 1))
     with pytest.raises(Unreadable):
         SITE.read_listing(listing[:-missing])
@@ -101,7 +101,7 @@ def test_a_page_that_is_broken_off_is_not_taken_for_a_whole_one(missing: int):
             SITE.extract(stage, str(product.id), market().page(stage, product)[:-missing])
 
 
-def test_a_captcha_is_told_from_a_page_that_is_something_else():
+def test_a_captcha_is_distinguished_from_other_pages():
     product = str(next(market().world.products()).id)
     with pytest.raises(Challenged):
         SITE.read_listing(pages.CAPTCHA)
@@ -116,14 +116,14 @@ def test_a_captcha_is_told_from_a_page_that_is_something_else():
             SITE.extract(stage, product, b'{"code":"BUSY","data":null}')
 
 
-def test_the_page_of_another_product_is_not_taken_for_ours():
+def test_the_page_of_another_product_is_refused():
     one, other, *_ = market().world.products()
     for stage in STAGES:
         with pytest.raises(Unreadable, match=f"about product {other.id}"):
             SITE.extract(stage, str(one.id), market().page(stage, other))
 
 
-def test_what_is_kept_comes_back_as_it_was():
+def test_stored_data_is_restored_unchanged():
     for body in (b"", b"x", b"x" * 10_000, b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd" * 1_000, bytes(range(256)) * 9):
         assert bodies.unpack(bodies.pack(body)) == body
     assert len(bodies.pack(b"x" * 10_000)) < 100
@@ -131,7 +131,7 @@ def test_what_is_kept_comes_back_as_it_was():
     assert msgspec.json.decode(bodies.as_text({"b": 1.5})) == {"b": 1.5}
 
 
-def test_a_product_whose_ids_cannot_be_read_costs_only_itself():
+def test_a_product_with_unreadable_ids_affects_only_itself():
     page = market().get(SITE.search_path(market().world.keywords[0], 1))
     first, second, *rest = SITE.read_listing(page).products
     spoilt = page.replace(b'data-product-id="%s"' % first.product_id.encode(), b'data-product-id=""')
@@ -145,7 +145,7 @@ def test_a_product_whose_ids_cannot_be_read_costs_only_itself():
     assert len(listing.skipped) == 2
 
 
-def test_an_option_that_cannot_be_read_costs_only_itself():
+def test_an_unreadable_option_affects_only_itself():
     product = next(one for one in market().world.products() if market().documents.truth(one).options["options"])
     body = msgspec.json.decode(market().page(Stage.OPTION, product))
     whole = SITE.extract(Stage.OPTION, str(product.id), msgspec.json.encode(body))

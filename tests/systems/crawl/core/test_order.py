@@ -39,7 +39,7 @@ async def test_every_order_of_arrival_gives_the_same_product(stall: Stall, drain
         assert {raw.state for raw in raws} == {RawState.PROCESSED}
 
 
-async def test_a_detail_that_comes_before_its_mini_shop_waits_for_it(stall: Stall):
+async def test_a_detail_that_arrives_before_its_mini_shop_waits_for_it(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     await stall.answer(run_id, DETAIL, "p1")
     await stall.answer(run_id, MINI, "p2")
@@ -54,7 +54,7 @@ async def test_a_detail_that_comes_before_its_mini_shop_waits_for_it(stall: Stal
     assert (await stall.product("p1")).applied == 2
 
 
-async def test_what_waits_goes_on_when_the_earlier_stage_ends_without_an_answer(stall: Stall):
+async def test_waiting_answers_continue_when_the_earlier_stage_ends_without_an_answer(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     for product, status in (("p1", 404), ("p2", 400)):
         await stall.answer(run_id, DETAIL, product)
@@ -67,7 +67,7 @@ async def test_what_waits_goes_on_when_the_earlier_stage_ends_without_an_answer(
         assert found.missing == {"mini_shop": f"status {status}"}
 
 
-async def test_what_waits_goes_on_when_the_earlier_stage_says_nothing_new(stall: Stall):
+async def test_waiting_answers_continue_when_the_earlier_stage_has_nothing_new(stall: Stall):
     first = await stall.begin("p1")
     await stall.whole(first, "p1", "old")
     await stall.processor.drain()
@@ -83,7 +83,7 @@ async def test_what_waits_goes_on_when_the_earlier_stage_says_nothing_new(stall:
 
 
 @pytest.mark.every_server
-async def test_an_answer_that_nobody_let_go_is_looked_at_again_by_itself(stall: Stall):
+async def test_an_unreleased_answer_is_checked_again_automatically(stall: Stall):
     """As when the run was canceled: no round ends its jobs."""
     run_id = await stall.begin("p1")
     await stall.answer(run_id, OPTION, "p1")
@@ -126,7 +126,7 @@ async def test_an_older_answer_never_replaces_a_newer_one(stall: Stall):
     assert (old.state, old.reason, old.applied_as) == (RawState.PROCESSED, "superseded", None)
 
 
-async def test_a_later_run_does_not_overtake_an_earlier_stage_that_is_still_to_be_applied(stall: Stall):
+async def test_a_later_run_waits_for_an_unapplied_earlier_stage(stall: Stall):
     """A DETAIL whose own run found the MINI_SHOP unchanged waits for the MINI_SHOP of the run before."""
     stall.site.sick.add("mini")
     first = await stall.begin("p1")

@@ -82,7 +82,7 @@ async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_
     assert noise(lines) == []
 
 
-async def test_pages_are_applied_once_and_in_order_when_the_database_refused_writes(monkeypatch: pytest.MonkeyPatch):
+async def test_pages_are_applied_once_and_in_order_after_the_database_refused_writes(monkeypatch: pytest.MonkeyPatch):
     waits, stopping = short_pauses(monkeypatch), asyncio.Event()
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
         stall = Stall(database)

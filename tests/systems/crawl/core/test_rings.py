@@ -35,7 +35,7 @@ async def until_applied(stall: Stall, products: int) -> None:
             await look_again()
 
 
-async def test_answers_of_this_process_and_of_others_are_applied_at_once(embedded: Valkey, tmp_path: Path):
+async def test_answers_of_this_process_and_of_others_are_applied_immediately(embedded: Valkey, tmp_path: Path):
     url, bell = await migrated_file(tmp_path / "rings.db"), Wakeup(embedded, embedded.unit(new_id()).key("raws"))
     async with await Database.open(url) as ours, await Database.open(url) as theirs:
         leader, worker = Stall(ours), Stall(theirs)
@@ -50,14 +50,14 @@ async def test_answers_of_this_process_and_of_others_are_applied_at_once(embedde
         assert not leader.processor.is_running
 
 
-async def test_a_leader_that_begins_applies_what_it_finds(local: Stall):
+async def test_a_new_leader_applies_existing_answers(local: Stall):
     """Somebody died between his commit and his ring."""
     await local.answer(await local.begin("p1"), Stage.MINI_SHOP, "p1")
     async with running(local.processor):
         await until_applied(local, 1)
 
 
-async def test_a_ring_has_it_look_again(local: Stall):
+async def test_a_wake_up_starts_another_check(local: Stall):
     async with await Database.open(f"sqlite:///{_file(local)}", clock=local.database.clock) as elsewhere:
         silent = Stall(elsewhere)
         async with running(local.processor):

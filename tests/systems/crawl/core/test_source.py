@@ -38,7 +38,7 @@ def task(spec: JobSpec, **changes: Any) -> Task:
     return Task(spec=spec, run_id=1, user_id="daily", credential="crawl:ada", **changes)
 
 
-def test_a_run_begins_with_the_first_page_of_each_search():
+def test_a_run_starts_with_the_first_page_of_each_search():
     specs = SOURCE.first_jobs(options(keywords=["rope", "größe 42", "rope", "a|{b}"]).subject("daily"))
     assert [(spec.kind, spec.bucket) for spec in specs] == [(SEARCH, HOST)] * 3
     assert SOURCE.request(task(specs[0]), SECRET).url == f"{URL}/search/rope/1"
@@ -46,13 +46,13 @@ def test_a_run_begins_with_the_first_page_of_each_search():
 
 
 @pytest.mark.parametrize("url", ["http://ada:secret@shop.example", "https://bücher.example", "http://a b.example"])
-def test_an_address_that_nobody_could_call_is_refused_before_anything_is_stored(url: str):
+def test_an_invalid_url_is_refused_before_anything_is_stored(url: str):
     with pytest.raises(InvalidArgument, match="url") as raised:
         options(url=url)
     assert "secret" not in str(raised.value)
 
 
-def test_a_listing_leads_to_every_stage_of_its_products_and_to_the_next_page():
+def test_a_listing_creates_jobs_for_every_stage_of_its_products_and_the_next_page():
     reading = SOURCE.read(task(searching(pages=2)), answered((["p1", "p2"], 2)))
     assert [(job.kind, job.resource) for job in reading.follow_ups] == [
         *((stage, f"{HOST}/{product}") for product in ("p1", "p2") for stage in STAGES),
@@ -75,7 +75,7 @@ class BrokenSite(PlainSite):
         raise KeyError("price")
 
 
-def test_a_page_at_which_the_code_of_a_site_fails_is_kept_at_once_and_not_asked_for_again():
+def test_a_page_whose_parser_fails_is_stored_immediately_and_not_requested_again():
     broken, search = CrawlSource(Sites([BrokenSite()]), SETTINGS), searching()
     listing = broken.read(task(search), answered((["p1"], None)))
     (page,) = listing.effects
@@ -96,7 +96,7 @@ def test_no_page_is_read_beyond_the_limit_or_twice(following: int):
     assert SOURCE.read(task(second), answered(([], following))).follow_ups == []
 
 
-def test_a_call_is_made_as_the_identity_and_follows_nothing_by_itself():
+def test_a_call_uses_the_identity_and_follows_no_redirect_automatically():
     spec = stages_of(searching())[Stage.DETAIL]
     request = SOURCE.request(task(spec), SECRET)
     assert isinstance(request, PoliteRequest)
@@ -104,14 +104,14 @@ def test_a_call_is_made_as_the_identity_and_follows_nothing_by_itself():
     assert request.headers == {"User-Agent": "Mozilla/5.0", "Cookie": "sid=1"}
 
 
-def test_robots_are_ignored_only_where_the_crawl_says_so_and_then_everywhere():
+def test_robots_txt_is_ignored_only_when_the_crawl_says_so_and_then_for_all_requests():
     spec = searching(ignore_robots=True)
     assert SOURCE.request(task(spec), SECRET).ignores_robots  # pyright: ignore[reportAttributeAccessIssue]
     for job in SOURCE.read(task(spec), answered((["p1"], 2))).follow_ups:
         assert SOURCE.request(task(job), SECRET).ignores_robots  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_the_validator_of_the_last_answer_is_sent_whoever_got_it():
+def test_the_validator_of_the_last_answer_is_sent_with_every_identity():
     spec = stages_of(searching())[Stage.DETAIL]
     by_etag = SOURCE.read(task(spec), answered({"said": "A"}, ETag='"a"', Last_Modified="Thu, 01 Jan 2026")).cursor
     assert by_etag is not None
@@ -129,7 +129,7 @@ def test_the_validator_of_the_last_answer_is_sent_whoever_got_it():
         )
 
 
-def test_a_listing_that_did_not_change_leads_to_the_same_products_again():
+def test_an_unchanged_listing_creates_jobs_for_the_same_products():
     spec = searching(pages=9)
     first = SOURCE.read(task(spec), answered((["p1", "p2"], 2), ETag='"a"'))
     again = SOURCE.read(task(spec, cursor=first.cursor), answered(b"", 304))
@@ -138,7 +138,7 @@ def test_a_listing_that_did_not_change_leads_to_the_same_products_again():
     assert (again.verdict, again.unchanged, again.cursor) == (Verdict.DONE, True, None)
 
 
-def test_a_part_that_did_not_change_is_confirmed_by_the_hash_it_had():
+def test_an_unchanged_part_is_confirmed_by_its_hash():
     spec = stages_of(searching())[Stage.DETAIL]
     first = SOURCE.read(task(spec), answered({"said": "A"}, ETag='"a"'))
     (raw,) = first.effects
@@ -157,18 +157,18 @@ def test_a_part_that_did_not_change_is_confirmed_by_the_hash_it_had():
         (429, Verdict.LATER),
     ],
 )
-def test_each_status_means_one_thing(status: int, verdict: Verdict):
+def test_each_status_has_one_meaning(status: int, verdict: Verdict):
     for spec in (searching(), *stages_of(searching()).values()):
         reading = SOURCE.read(task(spec), answered(b"", status))
         assert (reading.verdict, bool(reading.reason)) == (verdict, True)
 
 
-def test_who_asks_for_a_pause_is_left_alone_by_everybody():
+def test_a_requested_pause_applies_to_all_identities():
     reading = SOURCE.read(task(searching()), answered(b"", 503, Retry_After="7"))
     assert (reading.verdict, reading.pause_ms) == (Verdict.LATER, 7_000)
 
 
-def test_a_captcha_makes_the_identity_rest_at_this_host():
+def test_a_captcha_blocks_the_identity_at_this_host():
     class Suspicious(PlainSite):
         def read_listing(self, body: bytes) -> ResultPage:
             raise Challenged("are you human?")
@@ -181,7 +181,7 @@ def test_a_captcha_makes_the_identity_rest_at_this_host():
 @pytest.mark.parametrize(
     "location", ["/new?x=1#part", "new?x=1", f"{URL}/new?x=1", f"https://{HOST.upper()}:443/new?x=1"]
 )
-def test_a_redirect_is_a_call_of_its_own(location: str):
+def test_a_redirect_is_a_separate_call(location: str):
     for spec in (searching(), stages_of(searching())[Stage.OPTION]):
         reading = SOURCE.read(task(spec), answered(b"", 302, Location=location))
         (moved,) = reading.follow_ups
@@ -200,7 +200,7 @@ def test_a_redirect_to_another_host_is_not_followed(location: str):
 
 
 @pytest.mark.parametrize("port", ["", ":8080"])
-def test_a_host_may_send_from_http_to_https_and_what_it_lists_is_asked_for_there(port: str):
+def test_a_redirect_from_http_to_https_is_followed_and_later_requests_use_https(port: str):
     plain = f"http://{HOST}{port}"
     sent = msgspec.structs.replace(answered(b"", 301, Location=f"https://{HOST}{port}/search/rope/1"), url=f"{plain}/x")
     (moved,) = SOURCE.read(task(searching(url=plain)), sent).follow_ups
@@ -220,7 +220,7 @@ def test_redirects_end_after_five():
     assert SOURCE.read(task(spec), answered(b"", 302, Location="/page")).verdict is Verdict.GONE
 
 
-def test_the_same_content_has_the_same_hash_whatever_stands_around_it():
+def test_equal_content_has_an_equal_hash_in_any_surrounding():
     spec = stages_of(searching())[Stage.DETAIL]
     raws = [SOURCE.read(task(spec), answered({"said": "A", "trace": n})).effects[0] for n in range(2)]
     assert raws[0].hash == raws[1].hash
@@ -249,7 +249,7 @@ def test_the_same_content_has_the_same_hash_whatever_stands_around_it():
     ],
     ids=str,
 )
-def test_options_that_are_nonsense_are_refused(wrong: dict[str, Any]):
+def test_invalid_options_are_refused(wrong: dict[str, Any]):
     with pytest.raises(InvalidArgument):
         options(**wrong)
 
@@ -262,7 +262,7 @@ def test_a_run_for_an_unknown_site_or_another_host_is_refused():
         SOURCE.first_jobs(msgspec.structs.replace(subject, login="elsewhere.example"))
 
 
-def test_sites_of_ones_own_are_loaded_by_name():
+def test_own_site_classes_are_loaded_by_name():
     site = load_site("tests.systems.crawl.core.plain:PlainSite")
     assert Sites([site]).names == ["plain"]
     with pytest.raises(InvalidSettings, match="no site"):

@@ -122,7 +122,7 @@ async def crawling(market: MarketplaceSimulator, valkey: Valkey, file: Path) -> 
 
 @pytest.mark.full
 @pytest.mark.parametrize("noise", [False, True], ids=["validators", "noise"])
-async def test_products_are_the_truth_after_every_run(embedded: Valkey, tmp_path: Path, noise: bool):
+async def test_products_equal_the_true_data_after_every_run(embedded: Valkey, tmp_path: Path, noise: bool):
     config = MarketplaceConfig(
         world=WorldShape(products=PRODUCTS, keywords=3, per_page=10, reprice=0.1, redescribe=0.1, restock=0.1),
         limits=LimitSettings(per_identity=None),

@@ -27,7 +27,7 @@ def sightings(tx: Transaction) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.every_server
-async def test_a_run_in_which_nothing_changed_writes_nothing_to_products(stall: Stall):
+async def test_a_run_without_changes_writes_no_product(stall: Stall):
     first = await stall.begin("p1", "p2")
     for product in ("p1", "p2"):
         await stall.whole(first, product)
@@ -44,7 +44,7 @@ async def test_a_run_in_which_nothing_changed_writes_nothing_to_products(stall: 
     assert await stall.database.read(rows_of_products) == before
 
 
-async def test_what_changed_is_the_only_thing_that_is_written(stall: Stall):
+async def test_only_changes_are_written(stall: Stall):
     first = await stall.begin("p1")
     await stall.whole(first, "p1", "old")
     await stall.finalize(first)
@@ -59,7 +59,7 @@ async def test_what_changed_is_the_only_thing_that_is_written(stall: Stall):
     assert (found.applied, found.changed_at > found.first_seen_at) == (4, True)
 
 
-async def test_what_was_known_counts_for_nothing_while_something_else_is_on_its_way(stall: Stall):
+async def test_stored_validators_are_not_used_while_another_answer_is_pending(stall: Stall):
     """A, then B that cannot be applied yet, then A again: the product must end as A."""
     await stall.answer(await stall.begin("p1", crawl="1"), MINI, "p1", "A")
     await stall.processor.drain()
@@ -75,7 +75,7 @@ async def test_what_was_known_counts_for_nothing_while_something_else_is_on_its_
     assert [raw.reason for raw in await stall.all_raws()] == [None, "superseded", "unchanged"]
 
 
-async def test_a_dead_letter_that_is_replayed_late_does_not_bring_back_what_was_replaced(local: Stall):
+async def test_a_late_replay_of_a_dead_letter_does_not_restore_replaced_data(local: Stall):
     await local.answer(await local.begin("p1", crawl="1"), MINI, "p1", "A")
     await local.processor.drain()
     local.site.sick.add("B")
@@ -91,7 +91,7 @@ async def test_a_dead_letter_that_is_replayed_late_does_not_bring_back_what_was_
     assert (await local.product("p1")).mini_shop == content(MINI, "p1", "A")
 
 
-async def test_a_304_is_believed_while_we_have_what_it_stands_for(stall: Stall):
+async def test_a_304_is_accepted_while_its_content_is_stored(stall: Stall):
     first = await stall.begin("p1")
     await stall.answer(first, MINI, "p1", "A", ETag='"a"')
     await stall.processor.drain()
@@ -110,7 +110,7 @@ async def test_a_304_is_believed_while_we_have_what_it_stands_for(stall: Stall):
     assert len(await stall.all_raws()) == 1
 
 
-async def test_a_304_for_something_that_another_crawl_replaced_is_forgotten(stall: Stall):
+async def test_a_304_for_content_that_another_crawl_replaced_is_dropped(stall: Stall):
     """A crawl's validator stands for A; another crawl has read B since. The next run has to read it whole."""
     run_id = await stall.begin("p1")
     await stall.answer(run_id, MINI, "p1", "A", ETag='"a"')
@@ -134,7 +134,7 @@ async def test_a_304_for_something_that_another_crawl_replaced_is_forgotten(stal
 
 
 @pytest.mark.every_server
-async def test_sightings_tell_which_crawl_lists_what(stall: Stall):
+async def test_sightings_record_which_crawl_lists_a_product(stall: Stall):
     daily = await stall.begin("p1", "p2")
     weekly = await stall.begin("p2", "p3", crawl="weekly")
     assert await stall.database.read(sightings) == [
@@ -151,7 +151,7 @@ async def test_a_product_found_by_two_searches_is_fetched_once(local: Stall):
 
 
 @pytest.mark.every_server
-async def test_every_answer_is_kept_as_it_came(stall: Stall):
+async def test_every_answer_is_stored_unchanged(stall: Stall):
     run_id = await stall.begin("p1", "p2")
     long = "x" * 5_000 + "海\x00"
     await stall.answer(run_id, MINI, "p1", long)
@@ -168,7 +168,7 @@ async def test_every_answer_is_kept_as_it_came(stall: Stall):
 
 
 @pytest.mark.parametrize("status", [500, 429])
-async def test_a_job_that_is_tried_again_leaves_nothing(local: Stall, status: int):
+async def test_a_retried_job_stores_no_answer(local: Stall, status: int):
     run_id = await local.begin("p1")
     await local.answer(run_id, DETAIL, "p1")
     ended = await local.end(await local.job(run_id, MINI, "p1"), answered(None, status))

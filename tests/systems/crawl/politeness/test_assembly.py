@@ -21,7 +21,7 @@ from tidegate.systems.crawl.plugin import CrawlPlugin
 from tidegate.systems.crawl.targets import CrawlOptions
 
 
-async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_settings_allow(visit: Visit):
+async def test_an_unreadable_page_is_stored_at_the_last_configured_attempt(visit: Visit):
     settings = visit.settings.model_copy(update={"collect": CollectSettings(max_attempts=2)})
     parts = build_context(settings, visit.parts.valkey, visit.database)
     source = CrawlPlugin(parts.settings).source
@@ -46,7 +46,7 @@ async def test_a_page_that_cannot_be_read_is_kept_at_the_last_try_that_the_setti
     assert [type(effect) for effect in last.effects] == [NewRaw]
 
 
-async def test_who_takes_over_from_the_dead_does_not_call_with_the_permit_of_the_dead(visit: Visit):
+async def test_a_worker_that_takes_over_does_not_call_with_the_permit_of_the_dead_worker(visit: Visit):
     """The dead one may have called a moment ago. The gate is asked for another permit, and keeps the pause."""
     await visit.book.hosts.register(visit.host)
     with pytest.raises(NotCalled, match="was read first"):

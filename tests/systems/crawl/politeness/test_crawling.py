@@ -66,7 +66,7 @@ def told(sim: MarketplaceSimulator) -> str:
     return f"{report.violations} {report.samples[:5]}"
 
 
-async def test_two_processes_keep_the_crawl_delay_together_and_call_nothing_that_is_forbidden(crawl: Crawl):
+async def test_two_processes_keep_the_crawl_delay_together_and_call_no_forbidden_path(crawl: Crawl):
     robots = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=0.1),))
     config = MarketplaceConfig(world=SMALL, robots=robots, politeness=Politeness(delay_s=0.05))
     sim, (one, other) = await crawl(config, CrawlSettings(delay=timedelta(milliseconds=50)), processes=2)
@@ -85,7 +85,7 @@ async def test_two_processes_keep_the_crawl_delay_together_and_call_nothing_that
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_what_one_identity_may_not_fetch_is_fetched_by_another_and_what_none_may_is_withheld(
+async def test_a_path_forbidden_for_one_identity_is_fetched_by_another_and_withheld_if_forbidden_for_all(
     crawl: Crawl, processes: int
 ):
     groups = (
@@ -113,7 +113,7 @@ async def test_what_one_identity_may_not_fetch_is_fetched_by_another_and_what_no
 
 
 @pytest.mark.parametrize("fault", [FaultKind.REFUSED, FaultKind.UNAVAILABLE])
-async def test_a_retry_after_is_heeded_by_everybody(crawl: Crawl, fault: FaultKind):
+async def test_a_retry_after_applies_to_all_identities(crawl: Crawl, fault: FaultKind):
     config = MarketplaceConfig(world=SMALL, politeness=Politeness(delay_s=0.01))
     sim, (crawler,) = await crawl(config, CrawlSettings(delay=timedelta(milliseconds=10)))
     sim.faults.inject_at(Route.SEARCH, fault)
@@ -127,7 +127,7 @@ async def test_a_retry_after_is_heeded_by_everybody(crawl: Crawl, fault: FaultKi
     assert "for 1 s" in (host.reason or "")
 
 
-async def test_a_robots_txt_that_fails_holds_everything_up_for_a_while_and_no_longer(crawl: Crawl):
+async def test_a_failing_robots_txt_delays_all_calls_temporarily(crawl: Crawl):
     manners = Manners(retry_after_s=1)
     config = MarketplaceConfig(world=SMALL, manners=manners, politeness=Politeness(delay_s=0.01))
     settings = CrawlSettings(delay=timedelta(milliseconds=10), robots_first_pause=timedelta(milliseconds=50))
@@ -140,7 +140,7 @@ async def test_a_robots_txt_that_fails_holds_everything_up_for_a_while_and_no_lo
     assert report.by_route == {"robots": 4, "search": 8}
 
 
-async def test_where_a_retry_after_binds_the_identity_the_others_go_on(crawl: Crawl):
+async def test_a_retry_after_bound_to_the_identity_does_not_delay_other_identities(crawl: Crawl):
     limits = LimitSettings(per_identity=3, identity_window_s=1, strikes_until_ban=None)
     politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
     config = MarketplaceConfig(world=SMALL, limits=limits, politeness=politeness)
@@ -156,7 +156,7 @@ async def test_where_a_retry_after_binds_the_identity_the_others_go_on(crawl: Cr
     assert health == refused
 
 
-async def test_a_banned_identity_rests_as_long_as_it_was_told_and_another_does_its_work(crawl: Crawl):
+async def test_a_banned_identity_is_blocked_as_long_as_requested_and_another_does_its_work(crawl: Crawl):
     limits = LimitSettings(per_identity=4, identity_window_s=600, strikes_until_ban=1, ban_s=600)
     politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
     config = MarketplaceConfig(world=SMALL, limits=limits, politeness=politeness)
@@ -166,7 +166,7 @@ async def test_a_banned_identity_rests_as_long_as_it_was_told_and_another_does_i
     assert sim.report().broken == 0, told(sim)
 
 
-async def test_where_all_identities_are_banned_each_is_refused_once_and_no_attempt_is_spent(crawl: Crawl):
+async def test_when_all_identities_are_banned_each_is_refused_once_and_no_attempt_is_counted(crawl: Crawl):
     politeness = Politeness(pauses_bind=PauseScope.IDENTITY)
     settings = CrawlSettings(delay=timedelta(0), retry_after_binds="identity")
     sim, (crawler,) = await crawl(MarketplaceConfig(world=SMALL, politeness=politeness), settings, identities=2)
@@ -186,7 +186,7 @@ async def test_where_all_identities_are_banned_each_is_refused_once_and_no_attem
     assert {job.attempts for job in await crawler.database.read(jobs_of, run)} == {1}
 
 
-async def test_who_typed_that_robots_txt_is_ignored_keeps_the_delay_of_the_settings_all_the_same(crawl: Crawl):
+async def test_with_robots_txt_ignored_the_configured_delay_still_applies(crawl: Crawl):
     robots = RobotsSettings(groups=(RobotsGroup(disallow=("/search",), crawl_delay_s=30),))
     config = MarketplaceConfig(
         world=SMALL,

@@ -72,7 +72,7 @@ def refused(host: str, effect: RefusalRecorded = GUESS, *, name: str = "tidegate
 
 
 @pytest.mark.every_server
-async def test_a_refusal_is_remembered_and_answers_and_time_heal(everywhere: Visit):
+async def test_a_refusal_is_recorded_and_health_recovers_with_answers_and_time(everywhere: Visit):
     visit = everywhere
     await noted(visit, refused("shop"), ending("other"))
     assert await scores(visit) == {"shop": 0.5}
@@ -89,7 +89,7 @@ async def test_a_refusal_is_remembered_and_answers_and_time_heal(everywhere: Vis
     assert health.resting_until == visit.clock.now() + timedelta(seconds=5)
 
 
-async def test_rests_that_nobody_gave_a_length_grow_where_one_follows_another(visit: Visit):
+async def test_guessed_blocks_grow_when_they_follow_each_other(visit: Visit):
     for seconds in (30, 60, 120):
         await noted(visit, refused("shop"))
         ((health,),) = (await visit.database.read(health_of)).values()
@@ -102,7 +102,7 @@ async def test_rests_that_nobody_gave_a_length_grow_where_one_follows_another(vi
 
 
 @pytest.mark.every_server
-async def test_a_pause_of_the_host_is_remembered_and_the_longest_counts(everywhere: Visit):
+async def test_a_pause_of_the_host_is_recorded_and_the_longest_one_is_kept(everywhere: Visit):
     visit = everywhere
     await visit.book.hosts.register(visit.host)
     long, short = (RefusalRecorded(reason=f"503: for {s} s", pause_ms=s * 1000) for s in (90, 7))
@@ -113,7 +113,7 @@ async def test_a_pause_of_the_host_is_remembered_and_the_longest_counts(everywhe
     assert await scores(visit) == {}, "who is busy says nothing of the one who called"
 
 
-async def test_what_is_not_worth_remembering_is_not_written(visit: Visit):
+async def test_insignificant_results_are_not_written(visit: Visit):
     healthy = [ending("shop"), ending("shop", calls=0), ending("shop", state=JobState.READY)]
     await noted(visit, *healthy)
     assert await _count(visit) == 0
@@ -138,7 +138,7 @@ async def _updated(visit: Visit) -> Sequence[object]:
     return await visit.database.read(ask)
 
 
-async def test_a_round_of_healthy_calls_costs_one_question(visit: Visit):
+async def test_a_batch_of_healthy_calls_costs_one_query(visit: Visit):
     """However many identities made them."""
     asked: list[str] = []
 
@@ -155,7 +155,7 @@ async def test_a_round_of_healthy_calls_costs_one_question(visit: Visit):
 
 
 @pytest.mark.every_server
-async def test_those_who_write_of_the_same_identities_at_once_lose_nothing(everywhere: Visit):
+async def test_concurrent_writes_about_the_same_identities_lose_nothing(everywhere: Visit):
     names = [f"i{n}" for n in range(6)]
 
     async def write(turn: int) -> None:
@@ -167,7 +167,7 @@ async def test_those_who_write_of_the_same_identities_at_once_lose_nothing(every
     assert {name: [one.refusals for one in with_hosts] for name, with_hosts in told.items()} == {n: [6] for n in names}
 
 
-async def test_of_an_identity_that_is_removed_nothing_is_remembered(visit: Visit):
+async def test_a_removed_identity_has_no_records(visit: Visit):
     await visit.book.add("spy", {"User-Agent": "spy"})
     await noted(visit, refused("shop", name="spy"))
     await visit.book.remove("spy")
@@ -185,7 +185,9 @@ _steps = st.lists(
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_steps)
-async def test_the_copy_counts_as_the_gate_does(visit: Visit, steps: list[tuple[RefusalRecorded | None, int]]):
+async def test_the_copy_in_sql_equals_the_state_of_the_gate(
+    visit: Visit, steps: list[tuple[RefusalRecorded | None, int]]
+):
     """The same answers at the same moments, told to both."""
     await visit.parts.valkey.execute("FLUSHALL")
     await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group
@@ -221,7 +223,7 @@ async def _let_out(visit: Visit, job: str) -> Admitted | None:
     return Admitted.from_fields(messages[0].id, messages[0].fields, messages[0].deliveries)
 
 
-def test_a_refusal_during_a_rest_is_the_same_rest_and_an_answer_during_it_proves_nothing():
+def test_a_refusal_during_a_block_belongs_to_it_and_an_answer_during_it_proves_nothing():
     now = datetime(2026, 1, 1, tzinfo=UTC)
     first = IdentityHealth(updated_at=now).refused(now, timedelta(seconds=30), is_guess=True)
     second = first.refused(now, timedelta(seconds=30), is_guess=True)

@@ -38,13 +38,13 @@ def test_a_host_has_one_name(url: str, host: str):
 
 
 @pytest.mark.parametrize("url", ["", "shop.example", "ftp://shop.example/", "http://", "http://x:99999/", "http://[x/"])
-def test_what_names_no_host_is_refused(url: str):
+def test_an_invalid_host_name_is_refused(url: str):
     with pytest.raises(InvalidArgument):
         host_of(url)
 
 
 @pytest.mark.every_server
-async def test_a_host_is_met_once_and_what_is_known_of_it_stays(everywhere: Visit):
+async def test_a_host_is_registered_once_and_its_record_is_kept(everywhere: Visit):
     visit = everywhere
     with pytest.raises(NotFound):
         await visit.stored()
@@ -59,13 +59,13 @@ async def test_a_host_is_met_once_and_what_is_known_of_it_stays(everywhere: Visi
     assert [host.host for host in await visit.book.hosts.list()] == [visit.host]
 
 
-async def test_a_name_that_cannot_be_kept_is_refused(visit: Visit):
+async def test_a_host_name_that_cannot_be_stored_is_refused(visit: Visit):
     for host in ("", "a|b", "x" * 256):
         with pytest.raises(InvalidArgument, match="host"):
             await visit.book.hosts.register(host)
 
 
-async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened: Open):
+async def test_an_identity_added_while_robots_txt_is_read_gets_its_pace(opened: Open):
     groups = (RobotsGroup(crawl_delay_s=1), RobotsGroup(agent="slow", crawl_delay_s=20))
     visit = await opened(RobotsSettings(groups=groups))
     told = [{"quick"}, {"quick", "slow"}]
@@ -83,7 +83,7 @@ async def test_who_joins_while_robots_txt_is_being_read_is_not_overlooked(opened
 
 
 @pytest.mark.parametrize("way", ["register", "restore"])
-async def test_who_tells_the_gate_what_was_so_before_robots_txt_was_read_takes_nothing_back(
+async def test_an_outdated_pace_does_not_overwrite_that_of_robots_txt(
     opened: Open, monkeypatch: pytest.MonkeyPatch, way: str
 ):
     visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
@@ -104,9 +104,7 @@ async def test_who_tells_the_gate_what_was_so_before_robots_txt_was_read_takes_n
     assert (await visit.pace()).gap_ms == 20_000
 
 
-async def test_who_writes_what_robots_txt_says_tells_the_gate_again_afterwards(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-):
+async def test_after_recording_robots_txt_the_gate_is_updated_again(opened: Open, monkeypatch: pytest.MonkeyPatch):
     """Somebody may have told it between the two what SQL said until then."""
     visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
     await visit.book.hosts.register(visit.host)
@@ -154,7 +152,7 @@ class _Maintained:
         )
 
 
-async def test_where_a_redirect_led_to_nothing_it_is_looked_for_at_its_own_place_again(visit: Visit):
+async def test_after_a_redirect_without_result_robots_txt_is_requested_at_its_own_path_again(visit: Visit):
     upstream = _Maintained()
     visit.caller = PoliteCaller(upstream, visit.book.hosts)
     await visit.book.hosts.register(visit.host)
@@ -179,7 +177,7 @@ class _Elsewhere:
         )
 
 
-async def test_a_robots_txt_at_another_host_is_not_fetched_and_allows_nothing(visit: Visit):
+async def test_a_robots_txt_on_another_host_is_not_fetched_and_allows_nothing(visit: Visit):
     """That host's pace is not known here; whoever wants it crawls that one."""
     visit.caller = PoliteCaller(_Elsewhere(), visit.book.hosts)
     await visit.book.hosts.register(visit.host)

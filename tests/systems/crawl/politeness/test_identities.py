@@ -46,7 +46,7 @@ async def rows(visit: Visit, table: str) -> list[tuple[object, ...]]:
     return await visit.database.read(ask)
 
 
-async def test_without_any_identity_we_say_honestly_who_we_are(visit: Visit):
+async def test_without_configured_identities_requests_name_tidegate(visit: Visit):
     assert await visit.book.list() == [Identity(name="tidegate", built_in=True, health=[])]
     assert await headers_of(visit, "tidegate") == {"User-Agent": f"tidegate/{__version__} (crawler)"}
     await visit.book.enrol()
@@ -59,7 +59,7 @@ async def test_without_any_identity_we_say_honestly_who_we_are(visit: Visit):
 
 
 @pytest.mark.every_server
-async def test_an_identity_comes_and_goes(everywhere: Visit):
+async def test_an_identity_is_added_and_removed(everywhere: Visit):
     visit = everywhere
     await visit.book.enrol()
 
@@ -101,7 +101,7 @@ async def test_identities_are_used_as_the_settings_say(visit: Visit):
     assert member.concurrency == 1
 
 
-async def test_nothing_that_is_stored_shown_or_logged_tells_a_header(visit: Visit, logged: StringIO):
+async def test_stored_shown_and_logged_data_contains_no_header_values(visit: Visit, logged: StringIO):
     added = await visit.book.add("spy", SPY)
     await visit.book.hosts.register(visit.host)
     with pytest.raises(Exception, match="was read first") as raised:
@@ -127,12 +127,12 @@ async def _keys(visit: Visit) -> list[bytes]:
     return await visit.parts.valkey.execute("KEYS", "*")
 
 
-def test_a_request_shows_nothing_of_who_makes_it():
+def test_the_repr_of_a_request_hides_its_identity():
     shown = repr(PoliteRequest(url="http://shop.test/a", purpose="crawl.test", headers=SPY))
     assert shown == "PoliteRequest(GET http://shop.test/a, crawl.test, 3 headers)"
 
 
-async def test_headers_that_were_moved_to_another_name_do_not_open(visit: Visit):
+async def test_headers_copied_to_another_name_cannot_be_decrypted(visit: Visit):
     await visit.book.add("one", SPY)
     await visit.book.add("other", {"User-Agent": "other"})
 
@@ -146,7 +146,7 @@ async def test_headers_that_were_moved_to_another_name_do_not_open(visit: Visit)
         await visit.again().book.secret_of("crawl:other")
 
 
-async def test_a_lost_key_is_noticed_where_only_identities_need_it(visit: Visit, tmp_path: Path):
+async def test_a_lost_key_is_reported_when_only_identities_need_it(visit: Visit, tmp_path: Path):
     assert not await visit.database.read(has_identities)
     await visit.book.add("spy", SPY)
     assert await visit.database.read(has_identities)
@@ -156,7 +156,7 @@ async def test_a_lost_key_is_noticed_where_only_identities_need_it(visit: Visit,
 
 
 @pytest.mark.every_server
-async def test_rotating_the_key_encrypts_identities_anew(everywhere: Visit):
+async def test_rotating_the_key_reencrypts_identities(everywhere: Visit):
     visit = everywhere
     await visit.book.add("spy", SPY)
     ((_, sealed, key_id, *_),) = await rows(visit, "crawl_identities")
@@ -170,7 +170,7 @@ async def test_rotating_the_key_encrypts_identities_anew(everywhere: Visit):
 
 
 @pytest.mark.every_server
-async def test_enrolment_after_the_server_lost_everything_restores_pace_and_rests(everywhere: Visit):
+async def test_registration_after_a_loss_of_data_restores_pace_and_blocks(everywhere: Visit):
     visit = everywhere.again(delay=timedelta(seconds=4))
     await visit.book.add("spy", SPY)
     await visit.book.add("rested", {"User-Agent": "rested"})
@@ -189,7 +189,7 @@ async def test_enrolment_after_the_server_lost_everything_restores_pace_and_rest
     assert sum(bucket.rests_in_ms for bucket in members["crawl:rested"].buckets) == 0
 
 
-async def test_enrolment_changes_nothing_for_a_gate_that_knows(visit: Visit):
+async def test_registration_in_an_intact_gate_changes_nothing(visit: Visit):
     await visit.book.hosts.register(visit.host)
     await visit.book.enrol()
     before = await visit.pace(), await visit.members()
@@ -199,13 +199,13 @@ async def test_enrolment_changes_nothing_for_a_gate_that_knows(visit: Visit):
 
 
 @pytest.mark.every_server
-async def test_two_who_add_the_same_identity_at_once_both_succeed(everywhere: Visit):
+async def test_concurrent_additions_of_the_same_identity_both_succeed(everywhere: Visit):
     visits = [everywhere.again() for _ in range(4)]
     await asyncio.gather(*(one.book.add("spy", {"User-Agent": f"spy/{n}"}) for n, one in enumerate(visits)))
     assert [one.name for one in await everywhere.book.list()] == ["spy"]
 
 
-async def test_the_list_is_shown_while_the_server_is_away(tmp_path: Path, clock: ManualClock):
+async def test_identities_are_listed_while_valkey_is_unavailable(tmp_path: Path, clock: ManualClock):
     [port] = free_ports(1)
     async with AsyncExitStack() as stack:
         server = stack.enter_context(ValkeyServer(port=port))
@@ -239,13 +239,13 @@ def _refused(tx: Transaction, host: str) -> None:
     rest(tx, host, tx.now + timedelta(seconds=90), "busy")
 
 
-async def test_a_name_that_cannot_be_had_is_refused(visit: Visit):
+async def test_an_invalid_or_taken_name_is_refused(visit: Visit):
     for name in ("", "tidegate", "a b", "a|b", "x" * 81, "crawl:x"):
         with pytest.raises(InvalidArgument, match="name"):
             await visit.book.add(name, SPY)
 
 
-async def test_headers_that_cannot_be_sent_are_refused_and_not_repeated(visit: Visit):
+async def test_headers_that_cannot_be_sent_are_refused_and_not_shown(visit: Visit):
     wrong = [
         ({"Cookie": COOKIE}, "User-Agent is missing"),
         ({"User-Agent": " "}, "User-Agent is missing"),
@@ -264,7 +264,7 @@ async def test_headers_that_cannot_be_sent_are_refused_and_not_repeated(visit: V
     assert not await visit.database.read(has_identities)
 
 
-def test_what_is_no_identity_of_the_gate_is_refused():
+def test_an_identity_unknown_to_the_gate_is_refused():
     assert name_of(credential_of("spy")) == "spy"
     with pytest.raises(InvalidArgument):
         name_of("token-1")
@@ -283,7 +283,7 @@ def test_what_is_no_identity_of_the_gate_is_refused():
         {"ignore_robots": True},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]):
+def test_invalid_settings_are_refused(wrong: dict[str, object]):
     """Nothing in the settings switches robots.txt off: who wants that types it for each crawl."""
     with pytest.raises(ValueError):
         CrawlSettings.model_validate(wrong)

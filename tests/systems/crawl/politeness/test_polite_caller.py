@@ -57,7 +57,7 @@ async def test_the_first_call_reads_robots_txt_instead_and_the_next_one_is_made(
     assert visit.sim.report().broken == 0
 
 
-async def test_what_is_forbidden_is_never_called(visit: Visit):
+async def test_a_forbidden_path_is_never_called(visit: Visit):
     await met(visit)
     await omitted(visit)
     for path in ("/cart/7", "/account", "/search?q=a&sort=price"):
@@ -69,7 +69,7 @@ async def test_what_is_forbidden_is_never_called(visit: Visit):
     assert visit.sim.report().broken == 0
 
 
-async def test_the_rules_are_those_for_the_user_agent_that_calls(opened: Open):
+async def test_the_rules_are_those_for_the_user_agent_of_the_call(opened: Open):
     groups = (RobotsGroup(), RobotsGroup(agent="Harbour", disallow=("/search",)))
     visit = await met(await opened(RobotsSettings(groups=groups)))
     await visit.book.add("one", visit.sim.identities[0].headers)
@@ -82,7 +82,7 @@ async def test_the_rules_are_those_for_the_user_agent_that_calls(opened: Open):
     assert visit.sim.report().broken == 0
 
 
-async def test_where_there_is_none_everything_is_allowed(opened: Open):
+async def test_a_missing_robots_txt_allows_everything(opened: Open):
     visit = await met(await opened(RobotsSettings(status=404)))
     assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
     assert (await visit.call("/cart/7")).status == 200
@@ -90,7 +90,7 @@ async def test_where_there_is_none_everything_is_allowed(opened: Open):
     assert visit.sim.report().broken == 0
 
 
-async def test_while_it_cannot_be_read_nothing_is_called_and_the_pauses_grow(opened: Open):
+async def test_while_robots_txt_is_unavailable_nothing_is_called_and_pauses_grow(opened: Open):
     visit = await met(await opened(RobotsSettings(status=500)))
     pauses: list[int] = []
     for tries in range(1, 5):
@@ -116,7 +116,7 @@ async def test_while_it_cannot_be_read_nothing_is_called_and_the_pauses_grow(ope
 
 
 @pytest.mark.parametrize("fault", [FaultKind.RESET, FaultKind.TRUNCATED])
-async def test_a_broken_answer_is_no_robots_txt(visit: Visit, fault: FaultKind):
+async def test_an_interrupted_answer_is_not_used_as_robots_txt(visit: Visit, fault: FaultKind):
     await met(visit)
     visit.sim.faults.inject_at(Route.ROBOTS, fault)
     told = await omitted(visit)
@@ -126,7 +126,7 @@ async def test_a_broken_answer_is_no_robots_txt(visit: Visit, fault: FaultKind):
     assert routes(visit) == {"robots": 1}
 
 
-async def test_a_host_that_cannot_be_reached_is_left_alone_and_the_permit_goes_back_unused(visit: Visit):
+async def test_an_unreachable_host_is_paused_and_the_permit_is_returned_unused(visit: Visit):
     await met(visit)
     await visit.sim.stop()
     told = await omitted(visit)
@@ -134,7 +134,7 @@ async def test_a_host_that_cannot_be_reached_is_left_alone_and_the_permit_goes_b
     assert told.reading.pause_ms is not None
 
 
-async def test_a_host_that_says_when_to_ask_again_is_not_asked_sooner(visit: Visit):
+async def test_a_host_with_a_retry_after_is_not_asked_earlier(visit: Visit):
     await met(visit)
     visit = visit.again(robots_first_pause=timedelta(milliseconds=1))
     visit.sim.faults.inject_at(Route.ROBOTS, FaultKind.UNAVAILABLE)
@@ -142,7 +142,7 @@ async def test_a_host_that_says_when_to_ask_again_is_not_asked_sooner(visit: Vis
 
 
 @pytest.mark.full
-async def test_a_large_one_is_read_as_far_as_it_is_read(opened: Open):
+async def test_a_large_robots_txt_is_read_up_to_its_limit(opened: Open):
     group = RobotsGroup(disallow=("/cart/", *(f"/{n}/{'forbidden' * 100}" for n in range(600)), "/search"))
     visit = await met(await opened(RobotsSettings(groups=(group,))))
     await omitted(visit)
@@ -150,7 +150,7 @@ async def test_a_large_one_is_read_as_far_as_it_is_read(opened: Open):
     assert (await visit.call()).status == 200  # its line is beyond what anybody has to read
 
 
-async def test_it_is_read_again_when_it_is_too_old_and_what_it_says_by_then_counts(opened: Open):
+async def test_an_outdated_robots_txt_is_read_again_and_its_new_rules_apply(opened: Open):
     visit = await met(await opened(LENIENT))
     await omitted(visit)
     assert (await visit.call()).status == 200
@@ -166,7 +166,7 @@ async def test_it_is_read_again_when_it_is_too_old_and_what_it_says_by_then_coun
     assert routes(visit) == {"robots": 2, "search": 2}
 
 
-async def test_an_old_one_that_cannot_be_read_again_allows_nothing_any_more(opened: Open):
+async def test_an_expired_robots_txt_that_cannot_be_read_again_allows_nothing(opened: Open):
     visit = await met(await opened(LENIENT))
     await omitted(visit)
     visit.sim.set_robots(RobotsSettings(status=503))
@@ -188,7 +188,7 @@ async def test_a_redirect_is_followed_with_another_permit(visit: Visit):
     assert visit.sim.report().broken == 0
 
 
-async def test_a_banned_identity_learns_nothing_about_the_rules(opened: Open):
+async def test_a_banned_identity_does_not_change_the_rules(opened: Open):
     """Its 403 is the answer to it alone, and goes to whoever reads answers; another one can still ask."""
     visit = await met(await opened(limits=SEVERE))
     for n in (0, 1):
@@ -205,7 +205,7 @@ async def test_a_banned_identity_learns_nothing_about_the_rules(opened: Open):
         await visit.call("/cart/7", identity="i1")
 
 
-async def test_what_it_said_counts_for_longer_where_it_is_shown_to_nobody_any_more(opened: Open):
+async def test_known_rules_apply_longer_when_robots_txt_becomes_forbidden_for_all(opened: Open):
     visit = await met(
         await opened(STRICT, limits=LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False))
     )
@@ -220,7 +220,7 @@ async def test_what_it_said_counts_for_longer_where_it_is_shown_to_nobody_any_mo
     assert (await visit.stored()).crawl_delay_ms == 7_000
 
 
-async def test_only_who_typed_so_ignores_it(opened: Open):
+async def test_robots_txt_is_ignored_only_with_the_explicit_option(opened: Open):
     visit = await met(await opened(STRICT))
     assert (await visit.call(ignores_robots=True)).status == 200
     assert routes(visit) == {"search": 1}
@@ -241,14 +241,14 @@ async def test_a_plain_request_is_polite_and_follows_no_redirect(visit: Visit):
     assert (await visit.caller.fetch(allowed)).status == 302
 
 
-async def test_another_process_goes_by_what_one_has_read(visit: Visit):
+async def test_a_process_uses_rules_read_by_another(visit: Visit):
     await met(visit)
     await omitted(visit)
     assert (await visit.again().call()).status == 200
     assert routes(visit) == {"robots": 1, "search": 1}
 
 
-async def test_of_many_at_once_one_reads_it(visit: Visit):
+async def test_concurrent_callers_read_robots_txt_once(visit: Visit):
     await met(visit)
     outcomes = await asyncio.gather(*(visit.call() for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(one, NotCalled) for one in outcomes) == 1
@@ -257,7 +257,7 @@ async def test_of_many_at_once_one_reads_it(visit: Visit):
 
 
 @pytest.mark.parametrize("ignores", [False, True])
-async def test_a_host_that_nobody_met_is_met_first_and_not_called(visit: Visit, ignores: bool):
+async def test_an_unknown_host_is_registered_first_and_not_called(visit: Visit, ignores: bool):
     """Of the permits that are out nobody knows how many there are."""
     told = await omitted(visit.again(delay=timedelta(seconds=3)), ignores_robots=ignores)
     assert says(told) == (Verdict.LATER, 0, 3_000, None)
@@ -265,7 +265,7 @@ async def test_a_host_that_nobody_met_is_met_first_and_not_called(visit: Visit, 
     assert visit.sim.arrivals() == []
 
 
-async def test_a_database_that_is_away_costs_no_attempt(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+async def test_an_unavailable_database_counts_no_attempt(visit: Visit, monkeypatch: pytest.MonkeyPatch):
     await met(visit)
 
     async def away(*_: object) -> None:
@@ -277,7 +277,7 @@ async def test_a_database_that_is_away_costs_no_attempt(visit: Visit, monkeypatc
     assert visit.sim.arrivals() == []
 
 
-async def test_the_crawl_delay_becomes_the_pace_unless_the_setting_is_longer(opened: Open):
+async def test_the_crawl_delay_is_the_pace_unless_the_setting_is_longer(opened: Open):
     visit = await met(await opened(LENIENT))
     await visit.book.enrol()
     assert (await visit.pace()).one_at_a_time
@@ -289,7 +289,7 @@ async def test_the_crawl_delay_becomes_the_pace_unless_the_setting_is_longer(ope
     assert (await visit.pace()).gap_ms == 9_000
 
 
-async def test_without_any_delay_calls_go_at_once_as_soon_as_the_rules_are_known(visit: Visit):
+async def test_without_a_delay_calls_start_as_soon_as_the_rules_are_known(visit: Visit):
     await met(visit)
     await visit.book.enrol()
     assert (await visit.pace()).one_at_a_time
@@ -298,7 +298,7 @@ async def test_without_any_delay_calls_go_at_once_as_soon_as_the_rules_are_known
     assert (pace.gap_ms, pace.one_at_a_time) == (0, False)
 
 
-async def test_somebody_who_is_asked_for_more_time_slows_all_down_before_he_calls(opened: Open):
+async def test_a_longer_crawl_delay_for_one_identity_slows_all_down_before_its_call(opened: Open):
     groups = (RobotsGroup(crawl_delay_s=1), RobotsGroup(agent="harbour", crawl_delay_s=30))
     visit = await met(await opened(RobotsSettings(groups=groups), crawl=POLITE))
     await visit.book.add("first", {"User-Agent": "somebody/1"})
@@ -310,7 +310,7 @@ async def test_somebody_who_is_asked_for_more_time_slows_all_down_before_he_call
     assert (await visit.stored()).crawl_delay_ms == 30_000
 
 
-async def test_a_host_that_is_forgotten_is_asked_anew(opened: Open):
+async def test_a_deleted_host_is_asked_again(opened: Open):
     visit = await met(await opened(STRICT, crawl=CrawlSettings(delay=timedelta(seconds=1))))
     await visit.book.enrol()
     await omitted(visit)
@@ -323,7 +323,7 @@ async def test_a_host_that_is_forgotten_is_asked_anew(opened: Open):
     assert (await visit.pace()).gap_ms == 1_000
 
 
-async def test_one_that_somebody_else_forgot_is_read_anew_within_a_minute(opened: Open):
+async def test_a_host_deleted_by_another_process_is_read_again_within_a_minute(opened: Open):
     visit = await met(await opened(STRICT))
     await omitted(visit)
     visit.sim.set_robots(RobotsSettings())
@@ -333,7 +333,7 @@ async def test_one_that_somebody_else_forgot_is_read_anew_within_a_minute(opened
     assert (await visit.call()).status == 200
 
 
-async def test_a_call_for_which_there_is_no_connection_was_a_call(visit: Visit):
+async def test_a_failed_connection_counts_as_a_call(visit: Visit):
     """Else its permit would go back unused, and everybody who waits would knock at once, one after the other."""
     await met(visit)
     await omitted(visit)
@@ -351,7 +351,7 @@ async def _directly(visit: Visit, headers: Mapping[str, str]) -> Answer:
     )
 
 
-async def test_a_host_on_this_machine_is_not_called_unless_it_is_listed(opened: Open):
+async def test_a_local_host_is_not_called_unless_it_is_listed(opened: Open):
     visit = await met(await opened(RobotsSettings()))
     async with UpstreamClient() as client:
         visit.caller = PoliteCaller(client, visit.book.hosts)

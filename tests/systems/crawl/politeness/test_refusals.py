@@ -30,7 +30,7 @@ def head(status: int, **headers: str) -> Head:
     ],
     ids=["seconds", "date", "date by another clock"],
 )
-def test_a_retry_after_binds_the_host_or_the_identity(status: int, told: dict[str, str]):
+def test_a_retry_after_applies_to_the_host_or_the_identity(status: int, told: dict[str, str]):
     said = refusal(head(status, **told), HOST)
     assert said is not None
     assert (said.verdict, said.pause_ms, said.delay_ms) == (Verdict.LATER, 90_000, 0)
@@ -43,7 +43,7 @@ def test_a_retry_after_binds_the_host_or_the_identity(status: int, told: dict[st
     assert said.effects == (RefusalRecorded(reason=said.reason, blocked_ms=90_000),)
 
 
-def test_who_asks_too_often_rests_too_and_who_met_a_busy_host_need_not():
+def test_a_429_blocks_the_identity_too_and_a_503_does_not():
     too_often, busy = refusal(head(429, Retry_After="5"), HOST), refusal(head(503, Retry_After="5"), HOST)
     assert too_often is not None
     assert busy is not None
@@ -53,7 +53,7 @@ def test_who_asks_too_often_rests_too_and_who_met_a_busy_host_need_not():
 
 
 @pytest.mark.parametrize(("status", "verdict"), [(401, Verdict.RETRY), (403, Verdict.RETRY), (429, Verdict.LATER)])
-def test_where_nobody_says_how_long_the_identity_rests_for_a_guess_and_the_host_goes_on(status: int, verdict: Verdict):
+def test_without_a_duration_the_identity_is_blocked_for_a_guess_and_the_host_is_not(status: int, verdict: Verdict):
     """A page that is forbidden to everybody must not be asked for without end, so a 403 is counted."""
     said = refusal(head(status), HOST)
     assert said is not None
@@ -62,35 +62,35 @@ def test_where_nobody_says_how_long_the_identity_rests_for_a_guess_and_the_host_
     assert said.effects == (RefusalRecorded(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
 
 
-def test_a_ban_that_says_when_it_ends_costs_the_job_nothing():
+def test_a_ban_with_an_end_counts_no_attempt():
     said = refusal(head(403, Retry_After="600"), IDENTITY)
     assert said is not None
     assert (said.verdict, said.blocked_ms, said.is_guess) == (Verdict.LATER, 600_000, False)
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_ban_binds_the_one_who_is_banned_and_not_the_host(status: int):
+def test_a_ban_applies_to_the_identity_and_not_to_the_host(status: int):
     said = refusal(head(status, Retry_After="600"), HOST)
     assert said is not None
     assert (said.blocked_ms, said.rests_bucket, said.pause_ms) == (600_000, True, None)
 
 
-def test_a_captcha_lets_the_identity_rest():
+def test_a_captcha_blocks_the_identity():
     said = challenged(HOST)
     assert (said.verdict, said.blocked_ms, said.is_guess, said.rests_bucket) == (Verdict.RETRY, REST_MS, True, True)
     assert said.effects == (RefusalRecorded(reason=said.reason, blocked_ms=REST_MS, is_guess=True),)
 
 
 @pytest.mark.parametrize("status", [200, 304, 404, 500, 502, 503])
-def test_other_answers_are_no_refusals(status: int):
+def test_other_answers_are_not_refusals(status: int):
     assert refusal(head(status), HOST) is None
 
 
 @pytest.mark.parametrize("text", ["", "0", "-5", "soon", "Thu, 01 Jan 2026 12:00:00 GMT", "1.5", "Mon, 99 Foo 2026"])
-def test_what_asks_for_no_time_asks_for_nothing(text: str):
+def test_a_retry_after_of_zero_has_no_effect(text: str):
     assert retry_after(head(429, Retry_After=text), HOST) is None
 
 
 @pytest.mark.parametrize("text", ["999999999999", "Fri, 01 Jan 2100 00:00:00 GMT"])
-def test_what_asks_for_more_than_is_believed_counts_as_the_most(text: str):
+def test_a_too_long_retry_after_is_limited_to_the_maximum(text: str):
     assert retry_after(head(429, Retry_After=text), HOST) == timedelta(days=1)

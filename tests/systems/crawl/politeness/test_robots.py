@@ -42,11 +42,11 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Answer:
         (503, RobotsAnswer.UNREADABLE),
     ],
 )
-def test_a_status_means_what_the_rfc_says_unless_it_is_about_the_caller(status: int, meaning: RobotsAnswer):
+def test_a_status_has_the_meaning_of_the_rfc_unless_it_is_about_the_caller(status: int, meaning: RobotsAnswer):
     assert meaning_of(answer(status), refusals=0, redirects=0) is meaning
 
 
-def test_a_robots_txt_that_is_refused_to_everybody_is_none_but_a_ban_is_a_ban():
+def test_a_robots_txt_forbidden_for_all_is_missing_but_a_ban_is_a_ban():
     assert meaning_of(answer(403), refusals=1, redirects=0) is RobotsAnswer.REFUSED
     assert meaning_of(answer(403), refusals=2, redirects=0) is RobotsAnswer.NONE
     assert meaning_of(answer(403, Retry_After="600"), refusals=9, redirects=0) is RobotsAnswer.REFUSED
@@ -64,11 +64,11 @@ def test_a_robots_txt_that_is_refused_to_everybody_is_none_but_a_ban_is_a_ban():
         ("/a file", RobotsAnswer.NONE),
     ],
 )
-def test_a_redirect_is_followed_on_the_same_host_alone(location: str, meaning: RobotsAnswer):
+def test_a_redirect_is_followed_on_the_same_host_only(location: str, meaning: RobotsAnswer):
     assert meaning_of(answer(301, Location=location), refusals=0, redirects=0) is meaning
 
 
-def test_what_was_asked_for_in_secret_is_not_asked_for_in_the_open():
+def test_a_redirect_from_https_to_http_is_not_followed():
     """The call carries the headers of an identity."""
     secret = msgspec.structs.replace(
         answer(301, Location="http://shop.test/robots.txt"), url="https://shop.test/robots.txt"
@@ -76,7 +76,7 @@ def test_what_was_asked_for_in_secret_is_not_asked_for_in_the_open():
     assert meaning_of(secret, refusals=0, redirects=0) is RobotsAnswer.ELSEWHERE
 
 
-def test_five_redirects_are_followed_and_a_sixth_means_that_there_is_none():
+def test_five_redirects_are_followed_and_a_sixth_counts_as_missing():
     sent = answer(302, Location="robots.txt?again")
     assert meaning_of(sent, refusals=0, redirects=4) is RobotsAnswer.MOVED
     assert meaning_of(sent, refusals=0, redirects=5) is RobotsAnswer.NONE
@@ -84,7 +84,7 @@ def test_five_redirects_are_followed_and_a_sixth_means_that_there_is_none():
     assert meaning_of(answer(302), refusals=0, redirects=0) is RobotsAnswer.NONE
 
 
-def test_of_a_large_one_whole_lines_are_read_up_to_the_limit():
+def test_of_a_large_file_whole_lines_are_read_up_to_the_limit():
     line = b"Disallow: /forbidden-%05d\n"
     body = b"User-agent: *\n" + b"".join(line % n for n in range(40_000))
     text = text_of(answer(200, body))
@@ -95,12 +95,12 @@ def test_of_a_large_one_whole_lines_are_read_up_to_the_limit():
     assert rules.allows("http://shop.test/forbidden-39999", AGENT)
 
 
-def test_what_is_no_text_is_read_as_far_as_it_can_be():
+def test_invalid_text_is_read_as_far_as_possible():
     assert text_of(answer(200, b"\xef\xbb\xbfUser-agent: *\r\nDisallow: /\xff")) == "User-agent: *\r\nDisallow: /�"
     assert Rules("<!doctype html><h1>Not found</h1>").allows("http://shop.test/anything", AGENT)
 
 
-def test_a_crawl_delay_is_the_longest_that_any_of_us_is_asked_for_and_a_day_at_most():
+def test_the_crawl_delay_is_the_longest_of_all_used_agents_and_at_most_a_day():
     rules = Rules("User-agent: slow\nCrawl-delay: 7.5\n\nUser-agent: *\nCrawl-delay: 2\n")
     assert rules.crawl_delay([AGENT]) == timedelta(seconds=2)
     assert rules.crawl_delay([AGENT, "slow/1"]) == timedelta(seconds=7.5)
@@ -126,7 +126,7 @@ _groups = st.builds(
     st.lists(st.sampled_from(["a", "b", "c", "/", "?x=", "ab"]), max_size=6),
     st.sampled_from([AGENT, "slow/2", "Mozilla/5.0 (X11) Harbour/120.0"]),
 )
-def test_the_host_and_we_read_the_same_rules_in_it(groups: list[RobotsGroup], pieces: list[str], agent: str):
+def test_simulator_and_crawler_read_the_same_rules(groups: list[RobotsGroup], pieces: list[str], agent: str):
     host = Robots(RobotsSettings(groups=tuple(groups)))
     path = "/" + "".join(pieces).lstrip("/")
     rules = Rules(host.text.decode())

@@ -31,14 +31,14 @@ def streak(first: str, last: str) -> Streak:
 (TODAY,) = days("2026-03-05")
 
 
-def test_a_streak_goes_on_over_leap_days_and_new_years():
+def test_a_streak_continues_over_leap_days_and_new_year():
     assert longest_streak(days("2024-02-28", "2024-02-29", "2024-03-01")) == streak("2024-02-28", "2024-03-01")
     assert longest_streak(days("2023-02-28", "2023-03-01")) == streak("2023-02-28", "2023-03-01")
     assert longest_streak(days("2025-12-31", "2026-01-01")) == streak("2025-12-31", "2026-01-01")
     assert longest_streak(days("2024-02-28", "2024-03-01")) == streak("2024-02-28", "2024-02-28")
 
 
-def test_the_earliest_of_the_longest_streaks_is_told():
+def test_the_earliest_of_the_longest_streaks_is_returned():
     found = longest_streak(days("2026-01-05", "2026-01-06", "2026-01-01", "2026-01-02", "2026-01-09"))
 
     assert found == streak("2026-01-01", "2026-01-02")
@@ -56,13 +56,13 @@ def test_the_earliest_of_the_longest_streaks_is_told():
     ],
     ids=["today", "up to yesterday", "both", "over", "not yet", "never"],
 )
-def test_the_current_streak_survives_a_day_that_is_not_over(active: list[int], expected: Streak):
+def test_the_current_streak_includes_yesterday_while_today_is_not_over(active: list[int], expected: Streak):
     assert current_streak(active, TODAY) == expected
 
 
 @settings(deadline=None)
 @given(st.sets(st.integers(738_000, 738_040)))
-def test_streaks_are_those_that_one_sees(active: set[int]):
+def test_streaks_equal_a_naive_computation(active: set[int]):
     seen = all_streaks([date.fromordinal(day) for day in sorted(active)])
     most = max((each.days for each in seen), default=0)
     assert longest_streak(active) == next((each for each in seen if each.days == most), Streak())
@@ -88,14 +88,14 @@ def test_a_week_belongs_to_the_year_of_its_thursday(day: str, week: str):
 
 @settings(deadline=None)
 @given(st.dates())
-def test_every_day_lies_in_the_week_of_its_monday(day: date):
+def test_every_day_is_in_the_week_of_its_monday(day: date):
     monday = date.fromordinal(monday_of(day.toordinal()))
 
     assert monday.weekday() == 0
     assert timedelta() <= day - monday < timedelta(days=7)
 
 
-def test_the_last_weeks_are_53_and_end_with_this_one():
+def test_the_last_weeks_are_53_and_end_with_the_current_one():
     commits = dict.fromkeys(days("2026-03-02", "2026-03-05", "2026-03-06", "2025-03-03", "2025-03-02"), 2)
 
     weeks = last_weeks(commits, TODAY)
@@ -106,7 +106,7 @@ def test_the_last_weeks_are_53_and_end_with_this_one():
     assert sum(week.commits for week in weeks) == 6
 
 
-def test_the_90th_percentile_is_one_that_occurred():
+def test_the_90th_percentile_is_an_observed_value():
     assert durations([]) == Durations()
     assert durations([7]) == Durations(cases=1, median_s=7.0, p90_s=7.0)
     assert durations([1, 2]) == Durations(cases=2, median_s=1.5, p90_s=2.0)
@@ -116,7 +116,7 @@ def test_the_90th_percentile_is_one_that_occurred():
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=40))
-def test_durations_are_those_of_the_slow_computation(seconds: list[int]):
+def test_durations_equal_a_naive_computation(seconds: list[int]):
     assert durations(seconds) == times(seconds)
 
 
@@ -130,5 +130,5 @@ def test_durations_are_those_of_the_slow_computation(seconds: list[int]):
         (month_of(*days("2025-12-31")), "2025-12", "2025-12-01", "2025-12-31"),
     ],
 )
-def test_periods_are_whole_and_have_names(span: DayRange, name: str, first: str, last: str):
+def test_periods_are_complete_and_named(span: DayRange, name: str, first: str, last: str):
     assert (span.name, [span.first, span.last]) == (name, days(first, last))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.cli.charts import BLOCKS, PLAIN, Glyphs, bar, heat, sparkline
 
 
-def test_a_sparkline_is_as_high_as_its_values():
+def test_a_sparkline_is_proportional_to_its_values():
     assert sparkline([0, 1, 4, 8]) == "·▁▄█"
     assert sparkline([0, 0]) == "··"
     assert sparkline([]) == ""
@@ -20,7 +20,7 @@ def test_a_sparkline_is_as_high_as_its_values():
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 10**9), max_size=60))
-def test_a_sparkline_never_shows_less_as_more(values: list[int]):
+def test_a_sparkline_is_monotonic(values: list[int]):
     heights = [BLOCKS.heights.index(each) for each in sparkline(values)]
 
     assert len(heights) == len(values)
@@ -28,13 +28,13 @@ def test_a_sparkline_never_shows_less_as_more(values: list[int]):
     assert [height > 0 for height in heights] == [value > 0 for value in values]
 
 
-def test_a_bar_is_as_long_as_its_value_and_the_least_is_seen():
+def test_a_bar_is_proportional_to_its_value_and_the_smallest_is_visible():
     assert [len(bar(value, 50, 10)) for value in (0, 1, 5, 25, 50)] == [0, 1, 1, 5, 10]
     assert bar(2, 2, 3, PLAIN) == "###"
 
 
 @pytest.mark.parametrize("weekday", range(7))
-def test_every_day_of_the_weeks_up_to_today_has_its_place(weekday: int):
+def test_every_day_of_the_weeks_up_to_today_has_a_cell(weekday: int):
     today = date(2026, 3, 2) + timedelta(days=weekday)
     lines = heat({today: 4, date(2026, 2, 24): 1}, today, 3)
 
@@ -46,7 +46,7 @@ def test_every_day_of_the_weeks_up_to_today_has_its_place(weekday: int):
     assert "".join(cells).count("·") == sum(map(len, cells)) - 2
 
 
-def test_months_stand_above_the_first_week_that_begins_in_them_where_there_is_room():
+def test_months_are_above_the_first_week_that_starts_in_them_if_there_is_space():
     (months, *_) = heat({}, date(2026, 11, 15), 53)
 
     assert months == "       Dec  Jan Feb Mar  Apr May Jun  Jul Aug  Sep Oct"
@@ -57,6 +57,6 @@ def test_months_stand_above_the_first_week_that_begins_in_them_where_there_is_ro
 @pytest.mark.parametrize(
     ("encoding", "glyphs"), [("utf-8", BLOCKS), ("UTF8", BLOCKS), ("ascii", PLAIN), ("cp1252", PLAIN)]
 )
-def test_a_terminal_without_the_characters_gets_plain_ones(encoding: str, glyphs: Glyphs):
+def test_a_terminal_without_unicode_gets_ascii_characters(encoding: str, glyphs: Glyphs):
     assert Glyphs.of(encoding) == glyphs
     "".join((PLAIN.heights, PLAIN.shades, PLAIN.bar)).encode("ascii")

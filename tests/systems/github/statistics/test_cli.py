@@ -59,7 +59,7 @@ async def test_the_statistics_of_a_user_are_numbers_and_charts_in_eighty_columns
     assert "█" in lines[lines.index("Commits per week") + 1]
 
 
-async def test_a_narrow_or_plain_terminal_shows_the_same(folder: Path):
+async def test_a_narrow_or_ascii_terminal_shows_the_same_data(folder: Path):
     narrow = await stats(folder, "ann", COLUMNS="60", PYTHONIOENCODING="ascii", NO_COLOR="1")
 
     assert narrow.code == 0
@@ -67,7 +67,7 @@ async def test_a_narrow_or_plain_terminal_shows_the_same(folder: Path):
     assert "Jupyter Notebook  ####" in narrow.out
 
 
-async def test_the_statistics_of_everybody(folder: Path):
+async def test_the_statistics_of_all_users_are_shown(folder: Path):
     shown = await stats(folder, "--all", "--days", "7")
 
     assert (shown.code, shown.err) == (0, "")
@@ -77,7 +77,7 @@ async def test_the_statistics_of_everybody(folder: Path):
     assert "ann/a-repository-with-a-rather-long-name" in shown.out
 
 
-async def test_where_there_is_nothing_it_says_what_to_do(tmp_path: Path):
+async def test_missing_statistics_are_reported_with_the_remedy(tmp_path: Path):
     shown = await tidegate(tmp_path, "stats", "octocat", "--recompute", "--json")
     assert (shown.code, shown.out) == (1, "")
     assert shown.err == "no statistics of octocat: run tidegate collect octocat\n"
@@ -85,14 +85,14 @@ async def test_where_there_is_nothing_it_says_what_to_do(tmp_path: Path):
     assert (shown.code, shown.err) == (1, "there are no statistics yet: run tidegate collect LOGIN\n")
 
 
-async def test_a_command_that_says_too_much_is_refused(tmp_path: Path):
+async def test_conflicting_options_are_refused(tmp_path: Path):
     refused = await tidegate(tmp_path, "stats", "ann", "--all")
 
     assert refused.code == 2
     assert "name a user, or pass --all for all users" in refused.err
 
 
-async def test_everything_can_be_computed_again_and_told_as_json(folder: Path, small_world: World):
+async def test_statistics_can_be_recomputed_and_printed_as_json(folder: Path, small_world: World):
     """Also when somebody spoilt what was kept."""
     await small_world.shelf.database.transaction(lambda tx: tx.execute(w.statistics_items.delete()))
 

@@ -19,14 +19,14 @@ async def collect_and_compare(it: Deployment, *logins: str) -> None:
 
 
 @pytest.mark.full
-async def test_statistics_are_the_simulators_truth(tmp_path: Path, embedded_url: str):
+async def test_statistics_equal_those_of_the_simulator(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 4, "repositories": 3, "sizes": MEDIUM, "events": 60}
     async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, manners=PROMPT) as it:
         await collect_and_compare(it, *it.sim.world.logins())
 
 
 @pytest.mark.full
-async def test_statistics_follow_a_world_that_changes(tmp_path: Path, embedded_url: str):
+async def test_statistics_follow_a_changing_world(tmp_path: Path, embedded_url: str):
     shape: Any = {"users": 2, "repositories": 3, "sizes": SMALL}
     async with deployed(tmp_path, embedded_url, **shape, include=CONVERSATIONS, manners=PROMPT) as it:
         one, two = it.sim.world.logins()

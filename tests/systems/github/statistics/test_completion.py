@@ -101,7 +101,7 @@ async def begins_another(database: Database) -> bool:
     return True
 
 
-async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_run_is_complete(ended: World):
+async def test_failed_statistics_are_retried_after_one_two_and_four_minutes_and_complete_the_run(ended: World):
     database, clock = ended.shelf.database, ended.shelf.clock
     finalizer = Finalizer(ended, *(RuntimeError("no") for _ in range(3)))
     relay = Relay(database, Completion(database, ["github"], [finalizer]).handlers)
@@ -127,7 +127,7 @@ async def test_a_failure_is_tried_again_after_one_two_four_minutes_and_then_the_
     assert shown() == 0
 
 
-async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay_completes_the_run(ended: World):
+async def test_after_the_last_attempt_they_are_a_dead_letter_with_an_alert_and_a_replay_completes_the_run(ended: World):
     database, clock = ended.shelf.database, ended.shelf.clock
     finalizer = Finalizer(ended, *(RuntimeError("broken") for _ in range(8)))
     relay = Relay(database, Completion(database, ["github"], [finalizer]).handlers)
@@ -155,7 +155,7 @@ async def test_after_the_last_try_it_is_a_dead_letter_with_an_alert_and_a_replay
     assert finalizer.calls == 9
 
 
-async def test_a_server_that_is_away_for_a_moment_costs_no_minute(ended: World):
+async def test_a_short_outage_is_retried_immediately(ended: World):
     database = ended.shelf.database
     finalizer = Finalizer(ended, DatabaseUnavailable("away"), DatabaseUnavailable("away"))
     async with running(Relay(database, Completion(database, ["github"], [finalizer]).handlers)):
@@ -165,7 +165,7 @@ async def test_a_server_that_is_away_for_a_moment_costs_no_minute(ended: World):
     assert (await database.read(runs.get, RUN)).status is RunState.COMPLETED
 
 
-async def test_a_run_that_could_not_be_planned_has_failed_also_without_its_statistics(ended: World):
+async def test_a_run_that_could_not_be_planned_fails_also_without_its_statistics(ended: World):
     database = ended.shelf.database
     assert not await begins_another(database), "while nothing has failed, the run is under way"
 

@@ -42,7 +42,7 @@ def test_every_kind_of_document_up_to_conversations_is_counted():
     assert READERS.keys() == {kinds.USER, kinds.REPOSITORY, *counted}
 
 
-def test_a_commit_belongs_to_its_author_and_to_the_day_when_it_was_made_in_utc():
+def test_a_commit_belongs_to_its_author_and_its_utc_day():
     found = fact("commit", w.commit("dan", "2026-01-01T01:30:00+02:00"))
 
     assert (found.activity, found.author_id, found.author_login) == (Activity.COMMIT, 204, "dan")
@@ -52,13 +52,13 @@ def test_a_commit_belongs_to_its_author_and_to_the_day_when_it_was_made_in_utc()
 @pytest.mark.parametrize(
     "author", [None, {}, {"login": "x"}, {"id": 5}, w.ROBOT, w.GHOST, {"login": "a" * 200, "id": 1}]
 )
-def test_what_was_done_by_nobody_known_counts_for_nobody(author: object):
+def test_actions_of_unknown_authors_are_not_counted(author: object):
     found = fact("commit", w.commit("dan", w.days_ago(1)) | {"author": author})
 
     assert (found.activity, found.author_id, found.author_login) == (Activity.COMMIT, None, None)
 
 
-def test_a_pull_request_in_the_list_of_issues_is_no_issue():
+def test_a_pull_request_in_the_list_of_issues_is_not_an_issue():
     assert fact("issue", w.issue("dan", w.days_ago(1)) | {"pull_request": {"url": "…"}}).activity is None
     assert fact("issue", w.issue("dan", w.days_ago(1)) | {"pull_request": None}).activity is Activity.ISSUE
 
@@ -74,7 +74,7 @@ def test_a_pull_request_in_the_list_of_issues_is_no_issue():
     ],
     ids=["open", "closed", "closed before it was opened", "opened again", "closed at no time"],
 )
-def test_the_state_of_an_issue_is_that_of_now(body: dict[str, Any], state: ItemState, took_s: int | None):
+def test_the_state_of_an_issue_is_the_current_one(body: dict[str, Any], state: ItemState, took_s: int | None):
     found = fact("issue", body)
 
     assert (found.state, found.took_s) == (state, took_s)
@@ -96,13 +96,13 @@ def test_a_pull_request_is_open_merged_or_rejected(body: dict[str, Any], state: 
 
 
 @pytest.mark.parametrize("at", ["", "yesterday", "0000-00-00T00:00:00Z", "99999-01-01T00:00:00Z", None])
-def test_a_time_that_no_calendar_has_is_no_day(at: str | None):
+def test_an_invalid_date_is_not_counted(at: str | None):
     found = fact("commit", w.commit("dan", at))  # pyright: ignore[reportArgumentType]
 
     assert (found.activity, found.day) == (Activity.COMMIT, None)
 
 
-def test_a_repository_goes_by_its_own_name_and_not_by_the_list_it_was_in():
+def test_a_repository_is_identified_by_its_own_name_and_not_by_its_list():
     body = w.Repository(id=7, owner="ann", name="y", fork=True, stars=4).body()
 
     found = fact("repository", body)
@@ -112,7 +112,7 @@ def test_a_repository_goes_by_its_own_name_and_not_by_the_list_it_was_in():
     assert found.detail.stars == 4
 
 
-def test_numbers_and_names_that_no_table_can_hold_harm_nobody():
+def test_numbers_and_names_that_no_table_can_store_are_skipped():
     wild = {"full_name": "ann/y", "stargazers_count": 10**30, "forks_count": -1, "owner": {"id": 10**30, "login": "x"}}
     found = fact("repository", wild)
     assert found.detail is not None
@@ -147,7 +147,7 @@ jsons = st.recursive(
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(READERS)), st.dictionaries(fields, jsons, max_size=6))
-def test_whatever_a_document_says_it_is_read_or_left_alone(kind: str, body: dict[str, Any]):
+def test_any_document_is_read_or_skipped(kind: str, body: dict[str, Any]):
     found = fact_of(document(kind, body))
 
     assert found is None or found.resource

@@ -212,7 +212,7 @@ patient = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, H
 
 @settings(patient, max_examples=examples(15))
 @plays
-async def test_figures_are_those_of_the_slow_computation(small_world: World, steps: list[Step], order: list[str]):
+async def test_statistics_equal_a_naive_computation(small_world: World, steps: list[Step], order: list[str]):
     await compare(small_world, steps, order)
 
 
@@ -220,7 +220,7 @@ async def test_figures_are_those_of_the_slow_computation(small_world: World, ste
 @pytest.mark.parametrize("world", SERVERS, indirect=True)
 @settings(patient, max_examples=examples(3))
 @plays
-async def test_they_are_so_on_every_server(world: World, steps: list[Step], order: list[str]):
+async def test_they_are_equal_on_every_server(world: World, steps: list[Step], order: list[str]):
     await compare(world, steps, order)
 
 

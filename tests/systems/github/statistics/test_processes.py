@@ -43,7 +43,7 @@ async def go(process: WarmProcess) -> bytes:
 @pytest.mark.every_server
 @pytest.mark.race
 @pytest.mark.parametrize("world", SEVERAL_PROCESSES, indirect=True)
-async def test_processes_that_compute_the_same_users_at_once_agree(world: World):
+async def test_processes_that_compute_the_same_users_concurrently_agree(world: World):
     for login in USERS:
         await world.write_profile(login)
     for number in range(6):
@@ -59,7 +59,7 @@ async def test_processes_that_compute_the_same_users_at_once_agree(world: World)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("stop_at", ["repository", "commit"])
-async def test_what_a_killed_process_left_half_done_is_made_whole_by_the_next(small_world: World, stop_at: str):
+async def test_a_computation_interrupted_by_a_kill_is_completed_by_the_next(small_world: World, stop_at: str):
     world = small_world
     for login in USERS:
         await world.write_profile(login)
@@ -83,7 +83,7 @@ async def test_what_a_killed_process_left_half_done_is_made_whole_by_the_next(sm
 
 
 @pytest.mark.crash
-async def test_whoever_lost_documents_to_a_user_whose_computation_was_killed_is_summed_by_the_next(small_world: World):
+async def test_a_user_who_lost_documents_to_an_interrupted_computation_is_recomputed_by_the_next(small_world: World):
     world = small_world
     moved = busy_repository(1, "ann")
     await world.write_repository(moved)

@@ -29,7 +29,7 @@ def busy_repository(number: int, owner: str) -> Repository:
 
 @pytest.mark.full
 @pytest.mark.every_server
-async def test_many_users_at_once_give_the_same_sums_as_one_after_the_other(world: World):
+async def test_concurrent_computations_of_many_users_give_the_sums_of_sequential_ones(world: World):
     repositories = [busy_repository(n, f"user{n % 12}") for n in range(24)]
     for found in repositories:
         ACCOUNTS.setdefault(found.owner, 1000 + int(found.owner.removeprefix("user")))
@@ -45,7 +45,7 @@ async def test_many_users_at_once_give_the_same_sums_as_one_after_the_other(worl
 
 
 @pytest.mark.every_server
-async def test_computations_of_one_user_at_once_end_with_the_right_figures(world: World):
+async def test_concurrent_computations_of_one_user_end_with_the_right_values(world: World):
     for login in USERS:
         await world.write_profile(login)
     await world.write_repository(busy_repository(1, "ann"))
@@ -59,7 +59,7 @@ async def test_computations_of_one_user_at_once_end_with_the_right_figures(world
 
 @pytest.mark.full
 @pytest.mark.every_server
-async def test_documents_that_pass_from_hand_to_hand_are_counted_once(world: World):
+async def test_documents_that_change_owners_repeatedly_are_counted_once(world: World):
     """Everybody is computed again and again while repositories change hands."""
     repositories = [busy_repository(n, USERS[n % 3]) for n in range(3)]
     for login in USERS:
@@ -83,7 +83,7 @@ async def test_documents_that_pass_from_hand_to_hand_are_counted_once(world: Wor
 
 
 @pytest.mark.every_server
-async def test_one_that_was_frozen_writes_nothing_when_it_wakes(world: World):
+async def test_a_computation_that_was_frozen_writes_nothing_when_it_resumes(world: World):
     """It read the documents before a later computation read newer ones."""
     await world.write_profile("ann")
     await world.write_repository(busy_repository(1, "ann"))
@@ -103,7 +103,7 @@ async def test_one_that_was_frozen_writes_nothing_when_it_wakes(world: World):
 
 
 @pytest.mark.every_server
-async def test_one_that_read_a_document_before_it_passed_to_another_does_not_take_it(world: World):
+async def test_a_computation_that_read_a_document_before_it_changed_owner_does_not_claim_it(world: World):
     moved = busy_repository(1, "ann")
     for login in USERS:
         await world.write_profile(login)
@@ -123,7 +123,7 @@ async def test_one_that_read_a_document_before_it_passed_to_another_does_not_tak
     await world.assert_right()
 
 
-async def test_a_claim_that_was_renewed_meanwhile_is_not_taken(small_world: World):
+async def test_a_renewed_claim_is_not_taken(small_world: World):
     """Whose the document is was looked up when the claim was an older one."""
     await small_world.write_repository(busy_repository(1, "bob"))
     database, store = small_world.shelf.database, small_world.shelf.store

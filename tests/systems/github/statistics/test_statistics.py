@@ -20,7 +20,7 @@ def filled(found: Repository, kind: str, *bodies: dict[str, object]) -> Reposito
     return found
 
 
-async def test_where_nothing_was_computed_there_is_nothing(world: World):
+async def test_without_a_computation_there_are_no_statistics(world: World):
     assert await world.statistics.of_user("ann") is None
     assert (await world.statistics.overall()).totals == Totals()
     with pytest.raises(NotFound):
@@ -28,7 +28,7 @@ async def test_where_nothing_was_computed_there_is_nothing(world: World):
 
 
 @pytest.mark.every_server
-async def test_a_user_of_whom_nothing_was_found_has_no_statistics(world: World):
+async def test_a_user_without_documents_has_no_statistics(world: World):
     """As when there is no such login: the run ended, and brought nothing."""
     await world.finalize("ann")
 
@@ -36,7 +36,7 @@ async def test_a_user_of_whom_nothing_was_found_has_no_statistics(world: World):
     assert (await world.statistics.overall()).totals == Totals()
 
 
-async def test_a_user_with_a_profile_alone_has_figures_that_are_zero(small_world: World):
+async def test_a_user_with_only_a_profile_has_zero_values(small_world: World):
     await small_world.write_profile("ann")
     await small_world.finalize("ann")
 
@@ -45,7 +45,7 @@ async def test_a_user_with_a_profile_alone_has_figures_that_are_zero(small_world
     assert (await small_world.statistics.overall()).totals == Totals(users=1)
 
 
-async def test_what_others_do_in_my_repositories_is_not_what_i_did(small_world: World):
+async def test_actions_of_others_in_repositories_of_the_user_are_not_counted(small_world: World):
     mine = Repository(id=1, owner="ann", name="x")
     filled(mine, "commit", w.commit("ann", days_ago(1)), w.commit("dan", days_ago(2)), w.commit("dan", days_ago(2)))
     filled(mine, "pull_request", w.pull("dan", days_ago(4), days_ago(3), merged=True), w.pull("ann", days_ago(1)))
@@ -63,7 +63,7 @@ async def test_what_others_do_in_my_repositories_is_not_what_i_did(small_world: 
     await small_world.assert_right()
 
 
-async def test_what_i_did_in_a_repository_of_another_user_counts_as_soon_as_that_user_is_computed(small_world: World):
+async def test_actions_in_repositories_of_another_user_count_as_soon_as_that_user_is_computed(small_world: World):
     theirs = filled(Repository(id=2, owner="bob", name="x"), "commit", w.commit("ann", days_ago(0)))
     await small_world.write_profile("ann")
     await small_world.finalize("ann")
@@ -76,7 +76,7 @@ async def test_what_i_did_in_a_repository_of_another_user_counts_as_soon_as_that
     assert (found.by_user.commits, found.by_user.current_streak.days, found.in_repositories.commits) == (1, 1, 0)
 
 
-async def test_commits_of_a_fork_count_for_nobody_until_it_is_none(small_world: World):
+async def test_commits_of_a_fork_are_not_counted_until_it_is_no_longer_a_fork(small_world: World):
     fork = Repository(id=1, owner="ann", name="x", fork=True, language="C")
     filled(fork, "commit", w.commit("ann", days_ago(0)))
     filled(fork, "issue", w.issue("ann", days_ago(0)))
@@ -96,7 +96,7 @@ async def test_commits_of_a_fork_count_for_nobody_until_it_is_none(small_world: 
 
 
 @pytest.mark.every_server
-async def test_what_is_in_a_repository_that_is_gone_counts_no_more_and_comes_back_with_it(world: World):
+async def test_documents_of_a_gone_repository_are_not_counted_and_return_with_it(world: World):
     mine = filled(Repository(id=1, owner="ann", name="x"), "commit", w.commit("ann", days_ago(0)))
     await world.write_profile("ann")
     await world.write_repository(mine)
@@ -116,7 +116,7 @@ async def test_what_is_in_a_repository_that_is_gone_counts_no_more_and_comes_bac
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("first", ["ann", "bob"])
-async def test_a_transferred_repository_is_counted_once_whoever_is_computed_first(world: World, first: str):
+async def test_a_transferred_repository_is_counted_once_in_any_order_of_computation(world: World, first: str):
     second = "bob" if first == "ann" else "ann"
     moved = filled(Repository(id=1, owner="ann", name="x", stars=5), "commit", w.commit("dan", days_ago(0)))
     for login in ("ann", "bob"):
@@ -135,7 +135,7 @@ async def test_a_transferred_repository_is_counted_once_whoever_is_computed_firs
     await world.assert_right()
 
 
-async def test_whoever_loses_a_document_to_another_user_is_summed_anew_at_once(small_world: World):
+async def test_a_user_who_loses_a_document_to_another_is_recomputed_immediately(small_world: World):
     moved = filled(Repository(id=1, owner="ann", name="x", stars=5), "commit", w.commit("dan", days_ago(0)))
     await small_world.write_repository(moved)
     await small_world.finalize("ann")
@@ -163,7 +163,7 @@ async def test_a_document_committed_under_an_earlier_time_than_the_last_computat
     await world.assert_right()
 
 
-async def test_only_what_changed_is_read_again(world: World):
+async def test_only_changes_are_read_again(world: World):
     mine = Repository(id=1, owner="ann", name="x")
     filled(mine, "commit", *(w.commit("ann", days_ago(n)) for n in range(30)))
     await world.write_profile("ann")
@@ -188,7 +188,7 @@ async def documents_read(world: World, login: str) -> int:
 
 
 @pytest.mark.every_server
-async def test_a_recomputation_alone_notices_what_came_changed_and_went(world: World):
+async def test_a_recomputation_finds_added_changed_and_removed_documents(world: World):
     mine = filled(Repository(id=1, owner="ann", name="x"), "commit", *(w.commit("ann", days_ago(n)) for n in range(4)))
     moved = filled(Repository(id=2, owner="ann", name="y"), "issue", w.issue("dan", days_ago(0)))
     for found in (mine, moved):
@@ -205,7 +205,7 @@ async def test_a_recomputation_alone_notices_what_came_changed_and_went(world: W
     await world.assert_owned("ann")
 
 
-async def test_a_recomputation_puts_right_whatever_was_spoilt(small_world: World):
+async def test_a_recomputation_repairs_damaged_rows(small_world: World):
     mine = filled(Repository(id=1, owner="ann", name="x"), "commit", w.commit("ann", days_ago(0)))
     await small_world.write_profile("ann")
     await small_world.write_repository(mine)
@@ -218,7 +218,7 @@ async def test_a_recomputation_puts_right_whatever_was_spoilt(small_world: World
     await small_world.assert_right()
 
 
-async def test_an_account_that_was_renamed_is_one_person(small_world: World):
+async def test_a_renamed_account_is_one_user(small_world: World):
     mine = Repository(id=1, owner="ann", name="x")
     former, now = w.commit("dan", days_ago(9)), w.commit("dan", days_ago(1))
     now["author"] = {**now["author"], "login": "daniel"}
@@ -229,7 +229,7 @@ async def test_an_account_that_was_renamed_is_one_person(small_world: World):
     assert (found.collaborators, found.top_collaborators) == (1, (Collaborator(login="daniel", contributions=2),))
 
 
-async def test_without_a_profile_the_owner_of_the_repositories_or_of_the_events_is_the_user(small_world: World):
+async def test_without_a_profile_the_owner_of_the_repositories_or_events_is_the_user(small_world: World):
     await small_world.write_repository(
         filled(Repository(id=1, owner="ann", name="x"), "commit", w.commit("ann", days_ago(0)))
     )
@@ -240,7 +240,7 @@ async def test_without_a_profile_the_owner_of_the_repositories_or_of_the_events_
     assert (await small_world.of("bob")).by_user.active_days == 1
 
 
-async def test_a_login_is_found_in_any_case(small_world: World):
+async def test_a_login_is_case_insensitive(small_world: World):
     await small_world.write_profile("ann")
     run = msgspec.structs.replace(run_of("ann"), login="Ann")
     await small_world.statistics.finalize(run)
@@ -250,7 +250,7 @@ async def test_a_login_is_found_in_any_case(small_world: World):
     assert (found.login, found.run_id) == ("Ann", 1)
 
 
-async def test_a_late_finalizer_of_an_older_run_does_not_bring_back_its_number(small_world: World):
+async def test_a_late_finalizer_of_an_older_run_does_not_restore_its_number(small_world: World):
     await small_world.write_profile("ann")
     await small_world.statistics.finalize(run_of("ann", 7))
     await small_world.statistics.finalize(run_of("ann", 5))
@@ -258,13 +258,13 @@ async def test_a_late_finalizer_of_an_older_run_does_not_bring_back_its_number(s
     assert (await small_world.of("ann")).run_id == 7
 
 
-async def test_runs_of_other_sources_are_left_alone(small_world: World):
+async def test_runs_of_other_sources_are_ignored(small_world: World):
     await small_world.statistics.finalize(msgspec.structs.replace(run_of("ann"), source="shelves"))
 
     assert await small_world.statistics.of_user("ann") is None
 
 
-async def test_a_document_that_cannot_be_read_counts_as_nothing_and_harms_nobody(world: World):
+async def test_an_unreadable_document_is_not_counted_and_affects_no_other(world: World):
     odd = [
         Document.of(kind, "odd", owner="ann", resource="repo:ann/x", body={"commit": 7, "user": [], "full_name": 3})
         for kind in ("repository", "commit", "issue", "review")
@@ -280,7 +280,7 @@ async def test_a_document_that_cannot_be_read_counts_as_nothing_and_harms_nobody
     assert found.in_repositories.issues.opened == 0
 
 
-async def test_days_to_come_are_not_active_and_end_no_streak(small_world: World):
+async def test_future_days_are_not_active_and_end_no_streak(small_world: World):
     mine = filled(Repository(id=1, owner="ann", name="x"), "commit", w.commit("ann", days_ago(-1)))
     await small_world.write_profile("ann")
     await small_world.write_repository(filled(mine, "commit", w.commit("ann", days_ago(0))))
@@ -307,7 +307,7 @@ async def test_the_current_streak_follows_the_clock_without_a_new_run(small_worl
     assert lengths == [1, 1, 0]
 
 
-async def test_figures_can_be_written_as_json_and_read_back(small_world: World):
+async def test_statistics_survive_a_round_trip_through_json(small_world: World):
     await small_world.write_profile("ann")
     await small_world.write_repository(
         filled(Repository(id=1, owner="ann", name="x"), "commit", w.commit("ann", days_ago(0)))
@@ -319,12 +319,12 @@ async def test_figures_can_be_written_as_json_and_read_back(small_world: World):
 
 
 @pytest.mark.parametrize("days", [0, -1, 367, True])
-async def test_a_span_that_cannot_be_is_refused(small_world: World, days: int):
+async def test_an_invalid_period_is_refused(small_world: World, days: int):
     with pytest.raises(InvalidArgument):
         await small_world.statistics.overall(days=days)
 
 
-async def test_names_that_cannot_be_are_refused(small_world: World):
+async def test_invalid_names_are_refused(small_world: World):
     for login in ("", "a|b"):
         with pytest.raises(InvalidArgument):
             await small_world.statistics.of_user(login)

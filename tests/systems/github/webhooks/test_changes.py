@@ -33,7 +33,7 @@ def change_everything(mutate: Mutations, name: str) -> None:
     mutate.push(name, 3)
 
 
-async def test_what_webhooks_report_is_what_a_collection_stores(tmp_path: Path, embedded_url: str):
+async def test_webhooks_store_the_same_documents_as_a_collection(tmp_path: Path, embedded_url: str):
     async with hooked(tmp_path, embedded_url, include=CONVERSATIONS) as it:
         await it.deployment.collect(it.login)
         before = it.sim.report()
@@ -64,7 +64,7 @@ async def _assert_current(it: Hooked) -> None:
 
 
 @pytest.mark.parametrize("has_hooks", [True, False])
-async def test_the_run_after_webhooks_costs_as_much_as_without_them(
+async def test_a_run_after_webhooks_costs_as_much_as_without_them(
     tmp_path: Path, embedded_url: str, *, has_hooks: bool
 ):
     async with hooked(tmp_path, embedded_url, registers=has_hooks, include=CONVERSATIONS) as it:
@@ -81,7 +81,7 @@ async def test_the_run_after_webhooks_costs_as_much_as_without_them(
         assert set(unchanged.values()) == {0}
 
 
-async def test_repeated_and_disordered_deliveries_end_in_the_state_of_the_upstream(tmp_path: Path, embedded_url: str):
+async def test_repeated_and_reordered_deliveries_end_in_the_state_of_the_upstream(tmp_path: Path, embedded_url: str):
     async with hooked(tmp_path, embedded_url, include=CONVERSATIONS, manners=RESTLESS_HOOKS) as it:
         await it.deployment.collect(it.login)
         for _ in range(3):
@@ -103,7 +103,7 @@ async def test_repeated_and_disordered_deliveries_end_in_the_state_of_the_upstre
 
 
 @pytest.mark.parametrize("name", ["releases", "labels", "milestones", "forks", "stargazers"])
-async def test_lists_follow_their_webhooks(tmp_path: Path, embedded_url: str, name: str):
+async def test_lists_are_updated_by_their_webhooks(tmp_path: Path, embedded_url: str, name: str):
     async with hooked(tmp_path, embedded_url, include=[name], extras=8) as it:
         await it.deployment.collect(it.login)
         extras, found = it.sim.extras, it.repository
@@ -129,7 +129,7 @@ CHANGES: list[tuple[str, Callable[[Mutations, str, str], Any]]] = [
 
 
 @pytest.mark.parametrize(("what", "change"), CHANGES, ids=[what for what, _ in CHANGES])
-async def test_a_repository_follows_its_webhooks(
+async def test_a_repository_is_updated_by_its_webhooks(
     tmp_path: Path, embedded_url: str, what: str, change: Callable[[Mutations, str, str], Any]
 ):
     async with hooked(tmp_path, embedded_url, users=2) as it:
@@ -144,7 +144,7 @@ async def test_a_repository_follows_its_webhooks(
         assert stored.owner == found.owner.login.lower()
 
 
-async def test_a_deleted_repository_takes_along_what_is_in_it(tmp_path: Path, embedded_url: str):
+async def test_documents_of_a_deleted_repository_are_gone_too(tmp_path: Path, embedded_url: str):
     async with hooked(tmp_path, embedded_url, users=1, repositories=2) as it:
         await it.deployment.collect(it.login)
         gone = it.repository
@@ -159,7 +159,7 @@ async def test_a_deleted_repository_takes_along_what_is_in_it(tmp_path: Path, em
         assert len(await it.deployment.bodies("commit", it.login)) == len(left.commits)
 
 
-async def test_a_transferred_issue_is_gone_here_and_known_there(tmp_path: Path, embedded_url: str):
+async def test_a_transferred_issue_is_gone_here_and_stored_there(tmp_path: Path, embedded_url: str):
     async with hooked(tmp_path, embedded_url, users=1, repositories=2) as it:
         await it.deployment.collect(it.login)
         source, target = it.sim.world.repositories_of(it.sim.world.require_account(it.login))

@@ -41,7 +41,7 @@ async def _events(it: Hooked) -> list[Event]:
     return [row.event() for row in rows]
 
 
-async def test_a_delivery_whose_answer_was_lost_is_applied_and_its_repetition_is_a_duplicate(
+async def test_a_delivery_whose_response_was_lost_is_applied_and_its_repetition_is_a_duplicate(
     tmp_path: Path, embedded_url: str
 ):
     async with hooked(tmp_path, embedded_url) as it:
@@ -55,7 +55,7 @@ async def test_a_delivery_whose_answer_was_lost_is_applied_and_its_repetition_is
         assert [row.documents for row in rows] == [1]
 
 
-async def test_documents_and_the_mark_are_committed_together_or_not_at_all(
+async def test_documents_and_the_delivery_record_are_committed_together_or_not_at_all(
     tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     async with hooked(tmp_path, embedded_url) as it:
@@ -73,7 +73,7 @@ async def test_documents_and_the_mark_are_committed_together_or_not_at_all(
         assert [row.documents for row in rows] == [1]
 
 
-async def test_an_event_that_is_delivered_again_after_it_was_applied_changes_nothing(tmp_path: Path, embedded_url: str):
+async def test_an_event_redelivered_after_it_was_applied_changes_nothing(tmp_path: Path, embedded_url: str):
     async with hooked(tmp_path, embedded_url) as it:
         number = it.sim.mutate.open_issue(it.repository.full_name)
         await it.applied()
@@ -88,7 +88,7 @@ async def test_an_event_that_is_delivered_again_after_it_was_applied_changes_not
 
 
 @pytest.mark.crash
-async def test_a_receiver_that_is_killed_at_any_moment_loses_and_doubles_nothing(tmp_path: Path):
+async def test_a_receiver_killed_at_any_time_loses_and_repeats_nothing(tmp_path: Path):
     """Deliveries that were answered with 202 are never sent again; the others are, once the receiver is back."""
     async with simulator() as sim:
         account = sim.world.require_account(sim.world.logins()[0])

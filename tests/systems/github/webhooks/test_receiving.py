@@ -81,7 +81,7 @@ async def _recent(sender: Sender) -> list[deliveries.DeliveryView]:
     return await sender.it.deployment.parts.database.read(lambda tx: deliveries.recent(tx, limit=10))
 
 
-async def test_a_delivery_that_is_sent_again_is_a_duplicate(sender: Sender):
+async def test_a_repeated_delivery_is_a_duplicate(sender: Sender):
     await sender.deliver(OPENED, delivery="abc-1")
     await sender.titles()
     changed = {**OPENED, "issue": {**ISSUE, "title": "two", "updated_at": "2026-01-03T00:00:00Z"}}
@@ -91,7 +91,7 @@ async def test_a_delivery_that_is_sent_again_is_a_duplicate(sender: Sender):
     assert await sender.stored() == 1
 
 
-async def test_the_same_delivery_at_once_is_accepted_once(sender: Sender):
+async def test_concurrent_copies_of_a_delivery_are_accepted_once(sender: Sender):
     replies = await asyncio.gather(*(sender.deliver(OPENED, delivery="abc-1") for _ in range(20)))
     results = sorted(reply.json["result"] for reply in replies)
     assert results == ["accepted", *["duplicate"] * 19]
@@ -131,14 +131,14 @@ async def test_nothing_is_parsed_before_the_signature_is_verified(sender: Sender
     ],
     ids=str,
 )
-async def test_a_payload_that_cannot_be_used_is_refused(sender: Sender, payload: Any):
+async def test_an_unusable_payload_is_refused(sender: Sender, payload: Any):
     reply = await sender.deliver(payload)
     assert (reply.status, reply.problem) == (422, "invalid"), reply.body
     assert await sender.stored() == 0
 
 
 @pytest.mark.parametrize("delivery", ["", "with space", "x" * 101, "a'b"])
-async def test_a_delivery_without_a_proper_id_is_refused(sender: Sender, delivery: str):
+async def test_a_delivery_without_a_valid_id_is_refused(sender: Sender, delivery: str):
     reply = await sender.deliver(OPENED, delivery=delivery)
     assert (reply.status, reply.problem) == (422, "invalid")
 
@@ -158,7 +158,7 @@ async def test_a_body_that_is_too_large_is_refused(sender: Sender):
     assert await sender.stored() == 0
 
 
-async def test_too_many_bodies_at_once_are_refused_with_a_time_to_return(
+async def test_too_many_concurrent_bodies_are_refused_with_a_retry_time(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tidegate.systems.github.webhooks.receiver._MOST_BYTES", 100)
@@ -169,7 +169,7 @@ async def test_too_many_bodies_at_once_are_refused_with_a_time_to_return(
     assert (await sender.deliver(OPENED)).status == 202, "a single one always fits"
 
 
-async def test_a_database_that_does_not_write_is_told_before_github_gives_up(
+async def test_a_database_that_does_not_write_is_reported_before_github_times_out(
     sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tidegate.systems.github.webhooks.receiver._ANSWER_WITHIN_S", 0.2)
@@ -185,20 +185,20 @@ async def test_a_database_that_does_not_write_is_told_before_github_gives_up(
     assert await sender.titles() == {"1": "one"}
 
 
-async def test_many_deliveries_at_once_are_all_stored(sender: Sender):
+async def test_many_concurrent_deliveries_are_all_stored(sender: Sender):
     payloads = [{**OPENED, "issue": {**ISSUE, "id": number}} for number in range(1, 301)]
     replies = await asyncio.gather(*(sender.deliver(payload) for payload in payloads))
     assert {reply.status for reply in replies} == {202}
     assert len(await sender.titles()) == 300
 
 
-async def test_an_item_that_no_store_takes_is_refused(sender: Sender):
+async def test_an_item_that_no_store_accepts_is_refused(sender: Sender):
     huge = {**OPENED, "issue": {**ISSUE, "id": 2, "body": "x" * 5 * 1024 * 1024}}
     assert (await sender.deliver(huge)).status == 422, "a document has a largest size"
     assert await sender.stored() == 0
 
 
-def test_a_secret_is_shown_nowhere():
+def test_the_secret_is_never_shown():
     settings = GithubWebhookSettings(secrets=(SecretStr(SECRET),))
     assert SECRET not in f"{settings!r} {settings}"
     with pytest.raises(ValidationError) as refused:
@@ -206,7 +206,7 @@ def test_a_secret_is_shown_nowhere():
     assert "short" not in str(refused.value).replace("shorter", "")
 
 
-async def test_deliveries_are_forgotten_after_a_while_and_bodies_once_they_are_applied(sender: Sender):
+async def test_deliveries_are_deleted_after_a_while_and_bodies_once_they_are_applied(sender: Sender):
     await sender.deliver(OPENED)
     await sender.titles()
     database = sender.it.deployment.parts.database

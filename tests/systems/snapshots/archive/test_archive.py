@@ -41,14 +41,14 @@ async def test_only_changes_are_kept_as_history_and_returned_newest_first(
     assert not any(entry.is_archived for entry in told)
 
 
-async def test_what_is_not_to_be_kept_is_not(past: Past, in_folder: ObjectStorage):
+async def test_disabled_history_is_not_stored(past: Past, in_folder: ObjectStorage):
     results = [store.Refreshed.of(HERO, 1, checked_at=NOON, body=b"{}")]
     await past.database.transaction(store.write_round, results, False)
 
     assert await past.rows() == 0
 
 
-async def test_history_is_the_same_after_the_old_of_it_was_moved(past: Past, storage: ObjectStorage):
+async def test_history_is_unchanged_after_its_old_part_was_moved(past: Past, storage: ObjectStorage):
     subjects = await past.fill()
     before = {subject: await past.history(storage, subject) for subject in subjects}
 
@@ -65,7 +65,7 @@ async def test_history_is_the_same_after_the_old_of_it_was_moved(past: Past, sto
         assert [each.is_archived for each in after] == [False] * 3 + [True] * 4
 
 
-async def test_it_works_on_every_database(past_everywhere: Past, in_folder: ObjectStorage):
+async def test_the_archive_works_with_every_database(past_everywhere: Past, in_folder: ObjectStorage):
     past = past_everywhere
     subjects = [
         SnapshotSubject("character", key) for key in ("a", "B", "Z", "z", "ä", "é~", "_", "-", "日本", "10", "9")
@@ -81,7 +81,7 @@ async def test_it_works_on_every_database(past_everywhere: Past, in_folder: Obje
         assert [each.body for each in told] == [body(subject, days) for days in (3, 40, 50)], subject
 
 
-async def test_a_limit_is_kept_and_the_archive_is_left_alone_where_the_database_has_enough(past: Past):
+async def test_the_limit_is_respected_and_the_archive_is_not_read_when_the_database_has_enough(past: Past):
     await past.fill()
 
     def nowhere() -> ObjectStorage:
@@ -94,7 +94,7 @@ async def test_a_limit_is_kept_and_the_archive_is_left_alone_where_the_database_
         await SnapshotHistory(past.database, nowhere).of(HERO, limit=0)
 
 
-async def test_a_limit_reaches_into_the_archive(past: Past, in_folder: ObjectStorage):
+async def test_a_limit_extends_into_the_archive(past: Past, in_folder: ObjectStorage):
     await past.fill()
     await past.move_all(in_folder)
 
@@ -147,7 +147,7 @@ class Corrupting:
         return await self._storage.get(name)
 
 
-async def test_nothing_is_deleted_that_did_not_come_back_as_it_was_written(past: Past, storage: ObjectStorage):
+async def test_rows_are_deleted_only_after_the_written_file_was_verified(past: Past, storage: ObjectStorage):
     await past.fill()
     rows = await past.rows()
 
@@ -159,9 +159,7 @@ async def test_nothing_is_deleted_that_did_not_come_back_as_it_was_written(past:
 
 
 @pytest.mark.race
-async def test_two_processes_that_believe_to_lead_archive_everything_once(
-    past_everywhere: Past, in_folder: ObjectStorage
-):
+async def test_two_assumed_leaders_archive_everything_once(past_everywhere: Past, in_folder: ObjectStorage):
     past = past_everywhere
     subjects = await past.fill(keys=4)
 
@@ -172,7 +170,7 @@ async def test_two_processes_that_believe_to_lead_archive_everything_once(
         assert [each.version for each in await past.history(in_folder, subject)] == [1000 - days for days in DAYS]
 
 
-async def test_an_entry_that_comes_late_finds_its_way_too(past: Past, in_folder: ObjectStorage):
+async def test_a_late_entry_is_archived_too(past: Past, in_folder: ObjectStorage):
     await past.fill()
     await past.move_all(in_folder)
     late = SnapshotSubject("character", "k 02b")
@@ -183,7 +181,7 @@ async def test_an_entry_that_comes_late_finds_its_way_too(past: Past, in_folder:
     assert len(await past.history(in_folder, HERO)) == 7
 
 
-async def test_the_newest_entry_of_a_day_is_returned_whichever_file_has_it(past: Past, in_folder: ObjectStorage):
+async def test_the_newest_entry_of_a_day_is_returned_from_any_file(past: Past, in_folder: ObjectStorage):
     for version in range(1, 6):
         then = NOON - timedelta(days=45) + timedelta(minutes=version)
         change = Refreshed.of(HERO, version, checked_at=then, body=b"%d" % version)
@@ -201,7 +199,7 @@ async def test_the_newest_entry_of_a_day_is_returned_whichever_file_has_it(past:
     most_entries=st.integers(1, 20),
     limit=st.integers(1, 30),
 )
-def test_whatever_is_moved_history_stays_the_same(
+def test_history_is_unchanged_by_any_sequence_of_moves(
     tmp_path_factory: pytest.TempPathFactory, changes: set[tuple[str, int]], most_entries: int, limit: int
 ):
     async def live(folder: Path) -> None:

@@ -40,7 +40,7 @@ async def test_old_history_is_moved_at_its_time_of_day_and_not_before(past: Past
     assert len(await in_folder.names()) == 2
 
 
-async def test_a_night_without_a_process_is_caught_up_at_once(past: Past, in_folder: ObjectStorage):
+async def test_a_missed_night_is_caught_up_immediately(past: Past, in_folder: ObjectStorage):
     await past.fill(keys=2, days=[40, 3])
 
     await fire_until_it_sleeps(NightlyArchive(past.database, lambda: in_folder, ArchiveSettings()))
@@ -48,7 +48,7 @@ async def test_a_night_without_a_process_is_caught_up_at_once(past: Past, in_fol
     assert await past.rows() == 4
 
 
-async def test_the_archive_is_not_opened_without_old_history(past: Past):
+async def test_without_old_history_the_archive_is_not_opened(past: Past):
     def nowhere() -> ObjectStorage:
         raise AssertionError("nobody needs it")
 
@@ -69,12 +69,12 @@ async def test_the_archive_is_not_opened_without_old_history(past: Past):
         ("America/New_York", datetime(2026, 11, 16, 8, 30, tzinfo=UTC)),
     ],
 )
-def test_the_time_of_day_is_that_of_the_time_zone(timezone: str, expected: datetime):
+def test_the_time_of_day_is_in_the_configured_time_zone(timezone: str, expected: datetime):
     assert next_night(NOON, ArchiveSettings(timezone=timezone)) == expected
 
 
 @pytest.mark.parametrize("day", [datetime(2026, 3, 29, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)])
-def test_a_night_in_which_the_clocks_change_has_one_time(day: datetime):
+def test_a_night_with_a_clock_change_has_one_archiving_time(day: datetime):
     settings = ArchiveSettings(timezone="Europe/Berlin", at="02:30")
     first = next_night(day, settings)
 
@@ -96,12 +96,12 @@ def test_a_night_in_which_the_clocks_change_has_one_time(day: datetime):
         {"after": timedelta(hours=1)},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]):
+def test_invalid_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(ValidationError):
         ArchiveSettings.model_validate(wrong)
 
 
-def test_without_a_url_it_is_a_folder_in_the_data_folder(in_folder: ObjectStorage, tmp_path: Path):
+def test_without_a_url_the_archive_is_a_folder_in_the_data_folder(in_folder: ObjectStorage, tmp_path: Path):
     folder = tmp_path / "data dir"
 
     assert open_storage(ArchiveSettings(), folder).url == (folder / "archive").as_uri()

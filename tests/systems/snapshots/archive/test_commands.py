@@ -43,7 +43,7 @@ def filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-def test_history_is_one_command_and_reaches_into_the_archive(tidegate: Tidegate):
+def test_one_command_shows_history_including_the_archive(tidegate: Tidegate):
     shown = tidegate("history", HERO.id)
     told = [json.loads(line) for line in tidegate("history", HERO.id, "--json").stdout.splitlines()]
 
@@ -55,7 +55,7 @@ def test_history_is_one_command_and_reaches_into_the_archive(tidegate: Tidegate)
 
 
 @pytest.mark.usefixtures("filled")
-def test_prefetch_tells_what_is_due_and_what_was_spent(tidegate: Tidegate):
+def test_the_prefetch_command_shows_due_subjects_and_spent_calls(tidegate: Tidegate):
     shown = tidegate("prefetch", "--count")
     told = json.loads(tidegate("prefetch", "--json").stdout)
 
@@ -65,7 +65,7 @@ def test_prefetch_tells_what_is_due_and_what_was_spent(tidegate: Tidegate):
     assert (told["policy"], told["due_now"], told["census"]) == ("tiers", 0, None)
 
 
-def test_a_subject_without_history_is_reported_as_such(tidegate: Tidegate):
+def test_a_subject_without_history_is_reported(tidegate: Tidegate):
     nobody, nonsense = tidegate("history", "character/nobody"), tidegate("history", "character")
 
     assert (nobody.exit_code, nonsense.exit_code) == (1, 1)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.crash
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_kill_at_any_step_loses_nothing_and_the_next_one_ends_the_work(
+async def test_a_kill_at_any_step_loses_nothing_and_the_next_run_completes_the_work(
     past: Past, tmp_path: Path, in_folder: ObjectStorage, step: str
 ):
     subjects = await past.fill(keys=4, days=[45, 44, 2])

@@ -110,7 +110,7 @@ async def test_a_file_that_another_process_moved_first_is_no_error(
 
 
 @pytest.mark.full
-async def test_a_bucket_is_given_our_rule_and_keeps_those_of_others(in_s3: ObjectStorage):
+async def test_the_lifecycle_rule_is_added_to_a_bucket_and_other_rules_are_kept(in_s3: ObjectStorage):
     theirs = {"ID": "theirs", "Filter": {"Prefix": "logs/"}, "Status": "Enabled", "Expiration": {"Days": 7}}
     settings = ArchiveSettings(cold_class="GLACIER", delete_after=timedelta(days=730))
     lifecycle = S3Lifecycle(in_s3.url, settings)
@@ -147,7 +147,7 @@ async def test_a_storage_that_refuses_the_rule_does_not_stop_the_archive(past: P
 
 
 @pytest.mark.full
-async def test_history_in_a_class_that_must_be_restored_is_left_out(past: Past, in_s3: ObjectStorage):
+async def test_history_in_a_storage_class_that_must_be_restored_is_omitted(past: Past, in_s3: ObjectStorage):
     await past.fill(keys=2, days=[200, 45, 2])
     await past.move_all(in_s3)
     async with s3_client() as client:
@@ -161,7 +161,7 @@ async def test_history_in_a_class_that_must_be_restored_is_left_out(past: Past, 
     assert [each.body for each in await past.history(in_s3, HERO)] == [body(HERO, 2), body(HERO, 45)]
 
 
-def test_ages_that_contradict_each_other_are_refused():
+def test_contradictory_ages_are_refused():
     with pytest.raises(ValidationError, match="a day longer"):
         ArchiveSettings(delete_after=timedelta(days=180))
     with pytest.raises(ValidationError, match="must be a folder"):
@@ -178,7 +178,7 @@ async def s3_client() -> AsyncGenerator[Any]:
 
 
 @pytest.mark.parametrize("name", ["archive", "archive/", "other/../archive", "link"])
-async def test_a_cold_folder_that_is_the_archive_itself_is_refused_and_nothing_is_removed(
+async def test_a_cold_folder_inside_the_archive_is_refused_and_nothing_is_removed(
     past: Past, folders: Folders, tmp_path: Path, name: str
 ):
     (tmp_path / "other").mkdir()
@@ -191,7 +191,7 @@ async def test_a_cold_folder_that_is_the_archive_itself_is_refused_and_nothing_i
 
 
 @pytest.mark.parametrize(("url", "prefix"), [("s3://bucket", "kind="), ("s3://bucket/a/b/", "a/b/kind=")])
-def test_the_rule_of_a_bucket_covers_only_files_of_the_archive(url: str, prefix: str):
+def test_the_rule_of_a_bucket_applies_only_to_files_of_the_archive(url: str, prefix: str):
     [rule] = S3Lifecycle(url, ArchiveSettings()).wanted()
 
     assert rule["Filter"] == {"Prefix": prefix}

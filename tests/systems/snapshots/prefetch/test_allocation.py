@@ -27,7 +27,7 @@ rates, shapes = st.floats(LEAST_RATE, MOST_RATE), st.integers(0, 30)
 
 
 @given(rate=rates, changes=shapes, every=st.floats(1e-3, 10), more=st.floats(1.001, 10))
-def test_the_rarer_the_checks_the_more_another_is_worth(rate: float, changes: int, every: float, more: float):
+def test_the_value_of_another_check_grows_with_the_interval(rate: float, changes: int, every: float, more: float):
     low, high = worth_of_a_check(rate, changes, every), worth_of_a_check(rate, changes, every * more)
 
     assert -1e-12 <= low <= high * (1 + 1e-9) + 1e-12
@@ -42,7 +42,7 @@ def test_an_interval_is_within_its_bounds_and_worth_its_price(rate: float, chang
         assert worth_of_a_check(rate, changes, days) == pytest.approx(worth, rel=0.02)
 
 
-def test_a_subject_that_changes_too_often_is_checked_as_rarely_as_allowed():
+def test_a_subject_that_changes_too_often_is_checked_at_the_longest_interval():
     """The known result: the calls that it would cost keep many others fresh."""
     intervals = {rate: best_interval(rate, 20, 0.05, **BOUNDS) for rate in (0.1, 1.0, 5.0, 100.0)}
 
@@ -50,12 +50,12 @@ def test_a_subject_that_changes_too_often_is_checked_as_rarely_as_allowed():
     assert intervals[100.0] == BOUNDS["longest"]
 
 
-def test_what_is_not_well_known_gets_the_benefit_of_the_doubt():
+def test_with_fewer_observations_the_interval_is_shorter():
     """One lucky change says little; it may well change seldom enough to be worth looking at."""
     assert best_interval(30.0, 1, 0.05, **BOUNDS) < best_interval(30.0, 20, 0.05, **BOUNDS)
 
 
-def test_calls_are_spent_so_that_no_other_split_is_fresher():
+def test_no_other_distribution_of_the_calls_is_fresher():
     """Two subjects whose rates are well known: moving a little from one to the other makes it worse, either way."""
 
     def freshness(rate: float, per_day: float) -> float:
@@ -71,7 +71,7 @@ def test_calls_are_spent_so_that_no_other_split_is_fresher():
         assert freshness(0.5, first + moved * first) + freshness(4.0, second - moved * first) < best
 
 
-def test_a_read_subject_is_checked_more_often():
+def test_a_frequently_read_subject_is_checked_more_often():
     def interval(read_before: timedelta | None) -> timedelta:
         asked = None if read_before is None else NOON - read_before
         facts = SubjectFacts(subject=SnapshotSubject("character", "c"), change_rate=1.0, changes=5, last_asked_at=asked)
@@ -97,7 +97,7 @@ def test_a_subject_is_due_within_a_tenth_of_its_interval(rate: float | None, cha
 
 
 @pytest.mark.parametrize(("wanted_per_s", "dearer"), [(20.0, True), (5.0, False)])
-def test_a_call_gets_dearer_when_subjects_want_more_calls_than_there_are(wanted_per_s: float, dearer: bool):
+def test_the_price_of_a_call_rises_when_demand_exceeds_the_budget(wanted_per_s: float, dearer: bool):
     finder = PriceFinder(NOON)
     for _ in range(int(wanted_per_s * 3600)):
         finder.observe(timedelta(hours=2), timedelta(hours=2))
@@ -108,7 +108,7 @@ def test_a_call_gets_dearer_when_subjects_want_more_calls_than_there_are(wanted_
     assert (price > 1.0) is dearer
 
 
-def test_the_price_waits_for_an_hour_of_observations_and_moves_by_half_at_most():
+def test_the_price_changes_after_an_hour_of_observations_and_within_bounds():
     finder = PriceFinder(NOON)
     for _ in range(1000):
         finder.observe(timedelta(hours=2), timedelta(minutes=1))
@@ -118,7 +118,7 @@ def test_the_price_waits_for_an_hour_of_observations_and_moves_by_half_at_most()
     assert price == pytest.approx(2.718281828459045**0.5)
 
 
-def test_intervals_that_grow_are_seen_before_the_calls_become_fewer():
+def test_growing_intervals_are_detected_before_the_calls_become_fewer():
     finder = PriceFinder(NOON)
     for _ in range(36_000):
         finder.observe(timedelta(hours=1), timedelta(hours=2))
@@ -128,7 +128,7 @@ def test_intervals_that_grow_are_seen_before_the_calls_become_fewer():
     assert price == pytest.approx(1.0)
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     for wrong in ({"rate": 0.0}, {"every_days": 0.0}, {"changes": -1}):
         with pytest.raises(InvalidArgument):
             worth_of_a_check(**{"rate": 1.0, "changes": 0, "every_days": 1.0, **wrong})  # pyright: ignore[reportArgumentType]

@@ -39,7 +39,7 @@ class Workers:
 
 
 @pytest.mark.parametrize("per_second", [5.0, 60.0])
-async def test_slow_workers_are_given_no_more_than_they_do_in_half_an_hour(per_second: float):
+async def test_slow_workers_get_no_more_than_half_an_hour_of_work(per_second: float):
     workers = Workers(per_second)
     waited = await workers.run(WorkerBacklog(workers.lag), hours=2)
 
@@ -48,14 +48,14 @@ async def test_slow_workers_are_given_no_more_than_they_do_in_half_an_hour(per_s
     assert min(waited[-600:]) > 0.5 * per_second * HALF_AN_HOUR_S  # and they never run dry
 
 
-async def test_quick_workers_are_never_made_to_wait():
+async def test_fast_workers_never_wait():
     workers = Workers(300)
     backlog = WorkerBacklog(workers.lag)
 
     assert max(await workers.run(backlog, hours=0.2)) <= 250
 
 
-async def test_without_workers_prefetch_stops_and_continues_when_they_are_back():
+async def test_without_workers_prefetch_stops_and_resumes_when_they_return():
     workers = Workers(0)
     backlog = WorkerBacklog(workers.lag)
     stuck = (await workers.run(backlog, hours=1))[-1]
@@ -66,7 +66,7 @@ async def test_without_workers_prefetch_stops_and_continues_when_they_are_back()
     assert min(await workers.run(backlog, hours=0.3)) < stuck
 
 
-async def test_the_planner_asks_for_nothing_while_the_workers_have_too_much(planning: Planning):
+async def test_the_planner_requests_nothing_while_the_backlog_is_too_long(planning: Planning):
     waiting = 10_000_000
 
     async def lag() -> int:

@@ -22,21 +22,21 @@ def hours(**given: object) -> CallBudget:
 @pytest.mark.parametrize(
     ("hour", "minute", "target"), [(0, 0, 250), (18, 59, 250), (19, 0, 150), (22, 59, 150), (23, 0, 250)]
 )
-def test_the_evening_by_the_clocks_of_the_time_zone_has_a_lower_target(hour: int, minute: int, target: float):
+def test_the_evening_in_the_configured_time_zone_has_a_lower_target(hour: int, minute: int, target: float):
     now = MIDNIGHT.replace(hour=hour, minute=minute).astimezone(UTC)
 
     assert hours().target(now) == target
     assert hours(daily_budget=10**9).rate(now, 0) == target
 
 
-def test_a_day_of_targets_is_twenty_hours_of_the_day_and_four_of_the_evening():
+def test_a_day_has_twenty_hours_of_the_day_target_and_four_of_the_evening_target():
     day = hours()
 
     assert day.capacity(MIDNIGHT, day.next_day(MIDNIGHT)) == 20 * 3600 * 250 + 4 * 3600 * 150
 
 
 @pytest.mark.parametrize(("day", "length_h"), [((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 6, 1), 24)])
-def test_a_day_on_which_the_clocks_change_is_as_long_as_it_is(day: tuple[int, int, int], length_h: int):
+def test_a_day_with_a_clock_change_has_its_real_length(day: tuple[int, int, int], length_h: int):
     berlin = CallBudget(PrefetchSettings(timezone="Europe/Berlin"))
     begin = datetime(*day, tzinfo=ZoneInfo("Europe/Berlin")).astimezone(UTC)
 
@@ -44,7 +44,7 @@ def test_a_day_on_which_the_clocks_change_is_as_long_as_it_is(day: tuple[int, in
     assert berlin.capacity(begin, berlin.next_day(begin)) == ((length_h - 4) * 250 + 4 * 150) * 3600
 
 
-def test_a_budget_that_is_spent_allows_nothing():
+def test_a_spent_budget_allows_no_call():
     assert hours(daily_budget=100).rate(MIDNIGHT, 100) == 0
     assert hours(daily_budget=100).rate(MIDNIGHT, 200) == 0
     assert hours(daily_budget=0).rate(MIDNIGHT, 0) == 0
@@ -57,7 +57,7 @@ def test_a_budget_that_is_spent_allows_nothing():
     begin_h=st.floats(0, 23.5),
     steps=st.lists(st.floats(1, 1800), min_size=1, max_size=60),
 )
-def test_calls_at_the_rate_never_exceed_budget_or_target(budget: int, begin_h: float, steps: list[float]):
+def test_calls_at_the_rate_exceed_neither_budget_nor_target(budget: int, begin_h: float, steps: list[float]):
     day = hours(daily_budget=budget)
     at, ends = MIDNIGHT + timedelta(hours=begin_h), day.next_day(MIDNIGHT)
     spent = 0.0
@@ -73,7 +73,7 @@ def test_calls_at_the_rate_never_exceed_budget_or_target(budget: int, begin_h: f
     assert spent <= budget + 1
 
 
-def test_a_scarce_budget_is_spread_over_the_whole_day_in_proportion_to_the_targets():
+def test_a_scarce_budget_is_distributed_over_the_day_in_proportion_to_the_targets():
     day, spent, by_hour = hours(daily_budget=1_000_000), 0.0, dict[int, float]()
     for minute in range(24 * 60):
         now = MIDNIGHT + timedelta(minutes=minute)

@@ -24,7 +24,7 @@ def learned(rate: float, intervals: list[float], seed: int) -> float:
 
 
 @given(checks=checks, first=st.none() | st.floats(allow_nan=False, allow_infinity=False))
-def test_a_rate_never_leaves_its_bounds(checks: list[tuple[float, bool]], first: float | None):
+def test_a_rate_stays_within_its_bounds(checks: list[tuple[float, bool]], first: float | None):
     rate, changes = first, 0
     for interval, changed in checks:
         rate = learn(rate, changes, interval, changed=changed)
@@ -33,18 +33,18 @@ def test_a_rate_never_leaves_its_bounds(checks: list[tuple[float, bool]], first:
 
 
 @given(rate=st.floats(LEAST_RATE * 1.01, MOST_RATE * 0.5), changes=st.integers(0, 100), interval=st.floats(1e-6, 400))
-def test_a_change_raises_the_rate_and_none_lowers_it(rate: float, changes: int, interval: float):
+def test_a_change_raises_the_rate_and_no_change_lowers_it(rate: float, changes: int, interval: float):
     assert learn(rate, changes, interval, changed=True) >= rate * (1 - 1e-9)
     assert learn(rate, changes, interval, changed=False) < rate
 
 
 @given(interval=st.floats(0.001, 3), longer=st.floats(1.5, 100))
-def test_the_longer_one_waited_the_less_a_change_says_and_the_more_none(interval: float, longer: float):
+def test_a_longer_interval_makes_a_change_less_and_no_change_more_significant(interval: float, longer: float):
     assert learn(1.0, 3, interval, changed=True) >= learn(1.0, 3, interval * longer, changed=True)
     assert learn(1.0, 3, interval, changed=False) > learn(1.0, 3, interval * longer, changed=False)
 
 
-def test_a_check_at_the_same_moment_says_nothing():
+def test_a_check_at_the_same_time_has_no_effect():
     """So a result that is written twice is counted once."""
     assert learn(5.0, 2, 0, changed=True) == 5.0
     assert learn(None, 0, 0, changed=False) == PRIOR_RATE
@@ -61,14 +61,14 @@ def test_the_estimate_converges_to_the_true_rate_from_irregular_checks(rate: flo
     assert sum(rate / 2 < each < rate * 2 for each in found) >= 0.95 * len(found)
 
 
-def test_counting_changes_per_time_would_be_wrong_where_we_are_not():
+def test_the_estimate_is_right_where_changes_per_time_would_be_wrong():
     """Checked every five changes: nearly every check finds one, and one per interval is a fifth of the truth."""
     found = [learned(5.0, [1.0] * 300, seed) for seed in range(60)]
 
     assert 3.0 < sum(found) / len(found) < 8.0
 
 
-def test_a_subject_that_changes_its_habits_is_followed():
+def test_a_changed_rate_is_followed():
     chance, rate, changes = random.Random(3), None, 0
     for truth in (10.0, 0.1):
         for _ in range(200):
@@ -80,6 +80,6 @@ def test_a_subject_that_changes_its_habits_is_followed():
 
 
 @pytest.mark.parametrize("nonsense", [{"changes": -1}, {"elapsed_days": -0.1}])
-def test_nonsense_is_refused(nonsense: dict[str, float]):
+def test_invalid_arguments_are_refused(nonsense: dict[str, float]):
     with pytest.raises(InvalidArgument):
         learn(**{"rate": 1.0, "changes": 0, "elapsed_days": 1.0, **nonsense}, changed=True)  # pyright: ignore[reportArgumentType]

@@ -26,7 +26,7 @@ from tidegate.systems.snapshots.settings import PrefetchSettings
 
 
 @pytest.mark.full
-async def test_every_subject_is_asked_for_once_in_its_period(planning_everywhere: Planning):
+async def test_every_subject_is_requested_once_per_period(planning_everywhere: Planning):
     planning = planning_everywhere
     keys = [f"c{n:02}" for n in range(20)]
     await planning.check(keys)
@@ -42,7 +42,7 @@ async def test_every_subject_is_asked_for_once_in_its_period(planning_everywhere
     assert sum(spent) == len(planning.requests.published)
 
 
-async def test_with_no_subjects_nothing_is_planned(planning: Planning):
+async def test_without_subjects_nothing_is_planned(planning: Planning):
     assert await planning.planner().fire() is None
 
 
@@ -57,7 +57,7 @@ async def test_the_planner_sleeps_until_the_next_subject_is_due(planning: Planni
     assert planning.requests.published == []
 
 
-async def test_a_subject_that_was_refreshed_for_a_reader_is_not_asked_for(planning: Planning):
+async def test_a_subject_refreshed_for_a_reader_is_not_requested(planning: Planning):
     await planning.check(["hero"])
     await planning.set_due(["hero"], NOON + timedelta(minutes=1))
     planning.clock.advance(timedelta(minutes=1))
@@ -72,7 +72,7 @@ async def test_a_subject_that_was_refreshed_for_a_reader_is_not_asked_for(planni
 
 
 @pytest.mark.every_server
-async def test_a_subject_that_is_read_is_checked_within_the_hour(planning_everywhere: Planning):
+async def test_a_subject_that_is_read_is_checked_within_an_hour(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check(["hero", "mage"])
     await planning.planner().fire()
@@ -104,7 +104,7 @@ async def test_calls_never_exceed_the_target_rate(planning: Planning):
     assert fired[-1][0] - fired[0][0] < timedelta(seconds=6.5)
 
 
-async def test_a_budget_that_is_spent_waits_for_the_next_day_of_the_time_zone(planning: Planning):
+async def test_a_spent_budget_waits_for_the_next_day_of_the_time_zone(planning: Planning):
     keys = [f"c{n:02}" for n in range(30)]
     await planning.check(keys)
     planning.clock.advance(timedelta(days=2))
@@ -120,7 +120,7 @@ async def test_a_budget_that_is_spent_waits_for_the_next_day_of_the_time_zone(pl
     assert await planning.spent(TODAY + timedelta(days=3)) == 10
 
 
-async def test_work_that_is_under_way_already_costs_no_budget_and_is_planned_anew(planning: Planning):
+async def test_a_refresh_already_in_progress_costs_no_budget_and_is_planned_again(planning: Planning):
     await planning.check(["hero"])
     planning.clock.advance(timedelta(days=2))
     planning.requests.under_way.add(SnapshotSubject("character", "hero"))
@@ -136,7 +136,7 @@ async def test_work_that_is_under_way_already_costs_no_budget_and_is_planned_ane
 @pytest.mark.parametrize(
     "error", [ValkeyUnavailable("away"), ServerRefused("Valkey", "it is out of memory", remedy="Raise its maxmemory")]
 )
-async def test_while_the_server_is_away_or_refuses_subjects_stay_due_and_cost_nothing(
+async def test_while_the_server_is_unavailable_or_refuses_subjects_stay_due_without_cost(
     planning: Planning, error: TidegateError
 ):
     keys = [f"c{n}" for n in range(10)]
@@ -211,7 +211,7 @@ async def test_a_crash_between_two_steps_loses_no_subject_and_causes_no_second_c
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_everywhere: Planning):
+async def test_concurrent_reservations_do_not_exceed_the_budget(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check([f"c{n:02}" for n in range(30)])
     planning.clock.advance(timedelta(days=2))
@@ -229,7 +229,7 @@ async def test_however_many_book_at_once_the_budget_is_not_exceeded(planning_eve
 
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_two_processes_that_believe_to_lead_do_not_exceed_the_budget(planning_everywhere: Planning):
+async def test_two_assumed_leaders_do_not_exceed_the_budget(planning_everywhere: Planning):
     planning = planning_everywhere
     keys = [f"c{n:03}" for n in range(60)]
     await planning.check(keys)
@@ -257,7 +257,7 @@ async def test_two_processes_that_believe_to_lead_do_not_exceed_the_budget(plann
     away=st.sets(st.integers(0, 59), max_size=10),
     policy=st.sampled_from(["tiers", "learned"]),
 )
-def test_no_day_ever_costs_more_than_its_budget(
+def test_no_day_costs_more_than_its_budget(
     tmp_path_factory: pytest.TempPathFactory, subjects: int, budget: int, rate: int, away: set[int], policy: str
 ):
     async def live(folder: Path) -> None:
@@ -276,7 +276,7 @@ def test_no_day_ever_costs_more_than_its_budget(
 
 
 @pytest.mark.full
-async def test_learned_rates_check_changing_subjects_more_often_and_keep_their_price(planning: Planning):
+async def test_learned_rates_check_changing_subjects_more_often_at_the_same_cost(planning: Planning):
     still, moving = [f"s{n}" for n in range(5)], [f"m{n}" for n in range(5)]
     await planning.check([*still, *moving])
     for hour in range(30):
@@ -299,7 +299,7 @@ async def test_learned_rates_check_changing_subjects_more_often_and_keep_their_p
 
 
 @pytest.mark.every_server
-async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhere: Planning):
+async def test_the_status_shows_due_subjects_and_spent_calls(planning_everywhere: Planning):
     planning = planning_everywhere
     await planning.check([f"c{n}" for n in range(8)])
     await planning.database.transaction(store.record_reads, {SnapshotSubject("character", "c0"): NOON})
@@ -315,7 +315,7 @@ async def test_the_status_tells_what_is_due_and_what_was_spent(planning_everywhe
 
 
 @pytest.mark.every_server
-async def test_each_check_teaches_the_row_how_often_its_subject_changes(planning_everywhere: Planning):
+async def test_each_check_updates_the_change_rate_of_its_subject(planning_everywhere: Planning):
     planning = planning_everywhere
     for hour in range(6):
         await planning.check(["still"])

@@ -57,7 +57,7 @@ async def test_subjects_without_readers_are_refreshed_when_they_are_due(deployme
     assert status.next_due_at > now
 
 
-async def test_two_planners_at_once_cause_one_call_for_each_subject(deployment: Deployment):
+async def test_two_concurrent_planners_cause_one_call_per_subject(deployment: Deployment):
     async with deployment.working():
         await asyncio.gather(*map(deployment.until_fresh, KEYS))
     await deployment.database.transaction(make_old, timedelta(days=9))
@@ -76,7 +76,7 @@ async def test_two_planners_at_once_cause_one_call_for_each_subject(deployment: 
     assert deployment.sim.report().calls - calls == len(KEYS)
 
 
-async def test_hours_are_deleted_when_they_are_older_than_the_setting(tmp_path: Path, embedded: Valkey):
+async def test_hourly_counts_older_than_the_setting_are_deleted(tmp_path: Path, embedded: Valkey):
     kept = PrefetchSettings(hours_kept=timedelta(days=3))
     async with game() as sim, deployed(tmp_path, embedded, sim, prefetch=kept) as deployment:
         today = deployment.database.clock.now().date()

@@ -18,7 +18,7 @@ COUNTS = st.fixed_dictionaries({tier: st.integers(0, 50) for tier in Tier})
 
 
 @given(COUNTS, st.integers(1, 40))
-def test_all_that_may_be_called_is_called_and_no_tier_gets_more_than_it_has(due: dict[Tier, int], most: int):
+def test_all_allowed_calls_are_made_and_no_tier_gets_more_than_its_demand(due: dict[Tier, int], most: int):
     take = TierShares(PrefetchSettings()).split(due, most).take
 
     assert sum(take.values()) == min(most, sum(due.values()))
@@ -26,7 +26,7 @@ def test_all_that_may_be_called_is_called_and_no_tier_gets_more_than_it_has(due:
 
 
 @pytest.mark.parametrize("most", [1, 3, 10])
-def test_over_time_every_tier_gets_its_share_however_small_the_batches_are(most: int):
+def test_over_time_every_tier_gets_its_share_with_any_batch_size(most: int):
     lanes, taken = TierShares(PrefetchSettings()), dict.fromkeys(Tier, 0)
     for _ in range(1000 // most):
         split = lanes.split(dict.fromkeys(Tier, 100), most)
@@ -37,19 +37,19 @@ def test_over_time_every_tier_gets_its_share_however_small_the_batches_are(most:
     assert taken[Tier.COLD] == pytest.approx(200, abs=most + 1)
 
 
-def test_what_a_tier_does_not_need_goes_to_those_that_are_read():
+def test_the_unused_share_of_a_tier_goes_to_tiers_that_are_read():
     lanes = TierShares(PrefetchSettings())
 
     assert lanes.split({Tier.HOT: 9, Tier.WARM: 0, Tier.COLD: 50}, 10).take == {Tier.HOT: 8, Tier.WARM: 0, Tier.COLD: 2}
     assert lanes.split({Tier.HOT: 1, Tier.WARM: 2, Tier.COLD: 50}, 10).take == {Tier.HOT: 1, Tier.WARM: 2, Tier.COLD: 7}
 
 
-def test_more_than_everything_cannot_be_shared():
+def test_shares_above_the_whole_are_refused():
     with pytest.raises(ValidationError, match="not be more than 1 together"):
         PrefetchSettings(hot_share=0.6, warm_share=0.3, cold_share=0.2)
 
 
-async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planning: Planning):
+async def test_cold_subjects_take_no_calls_from_subjects_that_are_read(planning: Planning):
     """COLD alone would use up the budget twice, and has been due for longest."""
     hot, warm, cold = [f"hot{n}" for n in range(4)], [f"warm{n}" for n in range(4)], [f"cold{n:03}" for n in range(600)]
     await planning.check([*hot, *warm, *cold])
@@ -69,7 +69,7 @@ async def test_cold_subjects_do_not_take_the_calls_of_those_that_are_read(planni
     assert sum(request.subject.key in set(cold) for request in planning.requests.published) >= 0.2 * 300
 
 
-async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(planning: Planning):
+async def test_a_subject_that_is_no_longer_read_leaves_the_lane_of_read_subjects(planning: Planning):
     await planning.check(["hero", "mage"])
     await planning.database.transaction(store.record_reads, {SnapshotSubject("character", "hero"): NOON})
     planning.clock.advance(timedelta(days=30))
@@ -80,7 +80,7 @@ async def test_a_subject_that_is_read_no_more_leaves_the_lane_of_those_that_are(
     assert await planning.tiers() == {"hero": 2, "mage": 2}
 
 
-async def test_a_subject_that_is_read_is_hot_at_once(planning: Planning):
+async def test_a_subject_is_hot_as_soon_as_it_is_read(planning: Planning):
     await planning.check(["hero", "mage"])
     await planning.planner().fire()
     await planning.database.transaction(store.record_reads, {SnapshotSubject("character", "hero"): NOON})

@@ -34,7 +34,7 @@ def test_a_recently_read_subject_is_hot(read_before: timedelta | None, tier: Tie
     assert tier_of(None if read_before is None else NOON - read_before, NOON, SETTINGS) is tier
 
 
-def test_a_subject_that_was_never_checked_is_due_at_once():
+def test_a_subject_that_was_never_checked_is_due_immediately():
     assert FixedTiers(SETTINGS).due_at(SubjectFacts(subject=SnapshotSubject("character", "new")), NOON) == NOON
 
 
@@ -54,7 +54,7 @@ def test_the_time_between_two_checks_is_about_the_period_of_the_tier(key: int, t
 
 
 @given(after=moments, period=st.timedeltas(timedelta(minutes=1), timedelta(days=30)), place=st.floats(0, 1))
-def test_a_place_comes_once_in_every_period(after: datetime, period: timedelta, place: float):
+def test_a_position_occurs_once_in_every_period(after: datetime, period: timedelta, place: float):
     first = next_position(after, period, place)
 
     assert after < first <= after + period
@@ -62,7 +62,7 @@ def test_a_place_comes_once_in_every_period(after: datetime, period: timedelta, 
 
 
 @pytest.mark.parametrize("tier", list(Tier))
-def test_subjects_that_were_all_checked_in_one_moment_come_evenly_spread(tier: Tier):
+def test_subjects_checked_at_the_same_time_are_spread_evenly(tier: Tier):
     """Twelve thousand at once, over twelve parts of the period: within 10 % of a thousand each, round after round."""
     policy, period, crowd = FixedTiers(SETTINGS), PERIODS[tier], 12_000
     checked = dict.fromkeys((SnapshotSubject("character", f"c{n}") for n in range(crowd)), NOON)
@@ -89,6 +89,6 @@ def test_subjects_that_were_all_checked_in_one_moment_come_evenly_spread(tier: T
         {"rate": 0},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]):
+def test_invalid_settings_are_refused(wrong: dict[str, object]):
     with pytest.raises(ValidationError):
         PrefetchSettings.model_validate(wrong)

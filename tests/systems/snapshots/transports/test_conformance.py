@@ -44,7 +44,7 @@ def numbered(count: int, key: str = "kind/{}") -> list[tuple[str, bytes]]:
     return [(key.format(n), b"%d" % n) for n in range(count)]
 
 
-async def test_what_is_published_is_delivered_once_with_its_key(transport: Transport):
+async def test_a_published_message_is_delivered_once_with_its_key(transport: Transport):
     await transport.publish(RefreshTopic.HIGH, numbered(30))
 
     async with member(transport) as consumer:
@@ -56,7 +56,7 @@ async def test_what_is_published_is_delivered_once_with_its_key(transport: Trans
     assert len({each.handle for each in found}) == 30
 
 
-async def test_messages_of_one_key_come_in_their_order(transport: Transport):
+async def test_messages_of_one_key_are_delivered_in_order(transport: Transport):
     await transport.publish(RefreshTopic.HIGH, numbered(25, key="kind/same"))
     await transport.publish(RefreshTopic.HIGH, [("kind/same", b"last")])
 
@@ -67,7 +67,7 @@ async def test_messages_of_one_key_come_in_their_order(transport: Transport):
     assert values(found) == [b"%d" % n for n in range(25)] + [b"last"]
 
 
-async def test_topics_do_not_mix(transport: Transport):
+async def test_topics_are_separate(transport: Transport):
     await transport.publish(RefreshTopic.LOW, [("kind/low", b"low")])
     await transport.publish(RefreshTopic.HIGH, [("kind/high", b"high")])
 
@@ -79,7 +79,7 @@ async def test_topics_do_not_mix(transport: Transport):
     assert (values(of_high), values(of_low)) == ([b"high"], [b"low"])
 
 
-async def test_a_reader_that_waits_is_given_what_comes(transport: Transport):
+async def test_a_waiting_reader_gets_new_messages(transport: Transport):
     async with member(transport) as consumer:
         reading = asyncio.create_task(read_all(consumer, 1))
         await transport.publish(RefreshTopic.HIGH, [("kind/1", b"1")])
@@ -89,7 +89,7 @@ async def test_a_reader_that_waits_is_given_what_comes(transport: Transport):
     assert values(found) == [b"1"]
 
 
-async def test_what_is_acknowledged_never_comes_again_and_the_rest_does(transport: Transport):
+async def test_acknowledged_messages_are_not_redelivered_and_the_others_are(transport: Transport):
     """In any order: the later ones are done, the first is not."""
     await transport.publish(RefreshTopic.HIGH, numbered(5, key="kind/same"))
     async with member(transport) as consumer:
@@ -106,7 +106,7 @@ async def test_what_is_acknowledged_never_comes_again_and_the_rest_does(transpor
     assert {b"0", b"2"} <= set(values(again))
 
 
-async def test_everything_acknowledged_in_reverse_is_done(transport: Transport):
+async def test_acknowledging_everything_in_reverse_order_completes_all(transport: Transport):
     await transport.publish(RefreshTopic.HIGH, numbered(6, key="kind/same"))
     async with member(transport) as consumer:
         for each in reversed(await read_all(consumer, 6)):
@@ -129,7 +129,7 @@ async def test_an_acknowledgement_can_be_repeated(transport: Transport):
         assert await consumer.read(5, 0.2) == []
 
 
-async def test_what_is_given_back_comes_again(transport: Transport):
+async def test_returned_messages_are_redelivered(transport: Transport):
     await transport.publish(RefreshTopic.HIGH, numbered(3))
     async with member(transport) as consumer:
         found = await read_all(consumer, 3)
@@ -143,7 +143,7 @@ async def test_what_is_given_back_comes_again(transport: Transport):
     assert again[0].deliveries >= 1
 
 
-async def test_what_a_process_held_that_was_given_up_is_no_longer_its_own(bench: Bench):
+async def test_messages_of_a_process_declared_dead_no_longer_belong_to_it(bench: Bench):
     await bench.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
     async with bench.another_process() as other, member(other) as doomed:
         found = await read_all(doomed, 3)
@@ -170,7 +170,7 @@ async def test_a_paused_consumer_keeps_its_deliveries_and_continues_later(transp
     assert (values(found), values(later)) == ([b"0"], [b"later"])
 
 
-async def test_a_read_that_is_cancelled_loses_nothing(transport: Transport):
+async def test_a_cancelled_read_loses_nothing(transport: Transport):
     async with member(transport) as consumer:
         for n in range(5):
             reading = asyncio.create_task(consumer.read(1, WITHIN_S))
@@ -183,7 +183,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(transport: Transport):
             await consumer.ack(found)
 
 
-async def test_members_share_the_work_and_none_is_done_twice(bench: Bench):
+async def test_members_share_the_messages_without_duplicates(bench: Bench):
     async with bench.another_process() as other, member(bench.transport) as one, member(other) as two:
         members = {id(one): one, id(two): two}
         done: Counter[bytes] = Counter()
@@ -211,7 +211,7 @@ async def test_members_share_the_work_and_none_is_done_twice(bench: Bench):
     assert done == Counter(b"%d" % n for n in range(60))
 
 
-async def test_what_a_dead_process_held_goes_to_others(bench: Bench):
+async def test_messages_of_a_dead_process_go_to_others(bench: Bench):
     await bench.transport.publish(RefreshTopic.HIGH, numbered(4))
     async with bench.another_process() as other:
         doomed = other.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
@@ -261,7 +261,7 @@ async def test_the_lag_counts_messages_that_were_not_delivered(transport: Transp
         assert await transport.lag(topic, group) == 0
 
 
-async def test_dead_letters_are_listed_in_pages_read_and_dropped_once(transport: Transport):
+async def test_dead_letters_are_paginated_read_and_discarded_once(transport: Transport):
     await transport.publish(RefreshTopic.DEAD, numbered(5))
 
     assert await transport.dead_count() == 5
@@ -279,7 +279,7 @@ async def test_dead_letters_are_listed_in_pages_read_and_dropped_once(transport:
     assert await transport.dead_count() == 4
 
 
-async def test_nonsense_is_refused(transport: Transport):
+async def test_invalid_arguments_are_refused(transport: Transport):
     with pytest.raises(InvalidArgument):
         await transport.dead(limit=0)
     with pytest.raises(InvalidArgument):

@@ -42,7 +42,7 @@ async def kafka(settings: KafkaSettings) -> AsyncGenerator[KafkaTransport]:
     await transport.close()
 
 
-async def test_topics_are_made_once_and_as_they_should_be(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_topics_are_created_once_with_their_settings(kafka: KafkaTransport, settings: KafkaSettings):
     assert [each.differences for each in await kafka.topics()] == [("missing",)] * 4
 
     made = await kafka.create_topics()
@@ -88,7 +88,7 @@ async def test_missing_topics_are_reported_with_the_command_that_creates_them(se
     await transport.close()
 
 
-async def test_a_group_reads_again_from_a_time_or_an_offset(kafka: KafkaTransport):
+async def test_a_group_can_be_reset_to_a_time_or_an_offset(kafka: KafkaTransport):
     await kafka.create_topics()
     await kafka.publish(HIGH, numbered(3, key="kind/same"))
     async with member(kafka) as consumer:
@@ -118,7 +118,7 @@ async def test_a_group_reads_again_from_a_time_or_an_offset(kafka: KafkaTranspor
     assert values(from_one) == [b"1", b"2", b"late"]
 
 
-async def test_what_is_given_back_wakes_a_reader_that_waits(kafka: KafkaTransport):
+async def test_a_returned_message_wakes_a_waiting_reader(kafka: KafkaTransport):
     await kafka.create_topics()
     await kafka.publish(HIGH, numbered(1))
     async with member(kafka) as consumer:
@@ -132,7 +132,7 @@ async def test_what_is_given_back_wakes_a_reader_that_waits(kafka: KafkaTranspor
     assert (again.value, again.deliveries) == (found.value, 2)
 
 
-async def test_places_that_are_not_there_are_refused(kafka: KafkaTransport):
+async def test_unknown_positions_are_refused(kafka: KafkaTransport):
     await kafka.create_topics()
     with pytest.raises(InvalidArgument):
         await kafka.set_back(HIGH, GROUP, {0: 5})
@@ -144,7 +144,7 @@ async def test_places_that_are_not_there_are_refused(kafka: KafkaTransport):
         await kafka.set_back(HIGH, "strangers", {0: 0})
 
 
-async def test_a_message_that_kafka_does_not_take_is_refused_and_others_go_on(kafka: KafkaTransport):
+async def test_a_message_rejected_by_kafka_is_refused_and_others_continue(kafka: KafkaTransport):
     await kafka.create_topics()
     with pytest.raises(InvalidArgument):
         await kafka.publish(HIGH, [("kind/1", bytes(3_000_000))])
@@ -152,7 +152,7 @@ async def test_a_message_that_kafka_does_not_take_is_refused_and_others_go_on(ka
     assert await kafka.lag(HIGH, GROUP) == 1
 
 
-async def test_a_dropped_dead_letter_stays_dropped_for_new_readers(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_a_discarded_dead_letter_stays_discarded_for_new_readers(kafka: KafkaTransport, settings: KafkaSettings):
     await kafka.create_topics()
     await kafka.publish(RefreshTopic.DEAD, numbered(6))
     chosen = (await kafka.dead())[2]
@@ -167,7 +167,7 @@ async def test_a_dropped_dead_letter_stays_dropped_for_new_readers(kafka: KafkaT
     await later.close()
 
 
-async def test_of_two_concurrent_drops_one_succeeds(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_of_two_concurrent_discards_one_succeeds(kafka: KafkaTransport, settings: KafkaSettings):
     """Both see it there, and then both write their note: the first note decides."""
     await kafka.create_topics()
     await kafka.publish(RefreshTopic.DEAD, numbered(1))
@@ -191,7 +191,7 @@ async def test_of_two_concurrent_drops_one_succeeds(kafka: KafkaTransport, setti
             await each.close()
 
 
-async def test_the_dead_are_listed_by_age_across_partitions(kafka: KafkaTransport):
+async def test_dead_letters_are_listed_by_age_across_partitions(kafka: KafkaTransport):
     await kafka.create_topics()
     for key, value in numbered(8):
         await kafka.publish(RefreshTopic.DEAD, [(key, value)])
@@ -206,7 +206,7 @@ async def test_the_dead_are_listed_by_age_across_partitions(kafka: KafkaTranspor
     assert pages.index(b"0") < pages.index(b"7")
 
 
-async def test_a_password_lets_in_and_is_never_shown(server: Broker, caplog: pytest.LogCaptureFixture):
+async def test_a_password_is_accepted_and_never_shown(server: Broker, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     right = KafkaTransport(server.settings_with_password(PASSWORD))
     await right.create_topics()
@@ -227,7 +227,7 @@ async def test_a_password_lets_in_and_is_never_shown(server: Broker, caplog: pyt
         assert PASSWORD not in shown
 
 
-def test_settings_that_make_no_sense_are_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(ValidationError):
         KafkaSettings(security="SASL_SSL", user="somebody")
     with pytest.raises(ValidationError):

@@ -32,7 +32,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> Generator[Command]:
     asyncio.run(server.forget(settings))
 
 
-def test_topics_are_shown_made_and_shown_again(topics: Command):
+def test_topics_are_shown_created_and_shown_again(topics: Command):
     missing = topics()
     assert missing.exit_code == 1
     assert missing.output.count("missing. Create it with --create.") == 4
@@ -60,7 +60,7 @@ def test_topics_are_shown_made_and_shown_again(topics: Command):
     ]
 
 
-def test_where_events_are_on_streams_there_is_nothing_to_make(monkeypatch: pytest.MonkeyPatch):
+def test_with_redis_streams_there_are_no_topics_to_create(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TIDEGATE_SNAPSHOTS__TRANSPORT", raising=False)
     ended = CliRunner().invoke(app, ["snapshots", "topics", "--create"])
     assert ended.exit_code == 0

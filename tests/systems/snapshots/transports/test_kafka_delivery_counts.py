@@ -13,7 +13,7 @@ END = 12
 
 
 @given(lives=LIVES)
-def test_what_processes_died_with_is_counted_once_the_first_death_was_noticed(lives: list[Life]):
+def test_process_deaths_are_counted_once_the_first_one_was_noticed(lives: list[Life]):
     text, counts, is_exact = "", dict.fromkeys(range(END), 0), False
     for handed, done, leaves in lives:
         attempts = DeliveryCounts.read(text, 0, END)
@@ -34,7 +34,7 @@ def test_what_processes_died_with_is_counted_once_the_first_death_was_noticed(li
             counts, is_exact = dict.fromkeys(range(END), 1), True
 
 
-def test_a_text_says_where_and_how_often():
+def test_delivery_counts_are_encoded_by_offset():
     attempts = DeliveryCounts.read("open", 100, 107)
     assert [attempts.begin(offset) for offset in (100, 101, 107)] == [2, 2, 1]
     attempts.end(102)
@@ -49,7 +49,7 @@ def test_a_text_says_where_and_how_often():
     assert DeliveryCounts.read("somebody else's note", 100, 200).begin(101) == 1
 
 
-def test_a_text_is_never_longer_than_kafka_takes():
+def test_encoded_delivery_counts_are_never_longer_than_kafka_accepts():
     every_other = DeliveryCounts({offset: 1 + offset % 2 for offset in range(4_000)}, 4_000)
 
     text = every_other.text(0, is_open=True, in_hand=[])

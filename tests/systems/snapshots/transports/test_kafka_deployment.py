@@ -53,7 +53,7 @@ async def test_readers_are_served_and_a_dead_letter_is_replayed(on_kafka: Deploy
     assert [on_kafka.sim.calls_of(key) for key in (1, 2, 3, 7)] == [1, 1, 1, 2]
 
 
-async def test_nothing_is_committed_while_the_database_is_locked(on_kafka: Deployment, tmp_path: Path):
+async def test_while_the_database_is_locked_no_offset_is_committed(on_kafka: Deployment, tmp_path: Path):
     async with on_kafka.working():
         await on_kafka.until_fresh(1)
         await until(lambda: nothing_waits(on_kafka))
@@ -70,7 +70,7 @@ async def test_nothing_is_committed_while_the_database_is_locked(on_kafka: Deplo
     assert on_kafka.sim.calls_of(2) == 1
 
 
-async def test_a_slow_broker_holds_no_reader_up(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_a_slow_broker_delays_no_reader(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
     server = broker()
     settings = server.settings()
     async with (

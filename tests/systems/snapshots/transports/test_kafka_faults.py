@@ -80,7 +80,7 @@ async def until_it_is_back(attempt: Callable[[], Awaitable[object]]) -> None:
 
 
 @pytest.mark.crash
-async def test_a_broker_that_dies_and_comes_back_has_lost_nothing(
+async def test_a_killed_and_restarted_broker_has_lost_nothing(
     kafka: KafkaTransport, server: Broker, settings: KafkaSettings
 ):
     """One life of a broker for many rules, since each takes seconds."""
@@ -130,7 +130,7 @@ async def _close_while_it_is_away(settings: KafkaSettings, used: threading.Event
 
 
 @pytest.mark.crash
-async def test_what_a_killed_process_held_is_given_to_another(kafka: KafkaTransport, settings: KafkaSettings):
+async def test_messages_of_a_killed_process_go_to_another(kafka: KafkaTransport, settings: KafkaSettings):
     await kafka.publish(HIGH, numbered(12))
     doomed = await start_warm(
         *(sys.executable, "-m", "tests.systems.snapshots.transports.kafka_reader", settings.model_dump_json(), "12"),
@@ -188,7 +188,7 @@ async def _shared(first: TransportConsumer, second: TransportConsumer) -> AsyncG
         yield each
 
 
-async def test_a_partition_that_went_and_came_back_is_read_from_where_it_was_committed(
+async def test_a_partition_assigned_again_is_read_from_its_committed_offset(
     kafka: KafkaTransport, other: KafkaTransport
 ):
     await kafka.publish(HIGH, numbered(60))

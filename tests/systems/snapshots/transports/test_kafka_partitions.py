@@ -10,7 +10,7 @@ HELD = st.lists(st.integers(0, 30), max_size=60)
 
 
 @given(gaps=st.lists(st.integers(0, 3), min_size=1, max_size=30), done=HELD)
-def test_nothing_is_committed_that_is_not_done_and_everything_that_is_without_a_gap(gaps: list[int], done: list[int]):
+def test_only_finished_messages_without_a_gap_are_committed(gaps: list[int], done: list[int]):
     """Offsets may have gaps: Kafka numbers more than messages."""
     books = MemberOffsets()
     offsets = [100 + sum(gaps[: n + 1]) + n for n in range(len(gaps))]
@@ -29,7 +29,7 @@ def test_nothing_is_committed_that_is_not_done_and_everything_that_is_without_a_
         committed = max(committed, expected)
 
 
-def test_a_message_that_comes_again_is_not_taken_twice():
+def test_a_redelivered_message_is_not_processed_twice():
     books = MemberOffsets()
     books.open(0, 5)
     assert books.take(0, 5)
@@ -38,7 +38,7 @@ def test_a_message_that_comes_again_is_not_taken_twice():
     assert books.take(0, 7)
 
 
-def test_what_stays_ours_goes_on_and_what_went_away_is_forgotten():
+def test_a_kept_partition_continues_and_a_revoked_one_is_forgotten():
     books = MemberOffsets()
     books.open(0, 5)
     books.open(1, 9)
@@ -59,7 +59,7 @@ def test_what_stays_ours_goes_on_and_what_went_away_is_forgotten():
     assert books.holds(again)
 
 
-def test_what_others_committed_meanwhile_is_done():
+def test_offsets_committed_by_others_meanwhile_count_as_done():
     books = MemberOffsets()
     books.open(0, 5)
     handles = [books.take(0, offset) or "" for offset in (5, 6, 7, 8)]
@@ -73,7 +73,7 @@ def test_what_others_committed_meanwhile_is_done():
     assert books.take(0, 20)
 
 
-def test_a_book_that_is_open_is_not_opened_over_what_is_in_hand():
+def test_an_open_partition_cannot_be_opened_again():
     books = MemberOffsets()
     books.open(0, 5)
     with pytest.raises(AssertionError):

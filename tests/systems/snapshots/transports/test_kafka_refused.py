@@ -62,7 +62,7 @@ def assert_reported_once(lines: Lines, settings: KafkaSettings, error: str) -> N
     assert noise(lines) == []
 
 
-async def test_requests_are_published_when_our_user_may_write_again(
+async def test_requests_are_published_when_the_user_may_write_again(
     deployment: Deployment, server: Broker, settings: KafkaSettings
 ):
     """Readers are answered meanwhile. No lock stays behind, so the next reader asks again."""
@@ -88,7 +88,7 @@ async def test_requests_are_published_when_our_user_may_write_again(
 
 
 @pytest.mark.parametrize("resource", [TOPIC, GROUP], ids=["topic", "group"])
-async def test_events_are_read_once_when_our_user_may_read_again(
+async def test_events_are_read_once_when_the_user_may_read_again(
     deployment: Deployment, server: Broker, settings: KafkaSettings, waits: Waits, resource: int
 ):
     async with deployment.working():

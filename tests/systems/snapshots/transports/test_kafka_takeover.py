@@ -88,7 +88,7 @@ def times(deliveries: list[Delivery]) -> list[int]:
     return [each.deliveries for each in deliveries]
 
 
-async def test_what_is_in_hand_is_not_committed_over(kafka: KafkaTransport, answers: Answers):
+async def test_messages_in_progress_are_not_committed_by_others(kafka: KafkaTransport, answers: Answers):
     await kafka.publish(HIGH, numbered(3, key="kind/same"))
     async with member(kafka) as consumer:
         [held] = await read_all(consumer, 1)
@@ -104,7 +104,7 @@ async def test_what_is_in_hand_is_not_committed_over(kafka: KafkaTransport, answ
         assert await kafka.lag(HIGH, GROUP) == 0
 
 
-async def test_what_is_done_stays_done(kafka: KafkaTransport, answers: Answers):
+async def test_finished_messages_stay_finished(kafka: KafkaTransport, answers: Answers):
     await kafka.publish(HIGH, numbered(1))
     async with member(kafka) as consumer:
         await consumer.ack(await read_all(consumer, 1))
@@ -113,7 +113,7 @@ async def test_what_is_done_stays_done(kafka: KafkaTransport, answers: Answers):
         assert await kafka.lag(HIGH, GROUP) == 0
 
 
-async def test_deaths_are_counted_also_where_kafka_is_slow_or_busy_to_tell_of_them(
+async def test_deaths_are_counted_also_when_kafka_is_slow_or_busy(
     kafka: KafkaTransport, settings: KafkaSettings, answers: Answers
 ):
     answers.errors.append(NotLeaderForPartitionError())
@@ -143,7 +143,7 @@ async def test_a_member_without_rights_is_reported_once_and_reads_when_it_has_th
     assert "TopicAuthorizationFailedError. Check the permissions of the user" in refused
 
 
-async def test_members_that_come_meanwhile_lose_nothing(
+async def test_members_that_join_meanwhile_lose_nothing(
     kafka: KafkaTransport, settings: KafkaSettings, answers: Answers
 ):
     other = KafkaTransport(settings)
@@ -188,7 +188,7 @@ async def test_a_paused_consumer_reads_nothing_until_it_resumes(kafka: KafkaTran
         assert values(await reading) == [b"0"]
 
 
-async def test_a_log_that_lost_its_end_is_read_from_its_beginning(
+async def test_a_log_that_lost_its_end_is_read_from_its_start(
     kafka: KafkaTransport, settings: KafkaSettings, answers: Answers
 ):
     """Nobody knows what was written there anew: the offsets that were done are given to other messages."""
@@ -206,7 +206,7 @@ async def test_a_log_that_lost_its_end_is_read_from_its_beginning(
     assert times(found) == [1] * 5
 
 
-def test_what_came_of_a_log_that_lost_it_since_is_forgotten():
+def test_results_of_a_log_that_lost_them_are_forgotten():
     """No broker loses it at a test's refresh_request, so what it would say is given by hand."""
     consumer, place, sought = KafkaConsumer(KafkaSettings(), "topic", "group"), TopicPartition("topic", 0), Mock()
     books = consumer._offsets  # pyright: ignore[reportPrivateUsage]
@@ -221,7 +221,7 @@ def test_what_came_of_a_log_that_lost_it_since_is_forgotten():
     sought.seek.assert_not_called()
 
 
-async def test_what_must_be_noted_is_kept_back_until_it_is(
+async def test_messages_are_held_back_until_their_delivery_is_recorded(
     kafka: KafkaTransport, settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ):
     await left_at(settings, 0, "open")

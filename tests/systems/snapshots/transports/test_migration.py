@@ -26,7 +26,9 @@ def moving(embedded: Valkey) -> MigratingTransport:
     return MigratingTransport(new, previous)
 
 
-async def test_what_waits_on_either_is_counted_and_new_events_go_to_the_new_one(moving: MigratingTransport):
+async def test_waiting_events_on_either_transport_are_counted_and_new_ones_use_the_new_transport(
+    moving: MigratingTransport,
+):
     await moving.previous.publish(RefreshTopic.HIGH, [("character/1", b"1")])
     await moving.publish(RefreshTopic.HIGH, [("character/2", b"2"), ("character/3", b"3")])
     await moving.publish(RefreshTopic.DEAD, [("character/4", b"4")])
@@ -37,7 +39,7 @@ async def test_what_waits_on_either_is_counted_and_new_events_go_to_the_new_one(
     assert len(moving.recoverable) == 4, "what a dead process held of either goes to others"
 
 
-async def test_dead_letters_move_and_none_is_lost_by_a_crash(
+async def test_dead_letters_are_moved_and_none_is_lost_by_a_crash(
     moving: MigratingTransport, monkeypatch: pytest.MonkeyPatch
 ):
     letters = [(f"character/{n}", b"%d" % n) for n in range(250)]
@@ -79,7 +81,9 @@ async def test_an_empty_previous_transport_is_logged_once(moving: MigratingTrans
 
 
 @pytest.mark.full
-async def test_a_move_from_streams_to_kafka_while_readers_read(tmp_path: Path, embedded: Valkey, sim: GameSimulator):
+async def test_readers_are_served_during_a_migration_from_streams_to_kafka(
+    tmp_path: Path, embedded: Valkey, sim: GameSimulator
+):
     """One process after the other is started with the new setting; the one that is not goes on as it was."""
     server = broker()
     settings = server.settings()
@@ -134,6 +138,6 @@ async def test_events_left_on_streams_after_a_switch_are_logged(tmp_path: Path, 
     assert [line["events"] for line in logs if line["event"] == "snapshots.events_left_behind"] == [1]
 
 
-def test_a_move_goes_somewhere_else():
+def test_a_migration_to_the_same_transport_is_refused():
     with pytest.raises(ValidationError, match="must differ from transport"):
         SnapshotSettings(previous_transport="streams")
