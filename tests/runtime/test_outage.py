@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.servers.refusing import Waits, lines_of_outage, told
 from tests.waiting import until
 from tidegate.core.errors import DatabaseUnavailable, NoSpaceLeft, ServerRefused, Unavailable, ValkeyUnavailable
-from tidegate.core.telemetry.driver_logs import limit_driver_log
+from tidegate.core.telemetry.logs import limit_driver_log
 from tidegate.runtime import outage
 from tidegate.runtime.outage import Outage, outage_in
 from tidegate.runtime.service import Restarts, keep_running

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tidegate.engine.upstream import ConnectFailed, Request, TooLarge
-from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
+from tidegate.systems.snapshots.cache import RefreshFailure
 from tidegate.systems.snapshots.calls import classify_failure
 from tidegate.systems.snapshots.store import FAILED, RefreshStatus
 

@@ -20,8 +20,7 @@ from tidegate.http.connection import CONNECTION
 from tidegate.http.raw_handlers import Admission, Receive, Scope, Send
 from tidegate.http.sessions import SessionManager
 from tidegate.http.settings import HttpSettings
-from tidegate.systems.snapshots.api.fast_read import FastRead
-from tidegate.systems.snapshots.api.request_coalescing import ReadCoalescer
+from tidegate.systems.snapshots.api.fast_read import FastRead, ReadCoalescer
 
 KEY = "0123456789abcdef0123"
 PLAIN = b"GET /v1/snapshots/character/7 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -22,8 +22,7 @@ from tidegate.primitives.coalescer import Coalescer
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots import committer
 from tidegate.systems.snapshots import lookup as looking
-from tidegate.systems.snapshots.cache import SnapshotCache, WrittenResult
-from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot
+from tidegate.systems.snapshots.cache import CachedSnapshot, SnapshotCache, WrittenResult
 from tidegate.systems.snapshots.model import SnapshotSubject, unpack
 from tidegate.systems.snapshots.reads import Freshness, Queued, SnapshotAnswer
 from tidegate.systems.snapshots.service import open_snapshots

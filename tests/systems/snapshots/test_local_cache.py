@@ -5,8 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.systems.snapshots.cache import CacheKey, LocalCache
-from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot
+from tidegate.systems.snapshots.cache import CachedSnapshot, CacheKey, LocalCache
 
 KEYS = st.sampled_from([("k", name) for name in "abcde"])
 STEPS = st.lists(

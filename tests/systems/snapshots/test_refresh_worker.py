@@ -18,7 +18,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.primitives.circuit_breaker import CircuitBreakerSettings
 from tidegate.primitives.coalescer import AlreadyProcessing, Published, Upgraded
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.api.dead_letters import view
+from tidegate.systems.snapshots.api.routes import view
 from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
 from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, Reason, RefreshEvent
 from tidegate.systems.snapshots.kinds import GameCharacter

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.cache import SnapshotCache, WrittenResult
-from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
+from tidegate.systems.snapshots.cache import RefreshFailure, SnapshotCache, WrittenResult
 from tidegate.systems.snapshots.model import SnapshotSubject, digest, pack
 from tidegate.systems.snapshots.store import Refreshed, SnapshotRow, WriteEffect
 

@@ -32,9 +32,8 @@ from tidegate.primitives.coalescer import Coalescer
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs, patience
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.snapshots import store, tracing
-from tidegate.systems.snapshots.cache import MARKED_FOR_S, RefreshFeed, SnapshotCache, WrittenResult
-from tidegate.systems.snapshots.cached_snapshot import RefreshFailure
+from tidegate.systems.snapshots import events, store
+from tidegate.systems.snapshots.cache import MARKED_FOR_S, RefreshFailure, RefreshFeed, SnapshotCache, WrittenResult
 from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.settings import WorkerSettings
@@ -190,7 +189,7 @@ class RefreshCommitter:
         for each in ended:
             self._count(each)
             if each.span is not None:
-                tracing.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
+                events.end_refresh(each.span, each.dead, is_written=id(each) in written, began_ns=began_ns)
         # 6. Last, since a lost step costs only a timeout: a lock expires, and a waiting reader reads again.
         await self._announce([each for each in ended if id(each) in written], list(written.values()), failed)
 
@@ -214,7 +213,7 @@ class RefreshCommitter:
             self._on_finished(len(lost))
             for each in lost:
                 if each.span is not None:
-                    tracing.end_refresh(each.span, None, is_written=False, began_ns=time.time_ns())
+                    events.end_refresh(each.span, None, is_written=False, began_ns=time.time_ns())
         return {id(each) for each in lost}
 
     async def _write(self, items: Sequence[FinishedEvent | RetryNote]) -> dict[int, WrittenResult]:

@@ -20,8 +20,15 @@ from tidegate.primitives.circuit_breaker import CircuitBreaker
 from tidegate.runtime.waiting import patience
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.cache import MARKED_FOR_S, CacheKey, LocalCache, SnapshotCache
-from tidegate.systems.snapshots.cached_snapshot import UNKNOWN, CachedSnapshot, RefreshFailure
+from tidegate.systems.snapshots.cache import (
+    MARKED_FOR_S,
+    UNKNOWN,
+    CachedSnapshot,
+    CacheKey,
+    LocalCache,
+    RefreshFailure,
+    SnapshotCache,
+)
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.store import KnownSubject
 from tidegate.systems.snapshots.valkey_guard import ServerState, ValkeyGuard

@@ -22,8 +22,7 @@ from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import occurs
 from tidegate.storage.sql import Database
 from tidegate.systems.snapshots import store
-from tidegate.systems.snapshots.cache import CacheKey, RefreshFeed
-from tidegate.systems.snapshots.cached_snapshot import CachedSnapshot
+from tidegate.systems.snapshots.cache import CachedSnapshot, CacheKey, RefreshFeed
 from tidegate.systems.snapshots.events import Reason
 from tidegate.systems.snapshots.lookup import SnapshotLookup
 from tidegate.systems.snapshots.model import SnapshotKind, SnapshotSubject

@@ -22,7 +22,7 @@ from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, first_of, unless
-from tidegate.systems.snapshots import tracing
+from tidegate.systems.snapshots import events
 from tidegate.systems.snapshots.calls import (
     CancellableWait,
     FailedCall,
@@ -223,7 +223,7 @@ class _WorkerRun:
     async def _work(self, delivery: Delivery, event: RefreshEvent, received_at: float) -> None:
         """Refresh the subject of one event. Pass the outcome to the committer or the dead letters, or skip it."""
         wait = CancellableWait(self._cancellable, self._stopping)
-        span = tracing.begin_refresh(event, delivery.deliveries)
+        span = events.begin_refresh(event, delivery.deliveries)
         try:
             with nullcontext() if span is None else span.current():
                 outcome = await self._calls.refresh(event, wait=wait, on_retry=self._on_retry)

@@ -28,7 +28,7 @@ from tidegate.core.telemetry.logs import get_logger
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Draft, Outcome, Published, Upgraded
 from tidegate.runtime.outage import Outage
 from tidegate.storage.valkey import Key
-from tidegate.systems.snapshots import tracing
+from tidegate.systems.snapshots import events
 from tidegate.systems.snapshots.cache import CacheKey
 from tidegate.systems.snapshots.events import Reason, RefreshEvent
 from tidegate.systems.snapshots.model import SnapshotSubject
@@ -127,7 +127,7 @@ class RefreshPublisher:
         outcomes = await self._server.call(lambda: self._coalescer.publish_many(stream, drafts), within_s=_WITHIN_S)
         for (_, _, span), outcome in zip(traced, outcomes, strict=True):
             if span is not None and isinstance(outcome, Published | Upgraded):
-                tracing.end_request(span, outcome.version)
+                events.end_request(span, outcome.version)
         return outcomes
 
     async def _publish(
@@ -169,14 +169,14 @@ class RefreshPublisher:
     def _encode(self, request: RefreshRequest, version: int) -> bytes:
         correlation_id, span = self._trace(request)
         if span is not None:
-            tracing.end_request(span, version)
+            events.end_request(span, version)
         return msgspec.structs.replace(self._event(request, correlation_id), version=version).encode()
 
-    def _trace(self, request: RefreshRequest) -> "tuple[str | None, tracing.Span | None]":
+    def _trace(self, request: RefreshRequest) -> "tuple[str | None, Span | None]":
         """Return the correlation id of the event, and the span to end when the event is published."""
         if request.correlation_id is not None:
             return request.correlation_id, None
-        span = tracing.begin_request(request.subject, request.priority, request.reason)
+        span = events.begin_request(request.subject, request.priority, request.reason)
         return (None, None) if span is None else (span.traceparent, span)
 
     def _event(self, request: RefreshRequest, correlation_id: str | None) -> RefreshEvent:
@@ -248,7 +248,7 @@ class BackgroundRequests:
         # Entered before the request is sent, so that concurrent reads of the subject share it.
         asked = self._asked[place] = _RecentRequest(now_ms, now_ms + _ASK_AGAIN_MS)
         # Each request keeps the trace of its reader; the batch has none.
-        span = tracing.begin_request(request.subject, request.priority, request.reason)
+        span = events.begin_request(request.subject, request.priority, request.reason)
         if span is not None:
             request = msgspec.structs.replace(request, correlation_id=span.traceparent)
         self._batcher.add((request, asked, span))
@@ -300,7 +300,7 @@ class BackgroundRequests:
                 asked.is_queued, asked.until_ms = False, self._now_ms() + _TRY_AGAIN_MS
                 failed.append(request.subject.id)
             elif span is not None and not isinstance(outcome, AlreadyProcessing):
-                tracing.end_request(span, outcome.version)
+                events.end_request(span, outcome.version)
         if failed:
             asyncio.get_running_loop().call_later(_TRY_AGAIN_MS / 1000, self.on_retry, failed)
 

@@ -43,8 +43,12 @@ from tidegate.systems.snapshots.refresh_worker import RefreshWorker, WorkerName
 from tidegate.systems.snapshots.requests import BackgroundRequests, RefreshPublisher, RefreshRequest
 from tidegate.systems.snapshots.settings import SnapshotSettings, WorkerSettings
 from tidegate.systems.snapshots.tables import prefetch_hours
-from tidegate.systems.snapshots.transports.migration import MigratingTransport, TransportMigration
-from tidegate.systems.snapshots.transports.opening import open_transport, warn_of_events_left_behind
+from tidegate.systems.snapshots.transports.opening import (
+    MigratingTransport,
+    TransportMigration,
+    open_transport,
+    warn_of_events_left_behind,
+)
 from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic, Transport
 from tidegate.systems.snapshots.valkey_guard import ValkeyGuard
 

@@ -20,7 +20,7 @@ from tidegate.systems.snapshots.prefetch import queries
 from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares
 from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
 from tidegate.systems.snapshots.prefetch.policies import FixedTiers
-from tidegate.systems.snapshots.prefetch.status import prefetch_status
+from tidegate.systems.snapshots.prefetch.queries import prefetch_status
 from tidegate.systems.snapshots.requests import RefreshRequest
 from tidegate.systems.snapshots.settings import PrefetchSettings
 

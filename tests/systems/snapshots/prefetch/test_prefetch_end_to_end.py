@@ -11,7 +11,7 @@ from tidegate.http.settings import HttpSettings
 from tidegate.runtime.timekeeper import Timekeeper
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
-from tidegate.systems.snapshots.api.snapshots import SnapshotRoutes
+from tidegate.systems.snapshots.api.routes import SnapshotRoutes
 from tidegate.systems.snapshots.archive.archiver import NightlyArchive
 from tidegate.systems.snapshots.prefetch.planner import PrefetchPlanner
 from tidegate.systems.snapshots.service import OpenSnapshots

@@ -11,7 +11,7 @@ from tests.servers.kafka import broker
 from tests.servers.valkey import ALL_VALKEY, empty_valkey
 from tidegate.systems.snapshots.transports.kafka.connection import stop_consumer
 from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
-from tidegate.systems.snapshots.transports.migration import MigratingTransport
+from tidegate.systems.snapshots.transports.opening import MigratingTransport
 from tidegate.systems.snapshots.transports.protocol import Transport
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 

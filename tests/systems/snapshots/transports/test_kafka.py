@@ -14,10 +14,9 @@ from tests.systems.snapshots.transports.test_conformance import member, numbered
 from tests.waiting import patience
 from tidegate.core.errors import InvalidArgument, ServerRefused, Unavailable
 from tidegate.systems.snapshots.settings import KafkaSettings
-from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Publisher
+from tidegate.systems.snapshots.transports.kafka.connection import KafkaReader, Publisher
 from tidegate.systems.snapshots.transports.kafka.dead_letters import DeadMessages
-from tidegate.systems.snapshots.transports.kafka.topics import DROPPED
-from tidegate.systems.snapshots.transports.kafka.transport import KafkaTransport
+from tidegate.systems.snapshots.transports.kafka.transport import DROPPED, KafkaTransport
 from tidegate.systems.snapshots.transports.protocol import GROUPS, TOPICS, Message, RefreshTopic
 
 HIGH, GROUP = RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH]

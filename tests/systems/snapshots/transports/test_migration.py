@@ -14,7 +14,7 @@ from tidegate.core.telemetry.logs import configure
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.snapshots.reads import Freshness
 from tidegate.systems.snapshots.settings import SnapshotSettings
-from tidegate.systems.snapshots.transports.migration import MigratingTransport, TransportMigration
+from tidegate.systems.snapshots.transports.opening import MigratingTransport, TransportMigration
 from tidegate.systems.snapshots.transports.protocol import GROUPS, RefreshTopic
 from tidegate.systems.snapshots.transports.streams import StreamTransport
 from tidegate_simulators.game import FaultKind, GameSimulator

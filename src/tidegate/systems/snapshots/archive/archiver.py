@@ -75,15 +75,15 @@ class HistoryMover:
 
     async def move_some(self, older_than: datetime) -> int:
         """Move the entries of one file, of days that ended before `older_than`; return their number."""
-        from tidegate.systems.snapshots.archive import parquet  # needs the extra `archive`
+        from tidegate.systems.snapshots.archive import object_storage  # needs the extra `archive`
 
         # 1. Choose the entries. The choice depends only on the rows, so that a repeated step writes the same file.
         part = await self._database.read(next_part, first_day_kept(older_than), self._most_entries, self._most_bytes)
         if part is None:
             return 0
         # 2. Write the file and read it back, before any row is deleted.
-        name = parquet.name_of(part.kind, part.day, part.entries)
-        content = await asyncio.to_thread(parquet.encode, part.entries)
+        name = object_storage.name_of(part.kind, part.day, part.entries)
+        content = await asyncio.to_thread(object_storage.encode, part.entries)
         await self._storage.put(name, content)
         if await self._storage.get(name) != content:
             raise ArchiveCorrupted(f"{name}: the content read back from the archive differs from what was written")

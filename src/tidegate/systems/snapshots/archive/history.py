@@ -80,12 +80,12 @@ class SnapshotHistory:
         return [found[version] for version in sorted(found, reverse=True)[:limit]]
 
     async def _archived(self, name: str, size: int, key: str) -> list[HistoryEntry]:
-        from tidegate.systems.snapshots.archive import parquet  # needs the extra `archive`
+        from tidegate.systems.snapshots.archive import object_storage  # needs the extra `archive`
         from tidegate.systems.snapshots.archive.object_storage import FileGone, FileNeedsRestore
 
         self._storage = self._storage or self._open_storage()
         try:
-            return await asyncio.to_thread(parquet.read_subject, self._storage.open(name, size), key)
+            return await asyncio.to_thread(object_storage.read_subject, self._storage.open(name, size), key)
         except FileGone:  # deleted by its lifecycle or by hand
             log.warning("archive.file_gone", file=name)
             return []

@@ -9,7 +9,7 @@ import typer
 
 from tidegate.cli.running import load_settings, run
 from tidegate.core.errors import NotFound
-from tidegate.systems.snapshots.commands.opening import opened
+from tidegate.systems.snapshots.commands.text import opened
 
 if TYPE_CHECKING:
     from tidegate.primitives.coalescer import Outcome

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidegate.settings import Settings
 
     # It comes with the extra `kafka`.
-    from tidegate.systems.snapshots.transports.kafka.topics import TopicReport
+    from tidegate.systems.snapshots.transports.kafka.transport import TopicReport
     from tidegate.systems.snapshots.transports.protocol import RefreshTopic
 
 _CREATE = typer.Option(False, "--create", help="Create missing topics first. Existing topics are not changed.")

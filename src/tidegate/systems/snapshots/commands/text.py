@@ -1,18 +1,54 @@
-"""Formats snapshots, refreshes and dead letters as text for the commands."""
+"""Shared by the commands of snapshots: opens snapshots, parses arguments, and formats results as text."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegate.cli.wording import clock, number, span
 from tidegate.core.clock import from_ms
-from tidegate.primitives.coalescer import AlreadyProcessing, Outcome
-from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
-from tidegate.systems.snapshots.reads import Freshness, SnapshotAnswer
-from tidegate.systems.snapshots.store import RefreshStatus
+from tidegate.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tidegate.primitives.coalescer import Outcome
+    from tidegate.settings import Settings
+    from tidegate.systems.snapshots.dead_letters import RefreshDeadLetter
+    from tidegate.systems.snapshots.model import SnapshotSubject
+    from tidegate.systems.snapshots.reads import SnapshotAnswer
+    from tidegate.systems.snapshots.service import Snapshots
+    from tidegate.systems.snapshots.store import RefreshStatus
 
 NO_WORKER = "no worker is running: start `tidegate up`"
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncGenerator[Snapshots]:
+    """Open the snapshots for the length of a block. Raises `InvalidSettings` if no kind is configured."""
+    from tidegate.connections import open_context
+    from tidegate.systems.snapshots.kinds import require_kinds
+    from tidegate.systems.snapshots.service import open_snapshots
+
+    kinds = require_kinds(settings)
+    async with open_context(settings) as context, open_snapshots(context, kinds) as snapshots:
+        yield snapshots
+
+
+def parse_subject(settings: Settings, text: str) -> SnapshotSubject:
+    """Read a subject such as `character/4711`. Raises `InvalidArgument`, which names the configured kinds."""
+    from tidegate.systems.snapshots.kinds import require_kinds
+    from tidegate.systems.snapshots.model import SnapshotSubject
+
+    known = sorted(kind.name for kind in require_kinds(settings))
+    kind, slash, key = text.partition("/")
+    if not slash or not key:
+        raise InvalidArgument("subject", text[:80], f"must be a kind and a key, such as {known[0]}/4711")
+    if kind not in known:
+        raise InvalidArgument("subject", text[:80], f"no kind {kind!r}; the configured kinds are {', '.join(known)}")
+    return SnapshotSubject(kind, key)
 
 
 def snapshot_line(subject: str, answer: SnapshotAnswer) -> str:
@@ -30,6 +66,8 @@ def refresh_lines(
     answer: SnapshotAnswer, status: RefreshStatus | None, *, has_workers: bool | None = None
 ) -> Iterator[str]:
     """Yield whether a refresh is queued, and what is wrong with the last one."""
+    from tidegate.systems.snapshots.reads import Freshness
+
     if answer.update_queued:
         wait_ms = answer.estimated_wait_ms
         yield "a refresh is queued" + (
@@ -58,6 +96,8 @@ def _api_key_hint(status: RefreshStatus) -> str:
 
 def outcome_name(outcome: Outcome) -> str:
     """Return the name of an outcome, as in the HTTP API."""
+    from tidegate.primitives.coalescer import AlreadyProcessing
+
     return "already_processing" if isinstance(outcome, AlreadyProcessing) else "queued"
 
 

@@ -1,7 +1,7 @@
-"""SQL of the planner: which subjects are due, what was spent, and when each subject is due next.
+"""SQL of prefetch: due subjects, what was spent, when each subject is due next, and the state for operators.
 
-Rows are found by the index on tier and due time, a bounded number at once; no statement scans the whole table. All
-functions work in the transaction of the caller.
+Rows are found by the index on tier and due time, a bounded number at once; no statement of the planner scans the whole
+table. Functions with a transaction work in that of the caller.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,13 @@ from datetime import date, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import ColumnElement, bindparam, func, literal, select, update
 
 from tidegate.storage.sql import Transaction
 from tidegate.systems.snapshots.model import SnapshotSubject
 from tidegate.systems.snapshots.prefetch.budget import CallBudget, TierShares, TierSplit
 from tidegate.systems.snapshots.prefetch.policies import TIER_NUMBERS, PrefetchPolicy, SubjectFacts, Tier
+from tidegate.systems.snapshots.settings import PrefetchSettings
 from tidegate.systems.snapshots.tables import prefetch_hours, snapshots
 
 _c, _hours = snapshots.c, prefetch_hours.c
@@ -183,3 +184,87 @@ def _facts(row: Any) -> SubjectFacts:
         changes=max(0, row.changes - 1),
         next_due_at=row.next_due_at,
     )
+
+
+_columns = snapshots.c
+_MOST_COUNTED = 100_000
+_RATES = (0.1, 1.0, 10.0, 100.0)
+
+
+class SubjectCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of all subjects. Counting takes seconds on a large table."""
+
+    tiers: dict[str, int]
+    """Subjects per tier."""
+    change_rates: dict[str, int]
+    """Subjects per range of learned changes per day."""
+
+
+class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of prefetch."""
+
+    enabled: bool
+    policy: str
+    due_now: int
+    """Due subjects; at most 100,000 are counted."""
+    next_due_at: datetime | None
+    """When the next subject is, or was, due."""
+    budget: int
+    """Maximum calls of the day."""
+    spent: int
+    """Calls made today."""
+    budget_renews_at: datetime
+    calls_per_second: float
+    """Rate that budget and hour allow now."""
+    target_per_second: float
+    """Rate that the hour alone allows."""
+    price: float | None
+    """Policy `learned`: what a call has to be worth, in days of freshness; None: not known yet."""
+    census: SubjectCounts | None = None
+
+
+def prefetch_status(tx: Transaction, settings: PrefetchSettings, counts_all: bool = False) -> PrefetchStatus:
+    """Return the current state; with `counts_all` also count all subjects, which scans the whole table."""
+    hours, now = CallBudget(settings), tx.now
+    spent = spent_on(tx, hours.day_of(now))
+    return PrefetchStatus(
+        enabled=settings.enabled,
+        policy=settings.policy,
+        due_now=_due_now(tx),
+        next_due_at=next_due_at(tx),
+        budget=settings.daily_budget,
+        spent=spent,
+        budget_renews_at=hours.next_day(now),
+        calls_per_second=hours.rate(now, spent),
+        target_per_second=hours.target(now),
+        price=last_price(tx),
+        census=_census(tx, settings) if counts_all else None,
+    )
+
+
+def _due_now(tx: Transaction) -> int:
+    due = select(literal(1)).select_from(snapshots).where(_columns.next_due_at <= tx.now).limit(_MOST_COUNTED)
+    return tx.execute(select(func.count()).select_from(due.subquery())).scalar_one()
+
+
+def _census(tx: Transaction, settings: PrefetchSettings) -> SubjectCounts:
+    hot, warm = tx.now - settings.hot_within, tx.now - settings.warm_within
+    total = _count(tx)
+    within_hot, within_warm = _count(tx, _columns.last_asked_at >= hot), _count(tx, _columns.last_asked_at >= warm)
+    below = [_count(tx, _columns.change_rate < bound) for bound in _RATES]
+    known = _count(tx, _columns.change_rate.is_not(None))
+    names = [*(f"below {bound:g}" for bound in _RATES), f"{_RATES[-1]:g} or more"]
+    # The counts are cumulative; differences of neighbours give the ranges.
+    counts = [high - low for low, high in zip([0, *below], [*below, known], strict=True)]
+    return SubjectCounts(
+        tiers={
+            Tier.HOT: within_hot,
+            Tier.WARM: within_warm - within_hot,
+            Tier.COLD: total - within_warm,
+        },
+        change_rates={**dict(zip(names, counts, strict=True)), "unknown": total - known},
+    )
+
+
+def _count(tx: Transaction, *conditions: ColumnElement[bool]) -> int:
+    return tx.execute(select(func.count()).select_from(snapshots).where(*conditions)).scalar_one()

@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 from tidegate.core.arguments import require_at_most, require_positive
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.ids import new_id
-from tidegate.systems.snapshots.transports.kafka.clients import KafkaReader, Record, Span
+from tidegate.systems.snapshots.transports.kafka.connection import KafkaReader, Record, Span
 from tidegate.systems.snapshots.transports.protocol import DeadEntry, Message
 
 CacheKey = tuple[int, int, int]
