@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tests.primitives.limiter.exactness import go_flat_out
+from tests.primitives.limiter.exactness import call_at_full_speed
 
 from bench.figures import Figure, Section
 from tidegate.core.ids import new_id
@@ -73,7 +73,9 @@ async def measure_for(seconds: float) -> LimiterFigures:
             unit = valkey.unit(new_id())
             await Limiter(valkey, unit).status()  # the quiet time passes while the processes start
             before = await _script_calls(valkey)
-            observed = await go_flat_out(server.url, unit.name, LimiterSettings(), processes=PROCESSES, seconds=seconds)
+            observed = await call_at_full_speed(
+                server.url, unit.name, LimiterSettings(), processes=PROCESSES, seconds=seconds
+            )
             calls = await _script_calls(valkey) - before
             return LimiterFigures(
                 calls_per_s=calls_per_s,

@@ -23,7 +23,7 @@ ALLOWED = {
     "waiting.py": "has the functions that all other tests use",
     "virtual_time.py": "replaces the clock of the event loop",
     "primitives/limiter/counting_upstream.py": "plays an upstream that notes by its own clock when calls arrive",
-    "primitives/limiter/flat_out.py": "sets the wall clock of its process wrong",
+    "primitives/limiter/calling_process.py": "sets the wall clock of its process wrong",
     "scenarios/test_scenarios.py": "passes the time of the loop on to the tested code, and compares nothing with it",
     "servers/proxy.py": "delays each packet by the same time, as a slow network does",
     "systems/snapshots/test_on_the_wire.py": "plays an upstream that notes by its own clock when calls arrive",

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.primitives.coalescer.crowd import TASKS, stage
+from tests.primitives.coalescer.requesting_process import TASKS, stage
 from tests.primitives.processes import output, started
 from tidegate.core.priority import Priority
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Published, Upgraded
 from tidegate.storage.valkey import Valkey
 
-CROWD = Path(__file__).with_name("crowd.py")
+CROWD = Path(__file__).with_name("requesting_process.py")
 
 
 async def run_crowd(valkey: Valkey, part: str, *, starts: int, skews_ms: Sequence[int] = (0,) * 5) -> list[list[Any]]:

@@ -1,10 +1,10 @@
 import pytest
 
-from tests.primitives.gate.desk import Desk
+from tests.primitives.gate.harness import GateHarness
 from tidegate.core.clock import ManualClock
 from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture
-async def desk(valkey: Valkey, clock: ManualClock) -> Desk:
-    return await Desk(valkey, clock).prepare()
+async def harness(valkey: Valkey, clock: ManualClock) -> GateHarness:
+    return await GateHarness(valkey, clock).prepare()

@@ -4,133 +4,133 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tests.primitives.gate.desk import PLENTY, Desk, job, jobs
+from tests.primitives.gate.harness import PLENTY, GateHarness, job, jobs
 from tidegate.primitives.gate import Admitted, CredentialLimits, CredentialRecord, LearnedLimits, PoolRecord, settlement
 
 REST_MS, STEP_MS = 10_000, 60_000
 LIMITS = PLENTY.model_copy(update={"concurrency": 50, "per_minute": 8_000})
 
 
-async def opened(desk: Desk, limits: CredentialLimits = LIMITS) -> list[Admitted]:
+async def opened(harness: GateHarness, limits: CredentialLimits = LIMITS) -> list[Admitted]:
     """A credential with all the calls under way that it may have."""
-    await desk.enrol(limits=limits)
-    await desk.know(limit=100_000)
-    await desk.gate.enqueue(jobs(3_000))
-    return await desk.admitted()
+    await harness.enrol(limits=limits)
+    await harness.set_allowance(limit=100_000)
+    await harness.gate.enqueue(jobs(3_000))
+    return await harness.admitted()
 
 
-async def refuse(desk: Desk, admitted: Sequence[Admitted]) -> list[LearnedLimits | None]:
+async def refuse(harness: GateHarness, admitted: Sequence[Admitted]) -> list[LearnedLimits | None]:
     """The upstream refuses these calls, one after the other: what the credential learned each time."""
     lessons: list[LearnedLimits | None] = []
     for one in admitted:
         said = settlement(one, blocked_ms=REST_MS)
-        lessons.append((await desk.gate.report(said)).learned)
-        await desk.settle([msgspec.structs.replace(said, is_reported=True)], follow_ups=[job(one.job)])
+        lessons.append((await harness.gate.report(said)).learned)
+        await harness.settle([msgspec.structs.replace(said, is_reported=True)], follow_ups=[job(one.job)])
     return lessons
 
 
-async def answer(desk: Desk, admitted: Sequence[Admitted]) -> list[Admitted]:
+async def answer(harness: GateHarness, admitted: Sequence[Admitted]) -> list[Admitted]:
     """The upstream answers: what is let out by that."""
     for one in admitted:
-        await desk.settle([desk.answered(one, 100_000, 99_000)])
-    return await desk.admitted()
+        await harness.settle([harness.answered(one, 100_000, 99_000)])
+    return await harness.admitted()
 
 
-async def later(desk: Desk, **span: float) -> list[Admitted]:
-    desk.advance(**span)
-    await desk.gate.fire()
-    return await desk.admitted()
+async def later(harness: GateHarness, **span: float) -> list[Admitted]:
+    harness.advance(**span)
+    await harness.gate.fire()
+    return await harness.admitted()
 
 
-async def test_the_limits_of_a_new_credential_grow_gradually(desk: Desk):
-    out = await opened(desk, LIMITS.model_copy(update={"first_concurrency": 3}))
+async def test_the_limits_of_a_new_credential_grow_gradually(harness: GateHarness):
+    out = await opened(harness, LIMITS.model_copy(update={"first_concurrency": 3}))
     assert len(out) == 4, "the probe was answered, and so it may have one more"
     for at_once in (8, 16, 32, 50, 50):
-        out = await answer(desk, out)
+        out = await answer(harness, out)
         assert len(out) == at_once
 
 
-async def test_a_refusal_halves_the_concurrency_once_for_all_running_calls(desk: Desk):
-    out = await opened(desk)
-    lessons = await refuse(desk, out)
+async def test_a_refusal_halves_the_concurrency_once_for_all_running_calls(harness: GateHarness):
+    out = await opened(harness)
+    lessons = await refuse(harness, out)
 
     assert {(lesson.concurrency, lesson.per_minute) for lesson in lessons if lesson} == {(25, 1_000)}
     assert len(lessons) == 50
-    (probe,) = await later(desk, milliseconds=REST_MS)
-    (lesson,) = await refuse(desk, [probe])
+    (probe,) = await later(harness, milliseconds=REST_MS)
+    (lesson,) = await refuse(harness, [probe])
     assert lesson is not None
     assert (lesson.concurrency, lesson.per_minute, lesson.every_ms) == (1, 500, 2 * STEP_MS), "a new lesson"
 
 
-async def test_after_a_block_the_limit_grows_back_to_the_learned_value(desk: Desk):
-    await refuse(desk, await opened(desk))
-    out = await later(desk, milliseconds=REST_MS)
+async def test_after_a_block_the_limit_grows_back_to_the_learned_value(harness: GateHarness):
+    await refuse(harness, await opened(harness))
+    out = await later(harness, milliseconds=REST_MS)
     for at_once in (1, 2, 4, 8, 16, 25, 25):
         assert len(out) == at_once
-        out = await answer(desk, out)
+        out = await answer(harness, out)
 
 
-async def test_each_step_of_recovery_adds_one_call_and_a_fortieth_of_the_minute_limit(desk: Desk):
-    (lesson, *_) = await refuse(desk, await opened(desk))
+async def test_each_step_of_recovery_adds_one_call_and_a_fortieth_of_the_minute_limit(harness: GateHarness):
+    (lesson, *_) = await refuse(harness, await opened(harness))
     assert lesson is not None
     assert (lesson.begins_in_ms, lesson.every_ms) == (REST_MS, STEP_MS)
     assert lesson.ends_in_ms == REST_MS + max(50 - 25, (8_000 - 1_000) // 200) * STEP_MS
 
-    (probe,) = await later(desk, milliseconds=REST_MS)
-    out = await answer(desk, [probe])
+    (probe,) = await later(harness, milliseconds=REST_MS)
+    out = await answer(harness, [probe])
     for _ in range(5):
-        out = await answer(desk, out)
+        out = await answer(harness, out)
     assert len(out) == 25
-    desk.advance(milliseconds=4 * STEP_MS)
-    await desk.gate.open("octocat")
-    assert len(out) + len(await desk.admitted()) == 29
-    (credential,) = (await desk.gate.status("octocat")).credentials
+    harness.advance(milliseconds=4 * STEP_MS)
+    await harness.gate.open("octocat")
+    assert len(out) + len(await harness.admitted()) == 29
+    (credential,) = (await harness.gate.status("octocat")).credentials
     assert (credential.concurrency_now, credential.per_minute_now) == (29, 1_000 + 4 * 200)
-    desk.advance(milliseconds=lesson.ends_in_ms)
-    (credential,) = (await desk.gate.status("octocat")).credentials
+    harness.advance(milliseconds=lesson.ends_in_ms)
+    (credential,) = (await harness.gate.status("octocat")).credentials
     assert (credential.concurrency_now, credential.per_minute_now) == (50, 8_000)
 
 
-async def test_a_minute_limit_is_learned_from_the_calls_of_the_minute(desk: Desk):
-    out, calls = await opened(desk, LIMITS.model_copy(update={"per_minute": 840})), 1
+async def test_a_minute_limit_is_learned_from_the_calls_of_the_minute(harness: GateHarness):
+    out, calls = await opened(harness, LIMITS.model_copy(update={"per_minute": 840})), 1
     while calls + len(out) < 400:
         calls += len(out)
-        out = await answer(desk, out)
-    (lesson, *_) = await refuse(desk, out)
+        out = await answer(harness, out)
+    (lesson, *_) = await refuse(harness, out)
     assert lesson is not None
     assert lesson.per_minute == (calls + len(out)) // 2
 
 
-async def test_a_block_of_one_bucket_does_not_change_the_learned_limits(desk: Desk):
-    (first, *_) = await opened(desk)
-    told = await desk.gate.report(settlement(first, blocked_ms=REST_MS, rests_bucket=True))
+async def test_a_block_of_one_bucket_does_not_change_the_learned_limits(harness: GateHarness):
+    (first, *_) = await opened(harness)
+    told = await harness.gate.report(settlement(first, blocked_ms=REST_MS, rests_bucket=True))
     assert (told.rests_ms, told.learned) == (REST_MS, None)
 
 
-async def test_an_unreported_refusal_is_learned_with_the_settlement(desk: Desk):
-    (first, *_) = await opened(desk)
-    await desk.settle([settlement(first, blocked_ms=REST_MS)])
-    (credential,) = (await desk.gate.status("octocat")).credentials
+async def test_an_unreported_refusal_is_learned_with_the_settlement(harness: GateHarness):
+    (first, *_) = await opened(harness)
+    await harness.settle([settlement(first, blocked_ms=REST_MS)])
+    (credential,) = (await harness.gate.status("octocat")).credentials
     assert (credential.blocked_in_ms, credential.concurrency_now) == (REST_MS, 24)
 
 
-async def test_a_reported_refusal_is_not_counted_again(desk: Desk):
-    (first, *_) = await opened(desk)
+async def test_a_reported_refusal_is_not_counted_again(harness: GateHarness):
+    (first, *_) = await opened(harness)
     said = settlement(first, blocked_ms=REST_MS, is_guess=True)
-    await desk.gate.report(said)
-    desk.advance(milliseconds=REST_MS + 1)
-    await desk.settle([msgspec.structs.replace(said, is_reported=True)])
-    (credential,) = (await desk.gate.status("octocat")).credentials
+    await harness.gate.report(said)
+    harness.advance(milliseconds=REST_MS + 1)
+    await harness.settle([msgspec.structs.replace(said, is_reported=True)])
+    (credential,) = (await harness.gate.status("octocat")).credentials
     assert credential.blocked_in_ms == 0
 
 
-async def test_a_gate_without_data_gets_its_learned_limits_restored(desk: Desk):
+async def test_a_gate_without_data_gets_its_learned_limits_restored(harness: GateHarness):
     learned = LearnedLimits(
         concurrency=3, per_minute=100, begins_in_ms=-2 * STEP_MS, every_ms=STEP_MS, ends_in_ms=60 * STEP_MS
     )
     note = CredentialRecord(credential="token", bucket="core", learned=learned)
     for _ in range(2):
-        await desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
-    await desk.enrol(limits=LIMITS)
-    (credential,) = (await desk.gate.status("octocat")).credentials
+        await harness.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=[note]))
+    await harness.enrol(limits=LIMITS)
+    (credential,) = (await harness.gate.status("octocat")).credentials
     assert (credential.concurrency_now, credential.per_minute_now) == (5, 500)

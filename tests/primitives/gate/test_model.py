@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.examples import examples
-from tests.primitives.gate.desk import Desk, job
+from tests.primitives.gate.harness import GateHarness, job
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.primitives.gate import Admitted, Allowance, CredentialLimits, Outcome, Settlement, settlement
 from tidegate.storage.valkey import Valkey
@@ -68,12 +68,12 @@ class GateMachine(RuleBasedStateMachine):
     def prepare(self, limits: list[int]) -> None:
         self.upstreams = {f"token-{n}": Upstream(limit) for n, limit in enumerate(limits)}
         self.valkey = self.run(Valkey.connect(self.url))
-        self.desk = self.run(Desk(self.valkey, self.clock).prepare())
+        self.harness = self.run(GateHarness(self.valkey, self.clock).prepare())
         bounds = CredentialLimits(
             concurrency=CONCURRENCY, per_minute=10_000, floor=0, window=timedelta(milliseconds=WINDOW_MS)
         )
         for credential in self.upstreams:
-            self.run(self.desk.enrol(credential, limits=bounds))
+            self.run(self.harness.enrol(credential, limits=bounds))
 
     @rule(count=st.integers(1, 8), run=st.sampled_from("abc"), delay_ms=st.sampled_from([0, 0, 500]), data=st.data())
     def offer(self, count: int, run: str, delay_ms: int, data: st.DataObject) -> None:
@@ -82,9 +82,9 @@ class GateMachine(RuleBasedStateMachine):
         wishes = {"run": run, "delay_ms": delay_ms, "affinity": affinity, "barred": barred}
         new = [job(f"job-{len(self.offered) + n}", **wishes) for n in range(count)]
         self.barred |= {one.job: barred for one in new if len(barred) < len(self.upstreams)}
-        assert self.run(self.desk.gate.enqueue(new)) == count
+        assert self.run(self.harness.gate.enqueue(new)) == count
         self.offered |= {one.job for one in new}
-        assert self.run(self.desk.gate.enqueue(new)) == 0
+        assert self.run(self.harness.gate.enqueue(new)) == 0
         self.read()
 
     @rule(data=st.data(), is_free=st.sampled_from([False, False, True]))
@@ -127,13 +127,13 @@ class GateMachine(RuleBasedStateMachine):
     def repeat(self, data: st.DataObject) -> None:
         """Somebody settles again what was settled before."""
         if old := self.pick(data, self.spent):
-            assert self.run(self.desk.settle([old])).settled == 0
+            assert self.run(self.harness.settle([old])).settled == 0
             self.read()
 
     @rule(span_ms=st.sampled_from([1, 400, 5_000, 30_000, 61_000]))
     def wait(self, span_ms: int) -> None:
         self.clock.advance(timedelta(milliseconds=span_ms))
-        self.run(self.desk.gate.fire())
+        self.run(self.harness.gate.fire())
         self.read()
 
     @invariant()
@@ -143,14 +143,14 @@ class GateMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree_with_what_is_out(self) -> None:
-        if not hasattr(self, "desk"):
+        if not hasattr(self, "harness"):
             return
         under_way = [one.credential for one in (*self.out, *self.answers)]
-        for told in self.run(self.desk.gate.status("octocat")).credentials:
+        for told in self.run(self.harness.gate.status("octocat")).credentials:
             assert told.in_flight == under_way.count(told.name) <= CONCURRENCY
 
     def teardown(self) -> None:
-        if hasattr(self, "desk"):
+        if hasattr(self, "harness"):
             self.finish()
             self.run(self.valkey.close())
         self.runner.close()
@@ -162,7 +162,7 @@ class GateMachine(RuleBasedStateMachine):
                 self.make_call(admitted, is_free=False)
             for answer in list(self.answers):
                 self.end(answer)
-            due_in_ms = self.run(self.desk.gate.fire())
+            due_in_ms = self.run(self.harness.gate.fire())
             self.read()
             if not self.out and due_in_ms is None:
                 break
@@ -182,14 +182,14 @@ class GateMachine(RuleBasedStateMachine):
 
     def end(self, answer: Settlement) -> None:
         self.answers = [one for one in self.answers if one is not answer]
-        assert self.run(self.desk.settle([answer])).settled == 1
+        assert self.run(self.harness.settle([answer])).settled == 1
         assert answer.job not in self.done, "a job came out twice"
         self.done.add(answer.job)
         self.spent.append(answer)
         self.read()
 
     def read(self) -> None:
-        came = self.run(self.desk.admitted())
+        came = self.run(self.harness.admitted())
         for one in came:
             assert one.credential not in self.barred.get(one.job, ()), "it is barred from this job"
         self.out += came

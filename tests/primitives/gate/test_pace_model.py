@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from tests.examples import examples
-from tests.primitives.gate.desk import Desk, job
+from tests.primitives.gate.harness import GateHarness, job
 from tests.primitives.gate.test_pace import IDENTITY
 from tests.primitives.gate.test_repair import pages
 from tidegate.core.clock import ManualClock, to_ms
@@ -70,11 +70,11 @@ class PaceMachine(RuleBasedStateMachine):
     def prepare(self, count: int, concurrency: int, gaps: tuple[int, int], resting: int, data: st.DataObject) -> None:
         self.concurrency = concurrency
         self.valkey = self.run(Valkey.connect(self.url))
-        self.desk = self.run(Desk(self.valkey, self.clock).prepare())
+        self.harness = self.run(GateHarness(self.valkey, self.clock).prepare())
         self.identities = [f"identity-{n}" for n in range(count)]
         limits = IDENTITY.model_copy(update={"concurrency": concurrency})
         for identity in self.identities:
-            self.run(self.desk.enrol(identity, limits=limits))
+            self.run(self.harness.enrol(identity, limits=limits))
         for name, gap_ms in zip(HOSTS, gaps, strict=False):
             self.pace(name, gap_ms)
             self.offer(6, name, data)
@@ -86,14 +86,14 @@ class PaceMachine(RuleBasedStateMachine):
         notes = [
             CredentialRecord(credential=each, bucket=name, blocked_ms=LONG_MS, rests_bucket=True) for each in identities
         ]
-        self.run(self.desk.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=notes)))
+        self.run(self.harness.gate.remind(PoolRecord(pool="octocat", started=0, running=0, notes=notes)))
 
     @rule(name=st.sampled_from(HOSTS[:2]), gap_ms=st.integers(1, 1500))
     def pace(self, name: str, gap_ms: int) -> None:
         host = self.hosts[name]
         host.ended_ms = host.ended_ms or self.now_ms
         host.gap_ms = gap_ms
-        self.run(self.desk.gate.pace("octocat", name, gap_ms=gap_ms))
+        self.run(self.harness.gate.pace("octocat", name, gap_ms=gap_ms))
         self.read()
 
     @rule(count=st.integers(1, 6), name=st.sampled_from(HOSTS), data=st.data())
@@ -102,7 +102,7 @@ class PaceMachine(RuleBasedStateMachine):
         start = len(self.offered)
         new = [job(f"job-{start + n:04}", bucket=name, affinity=affinity) for n in range(count)]
         self.offered |= {one.job: one for one in new}
-        assert self.run(self.desk.gate.enqueue(new)) == count
+        assert self.run(self.harness.gate.enqueue(new)) == count
         self.read()
 
     @precondition(lambda self: self.out)
@@ -142,10 +142,10 @@ class PaceMachine(RuleBasedStateMachine):
         before = {one.job: one for one in self.out}
         if any(one.deliveries >= MOST_DEATHS for one in self.out):
             return
-        self.run(self.desk.take_over())
+        self.run(self.harness.take_over())
         self.out = [
             msgspec.structs.replace(one, deliveries=before[one.job].deliveries + 1)
-            for one in self.run(self.desk.admitted())
+            for one in self.run(self.harness.admitted())
         ]
         assert {one.job: one.permit for one in self.out} == {name: one.permit for name, one in before.items()}
 
@@ -156,15 +156,15 @@ class PaceMachine(RuleBasedStateMachine):
         admitted = self.pick(data)
         self.out.remove(admitted)
         self.hosts[admitted.bucket].ended_ms = self.now_ms
-        self.run(self.valkey.execute("XDEL", self.desk.stream, admitted.message))
+        self.run(self.valkey.execute("XDEL", self.harness.stream, admitted.message))
         unfinished = [one for name, one in self.offered.items() if name not in self.done]
-        assert self.run(self.desk.gate.rebuild(pages(unfinished))) == 1
+        assert self.run(self.harness.gate.rebuild(pages(unfinished))) == 1
         self.read()
 
     @rule(span_ms=st.sampled_from(SPANS_MS))
     def wait(self, span_ms: int) -> None:
         self.clock.advance(timedelta(milliseconds=span_ms))
-        self.run(self.desk.gate.fire())
+        self.run(self.harness.gate.fire())
         self.read()
 
     @invariant()
@@ -178,7 +178,7 @@ class PaceMachine(RuleBasedStateMachine):
         assert all(count <= self.concurrency for count in Counter(one.credential for one in self.out).values())
 
     def teardown(self) -> None:
-        if hasattr(self, "desk"):
+        if hasattr(self, "harness"):
             self.finish()
             self.run(self.valkey.close())
         self.runner.close()
@@ -188,7 +188,7 @@ class PaceMachine(RuleBasedStateMachine):
         for _ in range(600):
             for admitted in list(self.out):
                 self.settle(settlement(admitted))
-            due_in_ms = self.run(self.desk.gate.fire())
+            due_in_ms = self.run(self.harness.gate.fire())
             self.read()
             if not self.out and due_in_ms is None:
                 break
@@ -204,12 +204,12 @@ class PaceMachine(RuleBasedStateMachine):
         self.out = [one for one in self.out if one.job != result.job]
         if was_made:
             self.hosts[result.bucket].ended_ms = self.now_ms
-        assert self.run(self.desk.settle([result])).settled == 1
+        assert self.run(self.harness.settle([result])).settled == 1
         self.done.add(result.job)
         self.read()
 
     def read(self) -> None:
-        for one in self.run(self.desk.admitted()):
+        for one in self.run(self.harness.admitted()):
             self.judge(one)
             self.out.append(one)
 

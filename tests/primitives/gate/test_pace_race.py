@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.primitives.gate.desk import GROUP, jobs
+from tests.primitives.gate.harness import GROUP, jobs
 from tests.primitives.gate.test_pace import HOST, IDENTITY
 from tests.processes import WarmProcess, start_warm
 from tidegate.core.ids import new_id
@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[3]
 PROCESSES, JOBS, GAP_MS = 3, 25, 20
 
 
-async def contender(valkey: Valkey, unit_name: str, owner: str, what: str) -> WarmProcess:
+async def start_competing_process(valkey: Valkey, unit_name: str, owner: str, what: str) -> WarmProcess:
     command = (
         sys.executable,
         "-m",
-        "tests.primitives.gate.paced_contender",
+        "tests.primitives.gate.paced_process",
         valkey.url,
         unit_name,
         owner,
@@ -48,10 +48,10 @@ async def test_a_paced_host_gets_one_call_at_a_time_from_all_processes_although_
     await gate.enqueue(jobs(JOBS, bucket=HOST))
     stopping = asyncio.Event()
     keeping = asyncio.create_task(Timekeeper(Wakeup(embedded, unit.key("wake")), [gate]).run(stopping))
-    victim = await contender(embedded, unit.name, "victim", "hang")
+    victim = await start_competing_process(embedded, unit.name, "victim", "hang")
     assert victim.stdout is not None
     assert (await victim.stdout.readline()).startswith(b"holding")
-    workers = [await contender(embedded, unit.name, f"worker-{n}", "work") for n in range(PROCESSES)]
+    workers = [await start_competing_process(embedded, unit.name, f"worker-{n}", "work") for n in range(PROCESSES)]
     victim.kill()
     await victim.wait()
     assert await embedded.execute("LLEN", unit.key("calls")) == 0, "its call may be under way, for all anybody knows"

@@ -22,7 +22,7 @@ async def test_processes_that_enqueue_and_settle_the_same_jobs_agree(embedded: V
     unit = embedded.unit(f"race-{new_id()}")
     processes = [
         await start_warm(
-            *(sys.executable, "-m", "tests.primitives.gate.contender", embedded.url, unit.name, f"process-{n}"),
+            *(sys.executable, "-m", "tests.primitives.gate.competing_process", embedded.url, unit.name, f"process-{n}"),
             *(str(JOBS), str(PROCESSES)),
             stdout=PIPE,
             cwd=ROOT,

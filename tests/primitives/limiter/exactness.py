@@ -39,14 +39,17 @@ async def _start(module: str, *args: object) -> WarmProcess:
     return await start_warm(*command, stdout=PIPE)
 
 
-async def go_flat_out(url: str, unit: str, settings: LimiterSettings, *, processes: int, seconds: float) -> Observed:
+async def call_at_full_speed(
+    url: str, unit: str, settings: LimiterSettings, *, processes: int, seconds: float
+) -> Observed:
     """All processes call as fast as they may, for so long; their clocks are up to 2 s off, each by another amount."""
     upstream = await _start("counting_upstream", processes)
     assert upstream.stdout is not None
     port = int(await upstream.stdout.readline())
     offsets = [FURTHEST_OFF_S * (2 * n / max(1, processes - 1) - 1) for n in range(processes)]
     callers = [
-        await _start("flat_out", url, unit, settings.model_dump_json(), port, offset, seconds) for offset in offsets
+        await _start("calling_process", url, unit, settings.model_dump_json(), port, offset, seconds)
+        for offset in offsets
     ]
     try:
         assert [await caller.wait() for caller in callers] == [0] * processes

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.primitives.limiter.conftest import SECOND
-from tests.primitives.limiter.exactness import go_flat_out
+from tests.primitives.limiter.exactness import call_at_full_speed
 from tests.waiting import stopwatch
 from tidegate.core.clock import SystemClock
 from tidegate.core.errors import ValkeyUnavailable
@@ -25,7 +25,7 @@ async def test_eight_processes_with_wrong_clocks_never_exceed_the_limit_of_the_u
     unit = embedded.unit(new_id())
     await Limiter(embedded, unit, settings=HARD).status()  # its quiet time passes while the processes start
 
-    observed = await go_flat_out(embedded.url, unit.name, HARD, processes=8, seconds=4)
+    observed = await call_at_full_speed(embedded.url, unit.name, HARD, processes=8, seconds=4)
 
     assert observed.windows_above(500) == 0, f"{observed.most_in_any_window()} calls within a second"
     assert observed.per_second >= 100, "they were busy"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.primitives.timers.crowd import EACH, timers_of
 from tests.primitives.timers.test_timers import messages, promoted
+from tests.primitives.timers.timer_process import EACH, timers_of
 from tests.processes import WarmProcess, start_warm
 from tests.waiting import patience
 from tidegate.core.clock import SystemClock
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 async def start(valkey: Valkey, role: str, number: int) -> WarmProcess:
-    command = (sys.executable, "-m", "tests.primitives.timers.crowd", valkey.url, role, str(number))
+    command = (sys.executable, "-m", "tests.primitives.timers.timer_process", valkey.url, role, str(number))
     return await start_warm(*command, stdout=PIPE, cwd=ROOT)
 
 

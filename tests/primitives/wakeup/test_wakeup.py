@@ -13,7 +13,7 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.valkey import Key, Valkey
 
-RINGER = Path(__file__).with_name("ringer.py")
+SIGNALLING_PROCESS = Path(__file__).with_name("signalling_process.py")
 
 
 @pytest.fixture
@@ -129,9 +129,11 @@ async def test_a_wait_without_a_timeout_is_refused(bell: Wakeup, within_s: float
 @pytest.mark.race
 async def test_reading_state_after_each_wake_up_misses_no_change_of_other_processes(embedded: Valkey):
     bell, processes, times = Wakeup(embedded, embedded.unit("bell").key("wake")), 3, 300
-    ringers = [await start_warm(sys.executable, str(RINGER), embedded.url, str(times)) for _ in range(processes)]
+    signallers = [
+        await start_warm(sys.executable, str(SIGNALLING_PROCESS), embedded.url, str(times)) for _ in range(processes)
+    ]
     seen = 0
     while seen < processes * times:
         assert await bell.wait(20), f"a ring was lost at {seen}"
         seen = int(await embedded.execute("GET", embedded.unit("bell").key("count")) or 0)
-    assert [await ringer.wait() for ringer in ringers] == [0] * processes
+    assert [await signaller.wait() for signaller in signallers] == [0] * processes

@@ -1,6 +1,6 @@
 """One process that calls the counting upstream as fast as the limiter lets it, with a wall clock that is wrong.
 
-python -m tests.primitives.limiter.flat_out VALKEY_URL UNIT PORT CLOCK_OFFSET_S SECONDS
+python -m tests.primitives.limiter.calling_process VALKEY_URL UNIT PORT CLOCK_OFFSET_S SECONDS
 """
 
 import asyncio
@@ -32,7 +32,9 @@ def set_wall_clock_wrong(by_s: float) -> None:
     kernel_clock.datetime = WrongDatetime
 
 
-async def call_flat_out(limiter: Limiter, priority: Priority, upstream: asyncio.StreamWriter, seconds: float) -> None:
+async def call_at_full_speed(
+    limiter: Limiter, priority: Priority, upstream: asyncio.StreamWriter, seconds: float
+) -> None:
     async def call() -> None:
         upstream.write(b".")
 
@@ -56,7 +58,7 @@ async def main(url: str, unit: str, settings: str, port: int, offset_s: float, s
     async with asyncio.TaskGroup() as callers:
         for priority, count in CALLERS.items():
             for _ in range(count):
-                callers.create_task(call_flat_out(limiter, priority, writer, seconds))
+                callers.create_task(call_at_full_speed(limiter, priority, writer, seconds))
     writer.close()
     await writer.wait_closed()
     await valkey.close()

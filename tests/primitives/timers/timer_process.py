@@ -1,4 +1,4 @@
-"""One of many processes at the same timers: `-m tests.primitives.timers.crowd URL schedule|fire NUMBER`."""
+"""One of many processes at the same timers: `-m tests.primitives.timers.timer_process URL schedule|fire NUMBER`."""
 
 import asyncio
 import random

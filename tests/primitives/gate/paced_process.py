@@ -1,4 +1,4 @@
-"""One of several processes at a paced host: `-m tests.primitives.gate.paced_contender URL UNIT OWNER JOBS work|hang`.
+"""One of several processes at a paced host: `-m tests.primitives.gate.paced_process URL UNIT OWNER JOBS work|hang`.
 
 Makes calls until all jobs are done, and writes down when each began and ended, by the server's clock, and how many were
 under way. One that hangs says so with its first permit, and does nothing more.
@@ -7,7 +7,7 @@ under way. One that hangs says so with its first permit, and does nothing more.
 import asyncio
 import sys
 
-from tests.primitives.gate.desk import GROUP
+from tests.primitives.gate.harness import GROUP
 from tidegate.primitives.gate import Admitted, Gate, settlement
 from tidegate.primitives.stream import Stream
 from tidegate.storage.valkey import Unit, Valkey

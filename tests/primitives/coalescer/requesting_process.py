@@ -1,6 +1,6 @@
 """One process of a crowd: says that it is there, waits for the start, does its part, prints what it got as JSON.
 
-python -m tests.primitives.coalescer.crowd URL PART SKEW_MS
+python -m tests.primitives.coalescer.requesting_process URL PART SKEW_MS
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One of several processes at one gate: `-m tests.primitives.gate.contender URL UNIT OWNER JOBS PROCESSES`.
+"""One of several processes at one gate: `-m tests.primitives.gate.competing_process URL UNIT OWNER JOBS PROCESSES`.
 
 Offers all jobs, as every other one does, and settles what it gets until all are done. Prints the jobs it settled.
 """
@@ -6,7 +6,7 @@ Offers all jobs, as every other one does, and settles what it gets until all are
 import asyncio
 import sys
 
-from tests.primitives.gate.desk import GROUP, PLENTY
+from tests.primitives.gate.harness import GROUP, PLENTY
 from tidegate.primitives.gate import Admitted, Allowance, Gate, Job, settlement
 from tidegate.primitives.stream import Stream
 from tidegate.storage.valkey.connection import connected

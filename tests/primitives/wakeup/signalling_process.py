@@ -1,4 +1,4 @@
-"""A process that counts up and rings, many times: `ringer.py URL TIMES`."""
+"""A process that increments a counter and sends a signal, repeatedly: `signalling_process.py URL TIMES`."""
 
 import asyncio
 import sys

@@ -25,7 +25,7 @@ PLENTY = CredentialLimits(
 )
 
 
-class Desk:
+class GateHarness:
     """A gate on a fresh unit, and one consumer that reads its stream."""
 
     def __init__(self, valkey: Valkey, clock: ManualClock) -> None:
@@ -35,14 +35,14 @@ class Desk:
         self.gate = Gate(valkey, self.unit, stream=self.stream, group=GROUP, wake=self.wake, clock=clock)
         self.window = to_ms(clock.now()) // 1000 + 3600
 
-    async def prepare(self) -> "Desk":
+    async def prepare(self) -> "GateHarness":
         await self.valkey.execute("XGROUP", "CREATE", self.stream, GROUP, "0", "MKSTREAM")
         return self
 
     async def enrol(self, credential: str = "token", pool: str = "octocat", limits: CredentialLimits = PLENTY) -> None:
         await self.gate.enrol(credential, pool=pool, limits=limits)
 
-    async def know(
+    async def set_allowance(
         self, limit: int, remaining: int | None = None, *, pool: str = "octocat", bucket: str = "core"
     ) -> None:
         """Spend the probe of every credential of the pool, so that its allowance is known."""
