@@ -38,8 +38,7 @@ from tidegate.runtime.waiting import end
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction, outbox
 from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES, Stage
+from tidegate.systems.crawl.stages import STAGES, RawState, Stage
 from tidegate.systems.crawl.tables import crawl_raws
 from tidegate.systems.crawl.targets import MOST_PAGES, CrawlOptions
 from tidegate_simulators.marketplace import (

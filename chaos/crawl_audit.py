@@ -13,8 +13,7 @@ from chaos.crawl_books import Applied, Key, ends
 from tidegate.engine.lifecycle import JobState, RunState
 from tidegate.engine.tables import collection_runs, job_executions, page_jobs
 from tidegate.storage.sql import Transaction, outbox
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES, Stage, place_of
+from tidegate.systems.crawl.stages import STAGES, RawState, Stage, place_of
 from tidegate.systems.crawl.tables import crawl_products, crawl_raws
 from tidegate_simulators.marketplace import Report
 

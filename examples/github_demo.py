@@ -31,9 +31,9 @@ from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings
 from tidegate.storage.documents import DocumentStore
 from tidegate.systems.github import GithubSettings
-from tidegate.systems.github.commands.stats_text import print_user
 from tidegate.systems.github.opening import open_github
 from tidegate.systems.github.statistics import Statistics
+from tidegate.systems.github.stats_text import print_user
 from tidegate_simulators.github import (
     ESSENTIAL,
     GithubSimulator,

@@ -10,7 +10,7 @@ from tests.cli.test_runs import installation
 from tidegate.engine.credentials.vault import Sealed
 from tidegate.storage.sql import Transaction
 from tidegate.systems.crawl import hosts, identity_records
-from tidegate.systems.crawl.commands.waits import wait_of
+from tidegate.systems.crawl.commands.crawling import wait_of
 from tidegate.systems.crawl.host_tables import crawl_identity_health
 
 HOST = "shop.example"

@@ -71,7 +71,7 @@ def test_help_imports_no_driver_and_no_system(helps: dict[str, Imported]):
         *(point.module for point in installed_systems().values()),  # they declare the commands
         *(each.place.partition(":")[0] for name in installed_systems() for each in find_system(name).commands.values()),
         "tidegate.systems.campaigns.model",
-        "tidegate.systems.crawl.raw_states",
+        "tidegate.systems.crawl.stages",
         "tidegate.systems.ranking.model",
     }
     own = {"simulate --help": {"tidegate_simulators", "tidegate_simulators.command_line", "tidegate_simulators.errors"}}

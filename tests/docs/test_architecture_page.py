@@ -19,7 +19,7 @@ TABLES = {
     "Run": ("tidegate.engine.lifecycle", "RUN_MOVES"),
     "Page job": ("tidegate.engine.lifecycle", "JOB_MOVES"),
     "Admission": ("tidegate.systems.waiting_room.model", "ADMISSION_MOVES"),
-    "Stored answer": ("tidegate.systems.crawl.raw_states", "RAW_MOVES"),
+    "Stored answer": ("tidegate.systems.crawl.stages", "RAW_MOVES"),
 }
 """Sections of the lifecycles whose diagram is that of a module's table."""
 

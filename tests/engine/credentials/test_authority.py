@@ -10,8 +10,7 @@ from tests.engine.credentials.office import APP, INSTALLATION, app_key
 from tidegate.core.clock import ManualClock
 from tidegate.engine.credentials import Installation, SecretRefused, SecretUncheckable
 from tidegate.engine.upstream import Answer, Request, UpstreamClient
-from tidegate.systems.github.apps import sign
-from tidegate.systems.github.authority import GithubAuthority
+from tidegate.systems.github.authority import GithubAuthority, sign
 from tidegate_simulators.github import FaultKind, GithubSimulator, LimitSettings, SimulatorConfig, WorldShape
 
 HERE = Installation(app_id=APP, installation_id=INSTALLATION)

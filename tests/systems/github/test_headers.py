@@ -10,8 +10,8 @@ from tidegate.core.errors import InvalidArgument
 from tidegate.engine.source import Cursor, Subject
 from tidegate.engine.upstream.messages import Headers
 from tidegate.systems.github import CONVERSATIONS, ESSENTIAL, GithubSource, kinds, limits
-from tidegate.systems.github.links import ForeignLink, below, links, next_path
 from tidegate.systems.github.requests import require_api_url
+from tidegate.systems.github.statuses import ForeignLink, below, links, next_path
 
 
 def headers(*lines: str) -> Headers:

@@ -9,26 +9,23 @@ from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.engine.job_store import LONGEST_REASON
 from tidegate.engine.lifecycle import UNFINISHED_JOBS, JobState
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.outcomes import (
+from tidegate.systems.crawl.product_state import (
+    WAITS_AT_MOST,
     AnswerOutcome,
+    AppliedParts,
+    Key,
     ProductRow,
+    StoredAnswerState,
     jobs_before,
+    known_parts,
+    live_raws,
+    lock_processing,
     lock_raws,
+    release_waiting,
     write_outcomes,
     write_products,
 )
-from tidegate.systems.crawl.processing_lock import lock_processing
-from tidegate.systems.crawl.product_state import (
-    WAITS_AT_MOST,
-    AppliedParts,
-    Key,
-    StoredAnswerState,
-    known_parts,
-    live_raws,
-    release_waiting,
-)
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES, Stage, earlier, place_of
+from tidegate.systems.crawl.stages import STAGES, RawState, Stage, earlier, place_of
 
 _UNFINISHED = frozenset(UNFINISHED_JOBS)
 SUPERSEDED, UNCHANGED = "superseded", "unchanged"

@@ -18,12 +18,9 @@ from tidegate.engine.tables import collection_runs, page_jobs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.statements import Statement
 from tidegate.systems.crawl import SOURCE
-from tidegate.systems.crawl.outcomes import missing_text
 from tidegate.systems.crawl.processing import RawProcessor
-from tidegate.systems.crawl.processing_lock import lock_processing
-from tidegate.systems.crawl.product_state import AppliedParts, Key, known_parts
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
+from tidegate.systems.crawl.product_state import AppliedParts, Key, known_parts, lock_processing, missing_text
+from tidegate.systems.crawl.stages import SEARCH, STAGES, RawState, Stage
 from tidegate.systems.crawl.tables import crawl_products, crawl_raws, crawl_sightings
 from tidegate.systems.crawl.targets import CrawlOptions
 

@@ -5,21 +5,40 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tidegate.core.telemetry import metrics
 from tidegate.engine.collection import open_source
 from tidegate.engine.source_cell import SourceCell
 from tidegate.engine.system import OpenSource
 from tidegate.engine.upstream.addresses import PrivateHosts
 from tidegate.engine.upstream.settings import UpstreamSettings
+from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.settings import Settings
+from tidegate.storage.sql import Database
 from tidegate.system import Api, DeadLetterCounter, Gauges, HttpContext, Topic
 from tidegate.systems.crawl import SOURCE
 from tidegate.systems.crawl.crawls import Crawls
-from tidegate.systems.crawl.gauges import CrawlGauges
 from tidegate.systems.crawl.plugin import CrawlParts
-from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.raws import Raws
+from tidegate.systems.crawl.stages import RawState
 
 if TYPE_CHECKING:
     from tidegate.systems.crawl.topics import CrawlReader
+
+
+class CrawlGauges:
+    """Gauges of pending answers and dead letters of crawls."""
+
+    def __init__(self, database: Database) -> None:
+        self._raws = Raws(database)
+
+    async def refresh(self) -> None:
+        """Read the counts; values that cannot be read become NaN."""
+        await compute_gauges("crawl", self._look, [metrics.CRAWL_RAWS_PENDING, metrics.CRAWL_RAWS_DEAD])
+
+    async def _look(self) -> None:
+        counts = await self._raws.counts([RawState.PENDING, RawState.FAILED])
+        metrics.CRAWL_RAWS_PENDING.set(counts[RawState.PENDING])
+        metrics.CRAWL_RAWS_DEAD.set(counts[RawState.FAILED])
 
 
 class OpenCrawl(OpenSource):
@@ -35,9 +54,7 @@ class OpenCrawl(OpenSource):
     def api(self, http: HttpContext) -> Api:
         """The routes of crawls, products, hosts and identities."""
         del http
-        from tidegate.systems.crawl.api.crawls import CrawlRoutes
-        from tidegate.systems.crawl.api.identities import IdentityRoutes
-        from tidegate.systems.crawl.api.products import ProductRoutes
+        from tidegate.systems.crawl.api import CrawlRoutes, IdentityRoutes, ProductRoutes
 
         routes = [
             self._overview,

@@ -79,10 +79,9 @@ class CrawlPlugin(SourcePlugin):
         from tidegate.engine.credentials.opening import open_vault
         from tidegate.primitives.wakeup import Wakeup
         from tidegate.runtime.outbox_notifier import NotifiedRelay, OutboxNotifier
-        from tidegate.systems.crawl.eligibility import Eligibility
         from tidegate.systems.crawl.finalizing import CrawlFinalizer
         from tidegate.systems.crawl.health_records import note
-        from tidegate.systems.crawl.politeness import PoliteCaller
+        from tidegate.systems.crawl.politeness import Eligibility, PoliteCaller
         from tidegate.systems.crawl.processing import RawProcessor
         from tidegate.systems.crawl.products import Products
         from tidegate.systems.crawl.raws import Raws

@@ -1,8 +1,9 @@
 """Calls hosts politely: fetches nothing that robots.txt forbids, and nothing before robots.txt was read.
 
-A page that robots.txt forbids to one identity and allows to another is fetched by the other: the gate is told when the
-job is enqueued (`Eligibility`); if that was unknown, the job is given back. Only a page that no identity may fetch is
-withheld.
+robots.txt can forbid a path to one User-Agent and allow it to another. A job that is enqueued names the identities that
+are barred from it, by the rules that this process last knew (`Eligibility`). If it knows none, or outdated ones, the
+caller reads robots.txt and gives the job back (`PoliteCaller`). Both use the same rules, so a returned job is not
+assigned to the same identity again. Only a page that no identity may fetch is withheld.
 
 robots.txt is read with the permit of the call that needed it, and that call waits for another permit, because a permit
 is one call. The gate decides how fast a host is called; what it needs to know is passed to it here, before the permit
@@ -10,22 +11,56 @@ is settled.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import NoReturn
+from typing import NoReturn, Protocol
 from urllib.parse import urljoin, urlsplit
 from weakref import WeakValueDictionary
 
 from tidegate.core.clock import milliseconds
 from tidegate.core.errors import DatabaseUnavailable, ValkeyUnavailable
 from tidegate.engine.calls import NotCalled, UpstreamCalls
-from tidegate.engine.source import Verdict
+from tidegate.engine.job_store import StoredJob
+from tidegate.engine.source import JobSpec, Verdict
 from tidegate.engine.upstream import AddressRefused, Answer, Permit, Request, UpstreamFailed
 from tidegate.engine.upstream.messages import shown
-from tidegate.systems.crawl.host_registry import HostRegistry
+from tidegate.systems.crawl.host_registry import POOL, HostRegistry
 from tidegate.systems.crawl.hosts import Host, host_of
+from tidegate.systems.crawl.identities import IdentityRegistry
 from tidegate.systems.crawl.robots import PATH, RobotsAnswer, RobotsState
+
+
+class AddressedJobs(Protocol):
+    """A source that knows the URL of each of its jobs."""
+
+    def robots_url(self, spec: JobSpec) -> str | None:
+        """The URL that a job calls; None if robots.txt does not apply."""
+        ...
+
+
+class Eligibility:
+    """Computes the identities that must not make the call of a job."""
+
+    def __init__(self, source: AddressedJobs, identities: IdentityRegistry) -> None:
+        self._source, self._identities = source, identities
+
+    def barred(self, job: StoredJob) -> Sequence[str]:
+        """The identities for which robots.txt forbids the page of a job; none if it forbids it to all of them."""
+        if job.pool != POOL:
+            return ()
+        known, agents = self._identities.hosts.last_known(job.spec.bucket), self._identities.agents
+        names = set(agents.values())
+        # In most cases the rules treat all identities alike, and no URL has to be built.
+        if known is None or known.rules is None or not known.rules.tells_apart(names):
+            return ()
+        url = self._source.robots_url(job.spec)
+        forbidden = frozenset[str]() if url is None else known.forbidden(url, names)
+        # Forbidden to all: the job must reach a caller, which withholds the page with the reason.
+        if len(forbidden) == len(names):
+            return ()
+        return [credential for credential, agent in agents.items() if agent in forbidden]
+
 
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range", "if-range"})
 """Headers that apply to the requested page and not to robots.txt."""

@@ -39,12 +39,11 @@ from tidegate.runtime.outage import Outage
 from tidegate.runtime.waiting import end, occurs
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.sql.faults import words_of
-from tidegate.systems.crawl import bodies
+from tidegate.systems.crawl import raws
 from tidegate.systems.crawl.applying import BatchTally, PreparedRaw, RetryPolicy, apply
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites, explain
-from tidegate.systems.crawl.stages import Stage
+from tidegate.systems.crawl.stages import RawState, Stage
 from tidegate.systems.crawl.tables import crawl_raws
 from tidegate.systems.crawl.writing import RAWS_STORED
 
@@ -120,11 +119,11 @@ class RawProcessor:
         )
         try:
             # Reading happens outside of the transaction, so slow code of a site holds no locks.
-            site, body = self._sites.get(raw.site), bodies.unpack(raw.body)
-            content = bodies.as_text(site.extract(stage, raw.product_id, body))
+            site, body = self._sites.get(raw.site), raws.unpack(raw.body)
+            content = raws.as_text(site.extract(stage, raw.product_id, body))
         except Exception as error:  # the site's code is a plug-in: its errors concern this answer alone
             return msgspec.structs.replace(about, error=explain(error))
-        return msgspec.structs.replace(about, content=content, hash=bodies.digest(content.encode()))
+        return msgspec.structs.replace(about, content=content, hash=raws.digest(content.encode()))
 
     async def _work_on(self, batch: Sequence[PreparedRaw]) -> None:
         """Apply a batch; if one of its answers makes the transaction fail, apply each by itself."""

@@ -1,24 +1,68 @@
-"""Reads stored answers, and replays dead letters."""
+"""Reads and encodes stored answers, and replays dead letters.
 
+A body is compressed if that pays, and identified by a hash of its content.
+"""
+
+import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
+import xxhash
+import zstandard
 from multidict import CIMultiDict, CIMultiDictProxy
 from sqlalchemy import ColumnElement, Row, func, select, update
 
 from tidegate.core.arguments import require_whole
-from tidegate.core.errors import NotFound, Unavailable
+from tidegate.core.errors import InvalidArgument, NotFound, Unavailable
 from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.crawl import bodies
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage
+from tidegate.systems.crawl.stages import SEARCH, PageKind, RawState, Stage
 from tidegate.systems.crawl.tables import crawl_raws
 from tidegate.systems.crawl.writing import RAWS_STORED
+
+LARGEST_BODY = 64 * 1024 * 1024
+_PAYS_FROM = 1024
+"""Minimum size in bytes; compressing smaller bodies takes more time than it saves space."""
+_MAGIC = b"\x28\xb5\x2f\xfd"
+_per_thread = threading.local()
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def digest(body: bytes) -> str:
+    """A fast hash that identifies bytes; not cryptographic, since a forged one has no use."""
+    return xxhash.xxh3_64_hexdigest(body)
+
+
+def as_text(content: Any) -> str:
+    """Extracted content as canonical JSON: equal content gives equal text."""
+    return _encoder.encode(content).decode()
+
+
+def pack(body: bytes) -> bytes:
+    """Compress a body for storage."""
+    if len(body) > LARGEST_BODY:
+        raise InvalidArgument("body", f"{len(body)} bytes", f"must have at most {LARGEST_BODY}")
+    # A plain body that begins like a compressed one must be compressed, since `unpack` tells them
+    # apart by the first bytes.
+    if len(body) < _PAYS_FROM and not body.startswith(_MAGIC):
+        return body
+    if not hasattr(_per_thread, "compressor"):
+        _per_thread.compressor = zstandard.ZstdCompressor(level=1)
+    return _per_thread.compressor.compress(body)
+
+
+def unpack(packed: bytes) -> bytes:
+    """Restore a stored body."""
+    if not packed.startswith(_MAGIC):
+        return packed
+    if not hasattr(_per_thread, "decompressor"):
+        _per_thread.decompressor = zstandard.ZstdDecompressor()
+    return _per_thread.decompressor.decompress(packed, max_output_size=LARGEST_BODY)
+
 
 MOST_AT_ONCE = 1_000
 _MOST_PRUNED = 1_000
@@ -79,7 +123,7 @@ class Raws:
         packed = await self._database.read(_body, raw_id)
         if packed is None:
             raise NotFound("raw", raw_id)
-        return bodies.unpack(packed)
+        return unpack(packed)
 
     async def page(
         self,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl.host_tables import crawl_identity_health
-from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.stages import RawState
 from tidegate.systems.crawl.tables import crawl_raws
 
 

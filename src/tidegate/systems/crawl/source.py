@@ -22,11 +22,10 @@ from tidegate.core.errors import ContractBroken, InvalidArgument
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import Cursor, JobSpec, Reading, Subject, Task, Verdict
 from tidegate.engine.upstream import Answer, Request
-from tidegate.systems.crawl import SOURCE, bodies, refusals
-from tidegate.systems.crawl.effects import ListedProducts, NewRaw, UnchangedContent
+from tidegate.systems.crawl import SOURCE, raws, refusals
 from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.settings import CrawlSettings
-from tidegate.systems.crawl.site import Challenged, ResultPage, Sites, Unreadable, explain
+from tidegate.systems.crawl.site import Challenged, ListedProduct, ResultPage, Sites, Unreadable, explain
 from tidegate.systems.crawl.stages import SEARCH, PageKind, Stage, stage_of
 from tidegate.systems.crawl.targets import (
     CrawlOptions,
@@ -36,6 +35,42 @@ from tidegate.systems.crawl.targets import (
     name_in,
     redirected,
 )
+
+
+class NewRaw(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An answer to store: a part of a product, a search page, or a dead letter.
+
+    A part of a product with known content is not stored.
+    """
+
+    site: str
+    host: str
+    product_id: str
+    """The id of the product; for a search page, its keyword and page."""
+    shop_id: str = ""
+    stage: PageKind
+    hash: str
+    body: bytes
+    """The body, encoded by `bodies.pack`."""
+    error: str | None = None
+    """Why it could not be read, which makes it a dead letter at once."""
+
+
+class UnchangedContent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The upstream confirmed that the content with this hash is unchanged."""
+
+    host: str
+    product_id: str
+    stage: Stage
+    hash: str
+
+
+class ListedProducts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Products that a search page lists."""
+
+    host: str
+    products: Sequence[ListedProduct]
+
 
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _WITHHELD_STATUSES = frozenset({404, 410, 451})
@@ -139,7 +174,7 @@ class CrawlSource:
     def _part(self, task: Task, target: Target, answer: Answer, stage: Stage) -> Reading:
         content = self._sites.get(target.site).extract(stage, target.product, answer.body)
         # A hash of the extracted content, not of the page: dates and tokens in a page do not count as changes.
-        content_hash = bodies.digest(bodies.as_text(content).encode())
+        content_hash = raws.digest(raws.as_text(content).encode())
         raw = _raw(target, task.spec.bucket, stage, content_hash, answer.body)
         return Reading(effects=[raw], cursor=_cursor_of(answer, content_hash))
 
@@ -151,7 +186,7 @@ def _unread(task: Task, target: Target, answer: Answer, stage: Stage | None, err
     and its job fails: a replay has the job read it again.
     """
     if stage is not None:
-        return Reading(effects=[_raw(target, task.spec.bucket, stage, bodies.digest(answer.body), answer.body)])
+        return Reading(effects=[_raw(target, task.spec.bucket, stage, raws.digest(answer.body), answer.body)])
     reason = f"200 with a page that cannot be read: {error}"
     return Reading(verdict=Verdict.GONE, reason=reason, effects=[_page_of_search(task, target, answer, error)])
 
@@ -162,8 +197,8 @@ def _page_of_search(task: Task, target: Target, answer: Answer, error: str | Non
         host=task.spec.bucket,
         product_id=name_in(task.spec),
         stage=PageKind.SEARCH,
-        hash=bodies.digest(answer.body),
-        body=bodies.pack(answer.body),
+        hash=raws.digest(answer.body),
+        body=raws.pack(answer.body),
         error=error,
     )
 
@@ -208,7 +243,7 @@ def _raw(target: Target, host: str, stage: Stage, content_hash: str, body: bytes
         shop_id=target.shop,
         stage=PageKind(stage),
         hash=content_hash,
-        body=bodies.pack(body),
+        body=raws.pack(body),
     )
 
 

@@ -1,7 +1,9 @@
-"""The kinds of pages of a crawl, and the order in which they are applied to a product."""
+"""The kinds of pages of a crawl, the order in which they are applied to a product, and the states of stored answers."""
 
 from collections.abc import Sequence
 from enum import StrEnum
+
+from tidegate.core.transitions import Moves, check_moves
 
 SEARCH = "search"
 """The kind of jobs that find products; not a stage, because it is no part of a product."""
@@ -44,3 +46,21 @@ def place_of(stage: Stage) -> int:
 def earlier(stage: Stage) -> Sequence[Stage]:
     """The stages before a stage."""
     return _EARLIER[stage]
+
+
+class RawState(StrEnum):
+    """State of a stored answer."""
+
+    PENDING = "pending"  # to be applied: now, after a pause, or after an earlier stage
+    PROCESSED = "processed"  # applied, or superseded by a newer one
+    FAILED = "failed"  # a dead letter: could not be applied
+
+
+RAW_MOVES: Moves[RawState] = {
+    RawState.PENDING: {RawState.PENDING, RawState.PROCESSED, RawState.FAILED},
+    RawState.PROCESSED: set(),
+    RawState.FAILED: {RawState.PENDING},
+}
+"""PENDING follows PENDING after a failure; a replayed dead letter becomes PENDING."""
+
+check_moves(RAW_MOVES, RawState, initial=RawState.PENDING)

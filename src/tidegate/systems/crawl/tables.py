@@ -12,8 +12,9 @@ from tidegate.storage.sql.schema import (
     exact_text,
     metadata,
 )
-from tidegate.systems.crawl.bodies import HASH_LENGTH
 
+HASH_LENGTH = 16
+"""Length of the hash of a body; see `raws.digest`."""
 LONGEST_HOST = 100
 """The same as the `login` of a run, which is the host."""
 LONGEST_PRODUCT = 90

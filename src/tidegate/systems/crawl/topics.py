@@ -15,11 +15,11 @@ from tidegate.http.routes import route
 from tidegate.runtime.partial_reads import DATABASE, PartialReads, UnreadPart
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import hosts
-from tidegate.systems.crawl.api.crawls import CrawledHost
+from tidegate.systems.crawl.api import CrawledHost
 from tidegate.systems.crawl.hosts import Host
 from tidegate.systems.crawl.identities import Identity, listed
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.source import CrawlSource
+from tidegate.systems.crawl.stages import RawState
 from tidegate.systems.crawl.tables import crawl_raws
 
 _MOST_ACTIVE = 20

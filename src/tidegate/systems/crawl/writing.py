@@ -40,8 +40,7 @@ from tidegate.engine.source import Cursor
 from tidegate.engine.upstream import Answer
 from tidegate.storage.sql import Transaction
 from tidegate.storage.sql.statements import Statement, parts
-from tidegate.systems.crawl import bodies
-from tidegate.systems.crawl.effects import ListedProducts, NewRaw, UnchangedContent
+from tidegate.systems.crawl import raws
 from tidegate.systems.crawl.product_state import (
     AppliedParts,
     Key,
@@ -50,8 +49,8 @@ from tidegate.systems.crawl.product_state import (
     live_raws,
     release_waiting,
 )
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import PageKind, Stage, place_of, stage_of
+from tidegate.systems.crawl.source import ListedProducts, NewRaw, UnchangedContent
+from tidegate.systems.crawl.stages import PageKind, RawState, Stage, place_of, stage_of
 from tidegate.systems.crawl.tables import crawl_raws
 from tidegate.systems.crawl.targets import Target, name_in
 
@@ -211,8 +210,8 @@ def _abandoned(ending: JobResult) -> Iterator[NewRaw]:
             product_id=name_in(spec),
             shop_id=target.shop,
             stage=PageKind(spec.kind),
-            hash=bodies.digest(body),
-            body=bodies.pack(body),
+            hash=raws.digest(body),
+            body=raws.pack(body),
             error=ending.reason,
         )
 

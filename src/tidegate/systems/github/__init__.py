@@ -9,10 +9,9 @@ from tidegate.core.exports import lazy_exports
 
 if TYPE_CHECKING:
     from tidegate.systems.github.kinds import ALL, CONVERSATIONS, ESSENTIAL, NAMES, bucket_of
-    from tidegate.systems.github.logins import parse_login, require_login
     from tidegate.systems.github.settings import API_URL, GithubSettings
     from tidegate.systems.github.source import GithubSource
-    from tidegate.systems.github.subjects import parse_subject
+    from tidegate.systems.github.subjects import parse_login, parse_subject, require_login
 
 __all__ = [
     "ALL",
@@ -32,9 +31,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "tidegate.systems.github.kinds": "ALL CONVERSATIONS ESSENTIAL NAMES bucket_of",
-        "tidegate.systems.github.logins": "parse_login require_login",
+        "tidegate.systems.github.subjects": "parse_login require_login parse_subject",
         "tidegate.systems.github.settings": "API_URL GithubSettings",
         "tidegate.systems.github.source": "GithubSource",
-        "tidegate.systems.github.subjects": "parse_subject",
     },
 )

@@ -2,14 +2,19 @@
 
 GitHub limits accounts and installations, not tokens: all tokens of an account share its quota. So an allowance is named
 after the number of the account or installation, and the host that assigned the number.
+
+A GitHub App signs its requests with its key, and requests tokens of its installations, which last an hour. The
+signature is valid for nine minutes, since GitHub accepts ten at most, and starts one minute in the past, since clocks
+differ. If the local clock differs by more, the request is signed again with the time of GitHub's answer.
 """
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import jwt
 import msgspec
 
 from tidegate.core.clock import Clock, SystemClock
@@ -27,9 +32,66 @@ from tidegate.engine.upstream import Answer, Request
 from tidegate.engine.upstream.messages import shown
 from tidegate.engine.upstream.redirects import is_redirect
 from tidegate.systems.github import limits
-from tidegate.systems.github.apps import ask_for_token, read_token
-from tidegate.systems.github.explaining import explain
+from tidegate.systems.github.limits import explain
 from tidegate.systems.github.requests import FREE, GithubCall, require_api_url, to_request
+
+_BACKDATED = timedelta(minutes=1)
+_LASTS = timedelta(minutes=9)
+_TOLERATED = timedelta(seconds=30)
+"""GitHub accepts clocks that differ by up to this much."""
+
+
+class _Issued(msgspec.Struct):
+    token: str
+    expires_at: datetime
+
+    def __repr__(self) -> str:
+        return f"_Issued(expires_at={self.expires_at})"
+
+
+def sign(app_id: int, private_key: str, *, now: datetime) -> str:
+    """The signed token that authenticates the app."""
+    claims = {"iat": now - _BACKDATED, "exp": now + _LASTS, "iss": str(app_id)}
+    return jwt.encode(claims, private_key, algorithm="RS256")
+
+
+async def ask_for_token(
+    fetch: Callable[[Request], Awaitable[Answer]],
+    installation: Installation,
+    private_key: str,
+    *,
+    api_url: str,
+    now: datetime,
+) -> Answer:
+    """Request a token; repeated once if a 401 may be caused by the local clock."""
+    answer = await fetch(_token_request(installation, private_key, api_url, now))
+    theirs = answer.date
+    # The signature contains the local time. The `Date` of the refusal shows whether that was the reason.
+    if answer.status == 401 and theirs is not None and abs(theirs - answer.received_at) > _TOLERATED:
+        answer = await fetch(_token_request(installation, private_key, api_url, theirs))
+    return answer
+
+
+def read_token(answer: Answer) -> IssuedToken:
+    """The issued token, with its lifetime by GitHub's clock."""
+    try:
+        issued = msgspec.json.decode(answer.body, type=_Issued)
+    except UNDECODABLE:
+        raise SecretUncheckable(f"{answer.status} with a body that cannot be read") from None
+    # By the clock that set `expires_at`: a wrong local clock must not use an expired token.
+    lasts = issued.expires_at - (answer.date or answer.received_at)
+    return IssuedToken(token=issued.token, lasts_s=max(0.0, lasts.total_seconds()))
+
+
+def _token_request(installation: Installation, private_key: str, api_url: str, now: datetime) -> Request:
+    asked = to_request(
+        GithubCall(path=f"/app/installations/{installation.installation_id}/access_tokens"),
+        api_url=api_url,
+        secret=sign(installation.app_id, private_key, now=now),
+        purpose="github.app_token",
+    )
+    return msgspec.structs.replace(asked, method="POST")
+
 
 T = TypeVar("T")
 

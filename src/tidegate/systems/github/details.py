@@ -17,8 +17,8 @@ from tidegate.engine.source import JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.kinds import Kind
+from tidegate.systems.github.limits import explain
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import ListedRepository, State
 

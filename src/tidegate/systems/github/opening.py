@@ -22,7 +22,7 @@ class OpenGithub(OpenSource):
     def api(self, http: HttpContext) -> Api:
         """The HTTP routes that show statistics of users."""
         del http
-        from tidegate.systems.github.api.statistics import StatisticsRoutes
+        from tidegate.systems.github.api import StatisticsRoutes
 
         return Api(routes=StatisticsRoutes(self.statistics).routes())
 

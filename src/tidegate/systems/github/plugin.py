@@ -51,7 +51,7 @@ class GithubPlugin(SourcePlugin):
 
     def user(self, text: str) -> str:
         """Parse the login of a user: `octocat`, `@octocat`, or the URL of a profile."""
-        from tidegate.systems.github.logins import parse_login
+        from tidegate.systems.github.subjects import parse_login
 
         return parse_login(text)
 

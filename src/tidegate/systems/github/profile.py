@@ -9,8 +9,8 @@ import msgspec
 from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.systems.github import kinds
-from tidegate.systems.github.explaining import explain
 from tidegate.systems.github.items import document
+from tidegate.systems.github.limits import explain
 from tidegate.systems.github.requests import GithubCall
 from tidegate.systems.github.states import RunOptions, account_replaced
 

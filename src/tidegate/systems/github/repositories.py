@@ -19,7 +19,7 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.explaining import explain, left_out
+from tidegate.systems.github.limits import explain, left_out
 from tidegate.systems.github.requests import PER_PAGE, GithubCall
 from tidegate.systems.github.states import (
     ListedRepository,

@@ -10,7 +10,7 @@ from tidegate.engine.source import Cursor, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document
 from tidegate.systems.github import kinds
-from tidegate.systems.github.explaining import explain
+from tidegate.systems.github.limits import explain
 from tidegate.systems.github.requests import GithubCall
 from tidegate.systems.github.states import (
     ListedRepository,

@@ -19,9 +19,8 @@ from tidegate.engine.source import Cursor, JobSpec, Reading, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.storage.documents import Document, Listing
 from tidegate.systems.github import items, kinds
-from tidegate.systems.github.graphql_answers import STUCK, PageInfo
+from tidegate.systems.github.graphql_answers import STUCK, PageInfo, Pull, Review, parse
 from tidegate.systems.github.requests import GithubCall
-from tidegate.systems.github.review_answers import Pull, Review, parse
 from tidegate.systems.github.states import RepositoryScope
 
 PULLS_AT_ONCE, REVIEWS_OF_EACH, REVIEWS_AT_ONCE = 100, 50, 100

@@ -20,9 +20,7 @@ class GithubSystem(System):
     sources = {"github": "tidegate.systems.github.plugin:GithubPlugin"}
     kind_names = "tidegate.systems.github.kinds:NAMES"
     commands = {
-        "stats": Command(
-            "tidegate.systems.github.commands.stats:stats", "Show the statistics of a user, or of all users."
-        )
+        "stats": Command("tidegate.systems.github.commands:stats", "Show the statistics of a user, or of all users.")
     }
     kept_tables = {
         "statistics_items": "one row for each document",

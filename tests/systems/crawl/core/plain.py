@@ -23,12 +23,11 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.finalizing import CrawlFinalizer
 from tidegate.systems.crawl.processing import RawProcessor
 from tidegate.systems.crawl.products import Product, Products
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw, RawPage, Raws
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import ResultPage, Sites, Unreadable
 from tidegate.systems.crawl.source import CrawlSource
-from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
+from tidegate.systems.crawl.stages import SEARCH, STAGES, RawState, Stage
 from tidegate.systems.crawl.targets import CrawlOptions
 from tidegate.systems.crawl.writing import CrawlWriter
 

@@ -9,10 +9,9 @@ from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, later
 from tidegate.core.errors import InvalidArgument, NotFound, ValkeyUnavailable
 from tidegate.core.telemetry import metrics
 from tidegate.systems.crawl import retention
-from tidegate.systems.crawl.gauges import CrawlGauges
-from tidegate.systems.crawl.raw_states import RawState
+from tidegate.systems.crawl.opening import CrawlGauges
 from tidegate.systems.crawl.raws import Raws
-from tidegate.systems.crawl.stages import STAGES
+from tidegate.systems.crawl.stages import STAGES, RawState
 
 MINI, DETAIL, OPTION = STAGES
 

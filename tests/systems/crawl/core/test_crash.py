@@ -14,8 +14,7 @@ from tests.servers.sql import ALL_SQL, SqlName
 from tests.systems.crawl.core.plain import Stall, answered, content
 from tests.waiting import random_moment
 from tidegate.storage.sql import Database
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES
+from tidegate.systems.crawl.stages import STAGES, RawState
 
 ROOT = Path(__file__).parents[3]
 PRODUCTS, TOGETHER, KILLS = 200, 10, 4

@@ -19,10 +19,9 @@ from tidegate.engine.runs import RunActive
 from tidegate.engine.upstream import UpstreamSettings
 from tidegate.settings import Settings
 from tidegate.systems.crawl.opening import OpenCrawl, open_crawl
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
 from tidegate.systems.crawl.settings import CrawlSettings
-from tidegate.systems.crawl.stages import SEARCH, STAGES
+from tidegate.systems.crawl.stages import SEARCH, STAGES, RawState
 from tidegate.systems.crawl.targets import CrawlOptions
 from tidegate_simulators.marketplace import LimitSettings, MarketplaceConfig, MarketplaceSimulator, WorldShape
 

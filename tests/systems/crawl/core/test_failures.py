@@ -18,10 +18,9 @@ from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl import applying
 from tidegate.systems.crawl.applying import PreparedRaw, RetryPolicy
 from tidegate.systems.crawl.processing import RawProcessor
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites
-from tidegate.systems.crawl.stages import STAGES
+from tidegate.systems.crawl.stages import STAGES, RawState
 
 MINI, DETAIL, OPTION = STAGES
 

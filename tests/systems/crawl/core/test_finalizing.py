@@ -7,8 +7,7 @@ from tests.systems.crawl.core.plain import SETTINGS, Stall, answered, content, l
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitPolicy
 from tidegate.systems.crawl import finalizing
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES
+from tidegate.systems.crawl.stages import STAGES, RawState
 
 MINI, DETAIL, OPTION = STAGES
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.systems.crawl.core.plain import Stall, content, later
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raw
-from tidegate.systems.crawl.stages import STAGES, Stage, earlier
+from tidegate.systems.crawl.stages import STAGES, RawState, Stage, earlier
 
 RUNS, PRODUCTS, SAYINGS = 3, 2, ("red", "blue", "green")
 _examples = count()

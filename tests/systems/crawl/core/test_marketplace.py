@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from tidegate.systems.crawl import bodies
+from tidegate.systems.crawl import raws
 from tidegate.systems.crawl.marketplace import MarketplaceSite
 from tidegate.systems.crawl.site import Challenged, Unreadable
 from tidegate.systems.crawl.stages import STAGES, Stage
@@ -87,7 +87,7 @@ def test_a_change_changes_the_hash_of_what_changed():
 
 
 def _hash(stage: Stage, product: Product, body: bytes) -> str:
-    return bodies.digest(bodies.as_text(SITE.extract(stage, str(product.id), body)).encode())
+    return raws.digest(raws.as_text(SITE.extract(stage, str(product.id), body)).encode())
 
 
 @pytest.mark.parametrize("missing", [2, 10, 200, 2_000])
@@ -125,10 +125,10 @@ def test_the_page_of_another_product_is_refused():
 
 def test_stored_data_is_restored_unchanged():
     for body in (b"", b"x", b"x" * 10_000, b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd" * 1_000, bytes(range(256)) * 9):
-        assert bodies.unpack(bodies.pack(body)) == body
-    assert len(bodies.pack(b"x" * 10_000)) < 100
-    assert bodies.as_text({"b": 1, "a": {"d": 1, "c": 2}}) == bodies.as_text({"a": {"c": 2, "d": 1}, "b": 1})
-    assert msgspec.json.decode(bodies.as_text({"b": 1.5})) == {"b": 1.5}
+        assert raws.unpack(raws.pack(body)) == body
+    assert len(raws.pack(b"x" * 10_000)) < 100
+    assert raws.as_text({"b": 1, "a": {"d": 1, "c": 2}}) == raws.as_text({"a": {"c": 2, "d": 1}, "b": 1})
+    assert msgspec.json.decode(raws.as_text({"b": 1.5})) == {"b": 1.5}
 
 
 def test_a_product_with_unreadable_ids_affects_only_itself():

@@ -7,8 +7,7 @@ import pytest
 from tests.systems.crawl.core.plain import HOST, Stall, answered, content, later
 from tidegate.engine import runs
 from tidegate.engine.lifecycle import JobState
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES, PageKind
+from tidegate.systems.crawl.stages import STAGES, PageKind, RawState
 
 MINI, DETAIL, OPTION = STAGES
 

@@ -30,8 +30,7 @@ from tidegate.runtime.supervisor import Supervisor
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
 from tidegate.system import Context
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES, Stage
+from tidegate.systems.crawl.stages import STAGES, RawState, Stage
 from tidegate.systems.crawl.writing import RAWS_STORED
 
 LEASE = timedelta(seconds=1)

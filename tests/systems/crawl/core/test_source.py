@@ -8,10 +8,9 @@ import pytest
 from tests.systems.crawl.core.plain import HOST, SETTINGS, PlainSite, answered
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
-from tidegate.systems.crawl.effects import ListedProducts, NewRaw, UnchangedContent
 from tidegate.systems.crawl.politeness import PoliteRequest
 from tidegate.systems.crawl.site import Challenged, ListedProduct, ResultPage, Sites, load_site
-from tidegate.systems.crawl.source import CrawlSource
+from tidegate.systems.crawl.source import CrawlSource, ListedProducts, NewRaw, UnchangedContent
 from tidegate.systems.crawl.stages import SEARCH, STAGES, Stage
 from tidegate.systems.crawl.targets import CrawlOptions
 

@@ -27,12 +27,11 @@ from tidegate.systems.crawl.finalizing import CrawlFinalizer
 from tidegate.systems.crawl.marketplace import MarketplaceSite
 from tidegate.systems.crawl.processing import RawProcessor
 from tidegate.systems.crawl.products import Product, Products
-from tidegate.systems.crawl.raw_states import RawState
 from tidegate.systems.crawl.raws import Raws
 from tidegate.systems.crawl.settings import CrawlSettings
 from tidegate.systems.crawl.site import Sites
 from tidegate.systems.crawl.source import CrawlSource
-from tidegate.systems.crawl.stages import SEARCH
+from tidegate.systems.crawl.stages import SEARCH, RawState
 from tidegate.systems.crawl.targets import CrawlOptions
 from tidegate.systems.crawl.writing import CrawlWriter
 from tidegate_simulators.marketplace import (

@@ -8,9 +8,8 @@ from sqlalchemy import select
 from tests.systems.crawl.core.plain import HOST, SETTINGS, Stall, answered, content, later
 from tidegate.engine.lifecycle import JobState
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.effects import UnchangedContent
-from tidegate.systems.crawl.raw_states import RawState
-from tidegate.systems.crawl.stages import STAGES
+from tidegate.systems.crawl.source import UnchangedContent
+from tidegate.systems.crawl.stages import STAGES, RawState
 from tidegate.systems.crawl.tables import crawl_products, crawl_raws, crawl_sightings
 
 MINI, DETAIL, OPTION = STAGES

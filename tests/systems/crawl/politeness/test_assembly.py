@@ -16,8 +16,8 @@ from tidegate.engine.source import JobSpec, Task, Verdict
 from tidegate.engine.upstream import Answer
 from tidegate.primitives.gate import Admitted, Outcome
 from tidegate.storage.documents import SqlDocuments
-from tidegate.systems.crawl.effects import NewRaw
 from tidegate.systems.crawl.plugin import CrawlPlugin
+from tidegate.systems.crawl.source import NewRaw
 from tidegate.systems.crawl.targets import CrawlOptions
 
 

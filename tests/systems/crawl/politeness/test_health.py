@@ -17,8 +17,7 @@ from tidegate.engine.source import JobSpec
 from tidegate.primitives.gate import Admitted, Job, settlement
 from tidegate.primitives.stream import Message
 from tidegate.storage.sql import Transaction
-from tidegate.systems.crawl.health import IdentityHealth
-from tidegate.systems.crawl.health_records import health_of, note
+from tidegate.systems.crawl.health_records import IdentityHealth, health_of, note
 from tidegate.systems.crawl.host_tables import crawl_identity_health
 from tidegate.systems.crawl.identity_records import credential_of
 from tidegate.systems.crawl.refusals import RefusalRecorded

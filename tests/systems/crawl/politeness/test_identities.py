@@ -22,7 +22,7 @@ from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, Valkey
 from tidegate.engine.credentials.rotation import rotate_key
 from tidegate.engine.credentials.vault import CannotDecrypt, KeyFileMissing
 from tidegate.storage.sql import Database, Transaction
-from tidegate.systems.crawl.health import IdentityHealth
+from tidegate.systems.crawl.health_records import IdentityHealth
 from tidegate.systems.crawl.host_tables import crawl_identity_health
 from tidegate.systems.crawl.hosts import rest
 from tidegate.systems.crawl.identities import Identity

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.systems.github.statistics.oracle import all_streaks, times
 from tidegate.systems.github.statistics import Durations, Streak
-from tidegate.systems.github.statistics.calendar import (
+from tidegate.systems.github.statistics.counts import (
     current_streak,
     durations,
     last_weeks,

@@ -14,8 +14,7 @@ from tests.systems.github.statistics.wrapped import Wrapped
 from tidegate.storage.documents import DocumentStore, StoredDocument
 from tidegate.systems.github.statistics import Statistics, item_store, summary
 from tidegate.systems.github.statistics.facts import fact_of
-from tidegate.systems.github.statistics.item_store import ComputationReplaced
-from tidegate.systems.github.statistics.recount import Recount
+from tidegate.systems.github.statistics.item_store import ComputationReplaced, Recount
 
 
 def busy_repository(number: int, owner: str) -> Repository:

@@ -10,7 +10,7 @@ from tests.systems.github.statistics.world import Repository, World, days_ago, r
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.storage.documents import Document
 from tidegate.systems.github.statistics import Collaborator, Durations, InRepositories, Totals, item_store, summary
-from tidegate.systems.github.statistics.recount import Recount
+from tidegate.systems.github.statistics.item_store import Recount
 from tidegate.systems.github.statistics.tables import statistics_items
 
 

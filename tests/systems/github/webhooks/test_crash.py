@@ -15,7 +15,7 @@ from tidegate.storage.documents import SqlDocuments, Staged, Written
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
 from tidegate.systems.github.webhooks import deliveries
-from tidegate.systems.github.webhooks.tables import github_deliveries
+from tidegate.systems.github.webhooks.deliveries import github_deliveries
 
 
 class Died(Exception):

@@ -20,8 +20,8 @@ from tests.systems.github.deployment import SECRET
 from tests.systems.github.webhooks.hooked import Hooked, hooked
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github.webhooks import deliveries
+from tidegate.systems.github.webhooks.deliveries import github_deliveries
 from tidegate.systems.github.webhooks.settings import GithubWebhookSettings
-from tidegate.systems.github.webhooks.tables import github_deliveries
 from tidegate_simulators.github.webhooks import sign
 
 REPOSITORY = {"id": 7, "full_name": "octocat/hello", "default_branch": "main", "owner": {"type": "User"}}

@@ -11,8 +11,7 @@ from sqlalchemy import ColumnElement, func, or_, select
 
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github import kinds
-from tidegate.systems.github.statistics.calendar import monday_of, week_name
-from tidegate.systems.github.statistics.counts import Contributors
+from tidegate.systems.github.statistics.counts import Contributors, monday_of, week_name
 from tidegate.systems.github.statistics.facts import CONTRIBUTIONS, Activity, ItemState
 from tidegate.systems.github.statistics.results import DayTotals, GlobalStatistics, Period, Ranked, Totals
 from tidegate.systems.github.statistics.tables import statistics_items, statistics_users

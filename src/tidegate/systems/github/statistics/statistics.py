@@ -16,12 +16,10 @@ from tidegate.storage.documents import DocumentStore
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.github.source import GithubSource
 from tidegate.systems.github.statistics import global_statistics, item_store, summary
-from tidegate.systems.github.statistics.item_store import ComputationReplaced
-from tidegate.systems.github.statistics.recount import Recount
+from tidegate.systems.github.statistics.item_store import ComputationReplaced, Recount
 from tidegate.systems.github.statistics.results import ByUser, GlobalStatistics, UserStatistics
-from tidegate.systems.github.statistics.summary import StoredSummary
+from tidegate.systems.github.statistics.summary import StoredSummary, activity_of_user
 from tidegate.systems.github.statistics.tables import statistics_users
-from tidegate.systems.github.statistics.user_activity import activity_of_user
 from tidegate.systems.github.subjects import SubjectKind, parse_subject
 
 log = get_logger(__name__)

@@ -5,14 +5,35 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import func, select, update
+from sqlalchemy import Column, Index, Integer, Table, func, select, update
 
 from tidegate.engine.tables import collection_runs
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.documents import Staged, Written
 from tidegate.storage.sql import Database, Transaction, outbox
 from tidegate.storage.sql.outbox import Event
-from tidegate.systems.github.webhooks.tables import github_deliveries
+from tidegate.storage.sql.schema import TABLE_OPTIONS, Blob, UtcDateTime, exact_text, metadata
+
+github_deliveries = Table(
+    "github_deliveries",
+    metadata,
+    # `X-GitHub-Delivery`: the same when GitHub sends a delivery again.
+    Column("id", exact_text(100), primary_key=True),
+    Column("event", exact_text(60), nullable=False),
+    Column("action", exact_text(60)),
+    Column("repository", exact_text(200), nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    # NULL until its documents are committed.
+    Column("applied_at", UtcDateTime),
+    # Number of changed documents.
+    Column("documents", Integer),
+    # The payload, compressed; NULL once it is applied.
+    Column("body", Blob),
+    Index(None, "received_at"),
+    **TABLE_OPTIONS,
+)
+"""One row per webhook delivery, to apply it once and to recognize redeliveries."""
+
 
 EVENT = "github.webhook"
 """Kind of the outbox events; their payload is the id of a delivery."""

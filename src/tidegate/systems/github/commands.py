@@ -81,7 +81,7 @@ def _show_user(found: UserStatistics, *, as_json: bool) -> None:
     if as_json:
         typer.echo(msgspec.json.encode(found))
         return
-    from tidegate.systems.github.commands.stats_text import print_user
+    from tidegate.systems.github.stats_text import print_user
 
     print_user(table_console(), found, datetime.now(UTC))
 
@@ -95,6 +95,6 @@ def _show_all_users(found: GlobalStatistics, *, as_json: bool) -> None:
     if found.totals.users == 0:
         typer.echo("there are no statistics yet: run tidegate collect LOGIN", err=True)
         raise typer.Exit(1)
-    from tidegate.systems.github.commands.stats_text import print_all_users
+    from tidegate.systems.github.stats_text import print_all_users
 
     print_all_users(table_console(), found, datetime.now(UTC))

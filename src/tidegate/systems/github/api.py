@@ -10,8 +10,8 @@ from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.http.dispatch import RequestInput
 from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.http.routes import route
-from tidegate.systems.github.logins import LONGEST, parse_login
 from tidegate.systems.github.statistics import GlobalStatistics, Statistics, UserStatistics
+from tidegate.systems.github.subjects import LONGEST, parse_login
 
 TAG = "statistics"
 _LOGIN = "[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9]+)?"

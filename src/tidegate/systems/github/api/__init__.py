@@ -1,1 +1,0 @@
-"""HTTP routes of GitHub: statistics of users."""
