@@ -1,13 +1,15 @@
 """Batching of work that is cheaper for many items at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Generic, TypeVar
 
 from tidegate.core.arguments import require_positive
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Batcher(Generic[T]):
@@ -62,3 +64,50 @@ class Batcher(Generic[T]):
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._plan()
+
+
+class BatchedCall(Generic[Item, Result]):
+    """Sends the items of many callers to a function that takes a list, and returns to each caller its result.
+
+        looks = BatchedCall(look_at, most=500)
+        standing = await looks.ask("ada")
+
+    Items that arrive during a call are sent together with the next one.
+    """
+
+    def __init__(
+        self, call: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], *, most: int, under_way: int = 1
+    ) -> None:
+        """`call` returns one result per item, in order. Its error is raised to all callers of the batch."""
+        self._call = call
+        self._batcher = Batcher(self._answer, most=most, under_way=under_way)
+
+    def ask(self, item: Item) -> asyncio.Future[Result]:
+        """Send an item with the next call; the future is completed with its result."""
+        answered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._batcher.add((item, answered))
+        return answered
+
+    async def close(self) -> None:
+        """Send all remaining items."""
+        await self._batcher.close()
+
+    async def _answer(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        # A caller that was cancelled meanwhile does not need its result.
+        batch = [(item, answered) for item, answered in batch if not answered.done()]
+        if not batch:
+            return
+        try:
+            results = await self._call([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, answered in batch:
+                answered.cancel()
+            raise
+        except Exception as error:  # every caller must be answered, whatever the error is
+            for _, answered in batch:
+                if not answered.done():
+                    answered.set_exception(error)
+        else:
+            for (_, answered), result in zip(batch, results, strict=True):
+                if not answered.done():
+                    answered.set_result(result)
