@@ -70,7 +70,7 @@ async def _join_all(room: WaitingRoom, valkey: Valkey, url: str) -> tuple[float,
     await room.join(_name(0))  # the server knows the script from here on
     # Nobody keeps the room here, who would have more numbers set aside when half of the first are given.
     await valkey.execute("HSET", room.line.keys["book"], "reserved", 2 * PEOPLE)
-    call = scripts.join.bind(user=_name(0), claim="", now_ms=None, **room.line.keys).by_sha()
+    call = scripts.join.bind(attempts=[(_name(0), "")], now_ms=None, **room.line.keys).by_sha()
     head, tail = _written(call).split(_name(0).encode())
     host, _, port = url.removeprefix("redis://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -56,8 +56,9 @@ class Admission:
     Only decisions that cannot change while the process runs are cached: a key is valid, or none is needed.
     """
 
-    def __init__(self, door: Authenticator, role: Role, *, varying: Collection[bytes] = ()) -> None:
-        """`varying` names headers that differ between requests and are irrelevant for admission."""
+    def __init__(self, door: Authenticator, role: Role | None, *, varying: Collection[bytes] = ()) -> None:
+        """`varying` names headers that differ between requests and are irrelevant for admission. Without a `role`, the
+        path needs no key; `door` knows it as open."""
         self._door, self._role, self._varying = door, role, frozenset(varying)
         self._admitted = dict[Any, AdmittedRequest]()
 
@@ -75,7 +76,9 @@ class Admission:
         try:
             # The same checks as in the application, in the same order.
             check_head(scope)
-            self._door.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1]).require(self._role)
+            caller = self._door.admit_at_once(scope["method"], scope["path"], headers_of(scope), known[1])
+            if self._role is not None:
+                caller.require(self._role)
         except RequestFailed:
             return None
         if len(headers) != len(known[2]):

@@ -35,7 +35,7 @@ async def served(rooms: WaitingRooms, settings: HttpSettings | None = None) -> A
     stopping = asyncio.Event()
     api = room_api(rooms, http)
     with Binding(http) as binding:
-        service = HttpService(build_application(api.routes, http), binding, on_stop=api.close)
+        service = HttpService(build_application(api.routes, http, raw=api.raw), binding, on_stop=api.close)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
             serving = asyncio.create_task(service.run(stopping))

@@ -85,7 +85,8 @@ class RoomSite:
     async def start(self) -> None:
         """Serve, on the same port as before."""
         api = room_api(self.venue.rooms, self._settings)
-        service = HttpService(build_application(api.routes, self._settings), self._binding, on_stop=api.close)
+        application = build_application(api.routes, self._settings, raw=api.raw)
+        service = HttpService(application, self._binding, on_stop=api.close)
         stopping = asyncio.Event()
         self._serving = stopping, asyncio.create_task(service.run(stopping))
 

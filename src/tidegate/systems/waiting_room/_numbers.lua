@@ -13,6 +13,7 @@ local function can_count(keys, room, now_ms)
   if math.abs(now_ms - room.counted_ms) < SAME_RUN_MS then return true end
   if not is_installed_here(keys) then return false end
   redis.call('HSET', keys.book, 'counted_ms', text(now_ms))
+  room.counted_ms = now_ms
   return true
 end
 

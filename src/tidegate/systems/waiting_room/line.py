@@ -29,9 +29,21 @@ from tidegate.systems.waiting_room.model import (
 from tidegate.systems.waiting_room.scripts import room_keys
 
 _LARGEST_BATCH = 10_000
-_AT_ONCE = 500
+MOST_LOOKS, MOST_JOINS = 500, 100
 """Visitors per call of a script, which takes a few milliseconds; the server does nothing else meanwhile."""
+SHOWN = "?"
+"""Claim of a visitor that shows a pass for a place."""
 _STEPS_SEEN = 512
+
+JoinReply = Standing | LineClosed | UnverifiedClaim
+
+
+def unused_place(place: int | None, sql_epoch: int) -> str:
+    """Return the claim of a visitor after SQL was asked. Without a place, it was used, and a new one is given.
+
+    If SQL was read before the server's `sql_epoch`, the reply is `UnverifiedClaim` again.
+    """
+    return "" if place is None else f"{place}|{sql_epoch}"
 
 
 class WaitingLine:
@@ -43,34 +55,35 @@ class WaitingLine:
         self.epoch = 0
         """Epoch in the last reply of the server; a caller that knows an older epoch has an outdated room."""
 
-    async def join(
-        self, user: str, claim: int | None = None, *, has_claim: bool = False, sql_epoch: int = 0
-    ) -> Standing | LineClosed | UnverifiedClaim:
-        """Add a visitor to the end of the line, or return where the visitor already stands.
+    async def join(self, user: str, claim: str = "") -> JoinReply:
+        """Add a visitor to the end of the line, or return where the visitor already stands; see `join_all`."""
+        return (await self.join_all([(user, claim)]))[0]
 
-        `has_claim` says that the visitor shows a pass for a place that is not in the line any more: the reply is then
-        `UnverifiedClaim`, and SQL has to be asked. `claim` is that place, after SQL found that it was not used; the
-        reply is `UnverifiedClaim` again if SQL was read before the server's `sql_epoch`.
+    async def join_all(self, attempts: Sequence[tuple[str, str]]) -> list[JoinReply]:
+        """Add visitors to the end of the line in this order, or return where they already stand.
+
+        Each has a claim. It is `SHOWN` for a visitor that shows a pass for a place: if that place is not in line any
+        more, the reply is `UnverifiedClaim`, and SQL has to be asked. `unused_place` is the claim after SQL found that
+        the place was not used. Long lists are split into several calls.
         """
+        replies = list[JoinReply]()
+        for start in range(0, len(attempts), MOST_JOINS):
+            replies += await self._join_all(attempts[start : start + MOST_JOINS])
+        return replies
+
+    async def _join_all(self, attempts: Sequence[tuple[str, str]]) -> list[JoinReply]:
         reply = await scripts.join(
             self._valkey,
-            user=require_user(user),
-            # `?`: the visitor shows a pass. With a place, the epoch says how old the answer of SQL is.
-            claim="?" if has_claim else "" if claim is None else f"{claim}|{sql_epoch}",
+            attempts=[(require_user(user), claim) for user, claim in attempts],
             now_ms=self._clock.pinned_ms,
             **self.keys,
         )
         match reply:
-            case [b"waiting", place, rank, is_new, opens_in_ms, epoch]:
+            case [b"joined", opens_in_ms, epoch, found]:
                 self.epoch = epoch
-                ahead = None if rank < 0 else rank
-                return InLine(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
-            case [b"claim", told]:
-                return UnverifiedClaim(told)
-            case [b"closed"]:
-                return LineClosed()
+                return [_joined(each, opens_in_ms) for each in found]
             case _:
-                return _standing(reply)
+                raise UnknownRoom(self.room)
 
     async def look(self, user: str) -> Standing:
         """Return where a visitor stands, and record a sign of life."""
@@ -80,9 +93,9 @@ class WaitingLine:
         """Return where several visitors stand, and record a sign of life of each. Long lists are split into several
         calls."""
         require_at_most("len(users)", len(users), _LARGEST_BATCH)
-        crowd = await self._look_at(users[:_AT_ONCE])
-        for start in range(_AT_ONCE, len(users), _AT_ONCE):
-            more = await self._look_at(users[start : start + _AT_ONCE])
+        crowd = await self._look_at(users[:MOST_LOOKS])
+        for start in range(MOST_LOOKS, len(users), MOST_LOOKS):
+            more = await self._look_at(users[start : start + MOST_LOOKS])
             crowd = LineView(more.waiting, more.opens_in_ms, crowd.standings + more.standings)
         return crowd
 
@@ -115,7 +128,7 @@ class WaitingLine:
             case _:
                 return _standing(reply)
 
-    async def sweep(self, most: int = _AT_ONCE) -> tuple[int, int | None]:
+    async def sweep(self, most: int = MOST_LOOKS) -> tuple[int, int | None]:
         """Remove visitors without a sign of life. Returns how many, and after how many ms the next can be due."""
         reply = await scripts.sweep(
             self._valkey,
@@ -158,6 +171,19 @@ class WaitingLine:
                 )
             case _:
                 raise UnknownRoom(self.room)
+
+
+def _joined(reply: list[Any], opens_in_ms: int) -> JoinReply:
+    match reply:
+        case [b"waiting", place, rank, is_new]:
+            ahead = None if rank < 0 else rank
+            return InLine(place=place, ahead=ahead, opens_in_ms=opens_in_ms, is_new=bool(is_new))
+        case [b"claim", told]:
+            return UnverifiedClaim(told)
+        case [b"closed"]:
+            return LineClosed()
+        case _:
+            return _standing(reply)
 
 
 def _standing(reply: list[Any], opens_in_ms: int = 0) -> Standing:

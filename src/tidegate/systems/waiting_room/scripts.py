@@ -65,8 +65,10 @@ def room_created_key(valkey: Valkey) -> Key:
 
 
 @lua_script("join.lua")
-async def join(valkey: Valkey, *, user: str, claim: str, now_ms: int | None, **keys: Unpack[RoomKeys]) -> list[Any]:
-    """Add a visitor to the line, or find the visitor."""
+async def join(
+    valkey: Valkey, *, attempts: Sequence[tuple[str, str]], now_ms: int | None, **keys: Unpack[RoomKeys]
+) -> list[Any]:
+    """Add visitors to the line, or find them."""
     ...
 
 

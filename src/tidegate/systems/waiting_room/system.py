@@ -76,7 +76,7 @@ class OpenWaitingRooms(OpenSystem):
         """Return the routes under `/v1/rooms` and the waiting page."""
         from tidegate.systems.waiting_room.api.routes import room_api
 
-        return room_api(self.rooms, http.settings)
+        return room_api(self.rooms, http.settings, http.access)
 
     def topics(self) -> Sequence[Topic]:
         """Return the dashboard topic with all rooms."""

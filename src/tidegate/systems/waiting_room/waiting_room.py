@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from tidegate.core.batching import BatchedCall
 from tidegate.core.clock import monotonic_ms, to_ms
 from tidegate.core.errors import (
     CircuitOpen,
@@ -31,7 +32,7 @@ from tidegate.systems.waiting_room.admission import Admitter
 from tidegate.systems.waiting_room.draw import drawn_place, number_of
 from tidegate.systems.waiting_room.estimate import Estimate, Pace, measure_pace
 from tidegate.systems.waiting_room.installation import RoomInstaller
-from tidegate.systems.waiting_room.line import WaitingLine
+from tidegate.systems.waiting_room.line import MOST_JOINS, MOST_LOOKS, SHOWN, JoinReply, WaitingLine, unused_place
 from tidegate.systems.waiting_room.model import (
     AdmissionResults,
     Entering,
@@ -130,6 +131,9 @@ class WaitingRoom:
         )
         self._valkey, self._database, self._signer = valkey, database, signer
         self.deadline = ReplyDeadline(room.name)
+        # Concurrent visitors share a call of the script, because a call costs much more than a visitor in it.
+        self._joins = BatchedCall(self._join_all, most=MOST_JOINS)
+        self._looks = BatchedCall(self._look_for_all, most=MOST_LOOKS)
         self._not_before = 0.0
         self.is_deleted = False
         """Whether the room was found to be deleted; this object must be replaced."""
@@ -148,24 +152,24 @@ class WaitingRoom:
         user = require_user(user)
         # First without asking SQL: in nearly all cases the visitor is in line, or has no pass.
         claim = self._claim(user, token)
-        standing = await self._with_deadline(lambda: self.line.join(user, has_claim=claim is not None))
+        standing = await self._joins.ask((user, "" if claim is None else SHOWN))
         while isinstance(standing, UnverifiedClaim):  # repeated only if the room was installed meanwhile
             standing = await self._come_back(user, claim, standing.sql_epoch)
         if isinstance(standing, LineClosed):
             raise RoomClosed(self.name)
         return self.answer(user, standing)
 
-    async def _come_back(self, user: str, claim: int | None, sql_epoch: int) -> Standing | LineClosed | UnverifiedClaim:
+    async def _come_back(self, user: str, claim: int | None, sql_epoch: int) -> JoinReply:
         # The place of a visitor that was admitted must not be restored: the visitor would come in twice.
         is_used = claim is None or await self._database.read(session_store.is_place_used, self.name, claim)
         place = None if is_used else claim
-        return await self._with_deadline(lambda: self.line.join(user, place, sql_epoch=sql_epoch))
+        return await self._with_deadline(lambda: self.line.join(user, unused_place(place, sql_epoch)))
 
     async def look(self, token: str) -> VisitorStatus:
         """Return where the owner of a pass stands, with a new pass. The request counts as a sign of life."""
         shown = self.read(token)
-        crowd = await self.look_at([shown.user])
-        return self.answer(shown.user, crowd.standings[0], crowd.waiting)
+        standing, waiting = await self._looks.ask(shown.user)
+        return self.answer(shown.user, standing, waiting)
 
     async def present(self) -> Room:
         """Return the current state of the room; the last known state while a server is unavailable."""
@@ -176,6 +180,13 @@ class WaitingRoom:
     async def look_at(self, users: Sequence[str]) -> LineView:
         """Return where several visitors stand, for a process that holds their connections."""
         return await self._with_deadline(lambda: self.line.look_at(users))
+
+    async def _look_for_all(self, users: Sequence[str]) -> list[tuple[Standing, int]]:
+        seen = await self.look_at(users)
+        return [(standing, seen.waiting) for standing in seen.standings]
+
+    async def _join_all(self, attempts: Sequence[tuple[str, str]]) -> list[JoinReply]:
+        return await self._with_deadline(lambda: self.line.join_all(attempts))
 
     async def leave(self, token: str) -> None:
         """Leave the line or the room. Has no effect on a visitor that is in neither."""
