@@ -6,7 +6,7 @@ types, such as `Annotated[int, Meta(ge=1)]`.
 
 import asyncio
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote
@@ -30,6 +30,7 @@ ANSWER_WITHIN = "tidegate.answer_within_s"
 _TRACE = "traceparent"
 """The W3C header with the caller's trace."""
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
+_NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _NO_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
@@ -133,6 +134,11 @@ def read_pairs(pairs: Pairs, kind: type[S], what: str) -> S:
         elif values[0].lower() == "null" and name in types and types[name] is not str:
             # The decoder would treat "null" as an absent value.
             raise RequestFailed(ProblemType.INVALID, f"{name}: null is not allowed; omit the {what}", field=name)
+        elif types.get(name) is datetime and _NUMBER.fullmatch(values[0]):
+            # The decoder would take a number for seconds since 1970, which no document mentions.
+            raise RequestFailed(
+                ProblemType.INVALID, f"{name}: must be a date and time (ISO 8601), not a number", field=name
+            )
         else:
             given[name] = values[0]
     try:
