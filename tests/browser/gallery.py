@@ -20,8 +20,8 @@ from tests.browser.chromium import DESKTOP, PHONE, Visitors, chromium
 from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected
+from tests.systems.waiting_room.harness import ROOM, SETTLE_AFTER, add_visitors
 from tests.systems.waiting_room.room_site import COOKIE, START, RoomSite, early, room_site_at
-from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, come
 from tidegate.systems.waiting_room import WaitingRoom
 from tidegate.systems.waiting_room.api.pages.texts import LANGUAGES
 
@@ -45,20 +45,20 @@ async def page_states(site: RoomSite, wire: Proxy) -> AsyncGenerator[tuple[str, 
     yield "absent", {}
     room = await site.create(capacity=1, session=timedelta(minutes=5), abandon_after=timedelta(minutes=10))
     yield "closed", {}
-    await site.venue.rooms.open(ROOM, site.venue.clock.now() + timedelta(minutes=4, seconds=32))
+    await site.harness.rooms.open(ROOM, site.harness.clock.now() + timedelta(minutes=4, seconds=32))
     yield "join", {}
     yield "drawing", await _kept(room, "eve")
 
     await site.pass_time(timedelta(minutes=4, seconds=32))
     await site.move_up(room, "eve")
-    await come(room, *early(30), "ada", *[f"late-{n}" for n in range(_BEHIND)])
+    await add_visitors(room, *early(30), "ada", *[f"late-{n}" for n in range(_BEHIND)])
     yield "join", {}
     await site.keep_pace(room, every=timedelta(seconds=11), times=12)
     yield "waiting", {**await _kept(room, "ada"), START: "31"}
-    await site.venue.rooms.close(ROOM)
+    await site.harness.rooms.close(ROOM)
     yield "waiting", await _kept(room, "ada")
 
-    await site.venue.rooms.open(ROOM)
+    await site.harness.rooms.open(ROOM)
     await site.move_up(room, *early(30)[13:])
     await site.move_up(room, "early-12")
     await room.admitter.take()

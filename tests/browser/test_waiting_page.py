@@ -8,8 +8,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.chromium import PHONE, Visitors, Watched
+from tests.systems.waiting_room.harness import ROOM, add_visitors
 from tests.systems.waiting_room.room_site import COOKIE, TITLE, RoomSite
-from tests.systems.waiting_room.venue import ROOM, come
 from tests.waiting import until
 from tidegate.systems.waiting_room import Estimate
 from tidegate.systems.waiting_room.api.pages.durations import wait
@@ -50,13 +50,13 @@ async def test_an_open_page_shows_that_the_line_is_paused_and_resumed(site: Room
     await expect(page.locator("#estimate")).to_have_text("Less than a minute")
     await mark(page)
 
-    await site.venue.rooms.close(ROOM)
+    await site.harness.rooms.close(ROOM)
 
     await expect(page.locator("#paused")).to_be_visible()
     await expect(page.locator("#first")).to_be_hidden()
     await expect(page.locator("#estimate")).to_have_text("Paused")
     await expect(page.locator("#said")).to_contain_text("The line is paused at the moment.")
-    await site.venue.rooms.open(ROOM)
+    await site.harness.rooms.open(ROOM)
     await expect(page.locator("#paused")).to_be_hidden()
     await expect(page.locator("#first")).to_be_visible()
     assert await is_marked(page)
@@ -93,8 +93,8 @@ async def test_a_visitor_joins_sees_the_place_change_and_is_sent_to_the_entrance
     await expect(page).to_have_title(f"2 in line · {TITLE}")
     await mark(page)
 
-    site.venue.clock.advance(timedelta(seconds=70))  # more than half of the time of a pass
-    await come(room, "late-1", "late-2")
+    site.harness.clock.advance(timedelta(seconds=70))  # more than half of the time of a pass
+    await add_visitors(room, "late-1", "late-2")
     await site.move_up(room, "early-4")
     await expect(page.locator("#place")).to_have_text("1")
     await expect(page.locator("#first")).to_be_visible()
@@ -223,7 +223,7 @@ async def test_hiding_the_page_sends_a_heartbeat_and_stores_the_newest_pass(site
     page = await visitors.come()
     await join(page, site)
     await expect(page.locator("#place")).to_have_text("1")
-    site.venue.clock.advance(timedelta(seconds=50))
+    site.harness.clock.advance(timedelta(seconds=50))
 
     async with page.expect_response(lambda answer: answer.request.method == "HEAD"):
         await page.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
@@ -265,7 +265,7 @@ async def test_a_page_without_live_updates_reloads_its_state(site: RoomSite, vis
     await page.clock.install()
     await page.goto(site.page_url)
     await expect(page.get_by_role("heading", name="The line is closed")).to_be_visible()
-    await site.venue.rooms.open(ROOM, site.venue.clock.now() + timedelta(minutes=5))
+    await site.harness.rooms.open(ROOM, site.harness.clock.now() + timedelta(minutes=5))
 
     await page.clock.fast_forward(30_000)
     await expect(page.get_by_role("heading", name="Starting soon")).to_be_visible()
@@ -301,8 +301,8 @@ async def test_a_visitor_who_is_admitted_while_joining_reaches_a_shop_on_another
     """A browser holds what follows a form to the policy of the page with the form."""
     entrance = f"http://localhost:{urlsplit(site.url).port}{ENTRANCE}"
     room = await site.open(capacity=1, entrance=entrance)
-    await come(room, "ada")
-    await site.venue.run_worker()
+    await add_visitors(room, "ada")
+    await site.harness.run_worker()
     token = (await room.join("ada")).token or ""
     page = await visitors.come()
     await page.goto(site.page_url)

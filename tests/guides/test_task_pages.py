@@ -22,8 +22,8 @@ from tests.http.processes import started
 from tests.http.test_guide import shown_in
 from tests.servers.sql import empty_database
 from tests.systems.snapshots.deployment import game
+from tests.systems.waiting_room.harness import ROOM, add_visitors
 from tests.systems.waiting_room.room_site import room_site_at
-from tests.systems.waiting_room.venue import ROOM, come
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey import Valkey
@@ -153,13 +153,13 @@ async def test_the_middleware_redirects_visitors_until_they_are_admitted(tmp_pat
     async with room_site_at(tmp_path, embedded, HttpSettings(api_key=SecretStr(KEY))) as site:
         shop = WaitingRoom(seats, room=ROOM, protect="/seats", tidegate=site.url, key=KEY)
         room = await site.open(entrance="/seats", capacity=1)
-        [waiting] = await come(room, "ada")
+        [waiting] = await add_visitors(room, "ada")
 
         assert (await request(shop, "/about"))[0] == 200
         for shown in (None, "nonsense", waiting):
             status, headers = await request(shop, "/seats/1", shown)
             assert (status, headers.get(b"location")) == (303, f"/rooms/{ROOM}".encode())
-        await site.venue.run_worker()
+        await site.harness.run_worker()
         admitted = (await room.look(waiting)).token
         assert (await request(shop, "/seats/1", admitted))[0] == 200
         await shop.close()

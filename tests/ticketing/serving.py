@@ -9,7 +9,7 @@ import aiohttp
 from examples.ticketing.web import serve
 
 from tests.http.serving import Client, Reply
-from tests.ticketing.stall import Stall
+from tests.ticketing.harness import TicketingHarness
 from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 
@@ -34,12 +34,12 @@ class Buyer:
 
 
 @asynccontextmanager
-async def served(stall: Stall) -> AsyncGenerator[Client]:
+async def served(harness: TicketingHarness) -> AsyncGenerator[Client]:
     """The shop at an address, for the length of a block."""
     stopping = asyncio.Event()
     with Binding(HttpSettings(port=0)) as binding:
         async with aiohttp.ClientSession() as session:
-            serving = asyncio.create_task(serve(stall.shop, binding).run(stopping))
+            serving = asyncio.create_task(serve(harness.shop, binding).run(stopping))
             try:
                 yield Client(session, binding.url)
             finally:

@@ -17,8 +17,8 @@ from examples.ticketing.shop import process_of
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
 from tests.systems.snapshots.deployment import until
-from tests.ticketing.buyer import KEY, SEATS
-from tests.ticketing.stall import Stall, stall_at
+from tests.ticketing.buying_process import KEY, SEATS
+from tests.ticketing.harness import TicketingHarness, harness_at
 from tests.waiting import patience
 from tidegate.core.clock import ManualClock, SystemClock
 from tidegate.storage.valkey import Valkey
@@ -34,7 +34,7 @@ def clock() -> ManualClock:
 
 @asynccontextmanager
 async def buyer(url: str, schedule: int, how_far: str, *users: str) -> AsyncGenerator[WarmProcess]:
-    command = (sys.executable, "-m", "tests.ticketing.buyer", url, str(schedule), how_far, *users)
+    command = (sys.executable, "-m", "tests.ticketing.buying_process", url, str(schedule), how_far, *users)
     process = await start_warm(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
     try:
         yield process
@@ -52,10 +52,12 @@ async def said(process: WarmProcess) -> str:
 @pytest.mark.smoke
 @pytest.mark.every_server
 @pytest.mark.race
-async def test_of_many_buyers_in_several_processes_one_gets_each_seat(anywhere: Stall, migrated_url: str):
-    sale = await anywhere.sale(seats=len(SEATS))
+async def test_of_many_buyers_in_several_processes_one_gets_each_seat(
+    harness_on_each_server: TicketingHarness, migrated_url: str
+):
+    sale = await harness_on_each_server.sale(seats=len(SEATS))
     crowds = [[f"{name}-{n}" for n in range(4)] for name in ("ada", "bob", "cem")]
-    await anywhere.enter(sale, *(user for crowd in crowds for user in crowd))
+    await harness_on_each_server.enter(sale, *(user for crowd in crowds for user in crowd))
     async with (
         buyer(migrated_url, sale, "rush", *crowds[0]) as one,
         buyer(migrated_url, sale, "rush", *crowds[1]) as two,
@@ -69,37 +71,37 @@ async def test_of_many_buyers_in_several_processes_one_gets_each_seat(anywhere: 
         got = [seat for each in processes for seat in msgspec.json.decode(await said(each), type=list[str])]
 
     assert sorted(got) == sorted(f"{seat} completed" for seat in SEATS)
-    assert len(await anywhere.events()) == len(await anywhere.rows(charges)) == len(SEATS)
-    assert set((await anywhere.seats(sale)).values()) == {"taken"}
+    assert len(await harness_on_each_server.events()) == len(await harness_on_each_server.rows(charges)) == len(SEATS)
+    assert set((await harness_on_each_server.seats(sale)).values()) == {"taken"}
 
 
 @asynccontextmanager
 async def after_the_death_of_one(
     how_far: str, folder: Path, valkey: Valkey, clock: ManualClock
-) -> AsyncGenerator[tuple[Stall, int, str]]:
+) -> AsyncGenerator[tuple[TicketingHarness, int, str]]:
     """Ada went so far, and then her process was killed; the shop, the evening, and her reservation."""
     url = await migrated_file(folder / "shop.db")
-    async with stall_at(url, valkey, clock, folder) as stall:
-        sale = await stall.sale()
-        await stall.enter(sale, "ada", "bob")
+    async with harness_at(url, valkey, clock, folder) as harness:
+        sale = await harness.sale()
+        await harness.enter(sale, "ada", "bob")
         async with buyer(url, sale, how_far, "ada") as doomed:
             held = await said(doomed)
             doomed.kill()
             await doomed.wait()
-        yield stall, sale, held
+        yield harness, sale, held
 
 
 @pytest.mark.crash
 async def test_a_hold_of_a_dead_process_expires(tmp_path: Path, embedded: Valkey, clock: ManualClock):
-    async with after_the_death_of_one("reserve", tmp_path, embedded, clock) as (stall, sale, held):
-        assert (await stall.seats(sale))["A1"] == "taken"
-        mine = await stall.database.read(reservations.get, held)
-        stall.clock.advance(mine.held_until - stall.clock.now() - timedelta(milliseconds=1))
-        assert (await stall.keep())[0] == 1
-        stall.clock.advance(timedelta(milliseconds=1))
-        await stall.keep()
+    async with after_the_death_of_one("reserve", tmp_path, embedded, clock) as (harness, sale, held):
+        assert (await harness.seats(sale))["A1"] == "taken"
+        mine = await harness.database.read(reservations.get, held)
+        harness.clock.advance(mine.held_until - harness.clock.now() - timedelta(milliseconds=1))
+        assert (await harness.keep())[0] == 1
+        harness.clock.advance(timedelta(milliseconds=1))
+        await harness.keep()
 
-        assert (await stall.state(mine), (await stall.seats(sale))["A1"]) == ("expired", "free")
+        assert (await harness.state(mine), (await harness.seats(sale))["A1"]) == ("expired", "free")
 
 
 @pytest.mark.crash
@@ -107,36 +109,36 @@ async def test_a_hold_of_a_dead_process_expires(tmp_path: Path, embedded: Valkey
 async def test_a_payment_of_a_dead_process_gets_the_state_of_the_bank(
     how_far: str, state: str, sold: int, tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
-    async with after_the_death_of_one(how_far, tmp_path, embedded, clock) as (stall, _, held):
-        mine = await stall.database.read(reservations.get, held)
-        stall.clock.advance(timedelta(minutes=2))
-        await stall.keep()
+    async with after_the_death_of_one(how_far, tmp_path, embedded, clock) as (harness, _, held):
+        mine = await harness.database.read(reservations.get, held)
+        harness.clock.advance(timedelta(minutes=2))
+        await harness.keep()
 
-        assert await stall.state(mine) == state
-        assert len(await stall.events()) == sold
+        assert await harness.state(mine) == state
+        assert len(await harness.events()) == sold
 
 
 @pytest.mark.crash
 async def test_a_payment_repeated_after_the_death_of_a_process_is_charged_once(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
-    async with after_the_death_of_one("charge", tmp_path, embedded, clock) as (stall, _, held):
-        payment = await stall.shop.cashier.pay(held, "ada", KEY, Card.GOOD)
+    async with after_the_death_of_one("charge", tmp_path, embedded, clock) as (harness, _, held):
+        payment = await harness.shop.cashier.pay(held, "ada", KEY, Card.GOOD)
 
         assert payment.state == "completed"
-        assert len(await stall.rows(charges)) == len(await stall.events()) == 1
+        assert len(await harness.rows(charges)) == len(await harness.events()) == 1
 
 
 @pytest.mark.crash
 async def test_a_payment_of_a_process_that_died_before_publishing_is_ranked(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
-    async with after_the_death_of_one("complete", tmp_path, embedded, clock) as (stall, _, _):
-        process = process_of(stall.shop)
+    async with after_the_death_of_one("complete", tmp_path, embedded, clock) as (harness, _, _):
+        process = process_of(harness.shop)
         running = asyncio.create_task(process.run())
 
         async def is_ranked() -> bool:
-            return await stall.ranked() == [("1", 1)]
+            return await harness.ranked() == [("1", 1)]
 
         await until(is_ranked)
         process.stop()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tests.ticketing.stall import Stall, stall_at
+from tests.ticketing.harness import TicketingHarness, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.systems.waiting_room import RoomPlan
 
@@ -114,54 +114,54 @@ async def tried(work: Callable[[], Awaitable[Any]]) -> Any:
         return type(error)
 
 
-async def play(stall: Stall, moves: list[tuple[Any, Any, Any]]) -> None:
-    model, sale = Model(stall.clock), await stall.sale(seats=len(SEATS), room=ALL_DAY)
-    await stall.enter(sale, *USERS)
+async def play(harness: TicketingHarness, moves: list[tuple[Any, Any, Any]]) -> None:
+    model, sale = Model(harness.clock), await harness.sale(seats=len(SEATS), room=ALL_DAY)
+    await harness.enter(sale, *USERS)
     ids: list[str] = []
     for number, (what, one, two) in enumerate(moves):
         index, user = (one, "") if isinstance(one, int) else (0, str(one))
         match what:
             case "reserve":
                 expected = model.reserve(user, two)
-                found = await tried(lambda user=user, two=two: stall.reserve(sale, two, user))
+                found = await tried(lambda user=user, two=two: harness.reserve(sale, two, user))
                 if isinstance(expected, Held):
                     assert (found.user, found.seat, found.held_until) == (expected.user, expected.seat, expected.until)
                     ids += [found.id] if found.id not in ids else []
                 else:
                     assert found is expected
             case "pay" if index < len(ids):
-                held = await stall.database.read(reservations.get, ids[index])
-                paid = await tried(lambda held=held, n=number, two=two: stall.pay(held, f"key-{n}", two))
+                held = await harness.database.read(reservations.get, ids[index])
+                paid = await tried(lambda held=held, n=number, two=two: harness.pay(held, f"key-{n}", two))
                 assert getattr(paid, "state", paid) == model.pay(model.all[index], two)
             case "release" if index < len(ids):
                 user = model.all[index].user
                 mine = ids[index]
                 done = await tried(
-                    lambda mine=mine, user=user: stall.database.transaction(reservations.release, mine, user)
+                    lambda mine=mine, user=user: harness.database.transaction(reservations.release, mine, user)
                 )
                 assert done == model.release(model.all[index])
             case "wait":
-                stall.clock.advance(timedelta(minutes=index))
+                harness.clock.advance(timedelta(minutes=index))
             case "keep":
-                await stall.keep()
+                await harness.keep()
                 model.keep()
             case _:
                 pass
-        seats = await stall.seats(sale, "ada")
+        seats = await harness.seats(sale, "ada")
         for seat in SEATS:
             owner = model.owner(seat)
             mine = "bought" if owner is not None and owner.state == "paid" else "mine"
             assert seats[seat] == ("free" if owner is None else mine if owner.user == "ada" else "taken")
-    await agree(stall, model)
+    await agree(harness, model)
 
 
-async def agree(stall: Stall, model: Model) -> None:
+async def agree(harness: TicketingHarness, model: Model) -> None:
     """In the end every sale has one charge and one event, and nothing else has."""
-    stall.clock.advance(timedelta(hours=1))
-    await stall.keep()
+    harness.clock.advance(timedelta(hours=1))
+    await harness.keep()
     model.keep()
-    events = [event for event in await stall.events() if event.kind == PAYMENT_COMPLETED]
-    charged = [row["payment_id"] for row in await stall.rows(charges) if row["outcome"] == Outcome.CHARGED]
+    events = [event for event in await harness.events() if event.kind == PAYMENT_COMPLETED]
+    charged = [row["payment_id"] for row in await harness.rows(charges) if row["outcome"] == Outcome.CHARGED]
     assert len(events) == len(charged) == model.sold
     assert {event.payload["payment"] for event in events} == set(charged)
 
@@ -174,6 +174,6 @@ def test_seats_behave_like_the_model(embedded_url: str, moves: list[tuple[Any, A
             folder = Path(stack.enter_context(TemporaryDirectory()))
             valkey = await stack.enter_async_context(empty_valkey(embedded_url))
             url = await migrated_file(folder / "shop.db")
-            await play(await stack.enter_async_context(stall_at(url, valkey, ManualClock(), folder)), moves)
+            await play(await stack.enter_async_context(harness_at(url, valkey, ManualClock(), folder)), moves)
 
     asyncio.run(once())

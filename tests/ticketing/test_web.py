@@ -13,8 +13,8 @@ from examples.ticketing.shop import BOARD
 from tests.http.serving import Client
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
+from tests.ticketing.harness import TicketingHarness, harness_at
 from tests.ticketing.serving import Buyer, served
-from tests.ticketing.stall import Stall, stall_at
 from tidegate.core.clock import ManualClock
 from tidegate.storage.valkey.connection import connected
 from tidegate.systems.waiting_room import RoomPlan
@@ -25,19 +25,19 @@ ENDS = {"hold": timedelta(), "visit": timedelta(minutes=10)}
 
 
 @pytest.fixture
-async def client(stall: Stall) -> AsyncGenerator[Client]:
-    async with served(stall) as opened:
+async def client(harness: TicketingHarness) -> AsyncGenerator[Client]:
+    async with served(harness) as opened:
         yield opened
 
 
-async def enter(stall: Stall, client: Client, schedule: int, user: str = "ada") -> Buyer:
-    [pass_] = await stall.enter(schedule, user)
+async def enter(harness: TicketingHarness, client: Client, schedule: int, user: str = "ada") -> Buyer:
+    [pass_] = await harness.enter(schedule, user)
     return Buyer(client, pass_)
 
 
-async def test_a_seat_is_selected_held_and_paid(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_a_seat_is_selected_held_and_paid(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
 
     seats = await ada.ask("GET", f"/api/schedules/{sale}/seats")
     held = await ada.reserve(sale, "A2")
@@ -49,10 +49,10 @@ async def test_a_seat_is_selected_held_and_paid(stall: Stall, client: Client):
     assert (paid.status, paid.json["state"], seen.json["state"]) == (201, "completed", "paid")
 
 
-async def test_a_user_without_a_session_is_told_where_to_wait(stall: Stall, client: Client):
-    sale = await stall.sale()
-    await stall.enter(sale, "ada")
-    held = await stall.reserve(sale, "A1", "ada")
+async def test_a_user_without_a_session_is_told_where_to_wait(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    await harness.enter(sale, "ada")
+    held = await harness.reserve(sale, "A1", "ada")
 
     nobody, forger = Buyer(client, None), Buyer(client, "made.up")
     refused = [
@@ -66,27 +66,29 @@ async def test_a_user_without_a_session_is_told_where_to_wait(stall: Stall, clie
 
     assert {reply.status for reply in refused} == {403}
     assert {reply.json["waiting_page"] for reply in refused} == {f"/rooms/schedule-{sale}"}
-    assert await stall.state(held) == "held"
+    assert await harness.state(held) == "held"
 
 
-async def test_on_pages_a_user_without_a_session_is_redirected_to_the_waiting_page(stall: Stall, client: Client):
-    sale = await stall.sale()
+async def test_on_pages_a_user_without_a_session_is_redirected_to_the_waiting_page(
+    harness: TicketingHarness, client: Client
+):
+    sale = await harness.sale()
 
     reply = await client.get(f"/schedules/{sale}")
 
     assert (reply.status, reply.headers["location"]) == (303, f"/rooms/schedule-{sale}")
 
 
-async def test_a_pass_for_one_concert_is_refused_for_another(stall: Stall, client: Client):
-    sale, other = await stall.sale(), await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_a_pass_for_one_concert_is_refused_for_another(harness: TicketingHarness, client: Client):
+    sale, other = await harness.sale(), await harness.sale()
+    ada = await enter(harness, client, sale)
 
     assert (await ada.ask("GET", f"/api/schedules/{other}/seats")).status == 403
 
 
-async def test_a_user_neither_sees_nor_pays_the_reservation_of_another(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada, bob = await enter(stall, client, sale, "ada"), await enter(stall, client, sale, "bob")
+async def test_a_user_neither_sees_nor_pays_the_reservation_of_another(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada, bob = await enter(harness, client, sale, "ada"), await enter(harness, client, sale, "bob")
     held = (await ada.reserve(sale, "A1")).json["id"]
 
     replies = [await bob.ask("GET", f"/api/reservations/{held}"), await bob.pay(held)]
@@ -94,9 +96,9 @@ async def test_a_user_neither_sees_nor_pays_the_reservation_of_another(stall: St
     assert [reply.status for reply in replies] == [404, 404]
 
 
-async def test_a_taken_seat_is_a_conflict(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada, bob = await enter(stall, client, sale, "ada"), await enter(stall, client, sale, "bob")
+async def test_a_taken_seat_is_a_conflict(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada, bob = await enter(harness, client, sale, "ada"), await enter(harness, client, sale, "bob")
     await ada.reserve(sale, "A1")
 
     reply = await bob.reserve(sale, "A1")
@@ -108,9 +110,11 @@ async def test_a_taken_seat_is_a_conflict(stall: Stall, client: Client):
     ("card", "status", "state"),
     [("4000000000000002", 402, "declined"), ("4000000000000119", 202, "charging")],
 )
-async def test_the_answer_of_the_bank_is_shown(stall: Stall, client: Client, card: str, status: int, state: str):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_the_answer_of_the_bank_is_shown(
+    harness: TicketingHarness, client: Client, card: str, status: int, state: str
+):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
     held = (await ada.reserve(sale, "A1")).json["id"]
 
     reply = await ada.pay(held, card=card)
@@ -119,56 +123,56 @@ async def test_the_answer_of_the_bank_is_shown(stall: Stall, client: Client, car
 
 
 @pytest.mark.parametrize("card", ["", "1", "4242 4242", None, 7])
-async def test_an_invalid_card_is_refused(stall: Stall, client: Client, card: Any):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_an_invalid_card_is_refused(harness: TicketingHarness, client: Client, card: Any):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
     held = (await ada.reserve(sale, "A1")).json["id"]
 
     assert (await ada.pay(held, card=card)).status == 400
 
 
-async def test_a_payment_needs_a_key(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_a_payment_needs_a_key(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
     held = (await ada.reserve(sale, "A1")).json["id"]
 
     assert (await ada.pay(held, key=None)).status == 400
 
 
-async def test_on_pages_a_payment_settled_later_leads_to_its_ticket(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
-    held = await stall.reserve(sale, "A1", "ada")
-    payment = await stall.pay(held, card=Card.MUTE)
+async def test_on_pages_a_payment_settled_later_leads_to_its_ticket(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
+    held = await harness.reserve(sale, "A1", "ada")
+    payment = await harness.pay(held, card=Card.MUTE)
 
     before = await ada.ask("GET", f"/reservations/{held.id}")
-    stall.clock.advance(stall.shop.plan.settle_after)
-    await stall.keep()
+    harness.clock.advance(harness.shop.plan.settle_after)
+    await harness.keep()
     after = await ada.ask("GET", f"/reservations/{held.id}")
 
     assert (before.status, "A payment is under way" in before.body.decode()) == (200, True)
-    settled = await stall.database.read(payments.get, payment.id)
+    settled = await harness.database.read(payments.get, payment.id)
     assert (after.status, after.headers["location"]) == (303, f"/tickets/{settled.ticket}")
 
 
-async def test_on_pages_a_declined_card_does_not_offer_an_expired_seat(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
-    held = await stall.reserve(sale, "A1", "ada")
+async def test_on_pages_a_declined_card_does_not_offer_an_expired_seat(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
+    held = await harness.reserve(sale, "A1", "ada")
     place, form = f"/reservations/{held.id}/payments", f"card={Card.POOR}&key=k"
 
     first = await ada.ask("POST", place, data=form)
-    stall.clock.advance(stall.shop.plan.hold_for)
-    await stall.keep()
+    harness.clock.advance(harness.shop.plan.hold_for)
+    await harness.keep()
     again = await ada.ask("POST", place, data=form)
 
     assert (first.status, "The seat is still yours." in first.body.decode()) == (402, True)
     assert (again.status, "The seat is still yours." in again.body.decode()) == (402, False)
 
 
-async def test_invalid_requests_are_refused(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_invalid_requests_are_refused(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
     place = f"/api/schedules/{sale}/reservations"
 
     replies = [
@@ -185,12 +189,12 @@ async def test_invalid_requests_are_refused(stall: Stall, client: Client):
     assert [reply.status for reply in replies] == [400] * 8
 
 
-async def test_the_ranking_lists_concerts_in_order_without_numbers(stall: Stall, client: Client):
-    await stall.declare()
-    sale = await stall.sale()
-    await stall.enter(sale, "ada")
-    await stall.buy(sale, "A1", "ada")
-    await stall.relay()
+async def test_the_ranking_lists_concerts_in_order_without_numbers(harness: TicketingHarness, client: Client):
+    await harness.declare()
+    sale = await harness.sale()
+    await harness.enter(sale, "ada")
+    await harness.buy(sale, "A1", "ada")
+    await harness.relay()
 
     reply = await client.get("/api/concerts/ranking?period=weekly&limit=10")
 
@@ -201,20 +205,20 @@ async def test_the_ranking_lists_concerts_in_order_without_numbers(stall: Stall,
     }
 
 
-async def test_activity_prolongs_the_session(stall: Stall, client: Client):
-    sale = await stall.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=10)))
-    ada = await enter(stall, client, sale)
+async def test_activity_prolongs_the_session(harness: TicketingHarness, client: Client):
+    sale = await harness.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=10)))
+    ada = await enter(harness, client, sale)
     for _ in range(2):
-        stall.clock.advance(timedelta(minutes=8))
+        harness.clock.advance(timedelta(minutes=8))
         assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 200
-    stall.clock.advance(timedelta(minutes=11))
+    harness.clock.advance(timedelta(minutes=11))
 
     assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 403
 
 
-async def test_leaving_ends_the_session(stall: Stall, client: Client):
-    sale = await stall.sale()
-    ada = await enter(stall, client, sale)
+async def test_leaving_ends_the_session(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    ada = await enter(harness, client, sale)
 
     left = await ada.ask("DELETE", f"/api/schedules/{sale}/session")
 
@@ -224,9 +228,9 @@ async def test_leaving_ends_the_session(stall: Stall, client: Client):
     assert (await ada.ask("GET", f"/api/schedules/{sale}/seats")).status == 403
 
 
-async def test_the_purchase_works_with_pages_and_forms_alone(stall: Stall, client: Client):
-    sale = await stall.sale()
-    [pass_] = await stall.enter(sale, "ada")
+async def test_the_purchase_works_with_pages_and_forms_alone(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
+    [pass_] = await harness.enter(sale, "ada")
     cookie = {"Cookie": f"{COOKIE.format(room=f'schedule-{sale}')}={pass_}"}
 
     async def post(path: str, **form: str) -> str:
@@ -248,8 +252,8 @@ async def test_the_purchase_works_with_pages_and_forms_alone(stall: Stall, clien
     assert (await client.get(f"/schedules/{sale}", headers=cookie)).status == 303
 
 
-async def test_user_input_is_escaped(stall: Stall, client: Client):
-    await stall.sale(concert=await stall.concert("<script>alert(1)</script>"))
+async def test_user_input_is_escaped(harness: TicketingHarness, client: Client):
+    await harness.sale(concert=await harness.concert("<script>alert(1)</script>"))
 
     page = (await client.get("/")).body.decode()
 
@@ -257,15 +261,17 @@ async def test_user_input_is_escaped(stall: Stall, client: Client):
     assert "&lt;script&gt;" in page
 
 
-async def test_a_sold_out_concert_has_no_buy_button_and_waiting_visitors_are_told(stall: Stall, client: Client):
-    sale = await stall.sale(seats=1, room=RoomPlan(capacity=0))
-    await stall.enter(sale, "ada")
-    room = await stall.shop.rooms.room(f"schedule-{sale}")
+async def test_a_sold_out_concert_has_no_buy_button_and_waiting_visitors_are_told(
+    harness: TicketingHarness, client: Client
+):
+    sale = await harness.sale(seats=1, room=RoomPlan(capacity=0))
+    await harness.enter(sale, "ada")
+    room = await harness.shop.rooms.room(f"schedule-{sale}")
     waiting = await room.join("grace")
-    await stall.buy(sale, "A1", "ada")
-    [event] = await stall.events()
+    await harness.buy(sale, "A1", "ada")
+    [event] = await harness.events()
 
-    await stall.shop.end_the_wait(event)
+    await harness.shop.end_the_wait(event)
     await room.admitter.admit()
 
     grace = Buyer(client, (await room.join("grace", waiting.token)).token)
@@ -276,8 +282,8 @@ async def test_a_sold_out_concert_has_no_buy_button_and_waiting_visitors_are_tol
     assert f'href="/schedules/{sale}"' not in home
 
 
-async def test_the_waiting_page_is_served_and_operator_routes_are_not(stall: Stall, client: Client):
-    sale = await stall.sale()
+async def test_the_waiting_page_is_served_and_operator_routes_are_not(harness: TicketingHarness, client: Client):
+    sale = await harness.sale()
 
     page = await client.get(f"/rooms/schedule-{sale}")
     operator = await client.ask("POST", f"/v1/rooms/schedule-{sale}/admissions", json={"users": ["me"]})
@@ -291,9 +297,9 @@ async def test_during_a_valkey_outage_admitted_users_buy_and_no_other_is_admitte
     server = ValkeyServer()
     async with connected(server.url) as valkey:
         url = await migrated_file(tmp_path / "shop.db")
-        async with stall_at(url, valkey, ManualClock(), tmp_path) as stall, served(stall) as client:
-            sale = await stall.sale()
-            ada = await enter(stall, client, sale)
+        async with harness_at(url, valkey, ManualClock(), tmp_path) as harness, served(harness) as client:
+            sale = await harness.sale()
+            ada = await enter(harness, client, sale)
             server.stop()
 
             held = await ada.reserve(sale, "A1")
@@ -323,7 +329,7 @@ async def test_during_a_valkey_outage_admitted_users_buy_and_no_other_is_admitte
         ("/api/nothing", "there is no such page"),
     ],
 )
-async def test_unknown_pages_are_not_found(stall: Stall, client: Client, path: str, words: str):
+async def test_unknown_pages_are_not_found(harness: TicketingHarness, client: Client, path: str, words: str):
     reply = await client.get(path)
 
     shown = reply.json["detail"] if path.startswith("/api/") else reply.body.decode()
@@ -332,7 +338,7 @@ async def test_unknown_pages_are_not_found(stall: Stall, client: Client, path: s
     assert path.startswith("/api/") or "Harbour Tickets" in shown
 
 
-async def test_the_form_action_leads_back_to_its_page(stall: Stall, client: Client):
+async def test_the_form_action_leads_back_to_its_page(harness: TicketingHarness, client: Client):
     places = {
         "/reservations/some%3Fid/payments": "/reservations/some%3Fid",
         "/reservations/one/release": "/reservations/one",
@@ -346,10 +352,10 @@ async def test_the_form_action_leads_back_to_its_page(stall: Stall, client: Clie
 
 
 @pytest.mark.every_server
-async def test_a_nul_character_is_handled_on_every_database(anywhere: Stall):
-    sale = await anywhere.sale()
-    async with served(anywhere) as client:
-        ada = await enter(anywhere, client, sale)
+async def test_a_nul_character_is_handled_on_every_database(harness_on_each_server: TicketingHarness):
+    sale = await harness_on_each_server.sale()
+    async with served(harness_on_each_server) as client:
+        ada = await enter(harness_on_each_server, client, sale)
         held = (await ada.reserve(sale, "A1")).json["id"]
         replies = [
             await ada.reserve(sale, "A\0"),
@@ -363,9 +369,9 @@ async def test_a_nul_character_is_handled_on_every_database(anywhere: Stall):
     assert [reply.status for reply in replies] == [404, 404, 404, 404, 404, 400]
 
 
-async def test_held_seats_are_not_shown_as_free(stall: Stall, client: Client):
-    sale = await stall.sale(seats=2)
-    ada, bob = await enter(stall, client, sale), await enter(stall, client, sale, "bob")
+async def test_held_seats_are_not_shown_as_free(harness: TicketingHarness, client: Client):
+    sale = await harness.sale(seats=2)
+    ada, bob = await enter(harness, client, sale), await enter(harness, client, sale, "bob")
 
     async def told() -> tuple[bool, bool, str]:
         home = (await client.get("/")).body.decode()
@@ -375,19 +381,19 @@ async def test_held_seats_are_not_shown_as_free(stall: Stall, client: Client):
 
     await ada.reserve(sale, "A1")
     assert await told() == (True, False, "1 2")
-    await stall.buy(sale, "A2", "bob")
+    await harness.buy(sale, "A2", "bob")
     assert await told() == (False, True, "0 1")
     seats = (await bob.ask("GET", f"/schedules/{sale}")).body.decode()
     assert "No seat is free at this moment, 1 is held." in seats
-    stall.clock.advance(stall.shop.plan.hold_for)  # and no keeper has written it down
+    harness.clock.advance(harness.shop.plan.hold_for)  # and no keeper has written it down
     assert await told() == (True, False, "1 1")
 
 
-async def test_pages_show_remaining_times(stall: Stall, client: Client):
-    sale = await stall.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=20)))
-    ada = await enter(stall, client, sale)
-    held = await stall.reserve(sale, "A1", "ada")
-    stall.clock.advance(timedelta(seconds=75))
+async def test_pages_show_remaining_times(harness: TicketingHarness, client: Client):
+    sale = await harness.sale(room=RoomPlan(capacity=5, session=timedelta(minutes=20)))
+    ada = await enter(harness, client, sale)
+    held = await harness.reserve(sale, "A1", "ada")
+    harness.clock.advance(timedelta(seconds=75))
 
     seats = (await ada.ask("GET", f"/schedules/{sale}")).body.decode()
     checkout = (await ada.ask("GET", f"/reservations/{held.id}")).body.decode()
@@ -398,14 +404,14 @@ async def test_pages_show_remaining_times(stall: Stall, client: Client):
     assert f"another <strong>8 minutes and 45 seconds</strong>, until {ends['hold']:%H:%M:%S}" in checkout
 
 
-async def test_the_seats_show_held_and_bought_ones_and_the_limit_of_four(stall: Stall, client: Client):
-    sale = await stall.sale(seats=6)
-    ada = await enter(stall, client, sale)
-    await stall.buy(sale, "A1", "ada")
+async def test_the_seats_show_held_and_bought_ones_and_the_limit_of_four(harness: TicketingHarness, client: Client):
+    sale = await harness.sale(seats=6)
+    ada = await enter(harness, client, sale)
+    await harness.buy(sale, "A1", "ada")
     for seat in ("A2", "A3"):
-        await stall.reserve(sale, seat, "ada")
+        await harness.reserve(sale, seat, "ada")
     before = (await ada.ask("GET", f"/schedules/{sale}")).body.decode()
-    await stall.reserve(sale, "A4", "ada")
+    await harness.reserve(sale, "A4", "ada")
     after = (await ada.ask("GET", f"/schedules/{sale}")).body.decode()
 
     assert ("Seat A1, your ticket" in after, "Seat A2, held for you" in after) == (True, True)
@@ -415,9 +421,9 @@ async def test_the_seats_show_held_and_bought_ones_and_the_limit_of_four(stall: 
 
 
 @pytest.mark.parametrize(("seats", "in_front"), [(20, 20), (60, 20), (90, 40), (120, 40), (480, 60)])
-async def test_a_share_of_the_seats_is_in_front(stall: Stall, seats: int, in_front: int):
-    sale = await stall.sale(seats=seats)
+async def test_a_share_of_the_seats_is_in_front(harness: TicketingHarness, seats: int, in_front: int):
+    sale = await harness.sale(seats=seats)
 
-    found = await stall.database.read(catalogue.seat_map, sale, "nobody")
+    found = await harness.database.read(catalogue.seat_map, sale, "nobody")
 
     assert sum(seat.price == 200 for seat in found) == in_front

@@ -37,52 +37,52 @@ def rows(tx: Transaction) -> list[int]:
 
 @pytest.mark.every_server
 async def test_deleting_a_campaign_removes_all_rows_and_keys_and_keeps_points(database: Database, embedded: Valkey):
-    shop = Campaigns(embedded, database)
-    await shop.create(PLAN)
-    await shop.start("autumn")
+    harness = Campaigns(embedded, database)
+    await harness.create(PLAN)
+    await harness.start("autumn")
     with pytest.raises(CampaignInUse, match="stop it"):
-        await shop.delete("autumn")
-    assert (await shop.enter("autumn", "ada")).answer is EntryAnswer.ACCEPTED
-    await shop.stop("autumn")
+        await harness.delete("autumn")
+    assert (await harness.enter("autumn", "ada")).answer is EntryAnswer.ACCEPTED
+    await harness.stop("autumn")
     with pytest.raises(CampaignInUse, match="1 entries"):
-        await shop.delete("autumn")
+        await harness.delete("autumn")
 
     entry = CampaignEntry(user="ada", number=1, epoch=1, at_ms=0)
     await database.transaction(apply_entries, Kinds([Points()]), "autumn", [entry])
     await embedded.execute("UNLINK", campaign_keys(embedded, "autumn")["stream"])  # as a consumer pool does at the end
     await embedded.execute("XADD", campaign_keys(embedded, "autumn")["dead"], "*", "payload", "x")
-    await shop.delete("autumn")
+    await harness.delete("autumn")
 
     assert await database.read(rows) == [0, 0]
     assert await embedded.execute("KEYS", "*autumn*") == []
-    assert await shop.points_of("ada") == 5
+    assert await harness.points_of("ada") == 5
     with pytest.raises(NotFound):
-        await shop.delete("autumn")
-    await shop.create(PLAN)
-    await shop.start("autumn")
-    assert (await shop.enter("autumn", "ada")).answer is EntryAnswer.ACCEPTED
-    await shop.close()
+        await harness.delete("autumn")
+    await harness.create(PLAN)
+    await harness.start("autumn")
+    assert (await harness.enter("autumn", "ada")).answer is EntryAnswer.ACCEPTED
+    await harness.close()
 
 
 async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_during_its_deletion(
     tmp_path: Path, embedded: Valkey, monkeypatch: pytest.MonkeyPatch
 ):
     async with await Database.open(await migrated_file(tmp_path / "c.db")) as database:
-        shop = Campaigns(embedded, database)
-        await shop.create(PLAN)
-        await shop.start("autumn")
+        harness = Campaigns(embedded, database)
+        await harness.create(PLAN)
+        await harness.start("autumn")
         await database.transaction(campaign_store.stop, "autumn")
         answers: list[EntryAnswer] = []
         begin = database.transaction
 
         async def transaction(step: Any, *arguments: Any) -> Any:
             if step is campaign_store.begin_removal:
-                answers.append((await shop.enter("autumn", "eve")).answer)
+                answers.append((await harness.enter("autumn", "eve")).answer)
             return await begin(step, *arguments)
 
         monkeypatch.setattr(database, "transaction", transaction)
-        await shop.delete("autumn")
-        await shop.close()
+        await harness.delete("autumn")
+        await harness.close()
 
     assert len(answers) == 1
     assert answers[0] is not EntryAnswer.ACCEPTED, "an entry that was accepted would be lost"
@@ -90,19 +90,19 @@ async def test_a_campaign_whose_stop_did_not_reach_valkey_accepts_nothing_during
 
 async def test_repeating_the_call_completes_an_interrupted_deletion(tmp_path: Path, embedded: Valkey):
     async with await Database.open(await migrated_file(tmp_path / "shop.db")) as database:
-        shop = Campaigns(embedded, database)
-        await shop.create(PLAN)
+        harness = Campaigns(embedded, database)
+        await harness.create(PLAN)
         await database.transaction(campaign_store.begin_removal, "autumn")
 
-        for gone in (shop.get("autumn"), shop.start("autumn"), shop.enter("autumn", "ada")):
+        for gone in (harness.get("autumn"), harness.start("autumn"), harness.enter("autumn", "ada")):
             with pytest.raises(NotFound):
                 await gone
-        assert await shop.page() == []
+        assert await harness.page() == []
         with pytest.raises(CampaignExists, match="being deleted"):
-            await shop.create(PLAN)
-        await shop.delete("autumn")
+            await harness.create(PLAN)
+        await harness.delete("autumn")
         assert await database.read(rows) == [0, 0]
-        await shop.close()
+        await harness.close()
 
 
 def test_the_command_line_deletes_a_campaign(tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch):

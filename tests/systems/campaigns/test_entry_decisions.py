@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import select, text
 
-from tests.systems.campaigns.working import Picky
+from tests.systems.campaigns.worker_harness import Picky
 from tidegate.core.errors import ContractBroken
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.campaigns import campaign_store
@@ -19,12 +19,12 @@ ISSUED, REFUSED, SOLD_OUT, KNOWN = "issued", "refused", "sold_out", "known"
 
 
 @pytest.fixture
-def judge(database: Database) -> "Judge":
+def decisions(database: Database) -> "DecisionHarness":
     """On each kind of database."""
-    return Judge(database)
+    return DecisionHarness(database)
 
 
-class Judge:
+class DecisionHarness:
     def __init__(self, database: Database) -> None:
         self.database = database
 
@@ -53,14 +53,14 @@ class Judge:
 
 
 @pytest.mark.every_server
-async def test_issued_entries_never_exceed_the_stock_and_the_lowest_numbers_get_it(judge: Judge):
-    await judge.open(total=3)
+async def test_issued_entries_never_exceed_the_stock_and_the_lowest_numbers_get_it(decisions: DecisionHarness):
+    await decisions.open(total=3)
 
-    assert await judge.decide(("eve", 5), ("dan", 4)) == [ISSUED, ISSUED]
-    assert await judge.decide(("cat", 3), ("Ann", 1), ("bob", 2)) == [SOLD_OUT, ISSUED, SOLD_OUT]
+    assert await decisions.decide(("eve", 5), ("dan", 4)) == [ISSUED, ISSUED]
+    assert await decisions.decide(("cat", 3), ("Ann", 1), ("bob", 2)) == [SOLD_OUT, ISSUED, SOLD_OUT]
 
-    assert await judge.issued() == 3
-    applied = await judge.apply(("zoë", 9))
+    assert await decisions.issued() == 3
+    applied = await decisions.apply(("zoë", 9))
     assert ([each.verdict for each in applied.decisions], applied.sold_out) == ([SOLD_OUT], 3), "the door must hear it"
 
 
@@ -72,67 +72,67 @@ class SellsElsewhere(FirstCome):
         return super().apply(tx, campaign, entries)
 
 
-async def test_the_count_in_sql_limits_the_stock_whatever_a_kind_returns(judge: Judge):
-    await judge.open(total=3)
+async def test_the_count_in_sql_limits_the_stock_whatever_a_kind_returns(decisions: DecisionHarness):
+    await decisions.open(total=3)
     entries = [CampaignEntry(user="ann", number=1, epoch=1, at_ms=0, key="k1")]
 
     with pytest.raises(ContractBroken, match="1 left to issue"):
-        await judge.database.transaction(apply_entries, Kinds([SellsElsewhere()]), "it", entries)
+        await decisions.database.transaction(apply_entries, Kinds([SellsElsewhere()]), "it", entries)
 
-    assert (await judge.issued(), await judge.rows()) == (0, []), "the transaction was rolled back"
+    assert (await decisions.issued(), await decisions.rows()) == (0, []), "the transaction was rolled back"
 
 
-async def test_a_repeated_entry_keeps_its_result_and_counts_once(judge: Judge):
-    await judge.open(total=2)
+async def test_a_repeated_entry_keeps_its_result_and_counts_once(decisions: DecisionHarness):
+    await decisions.open(total=2)
     batch = (("ann", 1), ("bob", 2))
 
-    assert await judge.decide(*batch) == [ISSUED, ISSUED]
-    before = await judge.database.read(campaign_store.decided, "it", "ann")
-    applied = await judge.apply(*batch)
+    assert await decisions.decide(*batch) == [ISSUED, ISSUED]
+    before = await decisions.database.read(campaign_store.decided, "it", "ann")
+    applied = await decisions.apply(*batch)
 
     assert [each.verdict for each in applied.decisions] == [ISSUED, ISSUED]
     assert applied.sold_out == -1, "nobody came for whom nothing was left"
-    assert await judge.issued() == 2
-    assert await judge.database.read(campaign_store.decided, "it", "ann") == before, "the code is the same"
+    assert await decisions.issued() == 2
+    assert await decisions.database.read(campaign_store.decided, "it", "ann") == before, "the code is the same"
 
 
-async def test_a_user_forgotten_by_valkey_keeps_the_earlier_result(judge: Judge):
+async def test_a_user_forgotten_by_valkey_keeps_the_earlier_result(decisions: DecisionHarness):
     """And a number means nothing without its epoch: after a loss the door gives some of them again."""
-    await judge.open(total=5)
-    await judge.decide(("ann", 1))
+    await decisions.open(total=5)
+    await decisions.decide(("ann", 1))
 
-    applied = await judge.apply(("ann", 1), ("ann", 2), epoch=2)
+    applied = await decisions.apply(("ann", 1), ("ann", 2), epoch=2)
 
     assert [(each.verdict, each.memory) for each in applied.decisions] == [(KNOWN, "1|k1")] * 2
-    assert await judge.issued() == 1
+    assert await decisions.issued() == 1
 
 
-async def test_a_user_twice_in_one_batch_is_decided_once(judge: Judge):
-    await judge.open(total=5)
-    assert await judge.decide(("ann", 2), ("ann", 1), ("bob", 3)) == [KNOWN, ISSUED, ISSUED]
-    assert await judge.issued() == 2
-
-
-@pytest.mark.every_server
-async def test_a_user_without_an_item_may_enter_again_but_the_same_entry_keeps_its_result(judge: Judge):
-    await judge.open("PICKY", total=5, stock=1)
-
-    assert await judge.decide(("no", 1), ("ann", 2), ("bob", 3)) == [REFUSED, ISSUED, SOLD_OUT]
-    assert await judge.decide(("no", 1), ("bob", 3)) == [REFUSED, SOLD_OUT]
-    await judge.database.transaction(campaign_store.alter, "it", {"stock": 3})
-    assert await judge.decide(("bob", 3)) == [SOLD_OUT], "it came again, and was decided"
-    assert await judge.decide(("bob", 3), epoch=2) == [ISSUED], "another entry, with the same number"
-    assert await judge.decide(("no", 7), epoch=2) == [REFUSED]
-    assert await judge.rows() == [("ann", 2, ISSUED), ("bob", 3, ISSUED), ("no", 7, REFUSED)]
+async def test_a_user_twice_in_one_batch_is_decided_once(decisions: DecisionHarness):
+    await decisions.open(total=5)
+    assert await decisions.decide(("ann", 2), ("ann", 1), ("bob", 3)) == [KNOWN, ISSUED, ISSUED]
+    assert await decisions.issued() == 2
 
 
 @pytest.mark.every_server
-async def test_points_are_credited_once_with_the_entry(judge: Judge):
-    await judge.open(POINTS, total=10)
+async def test_a_user_without_an_item_may_enter_again_but_the_same_entry_keeps_its_result(decisions: DecisionHarness):
+    await decisions.open("PICKY", total=5, stock=1)
 
-    assert await judge.decide(("bob", 2), ("ann", 1)) == [ISSUED, ISSUED]
-    assert await judge.decide(("ann", 1), ("eve", 3)) == [ISSUED, ISSUED]
-    assert await judge.decide(("ann", 9), epoch=2) == [KNOWN]
+    assert await decisions.decide(("no", 1), ("ann", 2), ("bob", 3)) == [REFUSED, ISSUED, SOLD_OUT]
+    assert await decisions.decide(("no", 1), ("bob", 3)) == [REFUSED, SOLD_OUT]
+    await decisions.database.transaction(campaign_store.alter, "it", {"stock": 3})
+    assert await decisions.decide(("bob", 3)) == [SOLD_OUT], "it came again, and was decided"
+    assert await decisions.decide(("bob", 3), epoch=2) == [ISSUED], "another entry, with the same number"
+    assert await decisions.decide(("no", 7), epoch=2) == [REFUSED]
+    assert await decisions.rows() == [("ann", 2, ISSUED), ("bob", 3, ISSUED), ("no", 7, REFUSED)]
 
-    points = [await judge.database.read(campaign_store.points_of, user) for user in ("ann", "bob", "eve", "dan")]
+
+@pytest.mark.every_server
+async def test_points_are_credited_once_with_the_entry(decisions: DecisionHarness):
+    await decisions.open(POINTS, total=10)
+
+    assert await decisions.decide(("bob", 2), ("ann", 1)) == [ISSUED, ISSUED]
+    assert await decisions.decide(("ann", 1), ("eve", 3)) == [ISSUED, ISSUED]
+    assert await decisions.decide(("ann", 9), epoch=2) == [KNOWN]
+
+    points = [await decisions.database.read(campaign_store.points_of, user) for user in ("ann", "bob", "eve", "dan")]
     assert points == [5, 5, 5, 0]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tests.systems.campaigns.harness import CAMPAIGN, CampaignHarness, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.ids import new_id
@@ -25,8 +25,8 @@ from tidegate.systems.campaigns.service import Campaigns
 
 
 @pytest.fixture
-async def shop(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Shop]:
-    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, clock) as opened:
+async def harness(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[CampaignHarness]:
+    async with harness_at(await migrated_file(tmp_path / "shop.db"), embedded, clock) as opened:
         yield opened
 
 
@@ -41,13 +41,15 @@ def duplicate(number: int) -> EntryReceipt:
 @pytest.mark.every_server
 async def test_entries_are_numbered_and_queued_in_order_of_arrival(valkey: Valkey, tmp_path: Path):
     """On each kind of server."""
-    async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey) as shop:
-        await shop.open()
+    async with harness_at(await migrated_file(tmp_path / "shop.db"), valkey) as harness:
+        await harness.open()
 
-        answers = [await shop.campaigns.enter(CAMPAIGN, user, data={"n": user}) for user in ("ann", "bob", "zoë | {x}")]
+        answers = [
+            await harness.campaigns.enter(CAMPAIGN, user, data={"n": user}) for user in ("ann", "bob", "zoë | {x}")
+        ]
 
         assert answers == [accepted(1), accepted(2), accepted(3)]
-        line = await shop.line()
+        line = await harness.line()
         assert [(entry.user, entry.number, entry.data) for entry in line] == [
             ("ann", 1, {"n": "ann"}),
             ("bob", 2, {"n": "bob"}),
@@ -55,195 +57,195 @@ async def test_entries_are_numbered_and_queued_in_order_of_arrival(valkey: Valke
         ]
 
 
-async def test_two_unicode_forms_of_a_user_are_one_user(shop: Shop):
-    await shop.open()
-    assert await shop.campaigns.enter(CAMPAIGN, " \uff21da\u00a0") == accepted(1)
+async def test_two_unicode_forms_of_a_user_are_one_user(harness: CampaignHarness):
+    await harness.open()
+    assert await harness.campaigns.enter(CAMPAIGN, " \uff21da\u00a0") == accepted(1)
 
-    assert await shop.campaigns.enter(CAMPAIGN, "Ada") == duplicate(1)
-    assert (await shop.campaigns.result(CAMPAIGN, "Ada ")).number == 1
+    assert await harness.campaigns.enter(CAMPAIGN, "Ada") == duplicate(1)
+    assert (await harness.campaigns.result(CAMPAIGN, "Ada ")).number == 1
     for user in ("", "  ", "a\u200bda", "a\nda", "a\u202eda", "x" * 129, "\ufdfa" * 10):
         with pytest.raises(InvalidArgument):
-            await shop.campaigns.enter(CAMPAIGN, user)
-    assert [entry.user for entry in await shop.line()] == ["Ada"]
+            await harness.campaigns.enter(CAMPAIGN, user)
+    assert [entry.user for entry in await harness.line()] == ["Ada"]
 
 
-async def test_the_same_key_gets_the_same_answer_and_another_key_is_a_duplicate(shop: Shop):
-    await shop.open()
-    assert await shop.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
+async def test_the_same_key_gets_the_same_answer_and_another_key_is_a_duplicate(harness: CampaignHarness):
+    await harness.open()
+    assert await harness.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
 
-    assert await shop.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
-    assert await shop.campaigns.enter(CAMPAIGN, "ann", "second") == duplicate(1)
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
-    assert await shop.campaigns.enter(CAMPAIGN, "bob", "first") == accepted(2), "a key belongs to its user"
-    assert len(await shop.line()) == 2
-
-
-async def test_a_second_entry_without_a_key_is_a_duplicate(shop: Shop):
-    await shop.open()
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann", "first") == accepted(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann", "second") == duplicate(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "bob", "first") == accepted(2), "a key belongs to its user"
+    assert len(await harness.line()) == 2
 
 
-async def test_a_call_with_a_lost_reply_can_be_repeated(shop: Shop):
+async def test_a_second_entry_without_a_key_is_a_duplicate(harness: CampaignHarness):
+    await harness.open()
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == duplicate(1)
+
+
+async def test_a_call_with_a_lost_reply_can_be_repeated(harness: CampaignHarness):
     """As the connection does by itself when it breaks: nobody knows then whether the script ran."""
-    await shop.open(total=3)
+    await harness.open(total=3)
     call: dict[str, Any] = {
         "campaign": CAMPAIGN,
         "attempts": [("ann", "k1", '"user":"ann"}'), ("bob", "k2", '"user":"bob"}')],
         "max_len": 100,
         "forget_ms": 1000,
         "now_ms": None,
-        **shop.keys(),
+        **harness.keys(),
     }
-    first = await _enter(shop.valkey, **call)
+    first = await _enter(harness.valkey, **call)
 
-    assert await _enter(shop.valkey, **call) == first
-    assert len(await shop.line()) == 2
+    assert await _enter(harness.valkey, **call) == first
+    assert len(await harness.line()) == 2
 
 
-async def test_a_campaign_starts_and_ends_at_its_times(shop: Shop, clock: ManualClock):
+async def test_a_campaign_starts_and_ends_at_its_times(harness: CampaignHarness, clock: ManualClock):
     now = clock.now()
-    await shop.open(starts_at=now + timedelta(seconds=10), ends_at=now + timedelta(seconds=20))
+    await harness.open(starts_at=now + timedelta(seconds=10), ends_at=now + timedelta(seconds=20))
 
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == EntryReceipt(EntryAnswer.NOT_OPEN, None, 10_000)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == EntryReceipt(EntryAnswer.NOT_OPEN, None, 10_000)
     clock.advance(timedelta(seconds=10))
-    assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1)
     clock.advance(timedelta(seconds=10))
-    assert await shop.campaigns.enter(CAMPAIGN, "bob") == EntryReceipt(EntryAnswer.NOT_OPEN)
-    assert await shop.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1), "who is in is in"
+    assert await harness.campaigns.enter(CAMPAIGN, "bob") == EntryReceipt(EntryAnswer.NOT_OPEN)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann", "k") == accepted(1), "who is in is in"
 
 
-async def test_a_campaign_that_is_not_started_or_was_stopped_accepts_no_entry(shop: Shop):
-    await shop.open()
-    await shop.campaigns.stop(CAMPAIGN)
-    await shop.campaigns.stop(CAMPAIGN)
+async def test_a_campaign_that_is_not_started_or_was_stopped_accepts_no_entry(harness: CampaignHarness):
+    await harness.open()
+    await harness.campaigns.stop(CAMPAIGN)
+    await harness.campaigns.stop(CAMPAIGN)
 
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == EntryReceipt(EntryAnswer.NOT_OPEN)
-    await shop.campaigns.start(CAMPAIGN)
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == EntryReceipt(EntryAnswer.NOT_OPEN)
+    await harness.campaigns.start(CAMPAIGN)
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == accepted(1)
 
 
-async def test_a_stock_of_two_accepts_two_entries_and_more_when_it_grows(shop: Shop):
-    await shop.open(total=2)
-    answers = [await shop.campaigns.enter(CAMPAIGN, user) for user in ("a", "b", "c", "a")]
+async def test_a_stock_of_two_accepts_two_entries_and_more_when_it_grows(harness: CampaignHarness):
+    await harness.open(total=2)
+    answers = [await harness.campaigns.enter(CAMPAIGN, user) for user in ("a", "b", "c", "a")]
     assert answers == [accepted(1), accepted(2), EntryReceipt(EntryAnswer.SOLD_OUT), duplicate(1)]
 
-    await shop.campaigns.alter(CAMPAIGN, CampaignChange(stock=3))
+    await harness.campaigns.alter(CAMPAIGN, CampaignChange(stock=3))
 
-    assert await shop.campaigns.enter(CAMPAIGN, "c") == accepted(3)
-    assert (await shop.campaigns.enter(CAMPAIGN, "d")).answer is EntryAnswer.SOLD_OUT
+    assert await harness.campaigns.enter(CAMPAIGN, "c") == accepted(3)
+    assert (await harness.campaigns.enter(CAMPAIGN, "d")).answer is EntryAnswer.SOLD_OUT
 
 
-async def test_a_dead_letter_keeps_its_place_until_it_is_discarded(shop: Shop):
-    await shop.open(total=1)
-    await shop.campaigns.enter(CAMPAIGN, "ann")
-    await bury_all(shop)
-    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
-    assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "failed"
-    [letter] = (await shop.campaigns.dead(CAMPAIGN)).letters
+async def test_a_dead_letter_keeps_its_place_until_it_is_discarded(harness: CampaignHarness):
+    await harness.open(total=1)
+    await harness.campaigns.enter(CAMPAIGN, "ann")
+    await bury_all(harness)
+    assert (await harness.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
+    assert (await harness.campaigns.result(CAMPAIGN, "ann")).state == "failed"
+    [letter] = (await harness.campaigns.dead(CAMPAIGN)).letters
     assert letter.entry is not None
     assert letter.entry.user == "ann"
 
-    assert await shop.campaigns.discard(CAMPAIGN, [letter.id]) == 1
-    assert await shop.campaigns.discard(CAMPAIGN, [letter.id]) == 0
+    assert await harness.campaigns.discard(CAMPAIGN, [letter.id]) == 1
+    assert await harness.campaigns.discard(CAMPAIGN, [letter.id]) == 0
 
-    assert (await shop.campaigns.result(CAMPAIGN, "ann")).state == "unknown"
-    assert await shop.campaigns.enter(CAMPAIGN, "ann") == accepted(2), "and its user may enter again"
+    assert (await harness.campaigns.result(CAMPAIGN, "ann")).state == "unknown"
+    assert await harness.campaigns.enter(CAMPAIGN, "ann") == accepted(2), "and its user may enter again"
 
 
-async def test_a_replayed_dead_letter_is_queued_again_under_its_number(shop: Shop):
-    await shop.open(total=1)
-    await shop.campaigns.enter(CAMPAIGN, "ann")
-    await bury_all(shop)
-    [letter] = (await shop.campaigns.dead(CAMPAIGN)).letters
+async def test_a_replayed_dead_letter_is_queued_again_under_its_number(harness: CampaignHarness):
+    await harness.open(total=1)
+    await harness.campaigns.enter(CAMPAIGN, "ann")
+    await bury_all(harness)
+    [letter] = (await harness.campaigns.dead(CAMPAIGN)).letters
 
-    assert await shop.campaigns.replay(CAMPAIGN, [letter.id]) == 1
-    assert await shop.campaigns.replay(CAMPAIGN, [letter.id]) == 0
+    assert await harness.campaigns.replay(CAMPAIGN, [letter.id]) == 1
+    assert await harness.campaigns.replay(CAMPAIGN, [letter.id]) == 0
 
-    assert [(entry.user, entry.number) for entry in await shop.line()] == [("ann", 1)]
-    result = await shop.campaigns.result(CAMPAIGN, "ann")
+    assert [(entry.user, entry.number) for entry in await harness.line()] == [("ann", 1)]
+    result = await harness.campaigns.result(CAMPAIGN, "ann")
     assert (result.state, result.number) == ("pending", 1)
-    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
+    assert (await harness.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.SOLD_OUT
 
 
 async def test_a_full_queue_answers_busy_and_drops_no_entry(tmp_path: Path, embedded: Valkey):
-    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=2) as shop:
-        await shop.open()
-        answers = [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in ("a", "b", "c", "a")]
+    async with harness_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=2) as harness:
+        await harness.open()
+        answers = [(await harness.campaigns.enter(CAMPAIGN, user)).answer for user in ("a", "b", "c", "a")]
 
         assert answers == [EntryAnswer.ACCEPTED, EntryAnswer.ACCEPTED, EntryAnswer.BUSY, EntryAnswer.DUPLICATE]
-        assert len(await shop.line()) == 2
+        assert len(await harness.line()) == 2
 
 
-async def test_a_campaign_without_a_stock_accepts_all_users(shop: Shop):
-    await shop.open(kind=POINTS, points=5, total=1)
-    assert [(await shop.campaigns.enter(CAMPAIGN, user)).answer for user in "abc"] == [EntryAnswer.ACCEPTED] * 3
+async def test_a_campaign_without_a_stock_accepts_all_users(harness: CampaignHarness):
+    await harness.open(kind=POINTS, points=5, total=1)
+    assert [(await harness.campaigns.enter(CAMPAIGN, user)).answer for user in "abc"] == [EntryAnswer.ACCEPTED] * 3
 
 
-async def test_only_the_first_entry_sends_a_wake_up(shop: Shop):
-    await shop.open()
-    await shop.open("winter")
+async def test_only_the_first_entry_sends_a_wake_up(harness: CampaignHarness):
+    await harness.open()
+    await harness.open("winter")
     for user in ("ann", "bob"):
-        await shop.campaigns.enter(CAMPAIGN, user)
-    await shop.campaigns.enter("winter", "ann")
-    await shop.campaigns.enter(CAMPAIGN, "ann")
+        await harness.campaigns.enter(CAMPAIGN, user)
+    await harness.campaigns.enter("winter", "ann")
+    await harness.campaigns.enter(CAMPAIGN, "ann")
 
-    assert await shop.wakeups() == [b"winter", CAMPAIGN.encode()]
+    assert await harness.wakeups() == [b"winter", CAMPAIGN.encode()]
 
-    await shop.valkey.execute("DEL", shop.keys()["wakeups"], shop.keys()["woken"])
-    await shop.valkey.execute("SADD", shop.keys()["processes"], "somebody")
-    await shop.campaigns.enter(CAMPAIGN, "zoe")
-    assert await shop.wakeups() == [], "whoever has hands calls for none"
+    await harness.valkey.execute("DEL", harness.keys()["wakeups"], harness.keys()["woken"])
+    await harness.valkey.execute("SADD", harness.keys()["processes"], "somebody")
+    await harness.campaigns.enter(CAMPAIGN, "zoe")
+    assert await harness.wakeups() == [], "whoever has hands calls for none"
 
 
-async def test_an_unknown_campaign_is_not_found(shop: Shop):
+async def test_an_unknown_campaign_is_not_found(harness: CampaignHarness):
     with pytest.raises(NotFound):
-        await shop.campaigns.enter("nothing", "ann")
+        await harness.campaigns.enter("nothing", "ann")
     with pytest.raises(NotFound):
-        await shop.campaigns.result("nothing", "ann")
+        await harness.campaigns.result("nothing", "ann")
 
 
-async def test_after_a_loss_of_data_the_campaign_is_restored_and_numbers_continue(shop: Shop):
+async def test_after_a_loss_of_data_the_campaign_is_restored_and_numbers_continue(harness: CampaignHarness):
     """Entries that only the server had are gone; those that are decided are not."""
-    await shop.open()
-    await shop.campaigns.enter(CAMPAIGN, "ann")
-    await shop.valkey.execute("FLUSHALL")
+    await harness.open()
+    await harness.campaigns.enter(CAMPAIGN, "ann")
+    await harness.valkey.execute("FLUSHALL")
 
-    assert (await shop.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.ACCEPTED
-    line = await shop.line()
+    assert (await harness.campaigns.enter(CAMPAIGN, "bob")).answer is EntryAnswer.ACCEPTED
+    line = await harness.line()
     assert [(entry.user, entry.number) for entry in line] == [("bob", 1)]
     assert line[0].epoch > 1, "the same number of another epoch"
 
 
-async def test_concurrent_entry_services_accept_as_many_as_there_is_stock(shop: Shop):
-    await shop.open(total=25)
-    services = [Campaigns(shop.valkey, shop.database) for _ in range(4)]
+async def test_concurrent_entry_services_accept_as_many_as_there_is_stock(harness: CampaignHarness):
+    await harness.open(total=25)
+    services = [Campaigns(harness.valkey, harness.database) for _ in range(4)]
     users = [f"user {n % 60}" for n in range(240)]
 
     answers = await asyncio.gather(*(services[n % 4].enter(CAMPAIGN, user) for n, user in enumerate(users)))
 
     numbers = [each.number for each in answers if each.answer is EntryAnswer.ACCEPTED]
     assert sorted(number for number in numbers if number is not None) == list(range(1, 26))
-    line = await shop.line()
+    line = await harness.line()
     assert [entry.number for entry in line] == list(range(1, 26))
     assert len({entry.user for entry in line}) == 25
     assert {each.answer for each in answers} == {EntryAnswer.ACCEPTED, EntryAnswer.DUPLICATE, EntryAnswer.SOLD_OUT}
 
 
-async def test_concurrent_entries_share_one_request(shop: Shop):
-    await shop.open(total=1000)
-    await shop.campaigns.enter(CAMPAIGN, "first")
-    before = await scripts_run(shop.valkey)
+async def test_concurrent_entries_share_one_request(harness: CampaignHarness):
+    await harness.open(total=1000)
+    await harness.campaigns.enter(CAMPAIGN, "first")
+    before = await scripts_run(harness.valkey)
 
-    await asyncio.gather(*(shop.campaigns.enter(CAMPAIGN, f"user {n}") for n in range(500)))
+    await asyncio.gather(*(harness.campaigns.enter(CAMPAIGN, f"user {n}") for n in range(500)))
 
-    assert await scripts_run(shop.valkey) - before <= 3
+    assert await scripts_run(harness.valkey) - before <= 3
 
 
-async def test_a_cancelled_entry_does_not_cancel_others(shop: Shop):
-    await shop.open()
+async def test_a_cancelled_entry_does_not_cancel_others(harness: CampaignHarness):
+    await harness.open()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(shop.campaigns.enter(CAMPAIGN, user)) for user in ("ann", "bob", "zoe")]
+        tasks = [group.create_task(harness.campaigns.enter(CAMPAIGN, user)) for user in ("ann", "bob", "zoe")]
         await asyncio.sleep(0)
         tasks[0].cancel()
 
@@ -264,18 +266,18 @@ async def test_a_cancelled_entry_does_not_cancel_others(shop: Shop):
         {"user": "\ud800"},
     ],
 )
-async def test_invalid_arguments_are_refused(shop: Shop, attempt: dict[str, Any]):
+async def test_invalid_arguments_are_refused(harness: CampaignHarness, attempt: dict[str, Any]):
     with pytest.raises(InvalidArgument):
-        await shop.campaigns.enter(CAMPAIGN, **attempt)
+        await harness.campaigns.enter(CAMPAIGN, **attempt)
 
 
-async def bury_all(shop: Shop) -> None:
+async def bury_all(harness: CampaignHarness) -> None:
     """As a consumer pool does with what it cannot decide."""
-    keys = shop.keys()
-    for entry_id, fields in await shop.valkey.execute("XRANGE", keys["stream"], "-", "+"):
+    keys = harness.keys()
+    for entry_id, fields in await harness.valkey.execute("XRANGE", keys["stream"], "-", "+"):
         added = ("dead.message", entry_id, "dead.deliveries", 5, "dead.reason", "it failed", "dead.at_ms", 1)
-        await shop.valkey.execute("XADD", keys["dead"], "*", "payload", fields[b"payload"], *added)
-        await shop.valkey.execute("XDEL", keys["stream"], entry_id)
+        await harness.valkey.execute("XADD", keys["dead"], "*", "payload", fields[b"payload"], *added)
+        await harness.valkey.execute("XDEL", keys["stream"], entry_id)
 
 
 async def scripts_run(valkey: Valkey) -> int:
@@ -302,10 +304,10 @@ def test_answers_equal_those_of_a_sequential_model(
 
 
 async def _compare(url: str, file: Path, attempts: list[tuple[str, str | None]], stock: int, together: bool) -> None:
-    async with empty_valkey(url) as valkey, shop_at(await migrated_file(file), valkey) as shop:
+    async with empty_valkey(url) as valkey, harness_at(await migrated_file(file), valkey) as harness:
         campaign = new_id()
-        await shop.open(campaign, total=10, stock=stock)
-        asked = [shop.campaigns.enter(campaign, user, key) for user, key in attempts]
+        await harness.open(campaign, total=10, stock=stock)
+        asked = [harness.campaigns.enter(campaign, user, key) for user, key in attempts]
         answers = await asyncio.gather(*asked) if together else [await each for each in asked]
 
         inside: dict[str, tuple[int, str | None]] = {}
@@ -318,4 +320,4 @@ async def _compare(url: str, file: Path, attempts: list[tuple[str, str | None]],
                 assert answer == accepted(len(inside))
             else:
                 assert answer == EntryReceipt(EntryAnswer.SOLD_OUT)
-        assert [entry.user for entry in await shop.line(campaign)] == list(inside)
+        assert [entry.user for entry in await harness.line(campaign)] == list(inside)

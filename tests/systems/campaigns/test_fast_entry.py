@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from tests.http.asgi import ask as ask_in_process
 from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.harness import CAMPAIGN, CampaignHarness, harness_at
 from tests.systems.campaigns.serving import serve_campaigns
-from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
 from tests.systems.snapshots.test_fast_read import comparable
 from tests.waiting import look_again, patience, simulated_delay
 from tidegate.http import Binding
@@ -41,17 +41,17 @@ def the_long_way(plain: bytes) -> bytes:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Shop]:
-    async with shop_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=3) as opened:
+async def harness(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[CampaignHarness]:
+    async with harness_at(await migrated_file(tmp_path / "shop.db"), embedded, max_len=3) as opened:
         await opened.open(total=3)
         yield opened
 
 
 @pytest.fixture
-async def binding(shop: Shop) -> AsyncGenerator[Binding]:
+async def binding(harness: CampaignHarness) -> AsyncGenerator[Binding]:
     settings, stopping = HttpSettings(port=0), asyncio.Event()
     with Binding(settings) as bound:
-        serving = asyncio.create_task(serve_campaigns(shop.campaigns, settings, bound).run(stopping))
+        serving = asyncio.create_task(serve_campaigns(harness.campaigns, settings, bound).run(stopping))
         yield bound
         stopping.set()
         await serving
@@ -77,7 +77,7 @@ async def _answer(reader: asyncio.StreamReader) -> Reply:
     return int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
 
 
-async def is_taken(shop: Shop, raw: bytes, settings: HttpSettings | None = None) -> bool:
+async def is_taken(harness: CampaignHarness, raw: bytes, settings: HttpSettings | None = None) -> bool:
     """Whether the raw handler answers a request itself."""
     settings, passed_on = settings or HttpSettings(), list[Scope]()
 
@@ -92,16 +92,16 @@ async def is_taken(shop: Shop, raw: bytes, settings: HttpSettings | None = None)
     method, path, _ = first.split(" ")
     headers = dict(line.split(": ") for line in lines)
     admission = Admission(Authenticator(Access(settings), ()), Role.OPERATE, varying=VARYING)
-    taking = FastEntry(application, shop.campaigns, admission, largest_body=settings.largest_body)
+    taking = FastEntry(application, harness.campaigns, admission, largest_body=settings.largest_body)
     await ask_in_process(taking, method, path, headers, body, client="127.0.0.1")
     return not passed_on
 
 
-async def test_fast_and_regular_route_answer_alike(shop: Shop, binding: Binding):
+async def test_fast_and_regular_route_answer_alike(harness: CampaignHarness, binding: Binding):
     """ACCEPTED, ACCEPTED again, DUPLICATE, SOLD_OUT, and NOT_OPEN with a time: each asked for on both ways."""
 
     async def both(plain: bytes) -> Reply:
-        assert not await is_taken(shop, the_long_way(plain))
+        assert not await is_taken(harness, the_long_way(plain))
         [short], [long] = await ask(binding, plain), await ask(binding, the_long_way(plain))
         assert comparable(short) == comparable(long)
         return short
@@ -110,18 +110,18 @@ async def test_fast_and_regular_route_answer_alike(shop: Shop, binding: Binding)
     assert (accepted[0], accepted[2]) == (202, b'{"answer":"ACCEPTED","number":1}')
     assert accepted[1]["location"] == "/v1/campaigns/autumn/entries/zo%C3%AB/a%20b"
     assert (await both(request("zoë/a b")))[0] == 200
-    await shop.campaigns.enter(CAMPAIGN, "bob")
-    await shop.campaigns.enter(CAMPAIGN, "kim")
+    await harness.campaigns.enter(CAMPAIGN, "bob")
+    await harness.campaigns.enter(CAMPAIGN, "kim")
     assert (await both(request("ann")))[0] == 409
-    await shop.campaigns.stop(CAMPAIGN)
+    await harness.campaigns.stop(CAMPAIGN)
     closed = await both(request("lee", more=b"X-Forwarded-Proto: https\r\n"))
     assert (closed[2], closed[1]["strict-transport-security"]) == (b'{"answer":"NOT_OPEN"}', "max-age=31536000")
 
 
-async def test_errors_are_answered_by_the_regular_route(shop: Shop, binding: Binding):
-    await shop.open("winter", total=10)
+async def test_errors_are_answered_by_the_regular_route(harness: CampaignHarness, binding: Binding):
+    await harness.open("winter", total=10)
     for user in "abc":
-        await shop.campaigns.enter("winter", user)
+        await harness.campaigns.enter("winter", user)
     busy = request("zoe").replace(b"autumn", b"winter")
     unknown = request("zoe").replace(b"autumn", b"nothing")
     [full], [lost] = await ask(binding, busy), await ask(binding, unknown)
@@ -152,36 +152,38 @@ ODD = [
 ]
 
 
-async def test_unusual_requests_use_the_regular_route(shop: Shop):
-    assert [odd for odd in ODD if await is_taken(shop, odd)] == []
-    assert not await shop.line(), "what is passed on enters nowhere before"
-    assert await is_taken(shop, request())
+async def test_unusual_requests_use_the_regular_route(harness: CampaignHarness):
+    assert [odd for odd in ODD if await is_taken(harness, odd)] == []
+    assert not await harness.line(), "what is passed on enters nowhere before"
+    assert await is_taken(harness, request())
 
 
-async def test_a_key_is_required_when_configured(shop: Shop):
+async def test_a_key_is_required_when_configured(harness: CampaignHarness):
     settings = HttpSettings(api_key=SecretStr(KEY))
-    assert not await is_taken(shop, request(), settings)
-    assert not await is_taken(shop, request(more=b"Authorization: Bearer wrong\r\n"), settings)
-    assert await is_taken(shop, request(more=b"Authorization: Bearer %b\r\n" % KEY.encode()), settings)
+    assert not await is_taken(harness, request(), settings)
+    assert not await is_taken(harness, request(more=b"Authorization: Bearer wrong\r\n"), settings)
+    assert await is_taken(harness, request(more=b"Authorization: Bearer %b\r\n" % KEY.encode()), settings)
 
 
-async def test_read_only_callers_and_sessions_use_the_regular_route(shop: Shop):
+async def test_read_only_callers_and_sessions_use_the_regular_route(harness: CampaignHarness):
     settings = HttpSettings(api_key=SecretStr(KEY), read_keys=(SecretStr(READ_KEY),))
     keyring = Keyring(settings)
-    assert not await is_taken(shop, request(more=b"Authorization: Bearer %b\r\n" % READ_KEY.encode()), settings)
+    assert not await is_taken(harness, request(more=b"Authorization: Bearer %b\r\n" % READ_KEY.encode()), settings)
     for key in (KEY, READ_KEY):
         known = keyring.find(key)
         assert known is not None
         token, caller = SessionManager(keyring, settings.session_lasts).open(known)
         cookie = f"Cookie: tidegate_session={token}\r\n"
-        assert not await is_taken(shop, request(more=cookie.encode()), settings)
-        assert not await is_taken(shop, request(more=f"{cookie}X-Tidegate-CSRF: {caller.csrf}\r\n".encode()), settings)
+        assert not await is_taken(harness, request(more=cookie.encode()), settings)
+        assert not await is_taken(
+            harness, request(more=f"{cookie}X-Tidegate-CSRF: {caller.csrf}\r\n".encode()), settings
+        )
 
 
-async def test_pipelined_requests_are_answered_in_order(shop: Shop, binding: Binding):
+async def test_pipelined_requests_are_answered_in_order(harness: CampaignHarness, binding: Binding):
     """Also where the next comes while the first is at the door, and where one takes the long way."""
     pieces = [request("a"), request("b"), the_long_way(request("a")), request("b")]
-    await shop.valkey.execute("CLIENT", "PAUSE", 200, "WRITE")  # so long the first is at the door
+    await harness.valkey.execute("CLIENT", "PAUSE", 200, "WRITE")  # so long the first is at the door
     replies = await ask(binding, *pieces, answers=4)
     more = await ask(binding, b"".join([request("a"), request("b")]), answers=2)
 
@@ -192,13 +194,13 @@ async def test_pipelined_requests_are_answered_in_order(shop: Shop, binding: Bin
     ]
 
 
-async def test_the_entry_of_a_disconnected_client_counts(shop: Shop, binding: Binding):
+async def test_the_entry_of_a_disconnected_client_counts(harness: CampaignHarness, binding: Binding):
     _, writer = await asyncio.open_connection("127.0.0.1", binding.port)
     writer.write(request("ann", key="k1"))
     await writer.drain()
     writer.transport.abort()
     async with patience():
-        while not await shop.line():
+        while not await harness.line():
             await look_again()
 
     [again] = await ask(binding, request("ann", key="k1"))

@@ -9,9 +9,9 @@ import pytest
 
 from tests.http.serving import Client, Event
 from tests.servers.migrated import migrated_file
+from tests.systems.campaigns.harness import CAMPAIGN
 from tests.systems.campaigns.serving import served
-from tests.systems.campaigns.shop import CAMPAIGN
-from tests.systems.campaigns.working import Works, works_at
+from tests.systems.campaigns.worker_harness import WorkerHarness, worker_harness_at
 from tests.waiting import patience
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.http.settings import HttpSettings
@@ -26,15 +26,15 @@ NEW: dict[str, Any] = {"id": CAMPAIGN, "kind": FIRST_COME, "total_count": 2}
 
 
 @pytest.fixture
-async def shop(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Works]:
+async def harness(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[WorkerHarness]:
     url = await migrated_file(tmp_path / "works.db")
-    async with works_at(url, embedded, idle_timeout_seconds=30, max_len=3) as opened:
+    async with worker_harness_at(url, embedded, idle_timeout_seconds=30, max_len=3) as opened:
         yield opened
 
 
 @pytest.fixture
-async def client(shop: Works) -> AsyncGenerator[Client]:
-    async with served(shop.campaigns, HttpSettings(port=0, most_listeners=2)) as asking:
+async def client(harness: WorkerHarness) -> AsyncGenerator[Client]:
+    async with served(harness.campaigns, HttpSettings(port=0, most_listeners=2)) as asking:
         yield asking
 
 
@@ -58,7 +58,7 @@ async def test_a_campaign_is_created_started_changed_shown_and_stopped(client: C
 
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_campaigns_are_listed_also_while_valkey_is_unavailable(
-    shop: Works, client: Client, monkeypatch: pytest.MonkeyPatch, hangs: bool
+    harness: WorkerHarness, client: Client, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ):
     made = (await client.post("/v1/campaigns", NEW)).json
 
@@ -67,7 +67,7 @@ async def test_campaigns_are_listed_also_while_valkey_is_unavailable(
             await asyncio.Event().wait()
         raise ValkeyUnavailable("it is away")
 
-    monkeypatch.setattr(shop.valkey, "pipeline", away)
+    monkeypatch.setattr(harness.valkey, "pipeline", away)
     monkeypatch.setattr("tidegate.systems.campaigns.api.campaigns._LINES_WITHIN_S", 0.05)
 
     [row] = (await client.get("/v1/campaigns")).json["campaigns"]
@@ -141,18 +141,18 @@ async def test_two_different_keys_in_one_request_are_refused(client: Client):
     assert (await client.post(f"{PLACE}/entries", {"user": "a", "key": "k2"}, headers=sent)).status == 422
 
 
-def telling(shop: Works) -> CampaignWorker:
+def telling(harness: WorkerHarness) -> CampaignWorker:
     """One that tells those who listen."""
-    kinds, campaigns = Kinds([FirstCome()]), shop.campaigns
+    kinds, campaigns = Kinds([FirstCome()]), harness.campaigns
     tell = campaigns.result_feed.decided
-    context = ConsumerContext(shop.valkey, shop.database, "worker", kinds, campaigns.settings, on_decided=tell)
+    context = ConsumerContext(harness.valkey, harness.database, "worker", kinds, campaigns.settings, on_decided=tell)
     return CampaignWorker(context, campaigns.installer)
 
 
-async def test_a_client_that_follows_its_entry_receives_the_decision(shop: Works, client: Client):
+async def test_a_client_that_follows_its_entry_receives_the_decision(harness: WorkerHarness, client: Client):
     """The listener hears of the decision because a process told it, in whatever process that was."""
-    await shop.open()
-    await shop.enter("ann")
+    await harness.open()
+    await harness.enter("ann")
     events: list[Event] = []
     came = asyncio.Event()
 
@@ -165,7 +165,7 @@ async def test_a_client_that_follows_its_entry_receives_the_decision(shop: Works
     await came.wait()
     assert [event.data["state"] for event in events] == ["pending"]
 
-    manager, stopping = telling(shop), asyncio.Event()
+    manager, stopping = telling(harness), asyncio.Event()
     working = asyncio.create_task(manager.run(stopping))
     async with patience():
         await listening  # the stream ends with the result
@@ -178,9 +178,9 @@ async def test_a_client_that_follows_its_entry_receives_the_decision(shop: Works
     assert (done.status, done.body) == (204, b"")
 
 
-async def test_event_streams_are_limited_by_the_settings(shop: Works, client: Client):
-    await shop.open()
-    await shop.enter("ann")
+async def test_event_streams_are_limited_by_the_settings(harness: WorkerHarness, client: Client):
+    await harness.open()
+    await harness.enter("ann")
 
     async def listen() -> None:
         async for _ in client.events(f"{PLACE}/entries/ann/events"):
@@ -197,11 +197,11 @@ async def test_event_streams_are_limited_by_the_settings(shop: Works, client: Cl
     await asyncio.gather(*listening, return_exceptions=True)
 
 
-async def test_entries_are_paginated(shop: Works, client: Client):
-    await shop.open(total=3)
-    await shop.instance()
-    await shop.enter("c", "b", "a")
-    await shop.until_decided(3)
+async def test_entries_are_paginated(harness: WorkerHarness, client: Client):
+    await harness.open(total=3)
+    await harness.instance()
+    await harness.enter("c", "b", "a")
+    await harness.until_decided(3)
 
     seen, link = list[tuple[int, str]](), f"{PLACE}/entries?limit=2"
     while link is not None:
@@ -212,18 +212,18 @@ async def test_entries_are_paginated(shop: Works, client: Client):
     assert seen == [(1, "c"), (2, "b"), (3, "a")]
 
 
-async def test_dead_letters_are_listed_replayed_and_discarded(shop: Works, client: Client):
-    await shop.open(kind="PICKY", total=3)
-    keys = shop.keys()
+async def test_dead_letters_are_listed_replayed_and_discarded(harness: WorkerHarness, client: Client):
+    await harness.open(kind="PICKY", total=3)
+    keys = harness.keys()
     for n in range(2):
-        await shop.valkey.execute("XADD", keys["stream"], "*", "payload", f"no JSON {n}")
-    await shop.valkey.execute("LPUSH", keys["wakeups"], CAMPAIGN)
-    await shop.instance()
+        await harness.valkey.execute("XADD", keys["stream"], "*", "payload", f"no JSON {n}")
+    await harness.valkey.execute("LPUSH", keys["wakeups"], CAMPAIGN)
+    await harness.instance()
 
     async def are_dead() -> bool:
         return (await client.get(PLACE)).json["dead"] == 2
 
-    await shop.until(are_dead)
+    await harness.until(are_dead)
     page = (await client.get(f"{PLACE}/dead?limit=1")).json
     rest = (await client.get(page["next"])).json
     [first], [second] = page["letters"], rest["letters"]
@@ -237,11 +237,11 @@ async def test_dead_letters_are_listed_replayed_and_discarded(shop: Works, clien
     assert (await client.post(f"{PLACE}/dead/{second['id']}/replay")).status == 404
 
 
-async def test_all_dead_letters_are_replayed_at_once(shop: Works, client: Client):
-    await shop.open(total=3)
+async def test_all_dead_letters_are_replayed_at_once(harness: WorkerHarness, client: Client):
+    await harness.open(total=3)
     why = ("dead.message", "1-1", "dead.deliveries", "5", "dead.reason", "it is no JSON", "dead.at_ms", "1700000000000")
     for n in range(3):
-        await shop.valkey.execute("XADD", shop.keys()["dead"], "*", "payload", f"no JSON {n}", *why)
+        await harness.valkey.execute("XADD", harness.keys()["dead"], "*", "payload", f"no JSON {n}", *why)
 
     replayed = await client.post(f"{PLACE}/dead/replay")
 

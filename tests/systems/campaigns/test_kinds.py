@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.systems.campaigns.working import Picky
+from tests.systems.campaigns.worker_harness import Picky
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds, load_kind
 
@@ -21,7 +21,7 @@ class Misnamed(Picky):
 
 
 def test_a_kind_is_found_by_its_name():
-    kinds = Kinds([FirstCome(), load_kind("tests.systems.campaigns.working:Picky")])
+    kinds = Kinds([FirstCome(), load_kind("tests.systems.campaigns.worker_harness:Picky")])
     assert kinds.names == ["FIRST_COME", "PICKY"]
     assert isinstance(kinds.get("PICKY"), Picky)
     with pytest.raises(NotFound, match="FIRST_COME, PICKY"):
@@ -32,7 +32,7 @@ def test_a_kind_is_found_by_its_name():
     ("place", "told"),
     [
         ("tests.systems.campaigns.nowhere:Picky", "no module is called tests.systems.campaigns.nowhere"),
-        ("tests.systems.campaigns.working:Nothing", "AttributeError"),
+        ("tests.systems.campaigns.worker_harness:Nothing", "AttributeError"),
         ("tests.systems.campaigns.test_kinds:Unnamed", "it has no kind, apply"),
         ("tests.systems.campaigns.test_kinds:Falls", "RuntimeError: it cannot be made"),
     ],

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
-from tests.systems.campaigns.shop import Shop, shop_at
+from tests.systems.campaigns.harness import CampaignHarness, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.core.ids import new_id
 from tidegate.primitives.membership import Membership
@@ -44,7 +44,7 @@ USERS = ["ann", "bob", "cat", "dan", "eve", "fay", "gus", "no-hal", "no-ida", "j
 ONE_OF = st.integers(0, 1)
 
 
-class Moody(Points):
+class RandomKind(Points):
     """Points for all but those called no."""
 
     kind = "MOODY"
@@ -60,17 +60,19 @@ class Moody(Points):
         return [refused if entry.user.startswith("no") else issued for entry in entries]
 
 
-KINDS = Kinds([Moody()])
+KINDS = Kinds([RandomKind()])
 DECODER = msgspec.json.Decoder(CampaignEntry)
 
 
 class Process:
     """An instance, which does one step after the other; whatever it knows dies with it."""
 
-    def __init__(self, machine: "Works", name: str) -> None:
+    def __init__(self, machine: "WorkerHarness", name: str) -> None:
         self.machine, self.name = machine, name
         self.hand = process_keys(machine.valkey, name)
-        self.stream = campaign_stream(machine.valkey, machine.campaign, machine.shop.campaigns.settings, machine.clock)
+        self.stream = campaign_stream(
+            machine.valkey, machine.campaign, machine.harness.campaigns.settings, machine.clock
+        )
         self.consumer = self.stream.consumer(name)
         self.is_serving = False
         self.read: list[tuple[str, CampaignEntry]] = []
@@ -115,24 +117,24 @@ class Process:
         await self.retire(-1)
 
 
-class Works(RuleBasedStateMachine):
+class WorkerHarness(RuleBasedStateMachine):
     """Two processes, one campaign, and a leader who looks after the dead."""
 
     runner: asyncio.Runner
-    shop: Shop
+    harness: CampaignHarness
     clock: ManualClock
 
     def __init__(self) -> None:
         super().__init__()
-        self.valkey, self.database = self.shop.valkey, self.shop.database
+        self.valkey, self.database = self.harness.valkey, self.harness.database
         self.do(self.valkey.execute("FLUSHALL"))
         self.campaign = f"c-{new_id()}"
-        self.keys = self.shop.keys(self.campaign)
+        self.keys = self.harness.keys(self.campaign)
         plan = CampaignPlan(id=self.campaign, kind="MOODY", total_count=STOCK, stock=STOCK, points=1)
-        self.do(self.shop.campaigns.create(plan))
-        self.do(self.shop.campaigns.start(self.campaign))
+        self.do(self.harness.campaigns.create(plan))
+        self.do(self.harness.campaigns.start(self.campaign))
         membership = Membership(self.valkey, self.valkey.unit("all"), "leader", self.clock)
-        self.recoverable = RecoverableCampaigns(self.valkey, membership, self.shop.campaigns.settings, self.clock)
+        self.recoverable = RecoverableCampaigns(self.valkey, membership, self.harness.campaigns.settings, self.clock)
         self.names = itertools.count(1)
         self.alive = [self.born() for _ in range(2)]
         self.dead: list[Process] = []
@@ -154,7 +156,7 @@ class Works(RuleBasedStateMachine):
     def enter(self, users: list[str]) -> None:
         for user in users:
             named = f"{user}.{self.campaign}"
-            answer = self.do(self.shop.campaigns.enter(self.campaign, named))
+            answer = self.do(self.harness.campaigns.enter(self.campaign, named))
             if answer.answer == "ACCEPTED":
                 self.accepted[named] = answer.number
 
@@ -200,7 +202,7 @@ class Works(RuleBasedStateMachine):
 
     @precondition(lambda self: self.ghosts)
     @rule()
-    def haunt(self) -> None:
+    def send_late_message(self) -> None:
         """It was only frozen: it decides and settles what it had, although others have it too."""
         ghost = self.ghosts.pop()
         self.do(ghost.decide(100))
@@ -215,11 +217,11 @@ class Works(RuleBasedStateMachine):
 
     @rule(is_replayed=st.booleans())
     def look_at_dead_letters(self, is_replayed: bool) -> None:
-        letters = self.do(self.shop.campaigns.dead(self.campaign)).letters
+        letters = self.do(self.harness.campaigns.dead(self.campaign)).letters
         if is_replayed:
-            self.do(self.shop.campaigns.replay(self.campaign, [letter.id for letter in letters]))
+            self.do(self.harness.campaigns.replay(self.campaign, [letter.id for letter in letters]))
         else:
-            self.do(self.shop.campaigns.discard(self.campaign, [letter.id for letter in letters]))
+            self.do(self.harness.campaigns.discard(self.campaign, [letter.id for letter in letters]))
             self.discarded |= {letter.entry.number for letter in letters}
 
     @invariant()
@@ -315,8 +317,8 @@ class Works(RuleBasedStateMachine):
         await self.recoverable.sweep_idle()
         last = self.alive[0]
         for _ in range(20):
-            letters = (await self.shop.campaigns.dead(self.campaign)).letters
-            await self.shop.campaigns.replay(self.campaign, [letter.id for letter in letters])
+            letters = (await self.harness.campaigns.dead(self.campaign)).letters
+            await self.harness.campaigns.replay(self.campaign, [letter.id for letter in letters])
             await last.take_call()
             await last.answer()
             await last.take(10)
@@ -344,12 +346,14 @@ def test_nothing_is_lost_or_repeated(embedded_url: str):
         clock = ManualClock()
         valkey = runner.run(Valkey.connect(embedded_url))
         url = runner.run(migrated_file(Path(folder) / "works.db"))
-        context = shop_at(url, valkey, clock, max_deliveries=DELIVERIES)
-        shop = runner.run(context.__aenter__())
-        shop.campaigns._kinds = ["MOODY"]  # pyright: ignore[reportPrivateUsage]
-        Works.runner, Works.shop, Works.clock = runner, shop, clock
+        context = harness_at(url, valkey, clock, max_deliveries=DELIVERIES)
+        harness = runner.run(context.__aenter__())
+        harness.campaigns._kinds = ["MOODY"]  # pyright: ignore[reportPrivateUsage]
+        WorkerHarness.runner, WorkerHarness.harness, WorkerHarness.clock = runner, harness, clock
         try:
-            run_state_machine_as_test(Works, settings=settings(max_examples=examples(18), stateful_step_count=25))
+            run_state_machine_as_test(
+                WorkerHarness, settings=settings(max_examples=examples(18), stateful_step_count=25)
+            )
         finally:
             runner.run(context.__aexit__(None, None, None))
             runner.run(valkey.close())

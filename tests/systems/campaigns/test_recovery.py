@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.campaigns.shop import CAMPAIGN
-from tests.systems.campaigns.working import Works, works_at
+from tests.systems.campaigns.harness import CAMPAIGN
+from tests.systems.campaigns.worker_harness import WorkerHarness, worker_harness_at
 from tidegate.core.clock import ManualClock, milliseconds, to_ms
 from tidegate.primitives.membership import Membership
 from tidegate.runtime.recoverer import Recoverer
@@ -20,22 +20,22 @@ LEASE = timedelta(seconds=10)
 
 
 @pytest.fixture
-async def quiet(tmp_path: Path, valkey: Valkey) -> AsyncGenerator[Works]:
+async def quiet(tmp_path: Path, valkey: Valkey) -> AsyncGenerator[WorkerHarness]:
     """On each kind of server, and nobody works by himself."""
-    async with works_at(await migrated_file(tmp_path / "works.db"), valkey, idle_timeout_seconds=30) as opened:
+    async with worker_harness_at(await migrated_file(tmp_path / "works.db"), valkey, idle_timeout_seconds=30) as opened:
         yield opened
 
 
-async def serve_and_read(works: Works, owner: str) -> None:
+async def serve_and_read(workers: WorkerHarness, owner: str) -> None:
     """As a process that dies right after it has read."""
-    manager = works.manager(owner)
+    manager = workers.manager(owner)
     await manager._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
-    stream = works.keys()["stream"]
-    await works.valkey.execute("XREADGROUP", "GROUP", "workers", owner, "COUNT", 2, "STREAMS", stream, ">")
+    stream = workers.keys()["stream"]
+    await workers.valkey.execute("XREADGROUP", "GROUP", "workers", owner, "COUNT", 2, "STREAMS", stream, ">")
 
 
 @pytest.mark.every_server
-async def test_messages_pools_and_wake_ups_of_dead_processes_go_to_others(quiet: Works):
+async def test_messages_pools_and_wake_ups_of_dead_processes_go_to_others(quiet: WorkerHarness):
     await quiet.open(total=50)
     await quiet.enter("ann", "bob", "eve")
     await quiet.open("other")
@@ -58,7 +58,7 @@ async def test_messages_pools_and_wake_ups_of_dead_processes_go_to_others(quiet:
 
 
 @pytest.mark.every_server
-async def test_messages_delivered_to_a_removed_frozen_process_are_found(quiet: Works):
+async def test_messages_delivered_to_a_removed_frozen_process_are_found(quiet: WorkerHarness):
     """The server gives what comes next to whoever waits longest at the stream."""
     await quiet.open(total=50)
     await quiet.manager("frozen")._serve(CAMPAIGN, False)  # pyright: ignore[reportPrivateUsage]
@@ -74,7 +74,7 @@ async def test_messages_delivered_to_a_removed_frozen_process_are_found(quiet: W
 
 
 @pytest.mark.every_server
-async def test_a_campaign_with_a_lost_wake_up_is_woken_again_and_empty_ones_are_removed(quiet: Works):
+async def test_a_campaign_with_a_lost_wake_up_is_woken_again_and_empty_ones_are_removed(quiet: WorkerHarness):
     await quiet.open(total=50)
     await quiet.enter("ann")
     keys = quiet.keys()
@@ -88,7 +88,7 @@ async def test_a_campaign_with_a_lost_wake_up_is_woken_again_and_empty_ones_are_
 
 
 @pytest.mark.every_server
-async def test_a_message_held_for_long_is_not_counted(quiet: Works):
+async def test_a_message_held_for_long_is_not_counted(quiet: WorkerHarness):
     """The database was away for an hour. A process that dies after that must not take what it held with it."""
     await quiet.open(total=50)
     await quiet.enter("ann")
@@ -107,7 +107,7 @@ async def test_a_message_held_for_long_is_not_counted(quiet: Works):
 
 
 @pytest.mark.every_server
-async def test_a_campaign_unknown_to_its_consumers_is_woken_again(quiet: Works):
+async def test_a_campaign_unknown_to_its_consumers_is_woken_again(quiet: WorkerHarness):
     """A server that lost its last moment believes in hands that have left since: they live, and do not come."""
     await quiet.open(total=50)
     await Membership(quiet.valkey, quiet.valkey.unit("all"), "living").join()
@@ -118,7 +118,7 @@ async def test_a_campaign_unknown_to_its_consumers_is_woken_again(quiet: Works):
     assert await quiet.wakeups() == [CAMPAIGN.encode()]
 
 
-async def test_unknown_consumers_are_removed_at_the_second_check(quiet: Works):
+async def test_unknown_consumers_are_removed_at_the_second_check(quiet: WorkerHarness):
     await quiet.open(total=50)
     await quiet.enter("ann", "bob", "eve")
     await serve_and_read(quiet, "stranger")
@@ -135,29 +135,29 @@ async def test_unknown_consumers_are_removed_at_the_second_check(quiet: Works):
 async def test_the_recoverer_of_the_leader_takes_over_when_a_lease_ends(
     tmp_path: Path, embedded: Valkey, clock: ManualClock
 ):
-    async with works_at(await migrated_file(tmp_path / "works.db"), embedded) as works:
-        await works.open(total=50)
-        await works.enter("ann", "bob", "eve")
-        await serve_and_read(works, "dead")
+    async with worker_harness_at(await migrated_file(tmp_path / "works.db"), embedded) as workers:
+        await workers.open(total=50)
+        await workers.enter("ann", "bob", "eve")
+        await serve_and_read(workers, "dead")
         await Membership(embedded, embedded.unit("all"), "dead", clock).join()
         leader = Membership(embedded, embedded.unit("all"), "leader", clock)
-        recoverable = RecoverableCampaigns(embedded, leader, works.campaigns.settings, clock)
+        recoverable = RecoverableCampaigns(embedded, leader, workers.campaigns.settings, clock)
         losses = 0
         recoverer = Recoverer(leader, [recoverable], losses=lambda: losses, now_ms=lambda: to_ms(clock.now()))
 
         assert (await recoverer.fire() or 0) < milliseconds(LEASE)
-        assert (await works.status()).processes == ["dead"]
+        assert (await workers.status()).processes == ["dead"]
         clock.advance(LEASE)
         for _ in range(3):  # the server has to accept writes for a while
-            assert (await works.status()).processes == ["dead"]
+            assert (await workers.status()).processes == ["dead"]
             clock.advance(timedelta(milliseconds=await recoverer.fire() or 0))
         await recoverer.fire()
-        assert (await works.status()).processes == []
-        assert await works.wakeups() == [CAMPAIGN.encode()], "its first call, which nobody took, is enough"
+        assert (await workers.status()).processes == []
+        assert await workers.wakeups() == [CAMPAIGN.encode()], "its first call, which nobody took, is enough"
 
-        await embedded.execute("DEL", works.keys()["wakeups"])
+        await embedded.execute("DEL", workers.keys()["wakeups"])
         await recoverer.fire()
-        assert await works.wakeups() == []
+        assert await workers.wakeups() == []
         losses += 1
         await recoverer.fire()
-        assert await works.wakeups() == [CAMPAIGN.encode()], "a server that was away may have lost something"
+        assert await workers.wakeups() == [CAMPAIGN.encode()], "a server that was away may have lost something"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tests.systems.campaigns.harness import CAMPAIGN, CampaignHarness, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.primitives.stream import Consumer
 from tidegate.storage.valkey import Valkey
@@ -23,35 +23,35 @@ QUIET = timedelta(milliseconds=IDLE_MS)
 class Consumers:
     """Processes that join and leave a campaign, step by step."""
 
-    def __init__(self, shop: Shop, clock: ManualClock) -> None:
-        self.shop, self.clock = shop, clock
+    def __init__(self, harness: CampaignHarness, clock: ManualClock) -> None:
+        self.harness, self.clock = harness, clock
 
     async def serve(self, owner: str, *, if_needed: bool = False) -> list[Any]:
         return await scripts.serve(
-            self.shop.valkey,
-            **process_keys(self.shop.valkey, owner),
+            self.harness.valkey,
+            **process_keys(self.harness.valkey, owner),
             campaign=CAMPAIGN,
             owner=owner,
             group=GROUP,
             if_needed=int(if_needed),
-            **self.shop.keys(),
+            **self.harness.keys(),
         )
 
     async def leave(self, owner: str, idle_ms: int = IDLE_MS) -> list[Any]:
         return await scripts.leave(
-            self.shop.valkey,
-            served=process_keys(self.shop.valkey, owner)["served"],
+            self.harness.valkey,
+            served=process_keys(self.harness.valkey, owner)["served"],
             campaign=CAMPAIGN,
             owner=owner,
             group=GROUP,
             idle_ms=idle_ms,
             now_ms=self.clock.pinned_ms,
-            **self.shop.keys(),
+            **self.harness.keys(),
         )
 
     async def settle(self, *ids: str, verdict: str = "issued", user: str = "ann", memory: str = "1|k") -> list[int]:
         return await scripts.settle(
-            self.shop.valkey,
+            self.harness.valkey,
             campaign=CAMPAIGN,
             group=GROUP,
             settled=[(each, verdict, user, memory) for each in ids],
@@ -59,39 +59,39 @@ class Consumers:
             crowd=3,
             pause_ms=250,
             now_ms=self.clock.pinned_ms,
-            **self.shop.keys(),
+            **self.harness.keys(),
         )
 
     def consumer(self, owner: str) -> Consumer:
-        shop = self.shop
-        return campaign_stream(shop.valkey, CAMPAIGN, shop.campaigns.settings, self.clock).consumer(owner)
+        harness = self.harness
+        return campaign_stream(harness.valkey, CAMPAIGN, harness.campaigns.settings, self.clock).consumer(owner)
 
     async def read(self, owner: str, count: int = 1) -> list[str]:
         return [message.id for message in await self.consumer(owner).read(count, 0)]
 
     async def enter(self, *users: str) -> None:
         for user in users:
-            assert (await self.shop.campaigns.enter(CAMPAIGN, user, "k")).answer == "ACCEPTED"
+            assert (await self.harness.campaigns.enter(CAMPAIGN, user, "k")).answer == "ACCEPTED"
 
     async def exists(self) -> bool:
-        return bool(await self.shop.valkey.execute("EXISTS", self.shop.keys()["stream"]))
+        return bool(await self.harness.valkey.execute("EXISTS", self.harness.keys()["stream"]))
 
     async def issued(self) -> int:
-        return int(await self.shop.valkey.execute("HGET", self.shop.keys()["book"], "issued"))
+        return int(await self.harness.valkey.execute("HGET", self.harness.keys()["book"], "issued"))
 
 
 @pytest.fixture
 async def consumers(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[Consumers]:
     """On each kind of server."""
-    async with shop_at(await migrated_file(tmp_path / "shop.db"), valkey, clock) as shop:
-        await shop.open(total=10)
-        yield Consumers(shop, clock)
+    async with harness_at(await migrated_file(tmp_path / "shop.db"), valkey, clock) as harness:
+        await harness.open(total=10)
+        yield Consumers(harness, clock)
 
 
 @pytest.mark.every_server
 async def test_the_last_consumer_removes_an_empty_stream_and_the_next_message_wakes_a_pool(consumers: Consumers):
     await consumers.enter("ann")
-    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    assert await consumers.harness.wakeups() == [CAMPAIGN.encode()]
     assert await consumers.serve("one", if_needed=True) == [b"serving", 10]
     await consumers.serve("two")
     (ann,) = await consumers.read("one")
@@ -105,8 +105,8 @@ async def test_the_last_consumer_removes_an_empty_stream_and_the_next_message_wa
     assert await consumers.leave("two") == [b"torn_down"], "twice is harmless"
 
     await consumers.enter("bob")
-    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()] * 2, "the first was put there, and nobody took it"
-    assert [entry.user for entry in await consumers.shop.line()] == ["bob"]
+    assert await consumers.harness.wakeups() == [CAMPAIGN.encode()] * 2, "the first was put there, and nobody took it"
+    assert [entry.user for entry in await consumers.harness.line()] == ["bob"]
 
 
 async def test_a_pool_with_unread_messages_does_not_retire(consumers: Consumers):
@@ -115,7 +115,7 @@ async def test_a_pool_with_unread_messages_does_not_retire(consumers: Consumers)
     consumers.clock.advance(QUIET)
 
     assert await consumers.leave("one") == [b"unread"]
-    assert (await consumers.shop.campaigns.status(CAMPAIGN)).processes == ["one"]
+    assert (await consumers.harness.campaigns.status(CAMPAIGN)).processes == ["one"]
 
 
 async def test_a_pool_with_own_pending_messages_does_not_leave_even_when_stopped(consumers: Consumers):
@@ -127,7 +127,7 @@ async def test_a_pool_with_own_pending_messages_does_not_leave_even_when_stopped
 
     assert await consumers.leave("one") == [b"pending"]
     assert await consumers.leave("one", idle_ms=-1) == [b"pending"]
-    assert (await consumers.shop.campaigns.status(CAMPAIGN)).pending == 1
+    assert (await consumers.harness.campaigns.status(CAMPAIGN)).pending == 1
 
 
 async def test_pending_messages_of_others_keep_the_stream_but_not_idle_pools(consumers: Consumers):
@@ -157,14 +157,14 @@ async def test_idle_means_that_no_consumer_got_a_message(consumers: Consumers):
 @pytest.mark.every_server
 async def test_a_pool_that_leaves_messages_behind_wakes_others(consumers: Consumers):
     await consumers.enter("ann")
-    await consumers.shop.valkey.execute("LPOP", consumers.shop.keys()["wakeups"])
+    await consumers.harness.valkey.execute("LPOP", consumers.harness.keys()["wakeups"])
     await consumers.serve("one")
-    assert await consumers.shop.wakeups() == []
+    assert await consumers.harness.wakeups() == []
     await consumers.read("one")
     await consumers.consumer("one").leave()
 
     assert await consumers.leave("one", idle_ms=-1) == [b"left"]
-    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    assert await consumers.harness.wakeups() == [CAMPAIGN.encode()]
     assert await consumers.serve("two", if_needed=True) == [b"serving", 10]
 
 
@@ -180,11 +180,11 @@ async def test_a_late_settlement_acknowledges_and_counts_nothing(consumers: Cons
 
     assert await consumers.settle(bob, user="bob", verdict="refused", memory="2|k") == [0, 1]
     assert await consumers.issued() == 1
-    assert (await consumers.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 2, "the door remembers him"
+    assert (await consumers.harness.campaigns.enter(CAMPAIGN, "bob", "k")).number == 2, "the door remembers him"
 
     (bob,) = await consumers.read("two")
     assert await consumers.settle(bob, user="bob", verdict="refused", memory="2|k") == [1, 0]
-    assert (await consumers.shop.campaigns.enter(CAMPAIGN, "bob", "k")).number == 3, "he may try again"
+    assert (await consumers.harness.campaigns.enter(CAMPAIGN, "bob", "k")).number == 3, "he may try again"
     assert await consumers.issued() == 1
 
 
@@ -194,11 +194,13 @@ async def test_a_long_queue_occasionally_wakes_more_pools(consumers: Consumers):
     first, second, third, *_ = await consumers.read("one", 7)
 
     await consumers.settle(first)
-    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
-    await consumers.shop.valkey.execute("DEL", consumers.shop.keys()["wakeups"], consumers.shop.keys()["woken"])
+    assert await consumers.harness.wakeups() == [CAMPAIGN.encode()]
+    await consumers.harness.valkey.execute(
+        "DEL", consumers.harness.keys()["wakeups"], consumers.harness.keys()["woken"]
+    )
     await consumers.settle(second)
-    assert await consumers.shop.wakeups() == [], "not so soon again"
+    assert await consumers.harness.wakeups() == [], "not so soon again"
     consumers.clock.advance(timedelta(milliseconds=250))
     await consumers.settle(third)
-    assert await consumers.shop.wakeups() == [CAMPAIGN.encode()]
+    assert await consumers.harness.wakeups() == [CAMPAIGN.encode()]
     assert await consumers.serve("two", if_needed=True) == [b"nothing"], "all of it is in somebody's hands"

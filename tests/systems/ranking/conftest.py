@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.ranking.stand import Stand, standing
+from tests.systems.ranking.harness import RankingHarness, standing
 from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture
-async def stand(embedded: Valkey, tmp_path: Path) -> AsyncGenerator[Stand]:
+async def harness(embedded: Valkey, tmp_path: Path) -> AsyncGenerator[RankingHarness]:
     async with standing(await migrated_file(tmp_path / "tidegate.db"), embedded) as opened:
         yield opened

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.servers.valkey import leftover_keys
-from tests.systems.ranking.stand import NOW, SEOUL
+from tests.systems.ranking.harness import NOW, SEOUL
 from tidegate.core.clock import ManualClock, milliseconds
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.ranking.board_copy import BoardCopy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
-from tests.systems.ranking.stand import NOW, SEOUL, Stand, expected, standing
+from tests.systems.ranking.harness import NOW, SEOUL, RankingHarness, expected, standing
 from tidegate.core.ids import new_id
 from tidegate.systems.ranking import score_store
 from tidegate.systems.ranking.model import CountedEvent, RankingPeriod, Window, kept_windows, windows_at
@@ -44,8 +44,8 @@ class Model:
         self.counted: dict[str, tuple[CountedEvent, list[Window]]] = {}
         self.undelivered: set[int] = set()
 
-    def count(self, each: CountedEvent, stand: Stand) -> None:
-        in_time = [window for window in windows_at(each.at, SEOUL.zone) if window.kept_until > stand.clock.now()]
+    def count(self, each: CountedEvent, harness: RankingHarness) -> None:
+        in_time = [window for window in windows_at(each.at, SEOUL.zone) if window.kept_until > harness.clock.now()]
         if in_time:
             self.counted.setdefault(each.event_id, (each, in_time))
 
@@ -54,43 +54,43 @@ class Model:
         return expected(inside, SEOUL, window.period, window.starts_at)
 
 
-async def take(step: tuple[str, Any], stand: Stand, model: Model) -> None:
+async def take(step: tuple[str, Any], harness: RankingHarness, model: Model) -> None:
     match step:
         case ("deliver", several):
             for n in several:
-                model.count(model.events[n], stand)
-                await stand.deliver(model.events[n])
+                model.count(model.events[n], harness)
+                await harness.deliver(model.events[n])
             model.undelivered -= set(several)
         case ("die before the server", n):
-            model.count(model.events[n], stand)
+            model.count(model.events[n], harness)
             model.undelivered.add(n)
-            await stand.database.transaction(score_store.count, SEOUL, [model.events[n]])
+            await harness.database.transaction(score_store.count, SEOUL, [model.events[n]])
         case ("lose everything", _):
-            await stand.valkey.execute("DEL", *await every_key(stand))
+            await harness.valkey.execute("DEL", *await every_key(harness))
         case ("replay", _):
             for each, _ in list(model.counted.values()):
-                await stand.deliver(each)
+                await harness.deliver(each)
             model.undelivered.clear()
         case ("keep", _):
-            await stand.keeper.fire()
+            await harness.keeper.fire()
         case ("rebuild", _):
-            await stand.ranking.rebuild(SEOUL.name)
+            await harness.ranking.rebuild(SEOUL.name)
             model.undelivered.clear()
         case ("advance", by):
-            stand.clock.advance(by)
+            harness.clock.advance(by)
         case _:
             raise AssertionError(step)
 
 
-async def every_key(stand: Stand) -> list[str]:
-    unit = stand.valkey.unit(SEOUL.name)
-    return [unit.key("ranking:epoch"), *(await stand.valkey.execute("KEYS", f"{unit.key('ranking:')}*"))]
+async def every_key(harness: RankingHarness) -> list[str]:
+    unit = harness.valkey.unit(SEOUL.name)
+    return [unit.key("ranking:epoch"), *(await harness.valkey.execute("KEYS", f"{unit.key('ranking:')}*"))]
 
 
-async def check(stand: Stand, model: Model) -> None:
+async def check(harness: RankingHarness, model: Model) -> None:
     """What is shown is true, or nobody can say."""
-    for window in kept_windows(stand.clock.now(), SEOUL.zone):
-        top = await stand.ranking.top(SEOUL.name, window.period, on=window.first, limit=1000)
+    for window in kept_windows(harness.clock.now(), SEOUL.zone):
+        top = await harness.ranking.top(SEOUL.name, window.period, on=window.first, limit=1000)
         shown = [(entry.member, entry.score) for entry in top.entries]
         assert top.degraded or shown == model.ranking(window), window.name
 
@@ -105,20 +105,20 @@ async def test_after_any_operations_the_ranking_is_that_of_the_events(
     told: list[tuple[str, datetime, int]], steps: list[tuple[str, Any]], embedded_url: str, tmp_path: Path
 ):
     url = await migrated_file(tmp_path / f"{new_id()}.db")
-    async with empty_valkey(embedded_url) as valkey, standing(url, valkey) as stand:
+    async with empty_valkey(embedded_url) as valkey, standing(url, valkey) as harness:
         model = Model([CountedEvent(event_id=str(n), member=m, at=at, amount=a) for n, (m, at, a) in enumerate(told)])
         for step in steps:
-            await take(step, stand, model)
+            await take(step, harness, model)
             if not model.undelivered:
-                await check(stand, model)
-        await take(("deliver", sorted(model.undelivered)), stand, model)  # the outbox still has them
-        await stand.keeper.fire()
-        await check(stand, model)
-        assert not (await stand.ranking.top(SEOUL.name)).degraded
-        stored = await stand.stored()
-        await stand.database.transaction(score_store.recount, SEOUL)
-        assert [row for row in await stand.stored() if row not in stored] == [], "a recount finds nothing else"
+                await check(harness, model)
+        await take(("deliver", sorted(model.undelivered)), harness, model)  # the outbox still has them
+        await harness.keeper.fire()
+        await check(harness, model)
+        assert not (await harness.ranking.top(SEOUL.name)).degraded
+        stored = await harness.stored()
+        await harness.database.transaction(score_store.recount, SEOUL)
+        assert [row for row in await harness.stored() if row not in stored] == [], "a recount finds nothing else"
         for period in RankingPeriod:
-            assert await stand.shown(period, stand.clock.now()) == model.ranking(
-                windows_at(stand.clock.now(), SEOUL.zone)[list(RankingPeriod).index(period)]
+            assert await harness.shown(period, harness.clock.now()) == model.ranking(
+                windows_at(harness.clock.now(), SEOUL.zone)[list(RankingPeriod).index(period)]
             )

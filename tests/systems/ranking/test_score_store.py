@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.servers.migrated import migrated_file
-from tests.systems.ranking.stand import NOW, SEOUL, count
+from tests.systems.ranking.harness import NOW, SEOUL, count
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.ranking import score_store

@@ -6,27 +6,29 @@ from pathlib import Path
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.waiting_room.venue import Venue, venue_at
+from tests.systems.waiting_room.harness import RoomHarness, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture
-async def venue(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Venue]:
+async def harness(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[RoomHarness]:
     """On SQLite and the embedded server: where the kind of server says nothing new."""
-    async with venue_at(await migrated_file(tmp_path / "venue.db"), embedded, clock) as opened:
+    async with harness_at(await migrated_file(tmp_path / "venue.db"), embedded, clock) as opened:
         yield opened
 
 
 @pytest.fixture
-async def anywhere(migrated_url: str, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Venue]:
+async def harness_on_each_server(
+    migrated_url: str, embedded: Valkey, clock: ManualClock
+) -> AsyncGenerator[RoomHarness]:
     """On each database in turn."""
-    async with venue_at(migrated_url, embedded, clock) as opened:
+    async with harness_at(migrated_url, embedded, clock) as opened:
         yield opened
 
 
 @pytest.fixture
-async def on_any_server(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[Venue]:
+async def on_any_server(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[RoomHarness]:
     """On each kind of Valkey in turn."""
-    async with venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as opened:
+    async with harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as opened:
         yield opened

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.migrated import migrated_file
-from tests.systems.waiting_room.venue import ROOM, Venue, come, venue_at
+from tests.systems.waiting_room.harness import ROOM, RoomHarness, add_visitors, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.http import Binding
 from tidegate.http.application import build_application
@@ -29,8 +29,8 @@ COOKIE, START = f"tidegate_pass_{ROOM}", f"tidegate_start_{ROOM}"
 class RoomSite:
     """One installation with one room."""
 
-    def __init__(self, venue: Venue, binding: Binding, settings: HttpSettings) -> None:
-        self.venue, self._binding, self._settings = venue, binding, settings
+    def __init__(self, harness: RoomHarness, binding: Binding, settings: HttpSettings) -> None:
+        self.harness, self._binding, self._settings = harness, binding, settings
         self._serving: tuple[asyncio.Event, asyncio.Task[None]] | None = None
 
     @property
@@ -49,14 +49,14 @@ class RoomSite:
     async def create(self, **plan: Any) -> WaitingRoom:
         """A room that is closed, and holds nobody."""
         values: dict[str, Any] = {"capacity": 0, "title": TITLE, "anonymous": True, **plan}
-        return await self.venue.rooms.create(ROOM, RoomPlan(**values))
+        return await self.harness.rooms.create(ROOM, RoomPlan(**values))
 
     async def open(self, ahead: int = 0, *, opens_in: timedelta | None = None, **plan: Any) -> WaitingRoom:
         """A room that is open, or will be, with so many in line."""
         await self.create(**plan)
-        room = await self.venue.rooms.open(ROOM, None if opens_in is None else self.venue.clock.now() + opens_in)
-        await self.venue.run_worker()
-        await come(room, *early(ahead))
+        room = await self.harness.rooms.open(ROOM, None if opens_in is None else self.harness.clock.now() + opens_in)
+        await self.harness.run_worker()
+        await add_visitors(room, *early(ahead))
         return room
 
     async def move_up(self, room: WaitingRoom, *users: str) -> None:
@@ -66,25 +66,25 @@ class RoomSite:
 
     async def amend(self, **plan: Any) -> None:
         """Change the room, and let in whoever may come in now."""
-        await self.venue.rooms.amend(ROOM, plan)
-        await self.venue.run_worker()
+        await self.harness.rooms.amend(ROOM, plan)
+        await self.harness.run_worker()
 
     async def pass_time(self, span: timedelta) -> None:
         """Let the clock go on, and the keeper do what is due then."""
-        self.venue.clock.advance(span)
-        await self.venue.run_worker()
+        self.harness.clock.advance(span)
+        await self.harness.run_worker()
 
     async def keep_pace(self, room: WaitingRoom, *, every: timedelta, times: int) -> None:
         """Let those who came early in and out, one by one, at a pace from which a wait can be estimated."""
-        await self.venue.run_worker()
+        await self.harness.run_worker()
         for user in early(times):
             await self.pass_time(every)
             await self.move_up(room, user)
-            await self.venue.run_worker()
+            await self.harness.run_worker()
 
     async def start(self) -> None:
         """Serve, on the same port as before."""
-        api = room_api(self.venue.rooms, self._settings)
+        api = room_api(self.harness.rooms, self._settings)
         application = build_application(api.routes, self._settings, raw=api.raw)
         service = HttpService(application, self._binding, on_stop=api.close)
         stopping = asyncio.Event()
@@ -109,9 +109,9 @@ async def room_site_at(folder: Path, valkey: Valkey, http: HttpSettings | None =
     """A site on SQLite and this server, for the length of a block."""
     settings = (http or HttpSettings()).model_copy(update={"port": 0})
     url = await migrated_file(folder / "site.db")
-    async with venue_at(url, valkey, ManualClock()) as venue:
+    async with harness_at(url, valkey, ManualClock()) as harness:
         with Binding(settings) as binding:
-            site = RoomSite(venue, binding, settings)
+            site = RoomSite(harness, binding, settings)
             await site.start()
             try:
                 yield site

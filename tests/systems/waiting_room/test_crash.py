@@ -13,8 +13,8 @@ from sqlalchemy import select
 
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
-from tests.systems.waiting_room.admitter import BY_FIVES
-from tests.systems.waiting_room.venue import ROOM, come, open_signer, steps
+from tests.systems.waiting_room.admitting_process import BY_FIVES
+from tests.systems.waiting_room.harness import ROOM, add_visitors, open_signer, steps
 from tests.waiting import patience
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.runtime.timekeeper import Timekeeper
@@ -38,7 +38,7 @@ class Scene:
     @asynccontextmanager
     async def leader(self, fence: int, step: str = "none") -> AsyncGenerator[WarmProcess]:
         """A process that admits with this fencing number and waits at a step."""
-        command = (sys.executable, "-m", "tests.systems.waiting_room.admitter", self._url, self.valkey.url)
+        command = (sys.executable, "-m", "tests.systems.waiting_room.admitting_process", self._url, self.valkey.url)
         process = await start_warm(*command, str(fence), step, stdin=PIPE, stdout=PIPE, cwd=ROOT)
         try:
             yield process
@@ -96,7 +96,7 @@ async def scene(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Scene]:
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["taking", "taken", "writing", "written", "told"])
 async def test_a_leader_killed_at_any_step_of_an_admission_leaves_no_visitor_overtaken(step: str, scene: Scene):
-    await come(scene.room, *CROWD)
+    await add_visitors(scene.room, *CROWD)
     async with scene.leader(1, step) as old:
         assert await _said(old) == step
         old.kill()
@@ -110,7 +110,7 @@ async def test_a_leader_killed_at_any_step_of_an_admission_leaves_no_visitor_ove
 @pytest.mark.crash
 @pytest.mark.parametrize("step", ["taking", "taken", "writing", "written", "told"])
 async def test_a_leader_frozen_at_any_step_of_an_admission_admits_no_visitor_when_it_continues(step: str, scene: Scene):
-    await come(scene.room, *CROWD)
+    await add_visitors(scene.room, *CROWD)
     async with scene.leader(1, step) as old:
         assert await _said(old) == step
         old.send_signal(signal.SIGSTOP)
@@ -119,7 +119,7 @@ async def test_a_leader_frozen_at_any_step_of_an_admission_admits_no_visitor_whe
                 await scene.is_paused()
                 _continue(old)
             await scene.has_admitted(len(CROWD))
-        await come(scene.room, *LATE)
+        await add_visitors(scene.room, *LATE)
         if step != "writing":
             _continue(old)
         assert await _said(old) == "deposed"
@@ -132,7 +132,7 @@ async def test_a_leader_frozen_at_any_step_of_an_admission_admits_no_visitor_whe
 
 @pytest.mark.race
 async def test_of_several_assumed_leaders_the_latest_admits_all_in_order(scene: Scene):
-    await come(scene.room, *CROWD)
+    await add_visitors(scene.room, *CROWD)
     async with scene.leader(1) as one, scene.leader(2) as two, scene.leader(3):
         assert [await _said(each) for each in (one, two)] == ["deposed"] * 2
         await scene.has_admitted(len(CROWD))

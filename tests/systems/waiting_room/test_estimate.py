@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.servers.migrated import migrated_file
-from tests.systems.waiting_room.venue import ROOM, Venue, come, open_signer
+from tests.systems.waiting_room.harness import ROOM, RoomHarness, add_visitors, open_signer
 from tidegate.core.clock import SystemClock
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.sql import Database
@@ -94,13 +94,13 @@ def test_invalid_arguments_are_refused():
         estimate_wait(EVEN, -1, 60_000)
 
 
-async def test_a_room_estimates_from_its_own_moves(venue: Venue):
-    room = await venue.open(capacity=100, admit_per_second=2)
-    await come(room, *(f"user-{n}" for n in range(40)))
+async def test_a_room_estimates_from_its_own_moves(harness: RoomHarness):
+    room = await harness.open(capacity=100, admit_per_second=2)
+    await add_visitors(room, *(f"user-{n}" for n in range(40)))
     assert await room.estimate(10) is None
     for _ in range(10):
-        await venue.run_worker()
-        venue.clock.advance(timedelta(seconds=1))
+        await harness.run_worker()
+        harness.clock.advance(timedelta(seconds=1))
 
     found = await room.estimate(19)
 
@@ -110,12 +110,12 @@ async def test_a_room_estimates_from_its_own_moves(venue: Venue):
 
 
 @pytest.mark.full
-async def test_many_single_departures_do_not_hide_the_admission_rate(venue: Venue):
-    room = await venue.open(capacity=100, admit_per_second=2)
-    passes = await come(room, *(f"user-{n:03}" for n in range(400)))
+async def test_many_single_departures_do_not_hide_the_admission_rate(harness: RoomHarness):
+    room = await harness.open(capacity=100, admit_per_second=2)
+    passes = await add_visitors(room, *(f"user-{n:03}" for n in range(400)))
     for second in range(10):
-        await venue.run_worker()
-        venue.clock.advance(timedelta(seconds=1))
+        await harness.run_worker()
+        harness.clock.advance(timedelta(seconds=1))
         for token in passes[-40 * (second + 1) : len(passes) - 40 * second][-30:]:
             await room.leave(token)
 
@@ -137,7 +137,7 @@ async def test_only_the_clock_of_the_server_determines_the_rate(
         await rooms.create(ROOM, RoomPlan(capacity=100, admit_per_second=1000))
         room = await rooms.open(ROOM)
         for n in range(4):
-            await come(room, *(f"user-{n}-{m}" for m in range(3)))
+            await add_visitors(room, *(f"user-{n}-{m}" for m in range(3)))
             await room.admitter.admit()
         monkeypatch.setattr(clock, "now", lambda: datetime.now(UTC) - timedelta(minutes=1))
 

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from tests.http.asgi import ask
 from tests.http.serving import Reply
-from tests.systems.waiting_room.venue import ROOM, Venue
+from tests.systems.waiting_room.harness import ROOM, RoomHarness
 from tidegate.http.access import Access
 from tidegate.http.application import build_application
 from tidegate.http.asgi import Application, Receive, Scope, Send
@@ -29,10 +29,10 @@ def comparable(reply: Reply) -> tuple[int, dict[str, str], bytes]:
 class Both:
     """One installation, asked through the raw handler and without it."""
 
-    def __init__(self, venue: Venue, settings: HttpSettings | None = None) -> None:
+    def __init__(self, harness: RoomHarness, settings: HttpSettings | None = None) -> None:
         self._settings = settings or HttpSettings()
-        self._venue, self._passed_on = venue, 0
-        self.application = build_application(room_api(venue.rooms, self._settings).routes, self._settings)
+        self._venue, self._passed_on = harness, 0
+        self.application = build_application(room_api(harness.rooms, self._settings).routes, self._settings)
         self._fast = self.handler(self._count)
 
     def handler(self, application: Application) -> FastPlace:
@@ -59,14 +59,14 @@ class Both:
         return fast
 
 
-async def test_the_raw_handler_answers_as_the_application_does(venue: Venue):
-    await venue.open(capacity=1)
-    both = Both(venue)
+async def test_the_raw_handler_answers_as_the_application_does(harness: RoomHarness):
+    await harness.open(capacity=1)
+    both = Both(harness)
 
     first = await both.equal("POST", ENTRIES, body={"user": "ada"})
     await both.equal("POST", ENTRIES, body={"user": "zoë"})
     waiting = await both.equal("POST", ENTRIES, body={"user": "bob", "pass": None})
-    await venue.run_worker()
+    await harness.run_worker()
     token, other = first.json["pass"], waiting.json["pass"]
     inside = await both.equal("GET", PLACE, {"Tidegate-Pass": token})
     by_cookie = await both.equal("GET", PLACE, {"Cookie": f"theme=dark; tidegate_pass_{ROOM}={other}"})
@@ -78,12 +78,12 @@ async def test_the_raw_handler_answers_as_the_application_does(venue: Venue):
     assert by_tls.headers["strict-transport-security"] == "max-age=31536000"
 
 
-async def test_problems_are_reported_by_the_application(venue: Venue):
-    await venue.open(capacity=1)
-    both = Both(venue)
+async def test_problems_are_reported_by_the_application(harness: RoomHarness):
+    await harness.open(capacity=1)
+    both = Both(harness)
     token = (await ask(both.handler(both.application), "POST", ENTRIES, body={"user": "ada"}, client=HERE)).json["pass"]
     changed = token[:-1] + ("A" if token[-1] != "A" else "B")
-    await venue.rooms.close(ROOM)
+    await harness.rooms.close(ROOM)
 
     application = both.handler(both.application)
     refused = await ask(application, "GET", PLACE, {"Tidegate-Pass": changed}, client=HERE)
@@ -122,20 +122,22 @@ async def test_problems_are_reported_by_the_application(venue: Venue):
         ("POST", ENTRIES, {"Content-Length": "14"}, b'{"user": "eve"'),
     ],
 )
-async def test_unusual_requests_are_passed_on(venue: Venue, method: str, path: str, headers: dict[str, str], body: Any):
-    room = await venue.open(capacity=1)
+async def test_unusual_requests_are_passed_on(
+    harness: RoomHarness, method: str, path: str, headers: dict[str, str], body: Any
+):
+    room = await harness.open(capacity=1)
     token = (await room.join("ada")).token or ""
-    both = Both(venue)
+    both = Both(harness)
 
     given = {name: value.replace("TOKEN", token) for name, value in headers.items()}
 
     assert not await both.is_taken(method, path, given, body)
 
 
-async def test_joins_need_a_key_and_places_need_a_pass(venue: Venue):
-    room = await venue.open(capacity=1)
+async def test_joins_need_a_key_and_places_need_a_pass(harness: RoomHarness):
+    room = await harness.open(capacity=1)
     token = (await room.join("ada")).token or ""
-    both = Both(venue, HttpSettings(api_key=SecretStr(KEY)))
+    both = Both(harness, HttpSettings(api_key=SecretStr(KEY)))
     length, body = {"Content-Length": "14"}, {"user": "bob"}
 
     assert await both.is_taken("GET", PLACE, {"Tidegate-Pass": token}), "a pass needs no key"
@@ -144,15 +146,15 @@ async def test_joins_need_a_key_and_places_need_a_pass(venue: Venue):
     assert await both.is_taken("POST", ENTRIES, {**length, "Authorization": f"Bearer {KEY}"}, body)
 
 
-async def test_concurrent_visitors_share_calls_of_the_scripts(venue: Venue):
-    await venue.open(capacity=0)
-    both, users = Both(venue), [f"user-{n:03}" for n in range(250)]
+async def test_concurrent_visitors_share_calls_of_the_scripts(harness: RoomHarness):
+    await harness.open(capacity=0)
+    both, users = Both(harness), [f"user-{n:03}" for n in range(250)]
     application = both.handler(both.application)
-    before = await _script_calls(venue)
+    before = await _script_calls(harness)
     joined = await asyncio.gather(
         *(ask(application, "POST", ENTRIES, {"Content-Length": "20"}, {"user": user}, client=HERE) for user in users)
     )
-    between = await _script_calls(venue)
+    between = await _script_calls(harness)
     tokens = [reply.json["pass"] for reply in joined]
     seen = await asyncio.gather(
         *(ask(application, "GET", PLACE, {"Tidegate-Pass": token}, client=HERE) for token in tokens)
@@ -163,11 +165,11 @@ async def test_concurrent_visitors_share_calls_of_the_scripts(venue: Venue):
         zip(users, range(1, 251), strict=True)
     )
     assert between - before <= 10
-    assert await _script_calls(venue) - between <= 10
+    assert await _script_calls(harness) - between <= 10
 
 
-async def test_one_bad_user_does_not_affect_the_others(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_one_bad_user_does_not_affect_the_others(harness: RoomHarness):
+    room = await harness.open(capacity=0)
     answers = await asyncio.gather(*(room.join(user) for user in ("ada", "", "bob", "x" * 300)), return_exceptions=True)
     assert [type(answer).__name__ for answer in answers] == [
         "VisitorStatus",
@@ -177,6 +179,6 @@ async def test_one_bad_user_does_not_affect_the_others(venue: Venue):
     ]
 
 
-async def _script_calls(venue: Venue) -> int:
-    told = await venue.valkey.execute("INFO", "commandstats")
+async def _script_calls(harness: RoomHarness) -> int:
+    told = await harness.valkey.execute("INFO", "commandstats")
     return sum(told[name]["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall") if name in told)

@@ -12,8 +12,8 @@ from tests.docs.pages import ROOT, blocks_of
 from tests.http.serving import read_events
 from tests.http.test_guide import Shown, assert_fits, request_of, shown_in
 from tests.systems.waiting_room.counter import HEADER, Counter, bring, served
+from tests.systems.waiting_room.harness import ROOM, RoomHarness, add_visitors
 from tests.systems.waiting_room.test_commands import Tidegate, tidegate
-from tests.systems.waiting_room.venue import ROOM, Venue, come
 from tidegate.storage.sql import Transaction
 
 GUIDE = ROOT / "docs" / "guides" / "waiting-rooms.md"
@@ -47,57 +47,61 @@ def test_the_program_of_the_guide_can_be_repeated_with_other_rooms_present(
 
 
 @pytest.mark.every_server
-async def test_the_queries_of_the_guide_audit_capacity_and_order(anywhere: Venue):
+async def test_the_queries_of_the_guide_audit_capacity_and_order(harness_on_each_server: RoomHarness):
     inside_at_once, overtaken = [block.text for block in blocks_of(GUIDE) if block.language == "sql"]
-    room = await anywhere.open(capacity=2, session=timedelta(minutes=1), abandon_after=timedelta(hours=1))
-    passes = await come(room, *USERS)
+    room = await harness_on_each_server.open(capacity=2, session=timedelta(minutes=1), abandon_after=timedelta(hours=1))
+    passes = await add_visitors(room, *USERS)
     for _ in USERS:
-        await anywhere.run_worker()
-        anywhere.clock.advance(timedelta(seconds=30))
+        await harness_on_each_server.run_worker()
+        harness_on_each_server.clock.advance(timedelta(seconds=30))
     await room.leave(passes[-1])
 
-    assert await anywhere.database.read(_ask, inside_at_once) == [(2,)]
-    assert await anywhere.database.read(_ask, overtaken) == []
-    assert {state for _, state in await anywhere.states()} == {"expired", "left"}
+    assert await harness_on_each_server.database.read(_ask, inside_at_once) == [(2,)]
+    assert await harness_on_each_server.database.read(_ask, overtaken) == []
+    assert {state for _, state in await harness_on_each_server.states()} == {"expired", "left"}
 
-    await anywhere.database.transaction(_ask_and_write, "UPDATE room_tokens SET ended_at = NULL WHERE place = 1")
-    await anywhere.database.transaction(_ask_and_write, "UPDATE room_tokens SET place = 9 WHERE place = 2")
-    assert await anywhere.database.read(_ask, inside_at_once) == [(3,)]
-    assert sorted(await anywhere.database.read(_ask, overtaken)) == [
+    await harness_on_each_server.database.transaction(
+        _ask_and_write, "UPDATE room_tokens SET ended_at = NULL WHERE place = 1"
+    )
+    await harness_on_each_server.database.transaction(
+        _ask_and_write, "UPDATE room_tokens SET place = 9 WHERE place = 2"
+    )
+    assert await harness_on_each_server.database.read(_ask, inside_at_once) == [(3,)]
+    assert sorted(await harness_on_each_server.database.read(_ask, overtaken)) == [
         (user, n) for n, user in enumerate(USERS, 1) if n > 2
     ]
 
 
-async def test_the_requests_of_the_guide_have_its_responses(venue: Venue):
-    await venue.open(capacity=1)
+async def test_the_requests_of_the_guide_have_its_responses(harness: RoomHarness):
+    await harness.open(capacity=1)
     requests = shown_in(GUIDE, "curl")
     assert len(requests) >= 10, "the search finds too little"
     token = ""
-    async with served(venue.rooms) as client:
+    async with served(harness.rooms) as client:
         for each in requests:
             if each.words[-1].endswith(("/events", "/draw")):
-                await venue.rooms.amend(ROOM, {"capacity": 0})
+                await harness.rooms.amend(ROOM, {"capacity": 0})
                 token = (await bring(client, f"{each.words[-1][-4:]}-watcher"))["pass"]
             words = [word.replace("$PASS", token) for word in each.words]
             if each.words[-1].endswith("/events"):
-                await _follow(client, venue, each, token)
+                await _follow(client, harness, each, token)
                 continue
             method, path, body, headers = request_of(words)
             reply = await client.ask(method, path, data=body, headers=headers)
             assert reply.status == (201 if path == "/v1/rooms" else 200), (path, reply)
             assert_fits(json.loads(each.output[0]), reply.json)
             token = reply.json.get("pass") or token
-            await venue.run_worker()
+            await harness.run_worker()
 
 
-async def _follow(client: Counter, venue: Venue, each: Shown, token: str) -> None:
+async def _follow(client: Counter, harness: RoomHarness, each: Shown, token: str) -> None:
     told = [msgspec.json.decode(line.removeprefix("data: ")) for line in each.output if line.startswith("data: ")]
     async with client.session.get(client.url + f"/v1/rooms/{ROOM}/place/events", headers={HEADER: token}) as answer:
         events = read_events(answer)
         first = await anext(each async for each in events if each.kind)
         assert_fits(told[0], first.data)
-        await venue.rooms.amend(ROOM, {"capacity": 1})
-        await venue.run_worker()
+        await harness.rooms.amend(ROOM, {"capacity": 1})
+        await harness.run_worker()
         rest = [each async for each in events if each.kind]
     assert_fits(told[-1], rest[-1].data)
     assert rest[-1].id == "ended"

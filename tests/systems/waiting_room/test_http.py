@@ -10,7 +10,7 @@ import pytest
 
 from tests.http.serving import Client
 from tests.systems.waiting_room.counter import HEADER, bring, put, served, showing
-from tests.systems.waiting_room.venue import ROOM, Venue, open_signer
+from tests.systems.waiting_room.harness import ROOM, RoomHarness, open_signer
 from tidegate.core.errors import ContractBroken
 from tidegate.http.application import build_application
 from tidegate.http.routes import declaration_of, route
@@ -25,8 +25,8 @@ KEY = "a-key-of-sixteen-signs"
 
 
 @pytest.fixture
-async def client(venue: Venue) -> AsyncGenerator[Client]:
-    async with served(venue.rooms) as opened:
+async def client(harness: RoomHarness) -> AsyncGenerator[Client]:
+    async with served(harness.rooms) as opened:
         yield opened
 
 
@@ -68,7 +68,7 @@ async def test_a_room_is_created_shown_changed_opened_and_closed(client: Client)
     assert (await client.get(f"/v1/rooms/{ROOM}")).json["census"]["waiting"] == 0
 
 
-async def test_a_change_affects_only_the_named_settings(client: Client, venue: Venue):
+async def test_a_change_affects_only_the_named_settings(client: Client, harness: RoomHarness):
     await opened(client, admit_per_second=2, session_s=60, title="Spring sale", entrance="/shop", anonymous=True)
     place = f"/v1/rooms/{ROOM}"
     before = (await client.get(place)).json["plan"]
@@ -86,7 +86,7 @@ async def test_a_change_affects_only_the_named_settings(client: Client, venue: V
     }
 
     more = await client.ask("PATCH", place, json={"capacity": 7})
-    seen_by_the_server = await venue.valkey.execute("HGET", room_keys(venue.valkey, ROOM)["book"], "capacity")
+    seen_by_the_server = await harness.valkey.execute("HGET", room_keys(harness.valkey, ROOM)["book"], "capacity")
     without = await client.ask("PATCH", place, json={"admit_per_second": None, "entrance": None})
     nothing = await client.ask("PATCH", place, json={})
     all_of_it = await client.ask("PATCH", place, json=everything)
@@ -109,13 +109,13 @@ async def test_a_change_affects_only_the_named_settings(client: Client, venue: V
 
 
 async def test_the_list_counts_visitors_by_state_and_marks_rooms_that_were_not_counted(
-    client: Client, venue: Venue, monkeypatch: pytest.MonkeyPatch
+    client: Client, harness: RoomHarness, monkeypatch: pytest.MonkeyPatch
 ):
     await opened(client)
     await client.post("/v1/rooms", {"name": "later", "plan": {"capacity": 1}})
     for user in ("ann", "ben"):
         await bring(client, user)
-    await venue.run_worker()
+    await harness.run_worker()
 
     counted = {room["name"]: room["census"] for room in (await client.get("/v1/rooms")).json["rooms"]}
     monkeypatch.setattr("tidegate.systems.waiting_room.api.rooms._MOST_COUNTED", 1)
@@ -164,11 +164,11 @@ async def test_a_room_name_is_valid_in_urls_and_cookies(client: Client):
     assert (await client.post("/v1/rooms", {"name": "Sale-2026_b.1", "plan": {"capacity": 1}})).status == 201
 
 
-async def test_a_visitor_joins_waits_moves_up_is_admitted_and_leaves(client: Client, venue: Venue):
+async def test_a_visitor_joins_waits_moves_up_is_admitted_and_leaves(client: Client, harness: RoomHarness):
     await opened(client)
     first, second, third = [await bring(client, user) for user in ("ada", "bob", "cem")]
     assert (first["state"], first["position"], first["opens_in_ms"]) == ("waiting", 1, 0)
-    await venue.run_worker()
+    await harness.run_worker()
 
     inside = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(first["pass"]))).json
     behind = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(third["pass"]))).json
@@ -183,10 +183,10 @@ async def test_a_visitor_joins_waits_moves_up_is_admitted_and_leaves(client: Cli
     assert (gone.status, gone.json["state"], gone.json["pass"]) == (200, "nowhere", None)
 
 
-async def test_only_the_pass_of_an_active_session_is_accepted(client: Client, venue: Venue):
+async def test_only_the_pass_of_an_active_session_is_accepted(client: Client, harness: RoomHarness):
     await opened(client)
     ada, bob = await bring(client, "ada"), await bring(client, "bob")
-    await venue.run_worker()
+    await harness.run_worker()
     within = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(ada["pass"]))).json["pass"]
 
     passed = await client.post(f"/v1/rooms/{ROOM}/check", **showing(within))
@@ -203,14 +203,14 @@ async def test_only_the_pass_of_an_active_session_is_accepted(client: Client, ve
     assert (await client.post(f"/v1/rooms/{ROOM}/check", **showing(within))).problem == "not-active"
 
 
-async def test_a_session_is_prolonged_by_activity(client: Client, venue: Venue):
+async def test_a_session_is_prolonged_by_activity(client: Client, harness: RoomHarness):
     await opened(client, session_s=60, longest_session_s=90)
     ada = await bring(client, "ada")
     assert (await client.post(f"/v1/rooms/{ROOM}/renewals", **showing(ada["pass"]))).problem == "not-active"
-    await venue.run_worker()
+    await harness.run_worker()
     within = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(ada["pass"]))).json["pass"]
 
-    venue.clock.advance(timedelta(seconds=40))
+    harness.clock.advance(timedelta(seconds=40))
     renewed = await client.post(f"/v1/rooms/{ROOM}/renewals", **showing(within))
 
     assert (renewed.json["state"], renewed.json["left_ms"]) == ("inside", 50_000)
@@ -226,15 +226,15 @@ async def test_named_users_are_admitted_immediately(client: Client):
 
 
 async def test_before_the_start_there_is_no_position_and_afterwards_the_draw_can_be_verified(
-    client: Client, venue: Venue
+    client: Client, harness: RoomHarness
 ):
-    start = venue.clock.now() + timedelta(minutes=1)
+    start = harness.clock.now() + timedelta(minutes=1)
     made = (await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})).json
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})
     users = [await bring(client, f"user-{n}") for n in range(5)]
     early = (await client.get(f"/v1/rooms/{ROOM}/draw", **showing(users[0]["pass"]))).json
 
-    venue.clock.advance(timedelta(minutes=1))
+    harness.clock.advance(timedelta(minutes=1))
     drawn = [(await client.get(f"/v1/rooms/{ROOM}/draw", **showing(user["pass"]))).json for user in users]
     placed = [(await client.get(f"/v1/rooms/{ROOM}/place", **showing(user["pass"]))).json for user in users]
     late = await bring(client, "late")
@@ -255,13 +255,13 @@ async def test_before_the_start_there_is_no_position_and_afterwards_the_draw_can
     assert late["position"] == 6
     assert (await client.get(f"/v1/rooms/{ROOM}/draw")).json["number"] is None
 
-    venue.clock.advance(timedelta(hours=1))  # a browser still has the cookie
+    harness.clock.advance(timedelta(hours=1))  # a browser still has the cookie
     kept = await client.get(f"/v1/rooms/{ROOM}/draw", headers={"cookie": f"tidegate_pass_{ROOM}={users[0]['pass']}"})
     assert (kept.status, kept.json["seed"], kept.json["number"]) == (200, seed, None)
 
 
-async def test_concurrent_requests_measure_the_rate_once(venue: Venue, monkeypatch: pytest.MonkeyPatch):
-    room, paces, measured = await venue.open(), AdmissionRates(), 0
+async def test_concurrent_requests_measure_the_rate_once(harness: RoomHarness, monkeypatch: pytest.MonkeyPatch):
+    room, paces, measured = await harness.open(), AdmissionRates(), 0
     measure = room.pace
 
     async def counted() -> Pace | None:
@@ -275,9 +275,9 @@ async def test_concurrent_requests_measure_the_rate_once(venue: Venue, monkeypat
     assert measured == 1
 
 
-async def test_a_pass_is_valid_for_one_room_until_it_expires_and_unchanged(client: Client, venue: Venue):
+async def test_a_pass_is_valid_for_one_room_until_it_expires_and_unchanged(client: Client, harness: RoomHarness):
     await opened(client, abandon_after_s=30)
-    await venue.rooms.create("other", RoomPlan(capacity=1))
+    await harness.rooms.create("other", RoomPlan(capacity=1))
     token = (await bring(client, "ada"))["pass"]
 
     async def refused(room: str, shown: str) -> str:
@@ -287,7 +287,7 @@ async def test_a_pass_is_valid_for_one_room_until_it_expires_and_unchanged(clien
     assert await refused(ROOM, "x" * 3000) == "pass-refused"
     assert await refused("nowhere", token) == "not-found"
     assert await refused("a%20b", token) == "not-found"
-    venue.clock.advance(timedelta(seconds=31))
+    harness.clock.advance(timedelta(seconds=31))
     assert await refused(ROOM, token) == "pass-refused"
 
 
@@ -297,10 +297,10 @@ async def test_a_closed_room_cannot_be_joined(client: Client):
     assert (refused.status, refused.problem) == (409, "room-closed")
 
 
-async def test_an_old_pass_restores_the_old_place_when_the_server_lost_the_line(client: Client, venue: Venue):
+async def test_an_old_pass_restores_the_old_place_when_the_server_lost_the_line(client: Client, harness: RoomHarness):
     await opened(client, capacity=0)
     first, second = await bring(client, "ada"), await bring(client, "bob")
-    await venue.valkey.execute("FLUSHALL")
+    await harness.valkey.execute("FLUSHALL")
 
     late = await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "bob", "pass": second["pass"]})
     early = await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "ada", "pass": first["pass"]})
@@ -308,8 +308,8 @@ async def test_an_old_pass_restores_the_old_place_when_the_server_lost_the_line(
     assert (late.json["position"], early.json["position"]) == (1, 1)
 
 
-async def test_with_keys_configured_visitors_need_only_their_pass_and_others_a_key(venue: Venue):
-    async with served(venue.rooms, HttpSettings.model_validate({"api_key": KEY})) as client:
+async def test_with_keys_configured_visitors_need_only_their_pass_and_others_a_key(harness: RoomHarness):
+    async with served(harness.rooms, HttpSettings.model_validate({"api_key": KEY})) as client:
         bearer = {"Authorization": f"Bearer {KEY}"}
         await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 1}}, headers=bearer)
         await client.post(f"/v1/rooms/{ROOM}/open", headers=bearer)
@@ -338,18 +338,18 @@ async def test_with_keys_configured_visitors_need_only_their_pass_and_others_a_k
             assert (await client.ask(method, path, **shown)).problem == "key-needed", (method, path)
 
 
-async def test_a_change_by_another_process_is_known_at_the_next_request(client: Client, venue: Venue):
+async def test_a_change_by_another_process_is_known_at_the_next_request(client: Client, harness: RoomHarness):
     """The server tells the room's epoch with every answer; an older one is read again."""
     await opened(client, capacity=0, abandon_after_s=60)
     token = (await bring(client, "ada"))["pass"]
-    here = await venue.rooms.room(ROOM)
-    elsewhere = WaitingRooms(venue.valkey, venue.database, open_signer)
+    here = await harness.rooms.room(ROOM)
+    elsewhere = WaitingRooms(harness.valkey, harness.database, open_signer)
     plan = RoomPlan(capacity=0, abandon_after=timedelta(seconds=300), title="Longer", entrance="/in", anonymous=True)
     await elsewhere.alter(ROOM, plan)
 
     fresh = (await client.get(f"/v1/rooms/{ROOM}/place", **showing(token))).json["pass"]
     assert here.room.plan == plan
-    venue.clock.advance(timedelta(seconds=200))
+    harness.clock.advance(timedelta(seconds=200))
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(fresh))).json["position"] == 1
 
     await elsewhere.amend(ROOM, {"anonymous": False})
@@ -358,25 +358,25 @@ async def test_a_change_by_another_process_is_known_at_the_next_request(client: 
     assert (await client.post(f"/v1/rooms/{ROOM}/entries", {"user": "bob"})).problem == "room-closed"
 
 
-async def test_a_start_postponed_by_another_process_keeps_the_seed_secret(client: Client, venue: Venue):
-    start = venue.clock.now() + timedelta(minutes=1)
+async def test_a_start_postponed_by_another_process_keeps_the_seed_secret(client: Client, harness: RoomHarness):
+    start = harness.clock.now() + timedelta(minutes=1)
     await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})
-    await WaitingRooms(venue.valkey, venue.database, open_signer).open(ROOM, start + timedelta(hours=1))
-    venue.clock.advance(timedelta(minutes=2))
+    await WaitingRooms(harness.valkey, harness.database, open_signer).open(ROOM, start + timedelta(hours=1))
+    harness.clock.advance(timedelta(minutes=2))
 
     assert (await client.get(f"/v1/rooms/{ROOM}/draw")).json["seed"] is None
     assert (await client.get(f"/v1/rooms/{ROOM}")).json["seed"] is None
 
 
-async def test_a_start_unknown_to_the_server_keeps_the_seed_secret(client: Client, venue: Venue):
+async def test_a_start_unknown_to_the_server_keeps_the_seed_secret(client: Client, harness: RoomHarness):
     """It draws by the start that it knows; whoever brought it forward died before he told."""
-    start = venue.clock.now() + timedelta(minutes=2)
+    start = harness.clock.now() + timedelta(minutes=2)
     made = (await client.post("/v1/rooms", {"name": ROOM, "plan": {"capacity": 0}})).json
     await client.post(f"/v1/rooms/{ROOM}/open", {"opens_at": start.isoformat()})
-    await venue.database.transaction(open_, ROOM, start - timedelta(minutes=1))
-    venue.clock.advance(timedelta(seconds=90))
-    seed = (await venue.rooms.room(ROOM)).room.seed
+    await harness.database.transaction(open_, ROOM, start - timedelta(minutes=1))
+    harness.clock.advance(timedelta(seconds=90))
+    seed = (await harness.rooms.room(ROOM)).room.seed
 
     shown = [await client.get(path) for path in ("/v1/rooms", f"/v1/rooms/{ROOM}", f"/v1/rooms/{ROOM}/draw")]
 
@@ -396,9 +396,9 @@ async def test_a_header_takes_precedence_over_a_cookie(client: Client):
     assert shown.json["user"] == "ada"
 
 
-async def test_a_path_is_public_for_all_methods_or_for_none(venue: Venue):
+async def test_a_path_is_public_for_all_methods_or_for_none(harness: RoomHarness):
     """The door knows nothing of methods."""
-    routes = room_api(venue.rooms, HttpSettings()).routes
+    routes = room_api(harness.rooms, HttpSettings()).routes
     [(handler, shown)] = [
         (each, found) for each in routes if (found := declaration_of(each)) and found.operation == "show_place"
     ]

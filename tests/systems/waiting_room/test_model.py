@@ -20,15 +20,15 @@ from hypothesis.stateful import (
 
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
-from tests.systems.waiting_room.plain import (
+from tests.systems.waiting_room.harness import KEY, ROOM, RoomHarness, harness_at, line
+from tests.systems.waiting_room.reference_model import (
     ABANDON_MS,
     LONGEST_MS,
     RATE,
     SESSION_MS,
     SETTLE_MS,
-    PlainRoom,
+    RoomModel,
 )
-from tests.systems.waiting_room.venue import KEY, ROOM, Venue, line, venue_at
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey
@@ -67,8 +67,8 @@ class RoomMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.valkey = self.do(Valkey.connect(self.url))
         self.do(self.valkey.execute("FLUSHALL"))
-        self.context = venue_at(self.do(migrated_file(Path(self.folder.name) / "venue.db")), self.valkey, self.clock)
-        self.venue: Venue = self.do(self.context.__aenter__())
+        self.context = harness_at(self.do(migrated_file(Path(self.folder.name) / "venue.db")), self.valkey, self.clock)
+        self.harness: RoomHarness = self.do(self.context.__aenter__())
         self.passes: dict[str, str] = {}
         self.blocks = 1
         self.written_at: dict[int, int] = {}
@@ -76,12 +76,12 @@ class RoomMachine(RuleBasedStateMachine):
 
     @initialize(capacity=CAPACITY, opens_in_s=st.sampled_from([0, 0, 0, 20]), crowd=st.permutations(USERS))
     def begin(self, capacity: int, opens_in_s: int, crowd: list[str]) -> None:
-        self.do(self.venue.rooms.create(ROOM, plan_with(capacity)))
+        self.do(self.harness.rooms.create(ROOM, plan_with(capacity)))
         start = self.clock.now() + timedelta(seconds=opens_in_s)
-        self.room = self.do(self.venue.rooms.open(ROOM, start if opens_in_s else None))
+        self.room = self.do(self.harness.rooms.open(ROOM, start if opens_in_s else None))
         now_ms = self.clock.pinned_ms
         opens_ms = now_ms + opens_in_s * 1000 if opens_in_s else 0
-        self.plain = PlainRoom(self.room.room.seed, opens_ms, capacity, now_ms, permits_at_ms=now_ms)
+        self.plain = RoomModel(self.room.room.seed, opens_ms, capacity, now_ms, permits_at_ms=now_ms)
         self.keep()
         self.several_join(crowd[:6])
 
@@ -159,7 +159,7 @@ class RoomMachine(RuleBasedStateMachine):
     def somebody_dies_after_prolonging_a_session_in_sql(self, user: str) -> None:
         session = self.plain.inside.get(user)
         if session is not None and session.expires_ms > self.plain.now_ms:
-            self.do(self.venue.database.transaction(renew, ROOM, user))
+            self.do(self.harness.database.transaction(renew, ROOM, user))
             self.plain.renew(user)
 
     @rule(user=USER)
@@ -171,14 +171,14 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule()
     def keep(self) -> None:
-        self.do(self.venue.run_worker())
+        self.do(self.harness.run_worker())
         plain = self.plain
-        plain.drop_the_gone()
+        plain.remove_expired()
         plain.expire()
         if plain.entering:
             self._install()
         plain.expire()
-        plain.drop_the_gone()
+        plain.remove_expired()
         taken = plain.take()
         plain.write(taken)
         plain.tell(taken)
@@ -210,10 +210,10 @@ class RoomMachine(RuleBasedStateMachine):
     def the_database_fails(self) -> None:
         taken, expected = self._take()
         if expected:
-            self.do(self.venue.database.transaction(_rename, "room_tokens", "hidden"))
+            self.do(self.harness.database.transaction(_rename, "room_tokens", "hidden"))
             with pytest.raises(Exception, match="room_tokens"):
                 self.do(self.room.admitter.write(taken))
-            self.do(self.venue.database.transaction(_rename, "hidden", "room_tokens"))
+            self.do(self.harness.database.transaction(_rename, "hidden", "room_tokens"))
             self.plain.roll_back(expected)
 
     @rule(ms=st.sampled_from([1, 100, 250, 1000, 5000, 10_000, 20_000, 41_000]))
@@ -234,7 +234,7 @@ class RoomMachine(RuleBasedStateMachine):
     @rule(capacity=CAPACITY)
     def the_capacity_is_changed(self, capacity: int) -> None:
         """Admissions whose rows are written are completed by this, the others reverted."""
-        self.do(self.venue.rooms.alter(ROOM, plan_with(capacity)))
+        self.do(self.harness.rooms.alter(ROOM, plan_with(capacity)))
         self.plain.capacity = capacity
         self._install()
 
@@ -267,7 +267,7 @@ class RoomMachine(RuleBasedStateMachine):
         assert census.entering == len(plain.entering)
         assert set(plain.inside) == self._members("active")
         assert census.active + census.entering - census.guests == plain.counted()
-        assert sorted(self.do(self.venue.states())) == sorted(plain.tokens)
+        assert sorted(self.do(self.harness.states())) == sorted(plain.tokens)
 
     def _members(self, part: str) -> set[str]:
         key: Any = self.room.line.keys["active" if part == "active" else "entering"]

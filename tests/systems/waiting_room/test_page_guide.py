@@ -16,8 +16,8 @@ from tests.http.serving import Client, read_events
 from tests.servers.guarded import GuardedServer, new_folder
 from tests.servers.ports import free_port
 from tests.servers.registry import record_used, skip_or_fail
+from tests.systems.waiting_room.harness import ROOM
 from tests.systems.waiting_room.room_site import room_site_at
-from tests.systems.waiting_room.venue import ROOM
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 

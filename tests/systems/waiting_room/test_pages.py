@@ -20,8 +20,8 @@ from tests.http.serving import Client, Reply
 from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer, connected
+from tests.systems.waiting_room.harness import ROOM, add_visitors, inside
 from tests.systems.waiting_room.room_site import COOKIE, START, TITLE, RoomSite, room_site_at
-from tests.systems.waiting_room.venue import ROOM, come, inside
 from tests.waiting import stopwatch
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
@@ -126,7 +126,7 @@ async def test_without_an_entrance_url_the_page_shows_the_session_time_and_a_lea
 ):
     room = await site.open(capacity=1, session=timedelta(minutes=7))
     await press(visitor, site.path, "join")
-    await site.venue.run_worker()
+    await site.harness.run_worker()
 
     html = await see(visitor, site.path)
     assert (state_of(html), "7 minutes" in html) == ("inside", True)
@@ -141,7 +141,7 @@ async def test_without_an_entrance_url_the_page_shows_the_session_time_and_a_lea
 async def test_an_expired_session_and_an_expired_place_have_different_pages(site: RoomSite, visitor: Client):
     await site.open(capacity=1)
     await press(visitor, site.path, "join")
-    await site.venue.run_worker()
+    await site.harness.run_worker()
     await see(visitor, site.path)
     await site.pass_time(timedelta(minutes=11))
     assert state_of(await see(visitor, site.path)) == "over"
@@ -159,7 +159,7 @@ async def test_an_expired_session_and_an_expired_place_have_different_pages(site
 async def test_a_closed_room_accepts_no_visitor_and_keeps_the_waiting_ones(site: RoomSite, visitor: Client):
     await site.open()
     await press(visitor, site.path, "join")
-    await site.venue.rooms.close(ROOM)
+    await site.harness.rooms.close(ROOM)
 
     html = await see(visitor, site.path)
     assert (state_of(html), "The line is paused" in html) == ("waiting", True)
@@ -179,7 +179,7 @@ async def test_the_page_of_a_paused_line_shows_no_estimate(how: str, site: RoomS
     assert (_is_visible(html, "first"), _is_visible(html, "paused")) == (True, False)
     assert 'id="estimate">Less than a minute<' in html
     if how == "closed":
-        await site.venue.rooms.close(ROOM)
+        await site.harness.rooms.close(ROOM)
     else:
         await site.amend(capacity=0)
 
@@ -194,13 +194,13 @@ async def test_the_page_of_a_paused_line_shows_no_estimate(how: str, site: RoomS
 async def test_a_line_that_cannot_be_joined_has_no_join_button(site: RoomSite, visitor: Client):
     room = await site.open(capacity=1)
     await press(visitor, site.path, "join")
-    await site.venue.run_worker()
+    await site.harness.run_worker()
     await see(visitor, site.path)
     await site.pass_time(timedelta(minutes=11))
     await site.amend(capacity=0)
-    (waiting,) = await come(room, "ada")
+    (waiting,) = await add_visitors(room, "ada")
     assert 'value="join"' in await see(visitor, site.path)
-    await site.venue.rooms.close(ROOM)
+    await site.harness.rooms.close(ROOM)
     closed, shop = "The line is closed. Joining is not possible right now.", "return to the site that sent you here"
 
     for path in (site.path, f"{site.path}?left=1"):
@@ -208,17 +208,17 @@ async def test_a_line_that_cannot_be_joined_has_no_join_button(site: RoomSite, v
         assert (state_of(html) in ("over", "left"), closed in html, shop in html) == (True, True, False)
         assert 'value="join"' not in html
     visitor.session.cookie_jar.clear()
-    await site.venue.rooms.open(ROOM)
+    await site.harness.rooms.open(ROOM)
     await site.amend(anonymous=False)
     html = await see(visitor, f"{site.path}?left=1")
     assert (closed in html, shop in html, 'value="join"' in html) == (False, True, False)
 
     # The server lost the line while the room was closed: the pass is good, and the place comes back with the opening.
-    await site.venue.rooms.close(ROOM)
-    await site.venue.valkey.execute("FLUSHALL")
+    await site.harness.rooms.close(ROOM)
+    await site.harness.valkey.execute("FLUSHALL")
     await visitor.get(f"{site.path}?pass={waiting}")
     assert state_of(await see(visitor, site.path)) == "closed"
-    await site.venue.rooms.open(ROOM)
+    await site.harness.rooms.open(ROOM)
     assert state_of(await see(visitor, site.path)) == "waiting"
 
 
@@ -237,7 +237,7 @@ async def test_a_restricted_room_can_be_joined_only_from_the_shop(site: RoomSite
     await press(visitor, site.path, "join")
     assert ((await room.census()).waiting, kept(visitor)) == (0, {})
 
-    (token,) = await come(room, "ada")
+    (token,) = await add_visitors(room, "ada")
     brought = await visitor.get(f"{site.path}?pass={token}&lang=ko")
     assert (brought.status, brought.headers["location"]) == (303, f"./{ROOM}?lang=ko")
     assert state_of(await see(visitor, site.path)) == "waiting"
@@ -259,13 +259,13 @@ async def test_a_visitor_lost_by_the_server_gets_the_old_place_again(site: RoomS
     room = await site.open(ahead=3)
     await press(visitor, site.path, "join")
     before = room.read(kept(visitor)[COOKIE])
-    await site.venue.valkey.execute("FLUSHALL")
+    await site.harness.valkey.execute("FLUSHALL")
 
     # The last sign of life of a page that is closed is no wish to come back.
     assert (await visitor.ask("HEAD", site.path)).status == 200
     assert (await room.census()).waiting == 0
     assert state_of(await see(visitor, site.path)) == "waiting"
-    await come(room, "late")
+    await add_visitors(room, "late")
     after = room.read(kept(visitor)[COOKIE])
 
     assert (after.user, after.place) == (before.user, before.place)
@@ -276,17 +276,17 @@ async def test_one_address_brings_a_limited_number_of_visitors_at_a_limited_rate
     """None of them keeps cookies; 30 come at once, each from another address by its own account, to two processes."""
     room = await site.open()
 
-    async def come(numbers: range) -> list[Reply]:
+    async def add_visitors(numbers: range) -> list[Reply]:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             crowd = Client(session, site.url)
             here = f"{site.path}?lang=en"
             joins = (press(crowd, here, "join", **{"X-Forwarded-For": f"198.51.100.{n}"}) for n in numbers)
             return await asyncio.gather(*joins)
 
-    replies = await come(range(15))
+    replies = await add_visitors(range(15))
     await site.stop()
     await site.start()
-    replies += await come(range(15, 30))
+    replies += await add_visitors(range(15, 30))
     async with aiohttp.ClientSession() as session:
         brought = await Client(session, site.url).post(f"/v1/rooms/{ROOM}/entries", {"user": "ada"})
 
@@ -340,7 +340,7 @@ async def test_a_room_with_a_puzzle_gives_one_place_per_solution(site: RoomSite,
 async def test_joining_twice_keeps_the_place(site: RoomSite, visitor: Client):
     room = await site.open()
     await press(visitor, site.path, "join")
-    await come(room, "late")
+    await add_visitors(room, "late")
 
     await press(visitor, site.path, "join")
 
@@ -495,9 +495,9 @@ async def test_during_a_server_outage_the_page_says_that_places_are_kept(tmp_pat
         session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)))
         visitor = Client(session, site.url)
         room = await site.open(capacity=1, entrance="/shop")
-        await come(room, "bob")
-        await site.venue.run_worker()
-        (token,) = await come(room, "ada")
+        await add_visitors(room, "bob")
+        await site.harness.run_worker()
+        (token,) = await add_visitors(room, "ada")
         of_bob = (await room.join("bob")).token
         session.cookie_jar.update_cookies({COOKIE: token}, URL(site.url))
         await wire.refuse()
@@ -544,12 +544,12 @@ async def test_a_request_costs_one_read(site: RoomSite, visitor: Client):
     await site.open()
     await press(visitor, site.path, "join")
     await see(visitor, site.path)
-    before, elapsed_s = await _commands(site.venue.valkey), stopwatch()
+    before, elapsed_s = await _commands(site.harness.valkey), stopwatch()
 
     for _ in range(5):
         await see(visitor, site.path)
 
-    after = await _commands(site.venue.valkey)
+    after = await _commands(site.harness.valkey)
     assert 5 <= after["evalsha"] - before["evalsha"] <= 6 + elapsed_s()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.systems.waiting_room.venue import KEY, ROOM, Venue, come
+from tests.systems.waiting_room.harness import KEY, ROOM, RoomHarness, add_visitors
 from tidegate.core.clock import ManualClock, to_ms
 from tidegate.core.errors import InvalidArgument
 from tidegate.systems.waiting_room import NotActive, PassRefused, PassSigner
@@ -56,10 +56,10 @@ def test_a_weak_key_is_refused(keys: list[bytes]):
         PassSigner(keys)
 
 
-async def test_a_pass_for_the_line_is_not_accepted_as_an_admission(venue: Venue):
-    room = await venue.open()
-    waiting, _ = await come(room, "ada", "bob")
-    await venue.run_worker()
+async def test_a_pass_for_the_line_is_not_accepted_as_an_admission(harness: RoomHarness):
+    room = await harness.open()
+    waiting, _ = await add_visitors(room, "ada", "bob")
+    await harness.run_worker()
 
     with pytest.raises(NotActive):
         await room.check(waiting)
@@ -69,12 +69,12 @@ async def test_a_pass_for_the_line_is_not_accepted_as_an_admission(venue: Venue)
     assert (await room.check(entered)).user == "ada"
 
 
-async def test_a_pass_for_the_line_is_valid_as_long_as_the_place_is_kept_without_heartbeat(venue: Venue):
-    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=60))
-    (first,) = await come(room, "ada")
-    venue.clock.advance(timedelta(seconds=59))
+async def test_a_pass_for_the_line_is_valid_as_long_as_the_place_is_kept_without_heartbeat(harness: RoomHarness):
+    room = await harness.open(capacity=0, abandon_after=timedelta(seconds=60))
+    (first,) = await add_visitors(room, "ada")
+    harness.clock.advance(timedelta(seconds=59))
     second = (await room.look(first)).token or ""
-    venue.clock.advance(timedelta(seconds=59))
+    harness.clock.advance(timedelta(seconds=59))
 
     with pytest.raises(PassRefused):
         await room.look(first)

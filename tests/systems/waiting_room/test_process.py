@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.servers.migrated import migrated_folder
-from tests.systems.waiting_room.venue import ROOM, come
+from tests.systems.waiting_room.harness import ROOM, add_visitors
 from tests.waiting import look_again, patience
 from tidegate.connections import open_context
 from tidegate.core.telemetry.metrics import REGISTRY
@@ -59,7 +59,7 @@ async def test_rooms_are_served_from_start_to_end(tmp_path: Path, embedded: Valk
     async with running(tmp_path, embedded) as rooms:
         await rooms.create(ROOM, BRIEF)
         room = await rooms.open(ROOM, None)
-        await come(room, "ada", "bob", "cem")
+        await add_visitors(room, "ada", "bob", "cem")
         await until(embedded, room, active=2, waiting=1)
         leader = MembershipKeys(embedded.unit("shard-0")).leader
         fences = [await embedded.execute("HGET", key, "fence") for key in (room.line.keys["book"], leader)]
@@ -67,7 +67,7 @@ async def test_rooms_are_served_from_start_to_end(tmp_path: Path, embedded: Valk
         await until(embedded, room, active=1, waiting=0)  # two sessions ended, and the third came in
         await until(embedded, room, active=0, waiting=0)
         await embedded.execute("FLUSHALL")
-        await come(room, "ada")
+        await add_visitors(room, "ada")
         await until(embedded, room, active=1, waiting=0)
         assert REGISTRY.get_sample_value("room_waiting", {"room": ROOM}) == 0
         assert REGISTRY.get_sample_value("room_ended_total", {"room": ROOM, "outcome": "rolled_back"}) is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
-from tests.systems.waiting_room.venue import Venue
+from tests.systems.waiting_room.harness import RoomHarness
 from tidegate.connections import build_context
 from tidegate.settings import Settings
 from tidegate.storage.sql import Transaction
@@ -19,20 +19,22 @@ def _admissions(tx: Transaction) -> list[int]:
 
 
 @pytest.mark.every_server
-async def test_admissions_are_deleted_after_their_end_but_the_last_of_a_room(anywhere: Venue, tmp_path: Path):
-    now, kept = anywhere.clock.now(), timedelta(days=10)
+async def test_admissions_are_deleted_after_their_end_but_the_last_of_a_room(
+    harness_on_each_server: RoomHarness, tmp_path: Path
+):
+    now, kept = harness_on_each_server.clock.now(), timedelta(days=10)
     settings = Settings.model_validate({"data_dir": tmp_path, "waiting_room": {"tokens_kept": kept}})
-    context = build_context(settings, anywhere.rooms.valkey, anywhere.database)
+    context = build_context(settings, harness_on_each_server.rooms.valkey, harness_on_each_server.database)
     times = {"admitted_at": now, "expires_at": now, "ends_at": now, "is_guest": False, "room": "sale"}
     over = {**times, "state": "expired", "ended_at": now, "active_user": None}
     inside = {**times, "state": "active", "ended_at": None, "active_user": "u2"}
     rows = [{**row, "admission": n, "user_id": f"u{n}"} for n, row in enumerate([over, inside, over, over], 1)]
-    await anywhere.database.transaction(lambda tx: tx.execute(insert(room_tokens), rows))
-    [rule] = OpenWaitingRooms(context, anywhere.rooms).retention_rules()
+    await harness_on_each_server.database.transaction(lambda tx: tx.execute(insert(room_tokens), rows))
+    [rule] = OpenWaitingRooms(context, harness_on_each_server.rooms).retention_rules()
 
-    anywhere.clock.advance(kept - timedelta(seconds=1))
+    harness_on_each_server.clock.advance(kept - timedelta(seconds=1))
     assert await rule.prune(500) == 0
-    anywhere.clock.advance(timedelta(seconds=2))
+    harness_on_each_server.clock.advance(timedelta(seconds=2))
     assert await rule.prune(500) == 2
 
-    assert await anywhere.database.read(_admissions) == [2, 4]
+    assert await harness_on_each_server.database.read(_admissions) == [2, 4]

@@ -22,7 +22,15 @@ from tests.servers.proxy import Proxy
 from tests.servers.refusing import lines_of_outage, refusing
 from tests.servers.valkey import ValkeyServer
 from tests.systems.waiting_room.counter import HEADER, bring, served, showing
-from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, line, open_signer, venue_at
+from tests.systems.waiting_room.harness import (
+    ROOM,
+    SETTLE_AFTER,
+    RoomHarness,
+    add_visitors,
+    harness_at,
+    line,
+    open_signer,
+)
 from tests.waiting import look_again, patience, until
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import TooManyWaiting
@@ -53,15 +61,15 @@ from tidegate.systems.waiting_room.watching import WatcherRegistry
 EVENTS = f"/v1/rooms/{ROOM}/place/events"
 
 
-def another(venue: Venue, valkey: Valkey | None = None) -> WaitingRooms:
+def another(harness: RoomHarness, valkey: Valkey | None = None) -> WaitingRooms:
     """The same rooms as another process has them."""
     settings = WaitingRoomSettings(settle_after=SETTLE_AFTER)
-    return WaitingRooms(valkey or venue.valkey, venue.database, open_signer, settings)
+    return WaitingRooms(valkey or harness.valkey, harness.database, open_signer, settings)
 
 
 @pytest.fixture
-async def client(venue: Venue) -> AsyncGenerator[Client]:
-    async with served(venue.rooms) as opened:
+async def client(harness: RoomHarness) -> AsyncGenerator[Client]:
+    async with served(harness.rooms) as opened:
         yield opened
 
 
@@ -87,16 +95,16 @@ async def watched(client: Client, token: str) -> list[Event]:
         return [event async for event in places(client, token)]
 
 
-async def test_a_watching_visitor_gets_every_change_of_position_until_admitted(client: Client, venue: Venue):
-    await venue.open(capacity=0)
+async def test_a_watching_visitor_gets_every_change_of_position_until_admitted(client: Client, harness: RoomHarness):
+    await harness.open(capacity=0)
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
     stream = places(client, bob)
 
     first = await next_place(stream)
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(ada))
     second = await next_place(stream)
-    await venue.rooms.amend(ROOM, {"capacity": 1})
-    await venue.run_worker()
+    await harness.rooms.amend(ROOM, {"capacity": 1})
+    await harness.run_worker()
     rest = [event async for event in stream]
 
     assert (first["state"], first["position"], first["waiting"], first["pass"]) == ("waiting", 2, 2, None)
@@ -109,10 +117,10 @@ async def test_a_watching_visitor_gets_every_change_of_position_until_admitted(c
     assert (back.status, back.body) == (204, b"")
 
 
-async def test_a_watching_visitor_in_admission_is_told_the_result_of_it(client: Client, venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_a_watching_visitor_in_admission_is_told_the_result_of_it(client: Client, harness: RoomHarness):
+    room = await harness.open(capacity=0)
     stream = places(client, (await bring(client, "ada"))["pass"])
-    await venue.rooms.amend(ROOM, {"capacity": 1})
+    await harness.rooms.amend(ROOM, {"capacity": 1})
 
     async def seen(state: str) -> dict[str, Any]:
         while (place := await next_place(stream))["state"] != state:
@@ -123,7 +131,7 @@ async def test_a_watching_visitor_in_admission_is_told_the_result_of_it(client: 
     taken = await room.admitter.take()
     await seen("entering")
     await room.admitter.confirm(
-        await venue.database.transaction(settle, ROOM, taken.entries, AdmissionState.ROLLED_BACK)
+        await harness.database.transaction(settle, ROOM, taken.entries, AdmissionState.ROLLED_BACK)
     )
     assert (await seen("waiting"))["position"] == 1
     taken = await room.admitter.take()
@@ -133,16 +141,16 @@ async def test_a_watching_visitor_in_admission_is_told_the_result_of_it(client: 
 
 
 @pytest.mark.every_server
-async def test_two_rooms_are_watched_concurrently_on_any_kind_of_server(on_any_server: Venue):
+async def test_two_rooms_are_watched_concurrently_on_any_kind_of_server(on_any_server: RoomHarness):
     """In a cluster each room lives somewhere else."""
-    venue = on_any_server
-    watching, seen = WatcherRegistry(venue.valkey, most=9), asyncio.Queue[tuple[str, int | None]]()
-    rooms = [await venue.open(capacity=0)]
-    await venue.rooms.create("other", RoomPlan(capacity=0))
-    rooms.append(await venue.rooms.open("other"))
+    harness = on_any_server
+    watching, seen = WatcherRegistry(harness.valkey, most=9), asyncio.Queue[tuple[str, int | None]]()
+    rooms = [await harness.open(capacity=0)]
+    await harness.rooms.create("other", RoomPlan(capacity=0))
+    rooms.append(await harness.rooms.open("other"))
     watchers: list[Onlooker] = []
     for room in rooms:
-        first, _ = await come(room, "first", "second")
+        first, _ = await add_visitors(room, "first", "second")
         watchers.append(Onlooker("second", room.name, first, seen))
         watching.join(room, watchers[-1])
 
@@ -176,10 +184,10 @@ class Onlooker:
 
 
 @pytest.mark.full
-async def test_many_visitors_watching_at_two_processes_see_their_positions_fall_until_admitted(venue: Venue):
+async def test_many_visitors_watching_at_two_processes_see_their_positions_fall_until_admitted(harness: RoomHarness):
     people, waves = 80, 4
-    room = await venue.open(capacity=0)
-    async with served(venue.rooms) as here, served(another(venue)) as there:
+    room = await harness.open(capacity=0)
+    async with served(harness.rooms) as here, served(another(harness)) as there:
         tokens = [(await room.join(f"user-{n}")).token or "" for n in range(people)]
         streams = [places((here, there)[n % 2], token) for n, token in enumerate(tokens)]
         seen = [[await next_place(stream)] for stream in streams]
@@ -192,8 +200,8 @@ async def test_many_visitors_watching_at_two_processes_see_their_positions_fall_
         async with patience(), asyncio.TaskGroup() as group:
             watching = [group.create_task(watch_on(n)) for n in range(people)]
             for wave in range(1, waves + 1):
-                await another(venue).amend(ROOM, {"capacity": wave * people // waves})
-                await venue.run_worker()
+                await another(harness).amend(ROOM, {"capacity": wave * people // waves})
+                await harness.run_worker()
                 await asyncio.gather(*watching[(wave - 1) * people // waves : wave * people // waves])
                 assert not any(task.done() for task in watching[wave * people // waves :])
 
@@ -212,75 +220,75 @@ async def someone_goes(client: Client, stream: AsyncIterator[Event], token: str)
         pass
 
 
-async def test_at_the_start_all_visitors_get_a_position_without_another_change(client: Client, venue: Venue):
+async def test_at_the_start_all_visitors_get_a_position_without_another_change(client: Client, harness: RoomHarness):
     start = timedelta(milliseconds=1200)
-    await venue.rooms.create(ROOM, RoomPlan(capacity=0))
-    await venue.rooms.open(ROOM, venue.clock.now() + start)
+    await harness.rooms.create(ROOM, RoomPlan(capacity=0))
+    await harness.rooms.open(ROOM, harness.clock.now() + start)
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
     stream = places(client, ada)
 
     before = await next_place(stream)
     await someone_goes(client, stream, bob)
-    venue.clock.advance(start)
+    harness.clock.advance(start)
     after = await next_place(stream)
 
     assert (before["state"], before["position"], before["opens_in_ms"]) == ("drawing", None, 1200)
     assert (after["state"], after["position"], after["opens_in_ms"]) == ("waiting", 1, 0)
 
 
-async def test_a_postponed_start_is_sent_to_watching_visitors(client: Client, venue: Venue):
-    await venue.rooms.create(ROOM, RoomPlan(capacity=0))
-    await venue.rooms.open(ROOM, venue.clock.now() + timedelta(minutes=1))
+async def test_a_postponed_start_is_sent_to_watching_visitors(client: Client, harness: RoomHarness):
+    await harness.rooms.create(ROOM, RoomPlan(capacity=0))
+    await harness.rooms.open(ROOM, harness.clock.now() + timedelta(minutes=1))
     ada, bob = [(await bring(client, user))["pass"] for user in ("ada", "bob")]
     stream = places(client, ada)
     await next_place(stream)
     await someone_goes(client, stream, bob)
 
-    await another(venue).open(ROOM, venue.clock.now() + timedelta(minutes=2))
+    await another(harness).open(ROOM, harness.clock.now() + timedelta(minutes=2))
 
     assert (await next_place(stream))["opens_in_ms"] == 120_000
 
 
-async def test_a_watching_visitor_always_has_a_valid_pass(client: Client, venue: Venue):
-    await venue.open(capacity=0, abandon_after=timedelta(seconds=30))
+async def test_a_watching_visitor_always_has_a_valid_pass(client: Client, harness: RoomHarness):
+    await harness.open(capacity=0, abandon_after=timedelta(seconds=30))
     ada, bob, cem = [(await bring(client, user))["pass"] for user in ("ada", "bob", "cem")]
     stream = places(client, cem)
     assert (await next_place(stream))["pass"] is None, "the one that was shown is new"
 
-    venue.clock.advance(timedelta(seconds=14))
+    harness.clock.advance(timedelta(seconds=14))
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(bob))
     early = await next_place(stream)
-    venue.clock.advance(timedelta(seconds=2))
+    harness.clock.advance(timedelta(seconds=2))
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(ada))
     late = await next_place(stream)
 
     assert early["pass"] is None
-    venue.clock.advance(timedelta(seconds=20))
+    harness.clock.advance(timedelta(seconds=20))
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(cem))).problem == "pass-refused"
     assert (await client.get(f"/v1/rooms/{ROOM}/place", **showing(late["pass"]))).json["position"] == 1
 
 
-async def test_a_watching_visitor_is_never_removed_and_one_who_disconnected_is(client: Client, venue: Venue):
+async def test_a_watching_visitor_is_never_removed_and_one_who_disconnected_is(client: Client, harness: RoomHarness):
     """The process that holds the connection renews the place in real time. The clock of the room moves only after a
     renewal, so a slow process is not taken for one that stopped."""
-    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=1))
+    room = await harness.open(capacity=0, abandon_after=timedelta(seconds=1))
     stays, goes = [places(client, (await bring(client, user))["pass"]) for user in ("ada", "bob")]
     assert [(await next_place(each))["position"] for each in (stays, goes)] == [1, 2]
     await goes.aclose()
 
     async def pass_a_second() -> None:
-        before = await venue.valkey.execute("GET", room.line.keys["seen"])
-        venue.clock.advance(timedelta(seconds=1))
-        await until(lambda: _has_changed(venue.valkey, room.line.keys["seen"], before))
-        await venue.run_worker()
+        before = await harness.valkey.execute("GET", room.line.keys["seen"])
+        harness.clock.advance(timedelta(seconds=1))
+        await until(lambda: _has_changed(harness.valkey, room.line.keys["seen"], before))
+        await harness.run_worker()
 
     async with patience():
         while (await room.census()).waiting > 1:
             await pass_a_second()
-    assert await line(room, venue.valkey) == ["ada"], "to look would be a sign of life"
+    assert await line(room, harness.valkey) == ["ada"], "to look would be a sign of life"
     for _ in range(4):
         await pass_a_second()
-    assert await line(room, venue.valkey) == ["ada"], "watched for longer than abandon_after"
+    assert await line(room, harness.valkey) == ["ada"], "watched for longer than abandon_after"
 
 
 async def _has_changed(valkey: Valkey, key: str, before: bytes) -> bool:
@@ -295,12 +303,12 @@ async def test_a_stream_survives_a_server_outage_and_passes_are_checked_meanwhil
             Proxy(port) as wire,
             connected(f"redis://127.0.0.1:{port}") as valkey,
             connected(f"redis://127.0.0.1:{wire.port}") as cut,
-            venue_at(url, valkey, clock) as venue,
-            served(another(venue, cut)) as client,
+            harness_at(url, valkey, clock) as harness,
+            served(another(harness, cut)) as client,
         ):
-            room = await venue.open(capacity=1)
-            inside, ada, bob = await come(room, "inside", "ada", "bob")
-            await venue.run_worker()
+            room = await harness.open(capacity=1)
+            inside, ada, bob = await add_visitors(room, "inside", "ada", "bob")
+            await harness.run_worker()
             within = (await room.look(inside)).token or ""
             stream = places(client, bob)
             assert (await next_place(stream))["position"] == 2
@@ -337,9 +345,9 @@ async def test_the_return_of_the_server_is_logged_when_visitors_see_their_places
     monkeypatch.setattr(outage, "_STALE_S", 3600.0)  # a part that does not report its return holds the line back
     url = await migrated_file(tmp_path / "wire.db")
     with ValkeyServer() as server:
-        async with connected(server.url) as valkey, venue_at(url, valkey, clock) as venue:
-            room = await venue.open(capacity=0)
-            await come(room, "ada")
+        async with connected(server.url) as valkey, harness_at(url, valkey, clock) as harness:
+            room = await harness.open(capacity=0)
+            await add_visitors(room, "ada")
             watching, watcher = WatcherRegistry(valkey, most=1), Seeing("ada")
             with capture_logs() as lines:
                 watching.join(room, watcher)
@@ -352,27 +360,27 @@ async def test_the_return_of_the_server_is_logged_when_visitors_see_their_places
     assert len(lines_of_outage(lines)) <= 3
 
 
-async def test_a_visitor_who_could_not_send_heartbeats_during_an_outage_keeps_the_place(venue: Venue):
-    room = await venue.open(capacity=0, abandon_after=timedelta(minutes=2))
-    await come(room, "ada", "bob")
-    venue.clock.advance(timedelta(minutes=5))
-    await venue.valkey.execute("HSET", room.line.keys["book"], "run", "the one before")  # it was started again
-    venue.worker.begin()
+async def test_a_visitor_who_could_not_send_heartbeats_during_an_outage_keeps_the_place(harness: RoomHarness):
+    room = await harness.open(capacity=0, abandon_after=timedelta(minutes=2))
+    await add_visitors(room, "ada", "bob")
+    harness.clock.advance(timedelta(minutes=5))
+    await harness.valkey.execute("HSET", room.line.keys["book"], "run", "the one before")  # it was started again
+    harness.worker.begin()
 
-    await venue.run_worker()
+    await harness.run_worker()
     assert (await room.census()).waiting == 2
-    venue.clock.advance(timedelta(minutes=1))
+    harness.clock.advance(timedelta(minutes=1))
     await room.look_at(["ada"])
-    venue.clock.advance(timedelta(minutes=1, seconds=1))
-    await venue.run_worker()
+    harness.clock.advance(timedelta(minutes=1, seconds=1))
+    await harness.run_worker()
 
     assert (await room.look_at(["ada", "bob"])).standings == [InLine(place=1, ahead=0), NotPresent()]
 
 
-async def test_beyond_the_limit_of_streams_visitors_are_told_to_retry_later(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_beyond_the_limit_of_streams_visitors_are_told_to_retry_later(harness: RoomHarness):
+    room = await harness.open(capacity=0)
     tokens = [(await room.join(user)).token or "" for user in ("ada", "bob")]
-    async with served(venue.rooms, HttpSettings(most_watchers=1)) as client:
+    async with served(harness.rooms, HttpSettings(most_watchers=1)) as client:
         stream = places(client, tokens[0])
         await next_place(stream)
 
@@ -382,8 +390,8 @@ async def test_beyond_the_limit_of_streams_visitors_are_told_to_retry_later(venu
         assert (refused.status, refused.problem, "retry-after" in refused.headers) == (503, "too-many", True)
 
 
-async def test_an_invalid_pass_is_refused_before_a_stream_starts(client: Client, venue: Venue):
-    await venue.open(capacity=0)
+async def test_an_invalid_pass_is_refused_before_a_stream_starts(client: Client, harness: RoomHarness):
+    await harness.open(capacity=0)
     assert (await client.get(EVENTS)).problem == "pass-refused"
     assert (await client.get(EVENTS, **showing("x.y"))).problem == "pass-refused"
     token = (await bring(client, "ada"))["pass"]
@@ -391,8 +399,8 @@ async def test_an_invalid_pass_is_refused_before_a_stream_starts(client: Client,
     assert (head.status, head.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
 
 
-async def test_the_stream_of_an_unknown_visitor_ends_with_a_notice(client: Client, venue: Venue):
-    await venue.open(capacity=0)
+async def test_the_stream_of_an_unknown_visitor_ends_with_a_notice(client: Client, harness: RoomHarness):
+    await harness.open(capacity=0)
     token = (await bring(client, "ada"))["pass"]
     await client.ask("DELETE", f"/v1/rooms/{ROOM}/place", **showing(token))
 
@@ -401,19 +409,19 @@ async def test_the_stream_of_an_unknown_visitor_ends_with_a_notice(client: Clien
     assert (only.id, only.data["state"], only.data["pass"]) == ("ended", "nowhere", None)
 
 
-async def test_when_the_process_stops_every_stream_ends(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_when_the_process_stops_every_stream_ends(harness: RoomHarness):
+    room = await harness.open(capacity=0)
     token = (await room.join("ada")).token or ""
-    async with served(venue.rooms) as client, patience():
+    async with served(harness.rooms) as client, patience():
         stream = places(client, token)
         await next_place(stream)
         client.stop()
         assert [event async for event in stream] == [], "it ends, and says nothing more"
 
 
-async def test_an_http_1_0_client_gets_the_same_events_by_the_regular_route(client: Client, venue: Venue):
+async def test_an_http_1_0_client_gets_the_same_events_by_the_regular_route(client: Client, harness: RoomHarness):
     """A client of HTTP/1.0 cannot be written to directly; what it is sent is no other."""
-    await venue.open(capacity=0)
+    await harness.open(capacity=0)
     token = (await bring(client, "ada"))["pass"]
     usual = await next_place(places(client, token))
     address = urlsplit(client.url)
@@ -441,8 +449,8 @@ class Connection:
             self.sent.append(latest)
 
 
-async def test_a_slow_reader_gets_only_the_latest_event_and_no_pass_is_lost(venue: Venue):
-    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=30))
+async def test_a_slow_reader_gets_only_the_latest_event_and_no_pass_is_lost(harness: RoomHarness):
+    room = await harness.open(capacity=0, abandon_after=timedelta(seconds=30))
     shown = room.read((await room.join("ada")).token or "")
     stream = PlaceStream(room, shown)
     slow = Connection(stream)
@@ -450,7 +458,7 @@ async def test_a_slow_reader_gets_only_the_latest_event_and_no_pass_is_lost(venu
 
     for ahead in range(50, 0, -1):
         if ahead == 25:
-            venue.clock.advance(timedelta(seconds=20))  # a new pass is due here, in the middle of what is left out
+            harness.clock.advance(timedelta(seconds=20))  # a new pass is due here, in the middle of what is left out
         stream.show(InLine(place=1, ahead=ahead), LineView(100, 0, []), None)
     slow.is_clogged = False
     slow.offer()
@@ -465,9 +473,9 @@ async def test_a_slow_reader_gets_only_the_latest_event_and_no_pass_is_lost(venu
     stream.end()
 
 
-async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_no_pass_is_lost(venue: Venue):
+async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_no_pass_is_lost(harness: RoomHarness):
     """Any order of moves, stops and starts; with a fixed beginning, so that what fails once fails again."""
-    room = await venue.open(capacity=0, abandon_after=timedelta(seconds=30))
+    room = await harness.open(capacity=0, abandon_after=timedelta(seconds=30))
     token = (await room.join("ada")).token or ""
     for seed in range(60):
         draw = random.Random(seed)
@@ -478,7 +486,7 @@ async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_
         for _ in range(30):
             ahead -= draw.randrange(3)
             connection.is_clogged = draw.random() < 0.5
-            venue.clock.advance(timedelta(seconds=draw.choice((0, 1, 9))))
+            harness.clock.advance(timedelta(seconds=draw.choice((0, 1, 9))))
             stream.show(InLine(place=1, ahead=ahead), LineView(100, 0, []), None)
             if draw.random() < 0.2:
                 stream.beat()
@@ -497,12 +505,14 @@ async def test_with_any_events_and_any_reading_speed_the_last_event_arrives_and_
         assert stream.ended.done()
 
 
-async def test_a_client_that_does_not_read_uses_little_memory_and_gets_the_latest_event_when_it_does(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_a_client_that_does_not_read_uses_little_memory_and_gets_the_latest_event_when_it_does(
+    harness: RoomHarness,
+):
+    room = await harness.open(capacity=0)
     await room.join("bob")  # so that the real position, which the follower may show at any moment, is the last one too
     token = (await room.join("ada")).token or ""
-    http, streams = HttpSettings(port=0), PlaceStreams(venue.valkey, most=5)
-    places = PlaceRoutes(venue.rooms, AdmissionRates(), partial(PlaceEvents, streams))
+    http, streams = HttpSettings(port=0), PlaceStreams(harness.valkey, most=5)
+    places = PlaceRoutes(harness.rooms, AdmissionRates(), partial(PlaceEvents, streams))
     stopping, moves = asyncio.Event(), 60_000
     loop, received = asyncio.get_running_loop(), b""
     with Binding(http) as binding, socket.socket() as client:
@@ -533,10 +543,10 @@ async def _opened(streams: PlaceStreams) -> list[tuple[PlaceStream, Any]]:
     return found
 
 
-async def test_one_user_cannot_occupy_all_stream_slots(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_one_user_cannot_occupy_all_stream_slots(harness: RoomHarness):
+    room = await harness.open(capacity=0)
     shown = room.read((await room.join("ada")).token or "")
-    watching, windows = WatcherRegistry(venue.valkey, most=100), [PlaceStream(room, shown) for _ in range(7)]
+    watching, windows = WatcherRegistry(harness.valkey, most=100), [PlaceStream(room, shown) for _ in range(7)]
     for each in windows[:6]:
         watching.join(room, each)
 
@@ -551,10 +561,10 @@ async def test_one_user_cannot_occupy_all_stream_slots(venue: Venue):
     assert len(watching) == 0
 
 
-async def test_a_room_without_watching_visitors_is_not_read(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_a_room_without_watching_visitors_is_not_read(harness: RoomHarness):
+    room = await harness.open(capacity=0)
     shown = room.read((await room.join("ada")).token or "")
-    watching, stream = WatcherRegistry(venue.valkey, most=5), PlaceStream(room, shown)
+    watching, stream = WatcherRegistry(harness.valkey, most=5), PlaceStream(room, shown)
     before = asyncio.all_tasks()
 
     watching.join(room, stream)

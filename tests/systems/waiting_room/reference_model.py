@@ -37,7 +37,7 @@ class Guest:
 
 
 @dataclass
-class PlainRoom:
+class RoomModel:
     """Dicts, and one function for each thing that can happen."""
 
     seed: str
@@ -177,7 +177,7 @@ class PlainRoom:
             if self.inside[user].expires_ms <= self.now_ms:
                 self.end(user, "expired")
 
-    def drop_the_gone(self) -> None:
+    def remove_expired(self) -> None:
         for user in [user for user, waiter in self.waiting.items() if waiter.is_gone(self.now_ms)]:
             del self.waiting[user]
 

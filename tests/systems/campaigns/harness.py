@@ -19,7 +19,7 @@ CAMPAIGN = "autumn"
 
 
 @dataclass
-class Shop:
+class CampaignHarness:
     """An installation with its campaigns."""
 
     valkey: Valkey
@@ -46,9 +46,11 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop_at(url: str, valkey: Valkey, clock: Clock | None = None, **settings: Any) -> AsyncGenerator[Shop]:
+async def harness_at(
+    url: str, valkey: Valkey, clock: Clock | None = None, **settings: Any
+) -> AsyncGenerator[CampaignHarness]:
     """A shop on this database, which has all tables."""
     async with await Database.open(url, clock=clock) as database:
         campaigns = Campaigns(valkey, database, CampaignSettings(**settings))
-        yield Shop(valkey, database, campaigns)
+        yield CampaignHarness(valkey, database, campaigns)
         await campaigns.close()

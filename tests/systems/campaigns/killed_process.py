@@ -25,7 +25,7 @@ from tidegate.systems.campaigns.settings import CampaignSettings
 from tidegate.systems.campaigns.worker import CampaignWorker
 
 
-class Stuck(Points):
+class BlockingKind(Points):
     """Has credited the points, and then hangs."""
 
     def apply(self, tx: Transaction, campaign: Campaign, entries: Sequence[CampaignEntry]) -> Sequence[EntryOutcome]:
@@ -44,7 +44,7 @@ async def reach(*_: Any, **__: Any) -> None:
 
 async def main(database_url: str, valkey_url: str, owner: str, how_far: str) -> None:
     async with connected(valkey_url) as valkey, await Database.open(database_url) as database:
-        kinds = Kinds([FirstCome(), Stuck() if how_far == "decide" else Points()])
+        kinds = Kinds([FirstCome(), BlockingKind() if how_far == "decide" else Points()])
         context = ConsumerContext(valkey, database, owner, kinds, CampaignSettings(idle_timeout_seconds=30))
         match how_far:
             case "take":

@@ -1,13 +1,13 @@
 """One process of a crowd that counts the same events, each in an order of its own.
 
-python -m tests.systems.ranking.crowd DATABASE VALKEY SEED
+python -m tests.systems.ranking.counting_process DATABASE VALKEY SEED
 """
 
 import asyncio
 import random
 import sys
 
-from tests.systems.ranking.stand import NOW, SEOUL, count, event
+from tests.systems.ranking.harness import NOW, SEOUL, count, event
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey.connection import connected

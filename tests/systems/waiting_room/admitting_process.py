@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import Any
 
-from tests.systems.waiting_room.venue import ROOM
+from tests.systems.waiting_room.harness import ROOM
 from tidegate.primitives.wakeup import Wakeup
 from tidegate.storage.sql import Database, Transaction
 from tidegate.storage.valkey.connection import connected
@@ -21,7 +21,7 @@ from tidegate.systems.waiting_room.model import AdmissionResults, EpochReplaced,
 BY_FIVES = WaitingRoomSettings(admitted_at_once=5)
 
 
-class SteppedDoors(Admitter):
+class SteppedAdmissions(Admitter):
     """Waits at one step, the first time it gets there."""
 
     step = "none"
@@ -52,7 +52,7 @@ class SteppedDoors(Admitter):
 
 async def main(database_url: str, valkey_url: str, fence: str, step: str) -> None:
     async with connected(valkey_url) as valkey, await Database.open(database_url) as database:
-        admitter = SteppedDoors(valkey, database, ROOM, BY_FIVES, fence=int(fence))
+        admitter = SteppedAdmissions(valkey, database, ROOM, BY_FIVES, fence=int(fence))
         admitter.step, admit = step, session_store.admit
 
         def admit_in_steps(tx: Transaction, *rest: Any) -> AdmissionResults:

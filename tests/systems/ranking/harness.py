@@ -23,7 +23,7 @@ NOW = datetime(2025, 12, 30, 12, tzinfo=UTC)
 SEOUL = Board(name="concerts", timezone="Asia/Seoul")
 
 
-class Stand:
+class RankingHarness:
     """What a test has in hand."""
 
     def __init__(self, database: Database, valkey: Valkey, clock: ManualClock, *boards: Board) -> None:
@@ -58,13 +58,13 @@ def _stored(tx: Transaction) -> list[tuple[Any, ...]]:
 
 
 @asynccontextmanager
-async def standing(url: str, valkey: Valkey, *boards: Board, at: datetime = NOW) -> AsyncGenerator[Stand]:
+async def standing(url: str, valkey: Valkey, *boards: Board, at: datetime = NOW) -> AsyncGenerator[RankingHarness]:
     """A ranking whose copy is whole, and empty."""
     clock = ManualClock(at)
     async with await Database.open(url, clock=clock) as database:
-        stand = Stand(database, valkey, clock, *(boards or (SEOUL,)))
-        await stand.keeper.fire()
-        yield stand
+        harness = RankingHarness(database, valkey, clock, *(boards or (SEOUL,)))
+        await harness.keeper.fire()
+        yield harness
 
 
 def count(member: str, event_id: str, *, ago: timedelta = timedelta(0), amount: int = 1) -> CountedEvent:

@@ -15,7 +15,7 @@ import pytest
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import ValkeyServer
 from tests.systems.waiting_room.counter import served, showing
-from tests.systems.waiting_room.venue import ROOM, Venue, come, inside, venue_at
+from tests.systems.waiting_room.harness import ROOM, RoomHarness, add_visitors, harness_at, inside
 from tests.virtual_time import run_virtually
 from tests.waiting import patience, simulated_delay
 from tidegate.core.clock import ManualClock
@@ -30,10 +30,10 @@ REMEMBERED_MS = 3000
 
 
 @dataclass
-class Hall:
+class HangingRoom:
     """A room with one inside and two in line, on a server that can be made to hang."""
 
-    venue: Venue
+    harness: RoomHarness
     room: WaitingRoom
     passes: list[str]
     pid: int
@@ -59,7 +59,9 @@ class Hall:
 
 
 @pytest.fixture
-async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Hall]:
+async def hanging_room(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[HangingRoom]:
     asked: list[str] = []
     execute = Valkey.execute
 
@@ -72,49 +74,49 @@ async def hall(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPat
     with ValkeyServer() as server:
         async with (
             connected(server.url) as valkey,
-            venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue,
+            harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as harness,
         ):
-            room = await venue.open(capacity=1)
-            await come(room, "ada")
-            await venue.run_worker()
-            passes = await come(room, "ada", "bob", "cem")
-            opened = Hall(venue, room, passes, (await valkey.execute("INFO", "server"))["process_id"], asked)
+            room = await harness.open(capacity=1)
+            await add_visitors(room, "ada")
+            await harness.run_worker()
+            passes = await add_visitors(room, "ada", "bob", "cem")
+            opened = HangingRoom(harness, room, passes, (await valkey.execute("INFO", "server"))["process_id"], asked)
             await room.look_at([])  # from now on the server has the script
             room.deadline = ReplyDeadline(ROOM, elapsed_ms=lambda: opened.elapsed_ms)
             yield opened
 
 
-async def test_during_an_outage_passes_are_checked_in_sql_and_one_caller_probes_the_server(hall: Hall):
-    ada, bob, _ = hall.passes
+async def test_during_an_outage_passes_are_checked_in_sql_and_one_caller_probes_the_server(hanging_room: HangingRoom):
+    ada, bob, _ = hanging_room.passes
     async with patience():
-        with hall.hanging():
-            assert await hall.tries(ada) == 1
-            assert await hall.tries(ada, ada, ada) == 0, "it is remembered"
+        with hanging_room.hanging():
+            assert await hanging_room.tries(ada) == 1
+            assert await hanging_room.tries(ada, ada, ada) == 0, "it is remembered"
             with pytest.raises(NotActive):
-                await hall.room.check(bob)
-            hall.elapsed_ms += REMEMBERED_MS
-            assert await hall.tries(ada, ada, ada) == 1, "one finds out for all"
-            assert await hall.tries(ada) == 0
-        hall.elapsed_ms += REMEMBERED_MS
-        assert await hall.tries(ada) == 1
-        assert await hall.tries(ada, ada, ada) == 3, "the server is asked as before"
+                await hanging_room.room.check(bob)
+            hanging_room.elapsed_ms += REMEMBERED_MS
+            assert await hanging_room.tries(ada, ada, ada) == 1, "one finds out for all"
+            assert await hanging_room.tries(ada) == 0
+        hanging_room.elapsed_ms += REMEMBERED_MS
+        assert await hanging_room.tries(ada) == 1
+        assert await hanging_room.tries(ada, ada, ada) == 3, "the server is asked as before"
 
-    await hall.venue.run_worker()
-    assert await inside(hall.room, "ada", "bob", "cem") == ["ada"]
+    await hanging_room.harness.run_worker()
+    assert await inside(hanging_room.room, "ada", "bob", "cem") == ["ada"]
 
 
-async def test_an_expired_session_is_refused_while_the_server_hangs(hall: Hall):
-    with hall.hanging():
-        hall.venue.clock.advance(timedelta(minutes=11))
+async def test_an_expired_session_is_refused_while_the_server_hangs(hanging_room: HangingRoom):
+    with hanging_room.hanging():
+        hanging_room.harness.clock.advance(timedelta(minutes=11))
         for _ in range(2):
             with pytest.raises(NotActive):
-                await hall.room.check(hall.passes[0])
+                await hanging_room.room.check(hanging_room.passes[0])
 
 
-async def test_while_the_server_hangs_admitted_visitors_are_served_and_others_told_to_retry(hall: Hall):
-    ada, bob, cem = hall.passes
+async def test_while_the_server_hangs_admitted_visitors_are_served_and_others_told_to_retry(hanging_room: HangingRoom):
+    ada, bob, cem = hanging_room.passes
     place = f"/v1/rooms/{ROOM}"
-    async with served(hall.venue.rooms) as client, patience():
+    async with served(hanging_room.harness.rooms) as client, patience():
 
         def everything() -> list[Any]:
             return [
@@ -127,12 +129,12 @@ async def test_while_the_server_hangs_admitted_visitors_are_served_and_others_to
                 client.get(place),
             ]
 
-        with hall.hanging():
+        with hanging_room.hanging():
             first = await asyncio.gather(*everything())
-            hall.asked.clear()
+            hanging_room.asked.clear()
             then = await asyncio.gather(*everything())
-            asked = list(hall.asked)
-        hall.elapsed_ms += REMEMBERED_MS
+            asked = list(hanging_room.asked)
+        hanging_room.elapsed_ms += REMEMBERED_MS
         back = await client.ask("GET", f"{place}/place", **showing(bob))
 
     for replies in (first, then):
@@ -140,7 +142,7 @@ async def test_while_the_server_hangs_admitted_visitors_are_served_and_others_to
         assert all("retry-after" in each.headers for each in replies[2:])
     assert asked == [], "it is remembered"
     assert (back.status, back.json["state"], back.json["position"]) == (200, "waiting", 1)
-    assert await hall.venue.states() == [("ada", "active")]
+    assert await hanging_room.harness.states() == [("ada", "active")]
 
 
 def test_a_caller_waiting_for_its_turn_does_not_time_out_while_others_are_answered():

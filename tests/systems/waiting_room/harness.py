@@ -23,7 +23,7 @@ ROOM = "sale"
 
 
 @dataclass
-class Venue:
+class RoomHarness:
     """An installation with its rooms."""
 
     valkey: Valkey
@@ -58,7 +58,7 @@ class Venue:
         return await self.database.read(_states)
 
 
-async def come(room: WaitingRoom, *users: str) -> list[str]:
+async def add_visitors(room: WaitingRoom, *users: str) -> list[str]:
     """They join one after the other; their passes."""
     return [(await room.join(user)).token or "" for user in users]
 
@@ -89,13 +89,13 @@ async def steps(room: WaitingRoom, valkey: Valkey) -> list[tuple[str, list[str],
 
 
 @asynccontextmanager
-async def venue_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[Venue]:
+async def harness_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[RoomHarness]:
     """A venue on this database, which has all tables."""
     async with await Database.open(url, clock=clock) as database:
         settings = WaitingRoomSettings(settle_after=SETTLE_AFTER)
         rooms = WaitingRooms(valkey, database, open_signer, settings)
         assert isinstance(clock, ManualClock)
-        yield Venue(valkey, database, clock, rooms)
+        yield RoomHarness(valkey, database, clock, rooms)
 
 
 async def open_signer() -> PassSigner:

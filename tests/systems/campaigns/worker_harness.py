@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from tests.systems.campaigns.shop import CAMPAIGN, Shop, shop_at
+from tests.systems.campaigns.harness import CAMPAIGN, CampaignHarness, harness_at
 from tests.waiting import PATIENCE_S, look_again
 from tidegate.primitives.membership import Membership
 from tidegate.storage.sql import Transaction
@@ -67,7 +67,7 @@ class Instance:
 
 
 @dataclass
-class Works(Shop):
+class WorkerHarness(CampaignHarness):
     """A shop and those who work in it."""
 
     picky: Picky = field(default_factory=Picky)
@@ -136,16 +136,16 @@ class Works(Shop):
 
 
 @asynccontextmanager
-async def works_at(url: str, valkey: Valkey, **settings: Any) -> AsyncGenerator[Works]:
+async def worker_harness_at(url: str, valkey: Valkey, **settings: Any) -> AsyncGenerator[WorkerHarness]:
     """Works on this database, which has all tables; whoever still works at the end is stopped."""
     async with AsyncExitStack() as stack:
-        shop = await stack.enter_async_context(shop_at(url, valkey, **(FAST | settings)))
-        shop.campaigns._kinds = ["FIRST_COME", "POINTS", "PICKY"]  # pyright: ignore[reportPrivateUsage]
-        works = Works(shop.valkey, shop.database, shop.campaigns)
+        harness = await stack.enter_async_context(harness_at(url, valkey, **(FAST | settings)))
+        harness.campaigns._kinds = ["FIRST_COME", "POINTS", "PICKY"]  # pyright: ignore[reportPrivateUsage]
+        workers = WorkerHarness(harness.valkey, harness.database, harness.campaigns)
         try:
-            yield works
+            yield workers
         finally:
-            await asyncio.gather(*(each.stop() for each in works.instances), return_exceptions=True)
+            await asyncio.gather(*(each.stop() for each in workers.instances), return_exceptions=True)
 
 
 def _rows(tx: Transaction, campaign: str) -> dict[str, tuple[str, int]]:

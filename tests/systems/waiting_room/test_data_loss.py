@@ -14,7 +14,7 @@ from tests.servers.ports import free_ports
 from tests.servers.proxy import Proxy
 from tests.servers.sql import sql_server
 from tests.servers.valkey import ValkeyServer
-from tests.systems.waiting_room.venue import ROOM, SETTLE_AFTER, Venue, come, inside, line, venue_at
+from tests.systems.waiting_room.harness import ROOM, SETTLE_AFTER, RoomHarness, add_visitors, harness_at, inside, line
 from tests.waiting import patience
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import CommitUnknown, DatabaseUnavailable, ValkeyUnavailable
@@ -30,86 +30,86 @@ USERS = [f"user-{n:02}" for n in range(12)]
 
 
 @pytest.mark.every_server
-async def test_after_a_loss_of_data_sessions_are_restored_from_sql_before_any_admission(on_any_server: Venue):
-    venue = on_any_server
-    room = await venue.open(capacity=3)
-    passes = await come(room, *USERS)
-    await venue.run_worker()
-    await venue.valkey.execute("FLUSHALL")
+async def test_after_a_loss_of_data_sessions_are_restored_from_sql_before_any_admission(on_any_server: RoomHarness):
+    harness = on_any_server
+    room = await harness.open(capacity=3)
+    passes = await add_visitors(room, *USERS)
+    await harness.run_worker()
+    await harness.valkey.execute("FLUSHALL")
 
     await room.join("new")  # whoever comes first has the room installed
     assert await inside(room, *USERS) == USERS[:3]
     for user, token in list(zip(USERS, passes, strict=True))[::-1]:
         await room.join(user, token)
 
-    assert await line(room, venue.valkey) == [*USERS[3:], "new"]
-    await venue.run_worker()
+    assert await line(room, harness.valkey) == [*USERS[3:], "new"]
+    await harness.run_worker()
     assert await inside(room, *USERS, "new") == USERS[:3], "the room is full"
 
 
-async def test_numbers_continue_above_all_numbers_given_before_the_loss(venue: Venue):
-    room = await venue.open(capacity=0)
-    await come(room, "ada")
-    await venue.valkey.execute("FLUSHALL")
-    await venue.run_worker()
+async def test_numbers_continue_above_all_numbers_given_before_the_loss(harness: RoomHarness):
+    room = await harness.open(capacity=0)
+    await add_visitors(room, "ada")
+    await harness.valkey.execute("FLUSHALL")
+    await harness.run_worker()
 
     places = [getattr((await room.join(user)).standing, "place", 0) for user in ("bob", "cem")]
 
     assert places == [NUMBERS_AT_FIRST + 1, NUMBERS_AT_FIRST + 2]
 
 
-async def test_admission_ids_continue_above_those_in_sql(venue: Venue):
+async def test_admission_ids_continue_above_those_in_sql(harness: RoomHarness):
     """Also where the clock stands still: two admissions of one number would be one."""
-    room = await venue.open(capacity=5)
-    await come(room, *USERS[:3])
-    await venue.run_worker()
-    await venue.valkey.execute("FLUSHALL")
-    await come(room, *USERS[3:5])
-    await venue.run_worker()
+    room = await harness.open(capacity=5)
+    await add_visitors(room, *USERS[:3])
+    await harness.run_worker()
+    await harness.valkey.execute("FLUSHALL")
+    await add_visitors(room, *USERS[3:5])
+    await harness.run_worker()
 
     assert await inside(room, *USERS) == USERS[:5]
-    assert await venue.states() == [(user, "active") for user in USERS[:5]]
+    assert await harness.states() == [(user, "active") for user in USERS[:5]]
 
 
-async def test_further_numbers_are_reserved_long_before_they_run_out(venue: Venue):
-    room = await venue.open(capacity=0)
+async def test_further_numbers_are_reserved_long_before_they_run_out(harness: RoomHarness):
+    room = await harness.open(capacity=0)
     half = NUMBERS_AT_FIRST // 2
-    await come(room, "the first, who always rings")
-    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", half - 1)
-    await venue.valkey.execute("DEL", room.line.keys["wake"])
+    await add_visitors(room, "the first, who always rings")
+    await harness.valkey.execute("HSET", room.line.keys["book"], "arrivals", half - 1)
+    await harness.valkey.execute("DEL", room.line.keys["wake"])
 
-    await come(room, "ada")
+    await add_visitors(room, "ada")
 
-    assert await venue.valkey.execute("LLEN", room.line.keys["wake"]) == 1
-    await venue.run_worker()
+    assert await harness.valkey.execute("LLEN", room.line.keys["wake"]) == 1
+    await harness.run_worker()
     assert (
-        int(await venue.valkey.execute("HGET", room.line.keys["book"], "reserved"))
+        int(await harness.valkey.execute("HGET", room.line.keys["book"], "reserved"))
         == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
     )
-    assert int(await venue.valkey.execute("HGET", room.line.keys["book"], "arrivals")) == half
+    assert int(await harness.valkey.execute("HGET", room.line.keys["book"], "arrivals")) == half
 
 
-async def test_no_number_is_given_without_a_reservation_in_sql(venue: Venue):
+async def test_no_number_is_given_without_a_reservation_in_sql(harness: RoomHarness):
     """Whoever keeps the room was late: whoever comes has more of them set aside."""
-    room = await venue.open(capacity=0)
-    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", NUMBERS_AT_FIRST - 1)
+    room = await harness.open(capacity=0)
+    await harness.valkey.execute("HSET", room.line.keys["book"], "arrivals", NUMBERS_AT_FIRST - 1)
 
     places = [getattr((await room.join(user)).standing, "place", 0) for user in ("ada", "bob")]
 
     assert places == [NUMBERS_AT_FIRST, NUMBERS_AT_FIRST + 1]
-    assert (await venue.database.read(get, ROOM)).reserved == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
+    assert (await harness.database.read(get, ROOM)).reserved == NUMBERS_AT_FIRST + NUMBERS_AT_ONCE
 
 
-async def test_a_pass_of_an_admitted_visitor_restores_no_old_place(venue: Venue):
+async def test_a_pass_of_an_admitted_visitor_restores_no_old_place(harness: RoomHarness):
     """Neither after a loss nor at any other time; who was rolled back has not used his."""
-    room = await venue.open(capacity=1)
-    ada, bob, _ = await come(room, "ada", "bob", "cem")
-    await venue.run_worker()
+    room = await harness.open(capacity=1)
+    ada, bob, _ = await add_visitors(room, "ada", "bob", "cem")
+    await harness.run_worker()
     await room.leave((await room.look(ada)).token or "")
     await room.admitter.take()
-    venue.clock.advance(SETTLE_AFTER)
+    harness.clock.advance(SETTLE_AFTER)
     await room.admitter.settle((await room.admitter.due()).overdue)
-    await venue.valkey.execute("FLUSHALL")
+    await harness.valkey.execute("FLUSHALL")
 
     assert isinstance((again := (await room.join("ada", ada)).standing), InLine)
     assert again.place > NUMBERS_AT_FIRST
@@ -117,48 +117,48 @@ async def test_a_pass_of_an_admitted_visitor_restores_no_old_place(venue: Venue)
     assert (await room.join("eve", bob)).standing == InLine(place=again.place + 1, ahead=2, is_new=True)
 
 
-async def test_a_drawn_place_is_restored_unchanged(venue: Venue):
-    room = await venue.open(capacity=0)
-    await venue.valkey.execute("HSET", room.line.keys["book"], "opens_ms", venue.clock.pinned_ms + 60_000)
-    passes = await come(room, *USERS)
-    before = await line(room, venue.valkey)
-    await venue.valkey.execute("FLUSHALL")
-    await come(room, "new")
+async def test_a_drawn_place_is_restored_unchanged(harness: RoomHarness):
+    room = await harness.open(capacity=0)
+    await harness.valkey.execute("HSET", room.line.keys["book"], "opens_ms", harness.clock.pinned_ms + 60_000)
+    passes = await add_visitors(room, *USERS)
+    before = await line(room, harness.valkey)
+    await harness.valkey.execute("FLUSHALL")
+    await add_visitors(room, "new")
 
     for user, token in zip(USERS, passes, strict=True):
         await room.join(user, token)
 
-    assert await line(room, venue.valkey) == [*before, "new"]
+    assert await line(room, harness.valkey) == [*before, "new"]
 
 
-async def test_a_server_that_lost_its_last_writes_gives_no_number_twice(venue: Venue):
-    room = await venue.open(capacity=0)
-    passes = await come(room, *USERS)
-    await venue.valkey.execute("HSET", room.line.keys["book"], "arrivals", 10)
-    await venue.valkey.execute("ZREMRANGEBYRANK", room.line.keys["waiting"], 10, 11)
+async def test_a_server_that_lost_its_last_writes_gives_no_number_twice(harness: RoomHarness):
+    room = await harness.open(capacity=0)
+    passes = await add_visitors(room, *USERS)
+    await harness.valkey.execute("HSET", room.line.keys["book"], "arrivals", 10)
+    await harness.valkey.execute("ZREMRANGEBYRANK", room.line.keys["waiting"], 10, 11)
 
     await room.join(USERS[11], passes[11])
 
-    assert await line(room, venue.valkey) == [*USERS[:10], USERS[11]]
+    assert await line(room, harness.valkey) == [*USERS[:10], USERS[11]]
     assert (await room.join("new")).standing == InLine(place=13, ahead=11, is_new=True)
 
 
-async def test_a_server_with_restored_old_data_is_updated_with_the_sessions_of_sql(venue: Venue):
+async def test_a_server_with_restored_old_data_is_updated_with_the_sessions_of_sql(harness: RoomHarness):
     """Those who were admitted since are not let in a second time, and their places are not free."""
-    room = await venue.open(capacity=2)
-    await come(room, *USERS[:4])
+    room = await harness.open(capacity=2)
+    await add_visitors(room, *USERS[:4])
     keys = room.line.keys
-    kept = await venue.valkey.execute("DUMP", keys["waiting"])
-    await venue.run_worker()
-    await venue.valkey.execute("RESTORE", keys["waiting"], 0, kept, "REPLACE")
-    await venue.valkey.execute("DEL", keys["active"], keys["admissions"])
-    venue.valkey.losses += 1
+    kept = await harness.valkey.execute("DUMP", keys["waiting"])
+    await harness.run_worker()
+    await harness.valkey.execute("RESTORE", keys["waiting"], 0, kept, "REPLACE")
+    await harness.valkey.execute("DEL", keys["active"], keys["admissions"])
+    harness.valkey.losses += 1
 
-    await venue.run_worker()
+    await harness.run_worker()
 
     assert await inside(room, *USERS[:4]) == USERS[:2]
-    assert await line(room, venue.valkey) == USERS[2:4]
-    assert await venue.states() == [(user, "active") for user in USERS[:2]]
+    assert await line(room, harness.valkey) == USERS[2:4]
+    assert await harness.states() == [(user, "active") for user in USERS[:2]]
 
 
 async def test_during_a_server_outage_admitted_visitors_can_buy_and_none_is_admitted(
@@ -170,24 +170,24 @@ async def test_during_a_server_outage_admitted_visitors_can_buy_and_none_is_admi
         async with (
             Proxy(port) as wire,
             connected(f"redis://127.0.0.1:{wire.port}") as valkey,
-            venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue,
+            harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as harness,
         ):
-            room = await venue.open(capacity=2)
-            await come(room, *USERS)
-            await venue.run_worker()
+            room = await harness.open(capacity=2)
+            await add_visitors(room, *USERS)
+            await harness.run_worker()
             token = (await room.join(USERS[0])).token or ""
             clock.advance(timedelta(minutes=6))
             await wire.refuse()
 
             assert isinstance((await room.check(token)).standing, Inside)
-            assert (await venue.database.transaction(require_active, ROOM, USERS[0])).user == USERS[0]
+            assert (await harness.database.transaction(require_active, ROOM, USERS[0])).user == USERS[0]
             assert isinstance((await room.renew(token)).standing, Inside)
             with pytest.raises(ValkeyUnavailable):
-                await venue.run_worker()
+                await harness.run_worker()
             await wire.listen()
-            await venue.run_worker()
+            await harness.run_worker()
             clock.advance(timedelta(minutes=4))
-            await venue.run_worker()
+            await harness.run_worker()
 
             assert await inside(room, *USERS[:2]) == USERS[:1], "it was prolonged while the server was away"
 
@@ -195,10 +195,10 @@ async def test_during_a_server_outage_admitted_visitors_can_buy_and_none_is_admi
 async def test_a_killed_and_restarted_server_has_the_same_line(tmp_path: Path, clock: ManualClock):
     async with await EmbeddedServer.start(tmp_path) as server, connected(server.url) as valkey:
         valkey.on_unavailable = server.revive
-        async with venue_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as venue:
-            room = await venue.open(capacity=2)
-            await come(room, *USERS)
-            await venue.run_worker()
+        async with harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as harness:
+            room = await harness.open(capacity=2)
+            await add_visitors(room, *USERS)
+            await harness.run_worker()
             os.kill((await valkey.execute("INFO", "server"))["process_id"], signal.SIGKILL)
 
             with suppress(ValkeyUnavailable):
@@ -206,7 +206,7 @@ async def test_a_killed_and_restarted_server_has_the_same_line(tmp_path: Path, c
             async with patience():
                 while True:
                     with suppress(ValkeyUnavailable):
-                        await venue.run_worker()
+                        await harness.run_worker()
                         break
 
             assert await inside(room, *USERS) == USERS[:2]
@@ -218,32 +218,35 @@ async def test_during_a_database_outage_no_visitor_is_admitted_and_all_keep_thei
 ):
     async with migrated_database("postgres", tmp_path) as url:
         port = sql_server("postgres").port
-        async with Proxy(port) as wire, venue_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as venue:
-            room = await venue.open(capacity=2)
-            await come(room, *USERS[:1])
-            await venue.run_worker()
-            await come(room, *USERS)
+        async with (
+            Proxy(port) as wire,
+            harness_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as harness,
+        ):
+            room = await harness.open(capacity=2)
+            await add_visitors(room, *USERS[:1])
+            await harness.run_worker()
+            await add_visitors(room, *USERS)
             await wire.refuse()
 
             for _ in range(2):
                 with pytest.raises(DatabaseUnavailable):
-                    await venue.run_worker()
+                    await harness.run_worker()
                 assert await line(room, embedded) == USERS[1:]
             assert isinstance((await room.join("new")).standing, InLine), "people can come"
             await wire.listen()
-            await venue.run_worker()
+            await harness.run_worker()
 
             assert await inside(room, *USERS) == USERS[:2]
             clock.advance(timedelta(minutes=10))
             await wire.refuse()
             with pytest.raises(DatabaseUnavailable):
-                await venue.run_worker()
+                await harness.run_worker()
             assert (await room.census()).active == 2, "SQL has not said that they are gone"
             with pytest.raises(NotActive):
                 await room.check((await room.join(USERS[0])).token or "")
             await wire.listen()
             await asyncio.gather(*(room.join(user) for user in USERS))
-            await venue.run_worker()
+            await harness.run_worker()
             assert (await room.census()).active == 2
 
 
@@ -252,27 +255,30 @@ async def test_a_commit_with_unknown_outcome_is_settled_by_the_state_in_sql(
 ):
     async with migrated_database("postgres", tmp_path) as url:
         port = sql_server("postgres").port
-        async with Proxy(port) as wire, venue_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as venue:
-            room = await venue.open(capacity=2)
-            await come(room, *USERS)
+        async with (
+            Proxy(port) as wire,
+            harness_at(url.replace(f":{port}/", f":{wire.port}/"), embedded, clock) as harness,
+        ):
+            room = await harness.open(capacity=2)
+            await add_visitors(room, *USERS)
             wire.cut_after(b"COMMIT;")
 
             with pytest.raises(CommitUnknown):
-                await venue.run_worker()
+                await harness.run_worker()
 
             assert (await room.census()).entering == 2, "nobody knows whether they are inside"
-            await venue.run_worker()
+            await harness.run_worker()
             assert await inside(room, *USERS) == USERS[:2]
-            assert await venue.states() == [(user, "active") for user in USERS[:2]]
+            assert await harness.states() == [(user, "active") for user in USERS[:2]]
 
 
-async def test_between_reading_sql_and_restoring_no_visitor_is_admitted(venue: Venue):
+async def test_between_reading_sql_and_restoring_no_visitor_is_admitted(harness: RoomHarness):
     """Whoever was inside at the look may be gone by then, and counts until it is found out: his place is not free."""
-    room = await venue.open(capacity=2)
-    await come(room, *USERS)
-    await venue.run_worker()
+    room = await harness.open(capacity=2)
+    await add_visitors(room, *USERS)
+    await harness.run_worker()
     paused = await room.installer._pause("of whoever installs it")  # pyright: ignore[reportPrivateUsage]
-    truth = await venue.database.transaction(_begin, ROOM, paused)
+    truth = await harness.database.transaction(_begin, ROOM, paused)
     await room.leave((await room.join(USERS[0])).token or "")
 
     taken = await room.admitter.take()
@@ -280,21 +286,21 @@ async def test_between_reading_sql_and_restoring_no_visitor_is_admitted(venue: V
 
     assert (taken.entries, taken.next_in_ms) == ([], 5000)
     assert (await room.census()).active == 2
-    await venue.run_worker()
-    venue.clock.advance(timedelta(minutes=10))
+    await harness.run_worker()
+    harness.clock.advance(timedelta(minutes=10))
     await room.look_at(USERS)
-    await venue.run_worker()
+    await harness.run_worker()
     assert (await room.census()).active == 2
 
 
-async def test_an_outdated_restoration_has_no_effect(venue: Venue):
+async def test_an_outdated_restoration_has_no_effect(harness: RoomHarness):
     """It was slow; another one was quicker, and people were let in since. It has to look at SQL again."""
-    room = await venue.open(capacity=2)
-    await come(room, *USERS)
-    await venue.run_worker()
+    room = await harness.open(capacity=2)
+    await add_visitors(room, *USERS)
+    await harness.run_worker()
     paused = await room.installer._pause("slow")  # pyright: ignore[reportPrivateUsage]
     await room.installer.install()
-    truth = await venue.database.transaction(_begin, ROOM, paused)
+    truth = await harness.database.transaction(_begin, ROOM, paused)
     await room.leave((await room.join(USERS[0])).token or "")
     taken = await room.admitter.take()
 
@@ -305,15 +311,15 @@ async def test_an_outdated_restoration_has_no_effect(venue: Venue):
 
 
 @pytest.mark.parametrize("loses_all", [True, False])
-async def test_numbers_reserved_for_one_run_of_the_server_are_used_in_no_other(venue: Venue, loses_all: bool):
+async def test_numbers_reserved_for_one_run_of_the_server_are_used_in_no_other(harness: RoomHarness, loses_all: bool):
     """They were given there, which this run does not know: the install is sent again where its reply was lost."""
-    room = await venue.open(capacity=0)
+    room = await harness.open(capacity=0)
     book = room.line.keys["book"]
-    await venue.valkey.execute("HSET", book, "run", "the one before")
+    await harness.valkey.execute("HSET", book, "run", "the one before")
     paused = await room.installer._pause("first here, then there")  # pyright: ignore[reportPrivateUsage]
-    truth = await venue.database.transaction(_begin, ROOM, paused)
+    truth = await harness.database.transaction(_begin, ROOM, paused)
     if loses_all:
-        await venue.valkey.execute("DEL", book)
+        await harness.valkey.execute("DEL", book)
     else:
         paused = paused._replace(run="the one between")
 
@@ -323,14 +329,14 @@ async def test_numbers_reserved_for_one_run_of_the_server_are_used_in_no_other(v
     assert (await room.join("ada")).standing == InLine(place=2 * NUMBERS_AT_FIRST + 1, ahead=0, is_new=True)
 
 
-async def test_a_process_that_died_during_a_restoration_is_not_waited_for(venue: Venue):
-    room = await venue.open(capacity=2)
-    await come(room, *USERS)
-    await pause(venue.valkey, token="dead", fence=0, lasts_ms=5000, now_ms=venue.clock.pinned_ms, **room.line.keys)
+async def test_a_process_that_died_during_a_restoration_is_not_waited_for(harness: RoomHarness):
+    room = await harness.open(capacity=2)
+    await add_visitors(room, *USERS)
+    await pause(harness.valkey, token="dead", fence=0, lasts_ms=5000, now_ms=harness.clock.pinned_ms, **room.line.keys)
 
-    assert await venue.run_worker() == 5000
+    assert await harness.run_worker() == 5000
     assert await inside(room, *USERS) == []
-    venue.clock.advance(timedelta(seconds=5))
-    await venue.run_worker()
+    harness.clock.advance(timedelta(seconds=5))
+    await harness.run_worker()
 
     assert await inside(room, *USERS) == USERS[:2]

@@ -10,8 +10,8 @@ from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_folder
 from tests.servers.refusing import lease_ended_ms_ago, lines_of_outage, noise, refusing, short_pauses
 from tests.servers.valkey import ValkeyServer
+from tests.systems.waiting_room.harness import ROOM, add_visitors, inside, line
 from tests.systems.waiting_room.test_process import until
-from tests.systems.waiting_room.venue import ROOM, come, inside, line
 from tests.waiting import until as until_true
 from tidegate.connections import open_context
 from tidegate.core.errors import ValkeyUnavailable
@@ -43,7 +43,7 @@ async def test_visitors_keep_their_places_and_are_admitted_in_order_afterwards(
             async with at_work(build_process(parts, duties={"rooms": rooms.workers()})):
                 await rooms.create(ROOM, plan)
                 room = await rooms.open(ROOM, None)
-                await come(room, "ann", "bob", "cid")
+                await add_visitors(room, "ann", "bob", "cid")
                 await until(parts.valkey, room, active=1, waiting=2)
                 with capture_logs() as lines:
                     with refusing(server):

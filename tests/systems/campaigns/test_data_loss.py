@@ -7,8 +7,8 @@ import pytest
 from chaos.servers import LosableValkey
 
 from tests.servers.migrated import migrated_file
-from tests.systems.campaigns.shop import CAMPAIGN
-from tests.systems.campaigns.working import Works, works_at
+from tests.systems.campaigns.harness import CAMPAIGN
+from tests.systems.campaigns.worker_harness import WorkerHarness, worker_harness_at
 from tests.waiting import look_again
 from tidegate.core.errors import Unavailable
 from tidegate.storage.valkey.connection import connected
@@ -23,33 +23,33 @@ async def test_a_server_killed_under_load_costs_only_time(keeps: bool, is_blocki
     server = LosableValkey(keeps=keeps)
     url = await migrated_file(tmp_path / "works.db")
     try:
-        async with connected(server.url) as valkey, works_at(url, valkey, blocking=is_blocking) as works:
-            await works.open(total=1000, kind=POINTS, points=1)
-            await works.instance("one")
-            crowd = asyncio.gather(*(_enter(works, user) for user in USERS))
-            await works.until(lambda: _some_are_decided(works))
+        async with connected(server.url) as valkey, worker_harness_at(url, valkey, blocking=is_blocking) as workers:
+            await workers.open(total=1000, kind=POINTS, points=1)
+            await workers.instance("one")
+            crowd = asyncio.gather(*(_enter(workers, user) for user in USERS))
+            await workers.until(lambda: _some_are_decided(workers))
             await asyncio.to_thread(server.restart)
             await crowd
             # Who was in line when the server died may have been forgotten, and comes again.
-            await asyncio.gather(*(_enter(works, user) for user in USERS))
-            await works.until_decided(len(USERS))
+            await asyncio.gather(*(_enter(workers, user) for user in USERS))
+            await workers.until_decided(len(USERS))
 
-            assert {outcome for outcome, _ in (await works.rows()).values()} == {"issued"}
-            assert [await works.campaigns.points_of(user) for user in USERS[::20]] == [1] * 10
-            await works.until_gone()
+            assert {outcome for outcome, _ in (await workers.rows()).values()} == {"issued"}
+            assert [await workers.campaigns.points_of(user) for user in USERS[::20]] == [1] * 10
+            await workers.until_gone()
     finally:
         server.kill()
 
 
-async def _enter(works: Works, user: str) -> None:
+async def _enter(workers: WorkerHarness, user: str) -> None:
     while True:
         try:
-            assert (await works.campaigns.enter(CAMPAIGN, user, "key")).answer == "ACCEPTED"
+            assert (await workers.campaigns.enter(CAMPAIGN, user, "key")).answer == "ACCEPTED"
         except Unavailable:
             await look_again()
         else:
             return
 
 
-async def _some_are_decided(works: Works) -> bool:
-    return len(await works.rows()) > 0
+async def _some_are_decided(workers: WorkerHarness) -> bool:
+    return len(await workers.rows()) > 0

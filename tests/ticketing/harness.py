@@ -29,7 +29,7 @@ PLAN = ShopPlan(charge_within=timedelta(milliseconds=200))
 
 
 @dataclass
-class Stall:
+class TicketingHarness:
     """A shop, and its clock."""
 
     shop: Shop
@@ -111,13 +111,13 @@ class Stall:
 
 
 @asynccontextmanager
-async def stall_at(url: str, valkey: Valkey, clock: Clock, folder: Path) -> AsyncGenerator[Stall]:
+async def harness_at(url: str, valkey: Valkey, clock: Clock, folder: Path) -> AsyncGenerator[TicketingHarness]:
     """A stall on a database that has Tidegate's tables."""
     async with await Database.open(url, clock=clock) as database:
         await make_tables(database)
         parts = build_context(Settings(data_dir=folder), valkey, database)
         assert isinstance(clock, ManualClock)
-        yield Stall(put_shop_together(parts, PLAN), clock)
+        yield TicketingHarness(put_shop_together(parts, PLAN), clock)
 
 
 def _rows(tx: Transaction, table: Any) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from tests.servers.migrated import migrated_file
 from tests.servers.refusing import Held, lines_of_outage, noise, refusing, short_pauses
 from tests.servers.valkey import ValkeyServer
-from tests.systems.campaigns.shop import CAMPAIGN
-from tests.systems.campaigns.working import works_at
+from tests.systems.campaigns.harness import CAMPAIGN
+from tests.systems.campaigns.worker_harness import worker_harness_at
 from tests.waiting import patience, until
 from tidegate.storage.valkey.connection import connected
 
@@ -22,14 +22,14 @@ async def test_the_pauses_of_a_listening_process_grow_and_it_listens_again(
     waits = short_pauses(monkeypatch)
     url = await migrated_file(tmp_path / "c.db")
     with ValkeyServer() as server:
-        async with connected(server.url) as valkey, works_at(url, valkey) as works:
-            await works.open()
-            await works.instance()
+        async with connected(server.url) as valkey, worker_harness_at(url, valkey) as workers:
+            await workers.open()
+            await workers.instance()
             with capture_logs() as lines:
                 with refusing(server):
                     await until(lambda: waits.longest >= 10)
-                await works.enter("ann")
-                await works.until_decided(1)
+                await workers.enter("ann")
+                await workers.until_decided(1)
 
     assert len(lines_of_outage(lines)) <= 3
     assert noise(lines) == []
@@ -39,22 +39,22 @@ async def test_an_entry_in_progress_is_decided_once_and_settled(tmp_path: Path, 
     waits = short_pauses(monkeypatch)
     url = await migrated_file(tmp_path / "c.db")
     with ValkeyServer() as server:
-        async with connected(server.url) as valkey, works_at(url, valkey) as works:
-            await works.open()
-            await works.instance()
-            held = Held(works.database, monkeypatch)
-            await works.enter("ann")
+        async with connected(server.url) as valkey, worker_harness_at(url, valkey) as workers:
+            await workers.open()
+            await workers.instance()
+            held = Held(workers.database, monkeypatch)
+            await workers.enter("ann")
             async with patience():
                 await held.arrived.wait()
             with capture_logs() as lines:
                 with refusing(server):
                     held.released.set()
-                    await until(works.rows)
+                    await until(workers.rows)
                     await until(lambda: waits.longest >= 10)
-                await works.until_decided(1)
-                rows = await works.rows()
+                await workers.until_decided(1)
+                rows = await workers.rows()
 
     assert set(rows) == {"ann"}
-    assert set(works.told) == {(CAMPAIGN, "ann")}, "watchers are notified at least once"
+    assert set(workers.told) == {(CAMPAIGN, "ann")}, "watchers are notified at least once"
     assert len(lines_of_outage(lines)) <= 3
     assert noise(lines) == []
