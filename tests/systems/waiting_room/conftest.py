@@ -1,4 +1,4 @@
-"""A venue for each test."""
+"""A harness for each test."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tidegate.storage.valkey import Valkey
 @pytest.fixture
 async def harness(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[RoomHarness]:
     """On SQLite and the embedded server: where the kind of server says nothing new."""
-    async with harness_at(await migrated_file(tmp_path / "venue.db"), embedded, clock) as opened:
+    async with harness_at(await migrated_file(tmp_path / "rooms.db"), embedded, clock) as opened:
         yield opened
 
 
@@ -30,5 +30,5 @@ async def harness_on_each_server(
 @pytest.fixture
 async def on_any_server(tmp_path: Path, valkey: Valkey, clock: ManualClock) -> AsyncGenerator[RoomHarness]:
     """On each kind of Valkey in turn."""
-    async with harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as opened:
+    async with harness_at(await migrated_file(tmp_path / "rooms.db"), valkey, clock) as opened:
         yield opened

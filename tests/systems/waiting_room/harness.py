@@ -90,7 +90,7 @@ async def steps(room: WaitingRoom, valkey: Valkey) -> list[tuple[str, list[str],
 
 @asynccontextmanager
 async def harness_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[RoomHarness]:
-    """A venue on this database, which has all tables."""
+    """A harness on this database, which has all tables."""
     async with await Database.open(url, clock=clock) as database:
         settings = WaitingRoomSettings(settle_after=SETTLE_AFTER)
         rooms = WaitingRooms(valkey, database, open_signer, settings)

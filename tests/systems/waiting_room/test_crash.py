@@ -85,7 +85,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path, embedded: Valkey) -> AsyncGenerator[Scene]:
-    url = await migrated_file(tmp_path / "venue.db")
+    url = await migrated_file(tmp_path / "rooms.db")
     async with await Database.open(url) as database:
         rooms = WaitingRooms(embedded, database, open_signer, BY_FIVES)
         await rooms.create(ROOM, RoomPlan(capacity=len(USERS), log_length=100_000))

@@ -170,7 +170,7 @@ async def test_during_a_server_outage_admitted_visitors_can_buy_and_none_is_admi
         async with (
             Proxy(port) as wire,
             connected(f"redis://127.0.0.1:{wire.port}") as valkey,
-            harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as harness,
+            harness_at(await migrated_file(tmp_path / "rooms.db"), valkey, clock) as harness,
         ):
             room = await harness.open(capacity=2)
             await add_visitors(room, *USERS)
@@ -195,7 +195,7 @@ async def test_during_a_server_outage_admitted_visitors_can_buy_and_none_is_admi
 async def test_a_killed_and_restarted_server_has_the_same_line(tmp_path: Path, clock: ManualClock):
     async with await EmbeddedServer.start(tmp_path) as server, connected(server.url) as valkey:
         valkey.on_unavailable = server.revive
-        async with harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as harness:
+        async with harness_at(await migrated_file(tmp_path / "rooms.db"), valkey, clock) as harness:
             room = await harness.open(capacity=2)
             await add_visitors(room, *USERS)
             await harness.run_worker()

@@ -131,7 +131,7 @@ async def test_only_the_clock_of_the_server_determines_the_rate(
     """That of the process may be ahead of it, or behind."""
     clock = SystemClock()
     async with (
-        await Database.open(await migrated_file(tmp_path / "venue.db"), clock=clock) as database,
+        await Database.open(await migrated_file(tmp_path / "rooms.db"), clock=clock) as database,
     ):
         rooms = WaitingRooms(embedded, database, open_signer)
         await rooms.create(ROOM, RoomPlan(capacity=100, admit_per_second=1000))

@@ -67,7 +67,7 @@ class RoomMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.valkey = self.do(Valkey.connect(self.url))
         self.do(self.valkey.execute("FLUSHALL"))
-        self.context = harness_at(self.do(migrated_file(Path(self.folder.name) / "venue.db")), self.valkey, self.clock)
+        self.context = harness_at(self.do(migrated_file(Path(self.folder.name) / "rooms.db")), self.valkey, self.clock)
         self.harness: RoomHarness = self.do(self.context.__aenter__())
         self.passes: dict[str, str] = {}
         self.blocks = 1

@@ -74,7 +74,7 @@ async def hanging_room(
     with ValkeyServer() as server:
         async with (
             connected(server.url) as valkey,
-            harness_at(await migrated_file(tmp_path / "venue.db"), valkey, clock) as harness,
+            harness_at(await migrated_file(tmp_path / "rooms.db"), valkey, clock) as harness,
         ):
             room = await harness.open(capacity=1)
             await add_visitors(room, "ada")
