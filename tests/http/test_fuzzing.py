@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from tests.engine.credentials.office import app_key
+from tests.engine.credentials.harness import app_key
 from tests.http.processes import started
 from tests.systems.snapshots.deployment import game
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from tests.http.proxied_servers import Cut, wired_to_servers
 from tests.http.serving import Client, figures, served
-from tests.http.wires import Cut, wired_to_servers
 from tests.waiting import look_again, patience
 from tidegate.engine import runs
 from tidegate.engine.runs import NewRun

@@ -64,7 +64,7 @@ async def start(tmp_path: Path) -> AsyncGenerator[Start]:
     started = list[WarmProcess]()
 
     async def one(owner: str) -> WarmProcess:
-        command = (sys.executable, "-m", "tests.runtime.neighbour", str(tmp_path), owner)
+        command = (sys.executable, "-m", "tests.runtime.local_process", str(tmp_path), owner)
         process = await start_warm(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
         started.append(process)
         assert process.stdout is not None

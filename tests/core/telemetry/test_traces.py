@@ -21,7 +21,7 @@ from pydantic import SecretStr, ValidationError
 from tests.cli.test_commands import tidegate
 from tests.core.telemetry.collector import Collector, Received, collecting
 from tests.docs.pages import ROOT, blocks_of
-from tests.engine.schedules.clockwork import HOUR, Clockwork, clockwork_at
+from tests.engine.schedules.harness import HOUR, ScheduleHarness, harness_at
 from tests.http.asgi import ask
 from tests.http.processes import started
 from tests.http.test_commands import client_of
@@ -204,18 +204,20 @@ async def test_a_refresh_is_traced_from_request_to_row(collector: Collector, tmp
 
 
 @pytest.fixture
-async def clockwork(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[Clockwork]:
-    async with clockwork_at(await migrated_file(tmp_path / "local.db"), embedded, clock) as opened:
+async def schedule_harness(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncGenerator[ScheduleHarness]:
+    async with harness_at(await migrated_file(tmp_path / "local.db"), embedded, clock) as opened:
         yield opened
 
 
-async def test_each_due_schedule_starts_its_own_trace(collector: Collector, clockwork: Clockwork, clock: ManualClock):
-    added = {each.login: each.id for each in await clockwork.add("ada", "grace", "broken")}
+async def test_each_due_schedule_starts_its_own_trace(
+    collector: Collector, schedule_harness: ScheduleHarness, clock: ManualClock
+):
+    added = {each.login: each.id for each in await schedule_harness.add("ada", "grace", "broken")}
     clock.advance(3 * HOUR)
     async with traced(collector):
-        await clockwork.fire_all()
+        await schedule_harness.fire_all()
 
-    runs = {run.login: run for run in await clockwork.runs()}
+    runs = {run.login: run for run in await schedule_harness.runs()}
     fired = {login: collector.one(f"schedule {number}") for login, number in added.items()}
     assert {each.parent for each in fired.values()} == {""}
     assert {login: run.traceparent for login, run in runs.items()} == {
@@ -226,30 +228,32 @@ async def test_each_due_schedule_starts_its_own_trace(collector: Collector, cloc
     assert "the source has a defect" in fired["broken"].failure
 
 
-async def test_a_triggered_schedule_continues_the_trace_of_its_caller(collector: Collector, clockwork: Clockwork):
-    [ada] = await clockwork.add("ada")
+async def test_a_triggered_schedule_continues_the_trace_of_its_caller(
+    collector: Collector, schedule_harness: ScheduleHarness
+):
+    [ada] = await schedule_harness.add("ada")
     async with traced(collector):
         with span("message", parent=TRACEPARENT):
-            await clockwork.schedules.trigger(ada.id, "key")
+            await schedule_harness.schedules.trigger(ada.id, "key")
 
-    [run] = await clockwork.runs()
+    [run] = await schedule_harness.runs()
     fired = collector.one(f"schedule {ada.id}")
     assert collector.chain(fired) == [f"schedule {ada.id}", "message"]
     assert run.traceparent == f"00-{TRACE}-{fired.id}-01"
 
 
-async def test_an_unsampled_trace_exports_no_spans(collector: Collector, clockwork: Clockwork):
-    [ada, grace] = await clockwork.add("ada", "grace")
+async def test_an_unsampled_trace_exports_no_spans(collector: Collector, schedule_harness: ScheduleHarness):
+    [ada, grace] = await schedule_harness.add("ada", "grace")
     async with traced(collector, sample=0):
-        await clockwork.schedules.trigger(ada.id, "key")
+        await schedule_harness.schedules.trigger(ada.id, "key")
         with span("message", parent=TRACEPARENT):  # whose caller wants to see it
-            await clockwork.schedules.trigger(grace.id, "key")
+            await schedule_harness.schedules.trigger(grace.id, "key")
     async with traced(collector):
         with span("unwanted", parent=TRACEPARENT[:-1] + "0") as unwanted:
             assert unwanted is not None
             assert unwanted.traceparent is None
 
-    assert [(run.login, run.traceparent is None) for run in await clockwork.runs()] == [
+    assert [(run.login, run.traceparent is None) for run in await schedule_harness.runs()] == [
         ("ada", True),
         ("grace", False),
     ]

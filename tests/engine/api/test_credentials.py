@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.engine.credentials.office import app_key
+from tests.engine.credentials.harness import app_key
 from tests.http.serving import Reply, Served, served
 from tests.http.test_problems import log_lines
 from tidegate.engine.api.credentials import App, CredentialRequest

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.credentials.office import Office, opened
+from tests.engine.credentials.harness import CredentialHarness, opened
 from tests.servers.migrated import migrated_file
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
 
 
 @pytest.fixture
-async def office(tmp_path: Path, embedded: Valkey, database: Database) -> AsyncGenerator[Office]:
+async def harness(tmp_path: Path, embedded: Valkey, database: Database) -> AsyncGenerator[CredentialHarness]:
     """On each database in turn."""
-    async with opened(tmp_path, embedded, database) as office:
-        yield office
+    async with opened(tmp_path, embedded, database) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ async def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def small_office(data_dir: Path, embedded: Valkey) -> AsyncGenerator[Office]:
+async def small_harness(data_dir: Path, embedded: Valkey) -> AsyncGenerator[CredentialHarness]:
     """On SQLite alone."""
     async with (
         await Database.open(f"sqlite:///{data_dir}/tidegate.db") as database,
-        opened(data_dir, embedded, database) as office,
+        opened(data_dir, embedded, database) as harness,
     ):
-        yield office
+        yield harness

@@ -6,7 +6,7 @@ import jwt
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tests.engine.credentials.office import APP, INSTALLATION, app_key
+from tests.engine.credentials.harness import APP, INSTALLATION, app_key
 from tidegate.core.clock import ManualClock
 from tidegate.engine.credentials import Installation, SecretRefused, SecretUncheckable
 from tidegate.engine.upstream import Answer, Request, UpstreamClient

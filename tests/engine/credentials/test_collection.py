@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from sqlalchemy import insert
 
-from tests.engine.credentials.office import APP, INSTALLATION, POOL, app_key
+from tests.engine.credentials.harness import APP, INSTALLATION, POOL, app_key
 from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.core.errors import InvalidSettings, NoCredential
 from tidegate.engine.collection import open_credentials

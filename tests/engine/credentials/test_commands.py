@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from tests.cli.test_commands import environment
-from tests.engine.credentials.commanding import Command
-from tests.engine.credentials.office import APP, INSTALLATION, app_key
+from tests.engine.credentials.command_process import Command
+from tests.engine.credentials.harness import APP, INSTALLATION, app_key
 from tests.processes import start_warm
 from tidegate.engine.credentials.keys import EncryptionKey
 from tidegate_simulators.github import GithubSimulator, SimulatorConfig, WorldShape
@@ -32,7 +32,7 @@ class Terminal:
     async def types(self, *commands: Command) -> list[tuple[int, str]]:
         """What came of commands."""
         process = await start_warm(
-            *(sys.executable, "-m", "tests.engine.credentials.commanding"),
+            *(sys.executable, "-m", "tests.engine.credentials.command_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=Path(__file__).parents[2],

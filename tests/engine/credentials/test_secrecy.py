@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.cli.test_commands import Ended, environment
-from tests.engine.credentials.commanding import Command
-from tests.engine.credentials.office import APP, INSTALLATION, app_key
+from tests.engine.credentials.command_process import Command
+from tests.engine.credentials.harness import APP, INSTALLATION, app_key
 from tests.processes import start_warm
 from tidegate.storage.valkey import Valkey
 from tidegate.storage.valkey.embedded import EmbeddedServer
@@ -39,7 +39,7 @@ async def command(folder: Path, sim: GithubSimulator, commands: list[Command]) -
         folder,
         sys.executable,
         "-m",
-        "tests.engine.credentials.commanding",
+        "tests.engine.credentials.command_process",
         given=given,
         TIDEGATE_GITHUB__API_URL=sim.url,
     )
@@ -81,7 +81,7 @@ async def test_no_stored_or_logged_data_contains_a_secret(tmp_path: Path):
         key_file = tmp_path / "app.pem"
         key_file.write_text(private)
         app = ["--app-id", str(APP), "--installation-id", str(INSTALLATION), "--owner", "Platform team"]
-        collect = (sys.executable, "-m", "tests.engine.credentials.collecting", str(tmp_path / "data"), sim.url)
+        collect = (sys.executable, "-m", "tests.engine.credentials.collecting_process", str(tmp_path / "data"), sim.url)
 
         adding = [
             Command(["credentials", "add"], given=tokens[0]),

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import Any
 
-from tests.engine.schedules.clockwork import DAY, SOURCES, pool_for
+from tests.engine.schedules.harness import DAY, SOURCES, pool_for
 from tidegate.connections import build_context
 from tidegate.core.clock import ManualClock
 from tidegate.engine.orchestrator import Orchestrator

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from tests.engine.schedules.clockwork import DAY, FORGIVING, HOUR, POOL, Clockwork, clockwork_at
+from tests.engine.schedules.harness import DAY, FORGIVING, HOUR, POOL, ScheduleHarness, harness_at
 from tests.processes import start_warm
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ValkeyUnavailable
@@ -28,7 +28,7 @@ def told(outcome: str) -> float:
     return REGISTRY.get_sample_value("schedules_fired_total", {"outcome": outcome}) or 0
 
 
-async def test_no_run_starts_before_the_due_time(local: Clockwork, clock: ManualClock):
+async def test_no_run_starts_before_the_due_time(local: ScheduleHarness, clock: ManualClock):
     assert await local.due.fire() is None
     await local.add("ada")
 
@@ -38,22 +38,22 @@ async def test_no_run_starts_before_the_due_time(local: Clockwork, clock: Manual
     assert await local.runs() == []
 
 
-async def test_a_due_schedule_starts_one_run_and_plans_the_next(works: Clockwork, clock: ManualClock):
-    [schedule] = await works.add("ada", full=True)
+async def test_a_due_schedule_starts_one_run_and_plans_the_next(harness: ScheduleHarness, clock: ManualClock):
+    [schedule] = await harness.add("ada", full=True)
     clock.advance(3 * HOUR)
 
-    assert await works.due.fire() == DAY.total_seconds() * 1000
+    assert await harness.due.fire() == DAY.total_seconds() * 1000
 
-    [run] = await works.runs()
+    [run] = await harness.runs()
     assert (run.login, run.pool, run.triggered_by, run.options) == ("ada", POOL, "scheduled", {"full": True})
     assert run.status == RunState.PLANNING
-    assert await works.offered() == 1
-    fired = await works.schedules.show(schedule.id)
+    assert await harness.offered() == 1
+    fired = await harness.schedules.show(schedule.id)
     assert (fired.last_run_id, fired.last_due_at, fired.last_error) == (run.id, clock.now(), None)
     assert fired.next_at == clock.now() + DAY
 
 
-async def test_a_schedule_starts_a_run_on_each_day(local: Clockwork, clock: ManualClock):
+async def test_a_schedule_starts_a_run_on_each_day(local: ScheduleHarness, clock: ManualClock):
     await local.add("ada")
     for day in range(1, 4):
         clock.advance(DAY)
@@ -63,40 +63,42 @@ async def test_a_schedule_starts_a_run_on_each_day(local: Clockwork, clock: Manu
 
 
 @pytest.mark.every_server
-async def test_several_missed_due_times_start_one_run(works: Clockwork, clock: ManualClock):
-    [hourly] = await works.add("ada", cron="0 * * * *")
+async def test_several_missed_due_times_start_one_run(harness: ScheduleHarness, clock: ManualClock):
+    [hourly] = await harness.add("ada", cron="0 * * * *")
     clock.advance(timedelta(days=40, minutes=20))
 
-    assert await works.due.fire() == 40 * 60 * 1000, "all of them are over at once"
-    await works.end_runs()
-    assert await works.due.fire() == 40 * 60 * 1000
+    assert await harness.due.fire() == 40 * 60 * 1000, "all of them are over at once"
+    await harness.end_runs()
+    assert await harness.due.fire() == 40 * 60 * 1000
 
-    assert len(await works.runs()) == 1
-    assert (await works.schedules.show(hourly.id)).next_at == clock.now() + timedelta(minutes=40)
+    assert len(await harness.runs()) == 1
+    assert (await harness.schedules.show(hourly.id)).next_at == clock.now() + timedelta(minutes=40)
 
 
-async def test_a_due_time_is_skipped_once_while_the_user_has_an_active_run(works: Clockwork, clock: ManualClock):
-    [schedule] = await works.add("ada")
+async def test_a_due_time_is_skipped_once_while_the_user_has_an_active_run(
+    harness: ScheduleHarness, clock: ManualClock
+):
+    [schedule] = await harness.add("ada")
     before = told("skipped")
     clock.advance(DAY)
-    await works.fire_all()
+    await harness.fire_all()
     clock.advance(DAY)
 
-    await works.fire_all()  # the first run is not over
+    await harness.fire_all()  # the first run is not over
 
-    [run] = await works.runs()
-    skipped = await works.schedules.show(schedule.id)
+    [run] = await harness.runs()
+    skipped = await harness.schedules.show(schedule.id)
     assert told("skipped") == before + 1
     assert "active run" in (skipped.last_error or "")
     assert (skipped.last_run_id, skipped.last_due_at) == (run.id, clock.now() - 21 * HOUR)
-    await works.end_runs()
+    await harness.end_runs()
     clock.advance(DAY)
-    await works.fire_all()
-    assert len(await works.runs()) == 2
-    assert (await works.schedules.show(schedule.id)).last_error is None
+    await harness.fire_all()
+    assert len(await harness.runs()) == 2
+    assert (await harness.schedules.show(schedule.id)).last_error is None
 
 
-async def test_two_schedules_of_one_user_due_at_the_same_time_start_one_run(local: Clockwork, clock: ManualClock):
+async def test_two_schedules_of_one_user_due_at_the_same_time_start_one_run(local: ScheduleHarness, clock: ManualClock):
     await local.add("ada", cron="0 3 * * *")
     await local.add("ada", cron="0 3 1 * *", full=True)
     clock.advance(DAY)
@@ -109,26 +111,26 @@ async def test_two_schedules_of_one_user_due_at_the_same_time_start_one_run(loca
 
 
 @pytest.mark.every_server
-async def test_a_schedule_that_cannot_start_does_not_delay_the_others(works: Clockwork, clock: ManualClock):
+async def test_a_schedule_that_cannot_start_does_not_delay_the_others(harness: ScheduleHarness, clock: ManualClock):
     """A defect of the source, rows that cannot be written, a user without a credential.
 
     A schedule of a source that this process does not know is left to processes that know it.
     """
-    added = await works.add("ada", "broken", "endless", "stranger", "unserved", "unwritable", "zoe")
-    await works.database.transaction(_change, "stranger", {"source": "elsewhere"})
+    added = await harness.add("ada", "broken", "endless", "stranger", "unserved", "unwritable", "zoe")
+    await harness.database.transaction(_change, "stranger", {"source": "elsewhere"})
     clock.advance(DAY)
 
-    await works.fire_all()
+    await harness.fire_all()
 
-    begun = {run.login for run in await works.runs()}
+    begun = {run.login for run in await harness.runs()}
     assert {"ada", "zoe"} <= begun
-    errors = {each.login: each.last_error for each in await works.schedules.list_schedules()}
+    errors = {each.login: each.last_error for each in await harness.schedules.list_schedules()}
     assert "LookupError: the source has a defect" in (errors["broken"] or "")
     assert errors["stranger"] is None
-    if works.database.dialect != "sqlite":  # which takes a text of any length
+    if harness.database.dialect != "sqlite":  # which takes a text of any length
         assert "endless" not in begun
         assert errors["endless"]
-    waiting = {each.login: each.next_at for each in await works.schedules.list_schedules()}
+    waiting = {each.login: each.next_at for each in await harness.schedules.list_schedules()}
     stranger = waiting.pop("stranger")
     assert stranger is not None
     assert stranger <= clock.now()
@@ -140,7 +142,7 @@ async def test_a_schedule_that_cannot_start_does_not_delay_the_others(works: Clo
 
 
 async def test_a_schedule_whose_time_zone_no_longer_exists_is_paused_with_the_reason(
-    local: Clockwork, clock: ManualClock
+    local: ScheduleHarness, clock: ManualClock
 ):
     await local.add("ada", "zoe")
     await local.database.transaction(_change, "ada", {"timezone": "Mars/Base"})
@@ -155,7 +157,7 @@ async def test_a_schedule_whose_time_zone_no_longer_exists_is_paused_with_the_re
 
 
 @pytest.mark.full
-async def test_many_due_schedules_are_started_in_small_transactions(local: Clockwork, clock: ManualClock):
+async def test_many_due_schedules_are_started_in_small_transactions(local: ScheduleHarness, clock: ManualClock):
     await local.add(*(f"user{number:03}" for number in range(120)))
     clock.advance(DAY)
     sizes: list[int] = []
@@ -170,21 +172,21 @@ async def test_many_due_schedules_are_started_in_small_transactions(local: Clock
 @pytest.mark.every_server
 @pytest.mark.race
 async def test_of_several_assumed_leaders_one_takes_each_due_time(
-    works: Clockwork, clock: ManualClock, migrated_url: str, embedded: Valkey
+    harness: ScheduleHarness, clock: ManualClock, migrated_url: str, embedded: Valkey
 ):
-    await works.add(*(f"user{number:03}" for number in range(120)))
+    await harness.add(*(f"user{number:03}" for number in range(120)))
     clock.advance(DAY)
     async with (
-        clockwork_at(migrated_url, embedded, clock) as other,
-        clockwork_at(migrated_url, embedded, clock) as third,
+        harness_at(migrated_url, embedded, clock) as other,
+        harness_at(migrated_url, embedded, clock) as third,
     ):
-        await asyncio.gather(*(each.fire_all() for each in (works, other, third)))
+        await asyncio.gather(*(each.fire_all() for each in (harness, other, third)))
 
-    assert Counter(run.login for run in await works.runs()) == {f"user{number:03}": 1 for number in range(120)}
-    assert {each.last_error for each in await works.schedules.list_schedules()} == {None}
+    assert Counter(run.login for run in await harness.runs()) == {f"user{number:03}": 1 for number in range(120)}
+    assert {each.last_error for each in await harness.schedules.list_schedules()} == {None}
 
 
-async def test_jobs_that_could_not_be_enqueued_are_left_to_recovery(local: Clockwork, clock: ManualClock):
+async def test_jobs_that_could_not_be_enqueued_are_left_to_recovery(local: ScheduleHarness, clock: ManualClock):
     async def unreachable(_jobs: Sequence[StoredJob]) -> None:
         raise ValkeyUnavailable("away")
 
@@ -202,8 +204,8 @@ async def test_jobs_that_could_not_be_enqueued_are_left_to_recovery(local: Clock
     assert await local.offered() == 1
 
 
-async def test_a_rolled_back_transaction_starts_no_run(works: Clockwork, clock: ManualClock):
-    [schedule] = await works.add("ada")
+async def test_a_rolled_back_transaction_starts_no_run(harness: ScheduleHarness, clock: ManualClock):
+    [schedule] = await harness.add("ada")
     clock.advance(DAY)
 
     def fails(tx: Transaction) -> None:
@@ -211,10 +213,10 @@ async def test_a_rolled_back_transaction_starts_no_run(works: Clockwork, clock: 
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        await works.database.transaction(fails)
+        await harness.database.transaction(fails)
 
-    assert await works.runs() == []
-    assert await works.schedules.show(schedule.id) == schedule
+    assert await harness.runs() == []
+    assert await harness.schedules.show(schedule.id) == schedule
 
 
 @pytest.mark.smoke
@@ -222,12 +224,12 @@ async def test_a_rolled_back_transaction_starts_no_run(works: Clockwork, clock: 
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", ["before commit", "before offer"])
 async def test_a_leader_killed_while_starting_runs_loses_and_repeats_none(
-    works: Clockwork, clock: ManualClock, migrated_url: str, moment: str
+    harness: ScheduleHarness, clock: ManualClock, migrated_url: str, moment: str
 ):
-    await works.add("ada", "bob")
+    await harness.add("ada", "bob")
     clock.advance(DAY)
     killed = await start_warm(
-        *(sys.executable, "-m", "tests.engine.schedules.interrupted", migrated_url, works.parts.valkey.url, moment),
+        *(sys.executable, "-m", "tests.engine.schedules.interrupted", migrated_url, harness.parts.valkey.url, moment),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -236,11 +238,11 @@ async def test_a_leader_killed_while_starting_runs_loses_and_repeats_none(
     killed.kill()
     await killed.communicate()
 
-    await works.fire_all()
-    await Recovery(works.database, works.parts.gate).offer_everything()  # which every new leader does
+    await harness.fire_all()
+    await Recovery(harness.database, harness.parts.gate).offer_everything()  # which every new leader does
 
-    assert Counter(run.login for run in await works.runs()) == {"ada": 1, "bob": 1}
-    assert await works.offered() == 2
+    assert Counter(run.login for run in await harness.runs()) == {"ada": 1, "bob": 1}
+    assert await harness.offered() == 2
 
 
 def _change(tx: Transaction, login: str, values: dict[str, str]) -> None:

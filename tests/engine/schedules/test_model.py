@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.engine.schedules.clockwork import Clockwork, clockwork_at
+from tests.engine.schedules.harness import ScheduleHarness, harness_at
 from tests.examples import examples
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
@@ -71,7 +71,7 @@ class Scheduling(RuleBasedStateMachine):
         folder = self.stack.enter_context(tempfile.TemporaryDirectory())
         url = await migrated_file(Path(folder) / "tidegate.db")
         valkey = await self.stack.enter_async_context(empty_valkey(self.valkey_url))
-        self.works: Clockwork = await self.stack.enter_async_context(clockwork_at(url, valkey, self.clock))
+        self.harness: ScheduleHarness = await self.stack.enter_async_context(harness_at(url, valkey, self.clock))
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
@@ -83,7 +83,7 @@ class Scheduling(RuleBasedStateMachine):
 
     @rule(user=st.sampled_from(USERS), cron=st.sampled_from(sorted(CRONS)))
     def add(self, user: str, cron: str) -> None:
-        [added] = self.do(self.works.add(user, cron=cron))
+        [added] = self.do(self.harness.add(user, cron=cron))
         self.model.schedules.setdefault(added.id, Planned(user, cron, self.clock.now()))
 
     @rule(minutes=st.sampled_from([1, 7, 20, 61, 600, 5000]), seconds=st.integers(0, 59))
@@ -93,9 +93,9 @@ class Scheduling(RuleBasedStateMachine):
     @rule(runs_are_brief=st.booleans())
     def fire(self, runs_are_brief: bool) -> None:
         while True:
-            next_in_ms = self.do(self.works.due.fire())
+            next_in_ms = self.do(self.harness.due.fire())
             if runs_are_brief:
-                self.do(self.works.end_runs())
+                self.do(self.harness.end_runs())
             if next_in_ms != 0:
                 break
         now, model = self.clock.now(), self.model
@@ -113,7 +113,7 @@ class Scheduling(RuleBasedStateMachine):
 
     @rule()
     def runs_end(self) -> None:
-        self.do(self.works.end_runs())
+        self.do(self.harness.end_runs())
         self.model.active.clear()
 
     @rule(data=st.data(), what=st.sampled_from(["pause", "resume", "remove"]))
@@ -122,7 +122,7 @@ class Scheduling(RuleBasedStateMachine):
             return
         number = data.draw(st.sampled_from(sorted(self.model.schedules)))
         planned = self.model.schedules[number]
-        self.do(getattr(self.works.schedules, what)(number))
+        self.do(getattr(self.harness.schedules, what)(number))
         match what:
             case "pause":
                 planned.asleep = True
@@ -135,12 +135,12 @@ class Scheduling(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        if not hasattr(self, "works"):
+        if not hasattr(self, "harness"):
             return
-        runs = self.do(self.works.runs())
+        runs = self.do(self.harness.runs())
         assert sorted(run.login for run in runs) == sorted(self.model.begun)
         assert {run.login for run in runs if run.active_key} == self.model.active
-        found = self.do(self.works.schedules.list_schedules())
+        found = self.do(self.harness.schedules.list_schedules())
         assert {each.id: each.next_at is None for each in found} == {
             number: each.asleep for number, each in self.model.schedules.items()
         }

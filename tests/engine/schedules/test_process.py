@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.engine.schedules.clockwork import FORGIVING, POOL, Clockwork, ShiftedClock, answer_to, pool_for
+from tests.engine.schedules.harness import FORGIVING, POOL, ScheduleHarness, ShiftedClock, answer_to, pool_for
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
@@ -42,7 +42,7 @@ class Upstream:
 
 
 @asynccontextmanager
-async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenerator[tuple[Clockwork, Upstream]]:
+async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenerator[tuple[ScheduleHarness, Upstream]]:
     async with empty_valkey(valkey_url) as valkey, await Database.open(url, clock=clock) as database:
         parts, upstream = build_context(Settings(), valkey, database), Upstream(clock)
 
@@ -72,7 +72,7 @@ async def at_work(url: str, valkey_url: str, clock: ShiftedClock) -> AsyncGenera
         )
         running = asyncio.create_task(process.run())
         try:
-            yield Clockwork(parts), upstream
+            yield ScheduleHarness(parts), upstream
         finally:
             process.stop()
             assert (await running).is_clean
@@ -83,18 +83,18 @@ async def test_the_leader_sleeps_until_a_schedule_added_by_another_process_is_du
     three = datetime(2026, 5, 1, 3, tzinfo=UTC)
     clock = ShiftedClock(three - timedelta(seconds=2.5))
     url = await migrated_file(tmp_path / "tidegate.db")
-    async with at_work(url, embedded_url, clock) as (works, upstream):
+    async with at_work(url, embedded_url, clock) as (harness, upstream):
         async with await Database.open(url, clock=clock) as another:
-            schedules = Schedules(another, FORGIVING, works.parts.timers.wakeup)
+            schedules = Schedules(another, FORGIVING, harness.parts.timers.wakeup)
             [added] = await schedules.add("clockwork", [Subject(user_id="ada", login="ada")], cron="0 3 * * *")
         assert added.next_at == three
         async with patience():
             await upstream.called.wait()
-            while (await works.runs())[0].status != RunState.COMPLETED:
+            while (await harness.runs())[0].status != RunState.COMPLETED:
                 await look_again()
 
         [called_at] = upstream.called_at
         assert timedelta(0) <= called_at - three < timedelta(seconds=1)
-        [run] = await works.runs()
+        [run] = await harness.runs()
         assert run.triggered_by == "scheduled"
-        assert (await works.schedules.show(added.id)).next_at == three + timedelta(days=1)
+        assert (await harness.schedules.show(added.id)).next_at == three + timedelta(days=1)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.engine.sqs.conftest import settings_for
-from tests.engine.sqs.partial import picky_server
+from tests.engine.sqs.partial_failures import picky_server
 from tests.servers.moto import SECRET_KEY
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.conftest import Library
 from tests.engine.shelf import ShelfUpstream
-from tests.engine.sqs.library import SqsLibrary
+from tests.engine.sqs.harness import SqsHarness
 from tests.servers.migrated import migrated_file
 from tests.servers.proxy import Proxy
 from tests.servers.sqs import SqsServer
@@ -47,11 +47,11 @@ def a_process(valkey: Valkey, database: Database) -> Context:
 
 
 @pytest.fixture
-def library(embedded: Valkey, database: Database, upstream: ShelfUpstream, queue: Queue) -> SqsLibrary:
-    return SqsLibrary(a_process(embedded, database), upstream, queue)
+def library(embedded: Valkey, database: Database, upstream: ShelfUpstream, queue: Queue) -> SqsHarness:
+    return SqsHarness(a_process(embedded, database), upstream, queue)
 
 
-async def assert_each_job_was_done_once(library: SqsLibrary, run_id: int, sqs: SqsServer, url: str) -> None:
+async def assert_each_job_was_done_once(library: SqsHarness, run_id: int, sqs: SqsServer, url: str) -> None:
     run = await library.until(run_id)
     assert (run.total_jobs, run.succeeded_jobs) == (JOBS, JOBS)
     assert library.upstream.calls.total() == JOBS
@@ -68,14 +68,14 @@ def tickets(outcome: str) -> float:
     return metrics.SQS_TICKETS.labels(outcome)._value.get()  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_a_collection_runs_completely_through_the_queue(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_collection_runs_completely_through_the_queue(library: SqsHarness, sqs: SqsServer, url: str):
     sent, taken = tickets("sent"), tickets("taken")
     async with library.running():
         await assert_each_job_was_done_once(library, await library.begin(), sqs, url)
     assert (tickets("sent") - sent, tickets("taken") - taken) == (JOBS, JOBS)
 
 
-class UnrulyQueue(Queue):
+class ReorderingQueue(Queue):
     """Delivers everything three times, in any order."""
 
     async def send(self, bodies: Mapping[str, str]) -> Unsent | None:
@@ -87,16 +87,16 @@ class UnrulyQueue(Queue):
 
 
 async def test_duplicated_and_reordered_messages_cause_no_repeated_call(
-    library: SqsLibrary, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
+    library: SqsHarness, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
 ):
-    queue.__class__ = UnrulyQueue
-    another = SqsLibrary(a_process(embedded, database), library.upstream, queue)
+    queue.__class__ = ReorderingQueue
+    another = SqsHarness(a_process(embedded, database), library.upstream, queue)
     async with library.running(), another.running():
         await assert_each_job_was_done_once(library, await library.begin(), sqs, url)
 
 
 async def test_a_ticket_redelivered_while_its_job_runs_is_void(
-    library: SqsLibrary, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
+    library: SqsHarness, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
 ):
     called, answered = asyncio.Event(), asyncio.get_running_loop().create_future()
 
@@ -118,7 +118,7 @@ async def test_a_ticket_redelivered_while_its_job_runs_is_void(
 
 
 async def test_a_ticket_of_a_dead_receiver_is_redelivered_to_another(
-    library: SqsLibrary, queue: Queue, sqs: SqsServer, url: str
+    library: SqsHarness, queue: Queue, sqs: SqsServer, url: str
 ):
     async with library.running(works=False):
         run_id = await library.begin()
@@ -129,14 +129,14 @@ async def test_a_ticket_of_a_dead_receiver_is_redelivered_to_another(
 
 
 async def test_a_worker_without_a_forwarder_is_served_by_a_forwarder_without_workers(
-    library: SqsLibrary, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
+    library: SqsHarness, embedded: Valkey, database: Database, queue: Queue, sqs: SqsServer, url: str
 ):
-    sender = SqsLibrary(a_process(embedded, database), library.upstream, queue)
+    sender = SqsHarness(a_process(embedded, database), library.upstream, queue)
     async with sender.running(works=False), library.running(forwards=False):
         await assert_each_job_was_done_once(library, await library.begin(), sqs, url)
 
 
-async def test_lost_tickets_are_sent_again(library: SqsLibrary, embedded: Valkey, sqs: SqsServer, url: str):
+async def test_lost_tickets_are_sent_again(library: SqsHarness, embedded: Valkey, sqs: SqsServer, url: str):
     async with library.running(works=False):
         run_id = await library.begin()
         await library.until_names(onward=1)
@@ -151,7 +151,7 @@ async def test_lost_tickets_are_sent_again(library: SqsLibrary, embedded: Valkey
         await assert_each_job_was_done_once(library, run_id, sqs, url)
 
 
-async def test_a_long_queue_invalidates_no_ticket(library: SqsLibrary, embedded: Valkey, sqs: SqsServer, url: str):
+async def test_a_long_queue_invalidates_no_ticket(library: SqsHarness, embedded: Valkey, sqs: SqsServer, url: str):
     """Nobody works for an hour. What waits is neither counted against its jobs, nor queued behind itself."""
     async with library.running(works=False):
         run_id = await library.begin()
@@ -175,7 +175,7 @@ async def test_during_a_queue_outage_jobs_wait_without_counted_attempts(
     sqs: SqsServer,
     url: str,
 ):
-    library = SqsLibrary(a_process(embedded, database), upstream, distant)
+    library = SqsHarness(a_process(embedded, database), upstream, distant)
     await wire.refuse()
     async with library.running():
         run_id = await library.begin()
@@ -191,7 +191,7 @@ async def test_during_a_queue_outage_jobs_wait_without_counted_attempts(
 
 
 async def test_a_forwarder_continues_at_its_position_after_a_server_error(
-    library: SqsLibrary, sqs: SqsServer, url: str, monkeypatch: pytest.MonkeyPatch
+    library: SqsHarness, sqs: SqsServer, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     done, failures = library.passage.sent, [ValkeyUnavailable("the connection broke")] * 3
 
@@ -217,7 +217,7 @@ async def test_tickets_that_the_overdue_check_cannot_send_are_sent_by_the_next_c
     sqs: SqsServer,
     url: str,
 ):
-    library = SqsLibrary(a_process(embedded, database), upstream, distant)
+    library = SqsHarness(a_process(embedded, database), upstream, distant)
     async with library.running(works=False):
         await library.begin()
         await library.until_names(onward=1)
@@ -238,7 +238,7 @@ async def test_tickets_that_the_overdue_check_cannot_send_are_sent_by_the_next_c
 async def test_a_stopping_forwarder_returns_unsent_jobs(
     embedded: Valkey, database: Database, upstream: ShelfUpstream, distant: Queue, wire: Proxy
 ):
-    library = SqsLibrary(a_process(embedded, database), upstream, distant)
+    library = SqsHarness(a_process(embedded, database), upstream, distant)
     await wire.refuse()
     async with library.running(works=False):
         await library.begin()
@@ -246,7 +246,7 @@ async def test_a_stopping_forwarder_returns_unsent_jobs(
     assert await library.names() == {"nobody": 1}
 
 
-async def test_a_worker_stopped_during_a_run_repeats_no_call(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_worker_stopped_during_a_run_repeats_no_call(library: SqsHarness, sqs: SqsServer, url: str):
     enough = asyncio.Event()
 
     def count(path: str) -> None:
@@ -263,7 +263,7 @@ async def test_a_worker_stopped_during_a_run_repeats_no_call(library: SqsLibrary
 
 
 async def test_with_the_task_queue_disabled_its_jobs_are_read_from_the_stream(
-    library: SqsLibrary, embedded: Valkey, database: Database, sqs: SqsServer, url: str
+    library: SqsHarness, embedded: Valkey, database: Database, sqs: SqsServer, url: str
 ):
     async with library.running(works=False):
         run_id = await library.begin()
@@ -278,7 +278,7 @@ async def test_with_the_task_queue_disabled_its_jobs_are_read_from_the_stream(
     assert (await library.calls_out(), await library.calls_lost()) == (0, 0)
 
 
-async def test_a_message_that_is_no_ticket_is_deleted(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_message_that_is_no_ticket_is_deleted(library: SqsHarness, sqs: SqsServer, url: str):
     stream = str(library.parts.jobs.keys.stream)
     void = tickets("void")
     sqs.put(url, "no JSON", write_ticket("another", "1-1"), write_ticket(stream, f"{2**64}-0"))
@@ -291,7 +291,7 @@ async def test_a_message_that_is_no_ticket_is_deleted(library: SqsLibrary, sqs: 
     assert tickets("void") - void == 4
 
 
-async def test_a_long_queue_is_read_in_larger_batches(library: SqsLibrary, sqs: SqsServer, url: str):
+async def test_a_long_queue_is_read_in_larger_batches(library: SqsHarness, sqs: SqsServer, url: str):
     stopping, jobs = asyncio.Event(), library.parts.jobs
     await jobs.add([{b"job": b"%d" % n} for n in range(64)])
     forwarding = asyncio.create_task(library.forwarder.run(stopping))

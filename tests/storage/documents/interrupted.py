@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from tests.storage.documents.shelf import issue
+from tests.storage.documents.harness import issue
 from tidegate.storage.documents import DocumentSettings, Staged, open_documents
 from tidegate.storage.sql import Database, Transaction
 

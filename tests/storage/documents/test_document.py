@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.storage.documents.shelf import issue
+from tests.storage.documents.harness import issue
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import LARGEST_BODY, Document, Listing
 from tidegate.storage.documents.bodies import from_bson, to_bson

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.storage.documents.shelf import Shelf, issue
+from tests.storage.documents.harness import StoreHarness, issue
 from tidegate.storage.documents import Document, Listing
 
 IDS = "abcd"
@@ -98,7 +98,7 @@ played = 0
 )
 @given(steps=st.lists(st.tuples(batches, listings), min_size=1, max_size=8))
 async def test_a_store_behaves_like_the_model(
-    shelf: Shelf, steps: list[tuple[list[Write], list[tuple[str, int]]]]
+    harness: StoreHarness, steps: list[tuple[list[Write], list[tuple[str, int]]]]
 ) -> None:
     global played  # noqa: PLW0603
     played += 1
@@ -108,22 +108,22 @@ async def test_a_store_behaves_like_the_model(
         expected = sum(model.write(write) for write in batch)
         gone = sum(model.complete(resource, sweep) for resource, sweep in completed)
 
-        written = await shelf.write(
+        written = await harness.write(
             *(write.document(prefix) for write in batch),
             completed=[Listing("issue", prefix + resource, sweep) for resource, sweep in completed],
         )
 
         assert (written.changed, written.gone) == (expected, gone)
     for owner in OWNERS:
-        await assert_same(shelf, model, prefix, owner)
+        await assert_same(harness, model, prefix, owner)
 
 
-async def assert_same(shelf: Shelf, model: Model, prefix: str, owner: str) -> None:
+async def assert_same(harness: StoreHarness, model: Model, prefix: str, owner: str) -> None:
     mine = {prefix + number: kept for number, kept in sorted(model.kept.items()) if kept.owner == owner}
-    found = [document async for document in shelf.store.iterate("issue", prefix + owner, with_gone=True)]
+    found = [document async for document in harness.store.iterate("issue", prefix + owner, with_gone=True)]
     assert {each.id: (each.body["title"], each.resource, each.gone_at is not None) for each in found} == {
         number: (kept.title, prefix + kept.resource, kept.gone) for number, kept in mine.items()
     }
     alive = [number for number, kept in mine.items() if not kept.gone]
-    assert await shelf.ids(owner=prefix + owner, batch=2) == alive
-    assert await shelf.store.count("issue", prefix + owner) == len(alive)
+    assert await harness.ids(owner=prefix + owner, batch=2) == alive
+    assert await harness.store.count("issue", prefix + owner) == len(alive)

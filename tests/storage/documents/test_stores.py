@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tests.servers.mongo import mongo_port
 from tests.servers.ports import free_port
 from tests.servers.proxy import Proxy
-from tests.storage.documents.shelf import ALL_STORES, StoreName, issue, open_shelf
+from tests.storage.documents.harness import ALL_STORES, StoreName, issue, open_harness
 from tidegate.core.errors import InvalidArgument, Unavailable
 from tidegate.storage.documents import Document, DocumentSettings, open_documents, statements
 from tidegate.storage.documents import mongo as mongo_module
@@ -26,17 +26,17 @@ SQL = tuple(name for name in ALL_STORES if name != "mongo")
 async def test_in_sql_documents_are_committed_and_rolled_back_with_their_transaction(
     server_name: StoreName, tmp_path: Path
 ) -> None:
-    async with open_shelf(server_name, tmp_path) as shelf:
-        staged = await shelf.store.stage([issue("a")])
+    async with open_harness(server_name, tmp_path) as harness:
+        staged = await harness.store.stage([issue("a")])
 
         def fails(tx: Transaction) -> None:
             assert staged.apply(tx).changed == 1
             raise LookupError
 
         with pytest.raises(LookupError):
-            await shelf.database.transaction(fails)
+            await harness.database.transaction(fails)
 
-        assert await shelf.store.get("issue", "a") is None
+        assert await harness.store.get("issue", "a") is None
 
 
 @pytest.mark.parametrize("server_name", SQL)
@@ -44,22 +44,22 @@ async def test_single_row_and_batch_statements_have_the_same_effect(
     server_name: StoreName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "_MOST_ROWS", 1)
-    async with open_shelf(server_name, tmp_path) as shelf:
-        assert await shelf.changed(*map(issue, "abcde")) == 5
-        assert await shelf.changed(*map(issue, "abcdefg")) == 2
+    async with open_harness(server_name, tmp_path) as harness:
+        assert await harness.changed(*map(issue, "abcde")) == 5
+        assert await harness.changed(*map(issue, "abcdefg")) == 2
 
 
 async def test_without_a_url_documents_are_in_the_database(tmp_path: Path) -> None:
-    async with open_shelf("sqlite", tmp_path) as shelf:
-        assert isinstance(shelf.store, SqlDocumentStore)
-        assert shelf.store.name == shelf.database.name
+    async with open_harness("sqlite", tmp_path) as harness:
+        assert isinstance(harness.store, SqlDocumentStore)
+        assert harness.store.name == harness.database.name
 
 
 async def test_the_repr_of_a_mongodb_store_hides_user_and_password(tmp_path: Path) -> None:
-    async with open_shelf("mongo", tmp_path) as shelf:
-        assert shelf.mongo_url is not None
-        place = shelf.mongo_url.removeprefix("mongodb://").partition("/")[0]
-        store = await MongoDocuments.open(shelf.mongo_url)
+    async with open_harness("mongo", tmp_path) as harness:
+        assert harness.mongo_url is not None
+        place = harness.mongo_url.removeprefix("mongodb://").partition("/")[0]
+        store = await MongoDocuments.open(harness.mongo_url)
         assert store.name == f"mongodb://{place}"
         await store.close()
 
@@ -92,10 +92,10 @@ async def test_a_stopped_mongodb_is_unavailable_until_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mongo_module, "_FIND_WITHIN_MS", 2000)  # the driver looks again after 500 ms
-    async with open_shelf("mongo", tmp_path) as shelf, Proxy(mongo_port()) as wire:
-        assert shelf.mongo_url is not None
-        url = f"mongodb://127.0.0.1:{wire.port}/{shelf.mongo_url.rpartition('/')[2]}"
-        documents = await open_documents(DocumentSettings(url=url), shelf.database)
+    async with open_harness("mongo", tmp_path) as harness, Proxy(mongo_port()) as wire:
+        assert harness.mongo_url is not None
+        url = f"mongodb://127.0.0.1:{wire.port}/{harness.mongo_url.rpartition('/')[2]}"
+        documents = await open_documents(DocumentSettings(url=url), harness.database)
         store = documents.of("github")
         await store.stage([issue("a", text="private")])
 
@@ -122,11 +122,11 @@ async def test_in_mongodb_a_conflicting_write_is_decided_again(tmp_path: Path, m
             await store.stage(overtaking)
         return found
 
-    async with open_shelf("mongo", tmp_path) as shelf:
-        await shelf.write(issue("a", version=1), issue("b", version=1))
+    async with open_harness("mongo", tmp_path) as harness:
+        await harness.write(issue("a", version=1), issue("b", version=1))
         monkeypatch.setattr(MongoDocumentStore, "_present", look_too_early)
 
-        assert await shelf.changed(*(issue(each, version=3, by="us") for each in "abcd")) == 2
+        assert await harness.changed(*(issue(each, version=3, by="us") for each in "abcd")) == 2
 
-        by = [document.body["by"] async for document in shelf.store.iterate("issue")]
+        by = [document.body["by"] async for document in harness.store.iterate("issue")]
         assert by == ["us", "them", "us", "them"]

@@ -58,7 +58,7 @@ async def until_shown(ranking: Ranking, wanted: dict[str, int]) -> None:
     await until(is_shown)
 
 
-@pytest.mark.full  # tests/runtime/test_refused.py outlasts such a server too
+@pytest.mark.full  # tests/runtime/test_refusing_servers.py outlasts such a server too
 async def test_payments_are_counted_once_when_valkey_refused_for_longer_than_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -28,7 +28,7 @@ from tidegate.systems.snapshots.transports.protocol import Delivery
 KEEP_MS = milliseconds(SETTINGS.keep_version)
 
 
-class RealGround:
+class RealDependencies:
     """See `Ground`. A server forgets keys by its own clock, which stands still here: so they are deleted by hand."""
 
     def __init__(self, url: str, folder: Path) -> None:

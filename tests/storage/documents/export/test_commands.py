@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.cli.test_commands import environment
 from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import read_rows, verify
-from tests.storage.documents.shelf import issue
+from tests.storage.documents.harness import issue
 from tidegate.app.cli import app
 from tidegate.core.telemetry.logs import configure
 from tidegate.storage.documents import SqlDocuments

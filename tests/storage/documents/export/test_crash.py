@@ -12,7 +12,7 @@ from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
 from tests.storage.documents.export.reading import manifest_of, verify
-from tests.storage.documents.shelf import issue
+from tests.storage.documents.harness import issue
 from tidegate.storage.documents import SqlDocuments
 from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.sql import SqlDocumentStore

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.storage.documents.export.reading import entry_of, read_rows, verify
-from tests.storage.documents.shelf import Shelf, issue
+from tests.storage.documents.harness import StoreHarness, issue
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import Document, Listing
 from tidegate.storage.documents.export import Column, ExportProgress, ExportRequest, Format, export
@@ -51,28 +51,28 @@ FULL: dict[str, Any] = {
 
 @pytest.mark.every_server
 @pytest.mark.parametrize("form", FORMATS)
-async def test_every_document_is_in_the_file_of_its_kind_as_stored(shelf: Shelf, tmp_path: Path, form: Format):
-    await shelf.write(
+async def test_every_document_is_in_the_file_of_its_kind_as_stored(harness: StoreHarness, tmp_path: Path, form: Format):
+    await harness.write(
         document("2", **FULL), document("1"), document("10", owner="bob"), document("1", kind="pull", n=1)
     )
-    shelf.clock.advance(timedelta(seconds=1.5))
-    await shelf.write(issue("9", sweep=3), completed=[Listing("issue", "repo:octocat/hello", 4)])
+    harness.clock.advance(timedelta(seconds=1.5))
+    await harness.write(issue("9", sweep=3), completed=[Listing("issue", "repo:octocat/hello", 4)])
 
-    manifest = await export(shelf.store, tmp_path / "out", wish(form, with_gone=True), clock=shelf.clock)
+    manifest = await export(harness.store, tmp_path / "out", wish(form, with_gone=True), clock=harness.clock)
 
     assert [(each.kind, each.documents) for each in manifest.files] == [("issue", 4), ("pull", 1)]
     assert verify(tmp_path / "out") == json.loads(msgspec.json.encode(manifest))
     rows = read_rows(tmp_path / "out", "issue")
     assert [row["id"] for row in rows] == ["1", "10", "2", "9"]
     for row in rows:
-        stored = await shelf.get(row["id"])
+        stored = await harness.get(row["id"])
         names = ("id", "owner", "resource", "version", "created_at", "changed_at", "gone_at", "body")
         assert {name: row[name] for name in names} == {name: getattr(stored, name) for name in names}
-    assert rows[3]["gone_at"] == shelf.clock.now()
+    assert rows[3]["gone_at"] == harness.clock.now()
 
 
 @pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])
-async def test_columns_have_their_types(local: Shelf, tmp_path: Path, form: Format):
+async def test_columns_have_their_types(local: StoreHarness, tmp_path: Path, form: Format):
     await local.write(document("1", **FULL), document("2", title="", labels=[], user=None), document("3"))
 
     await export(local.store, tmp_path / "out", wish(form))
@@ -115,7 +115,7 @@ async def test_columns_have_their_types(local: Shelf, tmp_path: Path, form: Form
     ],
 )
 async def test_a_value_that_does_not_fit_its_column_is_null_counted_and_in_the_body(
-    local: Shelf, tmp_path: Path, field: str, value: Any
+    local: StoreHarness, tmp_path: Path, field: str, value: Any
 ):
     await local.write(document("1", **FULL), document("2", **{**FULL, field: value}))
     names = {"number": "number_of_it", "user": "author", "issue_url": "issue"}
@@ -134,7 +134,7 @@ async def test_a_value_that_does_not_fit_its_column_is_null_counted_and_in_the_b
 
 
 @pytest.mark.parametrize("form", FORMATS)
-async def test_bodies_are_exported_as_the_upstream_sent_them(local: Shelf, tmp_path: Path, form: Format):
+async def test_bodies_are_exported_as_the_upstream_sent_them(local: StoreHarness, tmp_path: Path, form: Format):
     """With line breaks between the words, and one that no reader reads."""
     raw = [
         b'{"title":\r\n "a\\nb",\n "n": 1}',
@@ -167,11 +167,11 @@ async def test_bodies_are_exported_as_the_upstream_sent_them(local: Shelf, tmp_p
 
 
 @pytest.mark.every_server
-async def test_an_export_can_be_limited_to_kinds_and_owners(shelf: Shelf, tmp_path: Path):
-    await shelf.write(*(document(f"{n}", owner=f"user{n % 4}") for n in range(12)), document("1", kind="pull"))
+async def test_an_export_can_be_limited_to_kinds_and_owners(harness: StoreHarness, tmp_path: Path):
+    await harness.write(*(document(f"{n}", owner=f"user{n % 4}") for n in range(12)), document("1", kind="pull"))
 
     manifest = await export(
-        shelf.store,
+        harness.store,
         tmp_path / "out",
         wish(Format.CSV, kinds={"issue": ()}, owners=["user3", "user1", "nobody", "user3"]),
     )
@@ -184,18 +184,18 @@ async def test_an_export_can_be_limited_to_kinds_and_owners(shelf: Shelf, tmp_pa
 @pytest.mark.every_server
 @pytest.mark.parametrize("with_gone", [True, False])
 async def test_documents_that_are_gone_upstream_are_exported_only_on_request(
-    shelf: Shelf, tmp_path: Path, with_gone: bool
+    harness: StoreHarness, tmp_path: Path, with_gone: bool
 ):
-    await shelf.write(*(issue(each, sweep=1) for each in "abc"))
-    await shelf.write(issue("b", sweep=2), completed=[Listing("issue", "repo:octocat/hello", 2)])
+    await harness.write(*(issue(each, sweep=1) for each in "abc"))
+    await harness.write(issue("b", sweep=2), completed=[Listing("issue", "repo:octocat/hello", 2)])
 
-    await export(shelf.store, tmp_path / "out", wish(Format.JSONL, with_gone=with_gone))
+    await export(harness.store, tmp_path / "out", wish(Format.JSONL, with_gone=with_gone))
 
     assert [row["id"] for row in read_rows(tmp_path / "out", "issue")] == (["a", "b", "c"] if with_gone else ["b"])
 
 
 @pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])
-async def test_the_body_can_be_left_out(local: Shelf, tmp_path: Path, form: Format):
+async def test_the_body_can_be_left_out(local: StoreHarness, tmp_path: Path, form: Format):
     await local.write(document("1", **FULL))
 
     await export(local.store, tmp_path / "out", wish(form, with_body=False))
@@ -216,7 +216,7 @@ def test_an_export_without_kinds_is_refused():
 
 
 @pytest.mark.parametrize("name", ["id", "created_at", "body", "title"])
-async def test_duplicate_column_names_are_refused(local: Shelf, tmp_path: Path, name: str):
+async def test_duplicate_column_names_are_refused(local: StoreHarness, tmp_path: Path, name: str):
     with pytest.raises(InvalidArgument, match="two of that name"):
         await export(local.store, tmp_path / "out", wish(Format.CSV, kinds={"issue": [text("title"), whole(name)]}))
 
@@ -224,7 +224,9 @@ async def test_duplicate_column_names_are_refused(local: Shelf, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("form", FORMATS)
-async def test_a_kind_without_documents_is_an_empty_file_with_its_columns(local: Shelf, tmp_path: Path, form: Format):
+async def test_a_kind_without_documents_is_an_empty_file_with_its_columns(
+    local: StoreHarness, tmp_path: Path, form: Format
+):
     await export(local.store, tmp_path / "out", wish(form))
 
     assert read_rows(tmp_path / "out", "issue") == []
@@ -232,7 +234,7 @@ async def test_a_kind_without_documents_is_an_empty_file_with_its_columns(local:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-async def test_the_same_documents_make_the_same_files(local: Shelf, tmp_path: Path, form: Format):
+async def test_the_same_documents_make_the_same_files(local: StoreHarness, tmp_path: Path, form: Format):
     await local.write(*(document(str(n), title=f"t{n}") for n in range(1300)))
 
     one = await export(local.store, tmp_path / "one", wish(form))
@@ -241,7 +243,7 @@ async def test_the_same_documents_make_the_same_files(local: Shelf, tmp_path: Pa
     assert [each.sha256 for each in one.files] == [each.sha256 for each in other.files]
 
 
-async def test_progress_is_reported(local: Shelf, tmp_path: Path):
+async def test_progress_is_reported(local: StoreHarness, tmp_path: Path):
     await local.write(*(document(f"{n:04}") for n in range(1100)))
     told: list[ExportProgress] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.documents.export.reading import read_rows, verify
-from tests.storage.documents.shelf import Shelf, issue
+from tests.storage.documents.harness import StoreHarness, issue
 from tidegate.storage.documents.export import ExportFailed, ExportProgress, ExportRefused, ExportRequest, Format, export
 
 CSV = ExportRequest(format=Format.CSV, kinds={"issue": (), "pull": ()})
@@ -15,7 +15,7 @@ JSONL = ExportRequest(format=Format.JSONL, kinds={"issue": ()})
 
 
 @pytest.fixture
-async def filled(local: Shelf) -> Shelf:
+async def filled(local: StoreHarness) -> StoreHarness:
     await local.write(*(issue(f"{number:04}") for number in range(600)))
     return local
 
@@ -24,14 +24,16 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-async def test_the_folder_is_created(filled: Shelf, tmp_path: Path):
+async def test_the_folder_is_created(filled: StoreHarness, tmp_path: Path):
     await export(filled.store, tmp_path / "a" / "b", CSV)
 
     assert names(tmp_path / "a" / "b") == ["issue.csv", "manifest.json", "pull.csv"]
 
 
 @pytest.mark.parametrize("thing", ["notes.txt", ".hidden", "issue.csv", "manifest.json"])
-async def test_a_folder_with_other_files_is_refused_and_left_unchanged(filled: Shelf, tmp_path: Path, thing: str):
+async def test_a_folder_with_other_files_is_refused_and_left_unchanged(
+    filled: StoreHarness, tmp_path: Path, thing: str
+):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / thing).write_text('{"name": "precious"}')
@@ -43,7 +45,7 @@ async def test_a_folder_with_other_files_is_refused_and_left_unchanged(filled: S
     assert (folder / thing).read_text() == '{"name": "precious"}'
 
 
-async def test_with_force_other_files_are_kept_beside_the_export(filled: Shelf, tmp_path: Path):
+async def test_with_force_other_files_are_kept_beside_the_export(filled: StoreHarness, tmp_path: Path):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "notes.txt").write_text("precious")
@@ -55,7 +57,7 @@ async def test_with_force_other_files_are_kept_beside_the_export(filled: Shelf, 
     assert (folder / "notes.txt").read_text() == "precious"
 
 
-async def test_an_older_export_is_replaced_completely(filled: Shelf, tmp_path: Path):
+async def test_an_older_export_is_replaced_completely(filled: StoreHarness, tmp_path: Path):
     await export(filled.store, tmp_path / "out", CSV)
     await filled.write(issue("9999"))
 
@@ -65,7 +67,7 @@ async def test_an_older_export_is_replaced_completely(filled: Shelf, tmp_path: P
     assert read_rows(tmp_path / "out", "issue")[-1]["id"] == "9999"
 
 
-async def test_files_outside_the_folder_that_a_manifest_names_are_not_touched(filled: Shelf, tmp_path: Path):
+async def test_files_outside_the_folder_that_a_manifest_names_are_not_touched(filled: StoreHarness, tmp_path: Path):
     (tmp_path / "precious").write_text("1")
     await export(filled.store, tmp_path / "out", CSV)
     manifest = tmp_path / "out" / "manifest.json"
@@ -78,14 +80,14 @@ async def test_files_outside_the_folder_that_a_manifest_names_are_not_touched(fi
 
 
 @pytest.mark.parametrize("kind", ["a/b", "..", "a b", "ä"])
-async def test_a_kind_that_is_invalid_as_a_file_name_is_refused(filled: Shelf, tmp_path: Path, kind: str):
+async def test_a_kind_that_is_invalid_as_a_file_name_is_refused(filled: StoreHarness, tmp_path: Path, kind: str):
     with pytest.raises(ExportRefused, match="cannot be the name of a file"):
         await export(filled.store, tmp_path / "out", ExportRequest(format=Format.CSV, kinds={kind: ()}))
 
     assert not (tmp_path / "out").exists()
 
 
-async def test_an_older_export_is_kept_until_the_new_one_is_complete(filled: Shelf, tmp_path: Path):
+async def test_an_older_export_is_kept_until_the_new_one_is_complete(filled: StoreHarness, tmp_path: Path):
     folder = tmp_path / "out"
     before = await export(filled.store, folder, CSV)
     await filled.write(issue("9999"))
@@ -102,7 +104,7 @@ async def test_an_older_export_is_kept_until_the_new_one_is_complete(filled: She
 
 
 @pytest.mark.parametrize("form", list(Format))
-async def test_a_failed_export_leaves_nothing(filled: Shelf, tmp_path: Path, form: Format):
+async def test_a_failed_export_leaves_nothing(filled: StoreHarness, tmp_path: Path, form: Format):
     def fail(progress: ExportProgress) -> None:
         if progress.written:
             raise LookupError
@@ -117,7 +119,7 @@ async def test_a_failed_export_leaves_nothing(filled: Shelf, tmp_path: Path, for
     assert verify(tmp_path / "old")["format"] == "csv"
 
 
-async def test_a_cancelled_export_leaves_nothing(filled: Shelf, tmp_path: Path):
+async def test_a_cancelled_export_leaves_nothing(filled: StoreHarness, tmp_path: Path):
     halfway = asyncio.Event()
     exporting = asyncio.create_task(
         export(filled.store, tmp_path / "out", CSV, on_progress=lambda told: halfway.set() if told.written else None)
@@ -130,7 +132,7 @@ async def test_a_cancelled_export_leaves_nothing(filled: Shelf, tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-async def test_two_concurrent_exports_do_not_write_into_the_same_folder(filled: Shelf, tmp_path: Path):
+async def test_two_concurrent_exports_do_not_write_into_the_same_folder(filled: StoreHarness, tmp_path: Path):
     first = asyncio.create_task(export(filled.store, tmp_path / "out", CSV))
     second = asyncio.create_task(export(filled.store, tmp_path / "out", CSV))
     done = await asyncio.gather(first, second, return_exceptions=True)
@@ -141,7 +143,7 @@ async def test_two_concurrent_exports_do_not_write_into_the_same_folder(filled: 
     verify(tmp_path / "out")
 
 
-async def test_an_unusable_folder_is_reported_with_the_reason(filled: Shelf, tmp_path: Path):
+async def test_an_unusable_folder_is_reported_with_the_reason(filled: StoreHarness, tmp_path: Path):
     (tmp_path / "file").write_text("")
 
     for folder in (tmp_path / "file", tmp_path / "file" / "out"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.storage.documents.export.reading import read_rows, verify
-from tests.storage.documents.shelf import Shelf
+from tests.storage.documents.harness import StoreHarness
 from tidegate.storage.documents import Document
 from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.systems.github import kinds
@@ -104,7 +104,7 @@ def further_lists(sim: GithubSimulator) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture
-async def world(local: Shelf) -> dict[str, list[dict[str, Any]]]:
+async def world(local: StoreHarness) -> dict[str, list[dict[str, Any]]]:
     """A small GitHub in the store."""
     shape = WorldShape(users=8, repositories=1, sizes=SMALL, events=20, discussions=7, quirks=False)
     async with GithubSimulator(SimulatorConfig(world=shape)) as sim:
@@ -124,7 +124,7 @@ def test_every_kind_of_document_has_columns():
 
 @pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])
 async def test_the_columns_find_the_fields_of_github(
-    local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path, form: Format
+    local: StoreHarness, world: dict[str, list[dict[str, Any]]], tmp_path: Path, form: Format
 ):
     await export(local.store, tmp_path / "out", ExportRequest(format=form, kinds=COLUMNS))
 
@@ -137,7 +137,7 @@ async def test_the_columns_find_the_fields_of_github(
         assert empty - SELDOM.get(kind, set()) == set(), kind
 
 
-async def test_selected_values_are_correct(local: Shelf, world: dict[str, list[dict[str, Any]]], tmp_path: Path):
+async def test_selected_values_are_correct(local: StoreHarness, world: dict[str, list[dict[str, Any]]], tmp_path: Path):
     await export(local.store, tmp_path / "out", ExportRequest(format=Format.PARQUET, kinds=COLUMNS))
 
     def by_id(kind: str) -> dict[str, dict[str, Any]]:

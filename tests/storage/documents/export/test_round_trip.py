@@ -11,7 +11,7 @@ from sqlalchemy import delete
 
 from tests.examples import examples
 from tests.storage.documents.export.reading import read_rows, verify
-from tests.storage.documents.shelf import Shelf, open_shelf
+from tests.storage.documents.harness import StoreHarness, open_harness
 from tidegate.storage.documents import Document
 from tidegate.storage.documents.export import ExportRequest, Format, export
 from tidegate.storage.documents.export.columns import EACH, Column, text, texts, truth, whole
@@ -36,24 +36,24 @@ BODIES = st.fixed_dictionaries(
 FIELDS: list[Column] = [text("title"), whole("number"), truth("open"), texts("labels", "labels", EACH, "name")]
 
 
-async def exported(shelf: Shelf, folder: Path, found: dict[str, dict[str, Any]]) -> None:
-    await shelf.database.transaction(lambda tx: tx.execute(delete(table)))
-    await shelf.write(*(Document.of("item", id_, owner="o", resource="r", body=body) for id_, body in found.items()))
+async def exported(harness: StoreHarness, folder: Path, found: dict[str, dict[str, Any]]) -> None:
+    await harness.database.transaction(lambda tx: tx.execute(delete(table)))
+    await harness.write(*(Document.of("item", id_, owner="o", resource="r", body=body) for id_, body in found.items()))
     for form in Format:
-        await export(shelf.store, folder / form, ExportRequest(format=form, kinds={"item": FIELDS}))
+        await export(harness.store, folder / form, ExportRequest(format=form, kinds={"item": FIELDS}))
 
 
 def test_exported_documents_equal_the_stored_ones(tmp_path: Path):
     with asyncio.Runner() as runner:
-        opening = open_shelf("sqlite", tmp_path)
-        shelf = runner.run(opening.__aenter__())
+        opening = open_harness("sqlite", tmp_path)
+        harness = runner.run(opening.__aenter__())
 
         @settings(max_examples=examples(25), deadline=None)
         @given(found=st.dictionaries(IDS, BODIES, max_size=6))
         def holds(found: dict[str, dict[str, Any]]) -> None:
             with tempfile.TemporaryDirectory(dir=tmp_path) as name:
                 folder = Path(name)
-                runner.run(exported(shelf, folder, found))
+                runner.run(exported(harness, folder, found))
                 for form in Format:
                     verify(folder / form)
                     rows = read_rows(folder / form, "item")

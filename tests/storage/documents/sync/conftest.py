@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.documents.shelf import ALL_STORES, Shelf, open_shelf
+from tests.storage.documents.harness import ALL_STORES, StoreHarness, open_harness
 from tests.storage.documents.sync.targets import ALL_TARGETS, Target, open_target
 
 
 @pytest.fixture
-async def local(tmp_path: Path) -> AsyncGenerator[Shelf]:
+async def local(tmp_path: Path) -> AsyncGenerator[StoreHarness]:
     """An empty store in SQLite, where the kind of store says nothing new."""
-    async with open_shelf("sqlite", tmp_path) as opened:
+    async with open_harness("sqlite", tmp_path) as opened:
         yield opened
 
 
@@ -24,7 +24,7 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
 
 
 @pytest.fixture(params=ALL_STORES)
-async def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Shelf]:
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[StoreHarness]:
     """An empty store of each kind."""
-    async with open_shelf(request.param, tmp_path) as opened:
+    async with open_harness(request.param, tmp_path) as opened:
         yield opened

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from tests.servers.sql import sql_server
-from tests.storage.documents.shelf import Shelf
+from tests.storage.documents.harness import StoreHarness
 from tidegate.storage.documents import DocumentStore
 from tidegate.storage.documents.export.columns import (
     EACH,
@@ -121,8 +121,8 @@ async def expected(store: DocumentStore, kind: str = "issue", fields: Sequence[C
     return rows
 
 
-async def assert_equal(target: Target, shelf: Shelf) -> None:
-    assert await target.rows() == await expected(shelf.store)
+async def assert_equal(target: Target, harness: StoreHarness) -> None:
+    assert await target.rows() == await expected(harness.store)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.test_commands import environment
 from tests.processes import WarmProcess, start_warm
 from tests.servers.migrated import migrated_file
-from tests.storage.documents.shelf import issue
+from tests.storage.documents.harness import issue
 from tests.storage.documents.sync.targets import Target, expected, open_target
 from tidegate.storage.documents import DocumentStore, SqlDocuments
 from tidegate.storage.documents.sync import SyncFailed

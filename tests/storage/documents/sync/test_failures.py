@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.storage.documents.shelf import Shelf, issue
+from tests.storage.documents.harness import StoreHarness, issue
 from tests.storage.documents.sync.targets import KINDS, Target, assert_equal
 from tidegate.storage.documents import SqlDocuments, StoredDocument
 from tidegate.storage.documents.sync import SyncFailed, SyncOrder, parse_destination, sync
@@ -48,7 +48,7 @@ def modes(place: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("mask", [0, 0o022, 0o277])
-async def test_files_are_private_regardless_of_the_umask(local: Shelf, files: Target, mask: int) -> None:
+async def test_files_are_private_regardless_of_the_umask(local: StoreHarness, files: Target, mask: int) -> None:
     with umask(mask):
         await local.write(issue("a"))
         await files.sync(local.store)
@@ -58,7 +58,7 @@ async def test_files_are_private_regardless_of_the_umask(local: Shelf, files: Ta
     await assert_equal(files, local)
 
 
-async def test_existing_permissions_of_a_file_are_kept(local: Shelf, files: Target) -> None:
+async def test_existing_permissions_of_a_file_are_kept(local: StoreHarness, files: Target) -> None:
     await local.write(issue("a"))
     await files.sync(local.store)
     path = Path(files.address.place) if files.name == "duckdb" else files.file()
@@ -77,7 +77,9 @@ async def copy(url: str, to: str) -> None:
             print(failed)
 
 
-async def test_a_sync_without_disk_space_leaves_the_old_file_and_is_continued(local: Shelf, files: Target) -> None:
+async def test_a_sync_without_disk_space_leaves_the_old_file_and_is_continued(
+    local: StoreHarness, files: Target
+) -> None:
     """The system refuses to let files grow, as a full disk does."""
     await local.write(issue("a"))
     await files.sync(local.store)
@@ -100,8 +102,8 @@ async def test_a_sync_without_disk_space_leaves_the_old_file_and_is_continued(lo
 class ChangingStore:
     """A store in which a document changes between the comparison of the moments and the reading of the documents."""
 
-    def __init__(self, shelf: Shelf, times: int) -> None:
-        self._shelf, self._times = shelf, times
+    def __init__(self, harness: StoreHarness, times: int) -> None:
+        self._shelf, self._times = harness, times
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shelf.store, name)
@@ -119,7 +121,7 @@ class ChangingStore:
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_full_sync_keeps_the_row_of_a_document_that_changes_meanwhile(
-    local: Shelf, target: Target, times: int
+    local: StoreHarness, target: Target, times: int
 ) -> None:
     await local.write(issue("a"), issue("b"), issue("c"))
     await target.sync(local.store)
@@ -128,7 +130,7 @@ async def test_a_full_sync_keeps_the_row_of_a_document_that_changes_meanwhile(
     await assert_equal(target, local)
 
 
-async def test_a_full_sync_removes_no_row_while_documents_change(local: Shelf, target: Target) -> None:
+async def test_a_full_sync_removes_no_row_while_documents_change(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a"), issue("b"), issue("c"))
     await target.sync(local.store)
     store: Any = ChangingStore(local, 1_000)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.storage.documents.shelf import ALL_STORES, Shelf, StoreName, issue, open_shelf
+from tests.storage.documents.harness import ALL_STORES, StoreHarness, StoreName, issue, open_harness
 from tests.storage.documents.sync.targets import ALL_TARGETS, TargetName, assert_equal, open_target
 from tidegate.storage.documents import Listing
 from tidegate.storage.documents.sync import synchronizer
@@ -45,31 +45,31 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def play(store: StoreName, target_name: TargetName, folder: Path, history: list[tuple[str, Any, Any]]) -> None:
-    async with open_shelf(store, folder) as shelf, open_target(target_name, folder) as target:
+    async with open_harness(store, folder) as harness, open_target(target_name, folder) as target:
         sweeps = count(1)
         for what, argument, completes in history:
             match what:
                 case "write":
-                    await _write(shelf, argument, next(sweeps), completes=completes)
+                    await _write(harness, argument, next(sweeps), completes=completes)
                 case "clock":
-                    shelf.clock.advance(timedelta(milliseconds=argument))
+                    harness.clock.advance(timedelta(milliseconds=argument))
                 case "sync":
-                    await target.sync(shelf.store, full=argument)
-                    await assert_equal(target, shelf)
+                    await target.sync(harness.store, full=argument)
+                    await assert_equal(target, harness)
                 case _:
                     with pytest.MonkeyPatch.context() as patch:
                         patch.setattr(synchronizer, "_pages", _until(argument))
                         with suppress(Killed):
-                            await target.sync(shelf.store)
-        await target.sync(shelf.store)
-        await assert_equal(target, shelf)
-        assert await target.written(shelf.store) == 0
+                            await target.sync(harness.store)
+        await target.sync(harness.store)
+        await assert_equal(target, harness)
+        assert await target.written(harness.store) == 0
 
 
-async def _write(shelf: Shelf, items: list[tuple[str, str]], sweep: int, *, completes: bool) -> None:
+async def _write(harness: StoreHarness, items: list[tuple[str, str]], sweep: int, *, completes: bool) -> None:
     documents = [issue(each, title=title, sweep=sweep) for each, title in items]
     completed = [Listing("issue", "repo:octocat/hello", sweep)] if completes else []
-    await shelf.write(*documents, completed=completed)
+    await harness.write(*documents, completed=completed)
 
 
 def _until(last: int) -> Any:
@@ -99,7 +99,7 @@ def test_a_sync_makes_any_destination_equal_to_the_store(
 
 
 @pytest.mark.usefixtures("_small_pages")
-@pytest.mark.parametrize("shelf", ALL_STORES)
+@pytest.mark.parametrize("harness", ALL_STORES)
 @settings(
     max_examples=examples(20),
     deadline=None,
@@ -107,6 +107,6 @@ def test_a_sync_makes_any_destination_equal_to_the_store(
 )
 @given(history=histories)
 def test_a_sync_of_any_store_makes_the_destination_equal(
-    shelf: StoreName, tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Any, Any]]
+    harness: StoreName, tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Any, Any]]
 ) -> None:
-    asyncio.run(play(shelf, "jsonl", tmp_path_factory.mktemp("history"), history))
+    asyncio.run(play(harness, "jsonl", tmp_path_factory.mktemp("history"), history))

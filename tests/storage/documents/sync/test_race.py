@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.documents.shelf import Shelf, issue
+from tests.storage.documents.harness import StoreHarness, issue
 from tests.storage.documents.sync.targets import Target, assert_equal, open_target
 from tests.waiting import patience
 from tidegate.core.clock import ManualClock
@@ -28,30 +28,32 @@ async def target(tmp_path: Path):
 
 
 @pytest.mark.smoke
-async def test_a_sync_between_a_statement_and_its_late_commit_misses_nothing(shelf: Shelf, target: Target) -> None:
+async def test_a_sync_between_a_statement_and_its_late_commit_misses_nothing(
+    harness: StoreHarness, target: Target
+) -> None:
     """The transaction took its time before others that were committed, and copied, before it."""
     async with AsyncExitStack() as stack:
-        late = await stack.enter_async_context(await Database.open(shelf.url, clock=ManualClock(shelf.clock.now())))
-        documents = await open_documents(DocumentSettings(url=shelf.mongo_url), late)
+        late = await stack.enter_async_context(await Database.open(harness.url, clock=ManualClock(harness.clock.now())))
+        documents = await open_documents(DocumentSettings(url=harness.mongo_url), late)
         stack.push_async_callback(documents.close)
-        shelf.clock.advance(timedelta(hours=1))
-        await shelf.write(issue("early"))
-        await target.sync(shelf.store)
+        harness.clock.advance(timedelta(hours=1))
+        await harness.write(issue("early"))
+        await target.sync(harness.store)
         staged = await documents.of("github").stage([issue("late"), issue("later")])
         await late.transaction(staged.apply)
 
-    await target.sync(shelf.store)
+    await target.sync(harness.store)
     assert (await target.rows()).keys() == {"early", "late", "later"}
-    await assert_equal(target, shelf)
+    await assert_equal(target, harness)
 
 
-async def test_an_open_transaction_is_copied_after_its_commit(shelf: Shelf, target: Target) -> None:
-    if shelf.mongo_url is not None or shelf.url.startswith("sqlite"):
+async def test_an_open_transaction_is_copied_after_its_commit(harness: StoreHarness, target: Target) -> None:
+    if harness.mongo_url is not None or harness.url.startswith("sqlite"):
         pytest.skip("the store has no transaction that others overtake")
     written, may_commit = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    async with await Database.open(shelf.url, clock=ManualClock(shelf.clock.now())) as other:
+    async with await Database.open(harness.url, clock=ManualClock(harness.clock.now())) as other:
         staged = await SqlDocuments(other).of("github").stage([issue("late")])
 
         def slowly(tx: object) -> None:
@@ -64,25 +66,25 @@ async def test_an_open_transaction_is_copied_after_its_commit(shelf: Shelf, targ
         transaction = asyncio.create_task(other.transaction(slowly))
         async with patience():
             await written.wait()
-        shelf.clock.advance(timedelta(hours=1))
-        await shelf.write(issue("early"))
-        await target.sync(shelf.store)
+        harness.clock.advance(timedelta(hours=1))
+        await harness.write(issue("early"))
+        await target.sync(harness.store)
         assert (await target.rows()).keys() == {"early"}
         may_commit.set()
         await transaction
 
-    await target.sync(shelf.store)
-    await assert_equal(target, shelf)
+    await target.sync(harness.store)
+    await assert_equal(target, harness)
     assert (await target.rows()).keys() == {"early", "late"}
 
 
-async def test_after_concurrent_writes_a_sync_has_everything(shelf: Shelf, target: Target) -> None:
+async def test_after_concurrent_writes_a_sync_has_everything(harness: StoreHarness, target: Target) -> None:
     """Each writer has a clock of its own; all change the same documents."""
 
     async def write(number: int) -> None:
-        clock = ManualClock(shelf.clock.now() + timedelta(seconds=number - 2))
-        async with await Database.open(shelf.url, clock=clock) as database:
-            documents = await open_documents(DocumentSettings(url=shelf.mongo_url), database)
+        clock = ManualClock(harness.clock.now() + timedelta(seconds=number - 2))
+        async with await Database.open(harness.url, clock=clock) as database:
+            documents = await open_documents(DocumentSettings(url=harness.mongo_url), database)
             try:
                 for batch in range(BATCHES):
                     given = [issue(f"{each}", title=f"{number}-{batch}") for each in range(batch, batch + 30)]
@@ -94,9 +96,9 @@ async def test_after_concurrent_writes_a_sync_has_everything(shelf: Shelf, targe
 
     writers = asyncio.gather(*(write(number) for number in range(WRITERS)))
     while not writers.done():
-        await target.sync(shelf.store)
+        await target.sync(harness.store)
     await writers
 
-    await target.sync(shelf.store)
-    await assert_equal(target, shelf)
+    await target.sync(harness.store)
+    await assert_equal(target, harness)
     assert len(await target.rows()) == BATCHES + 29

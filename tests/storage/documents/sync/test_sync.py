@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.storage.documents.shelf import Shelf, issue
+from tests.storage.documents.harness import StoreHarness, issue
 from tests.storage.documents.sync.targets import FIELDS, Target, assert_equal, expected, open_target
 from tidegate.core.errors import InvalidArgument
 from tidegate.storage.documents import Listing
@@ -28,7 +28,7 @@ FULL_BODY: dict[str, Any] = {
 }
 
 
-async def test_every_document_becomes_a_row_with_typed_columns(local: Shelf, target: Target) -> None:
+async def test_every_document_becomes_a_row_with_typed_columns(local: StoreHarness, target: Target) -> None:
     await local.write(issue("full", version="2026-01-01T00:00:00Z", **FULL_BODY), issue("empty", owner="hubot"))
 
     report = await target.sync(local.store)
@@ -42,7 +42,7 @@ async def test_every_document_becomes_a_row_with_typed_columns(local: Shelf, tar
     assert rows["empty"]["locked"] is None
 
 
-async def test_a_second_sync_writes_exactly_the_rows_that_changed(local: Shelf, target: Target) -> None:
+async def test_a_second_sync_writes_exactly_the_rows_that_changed(local: StoreHarness, target: Target) -> None:
     await local.write(*(issue(each, sweep=1) for each in "abcdef"))
     assert await target.written(local.store) == 6
     assert await target.written(local.store) == 0
@@ -54,7 +54,7 @@ async def test_a_second_sync_writes_exactly_the_rows_that_changed(local: Shelf, 
     assert await target.written(local.store) == 0
 
 
-async def test_documents_gone_upstream_are_marked_and_may_return(local: Shelf, target: Target) -> None:
+async def test_documents_gone_upstream_are_marked_and_may_return(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", sweep=1), issue("b", sweep=1))
     await target.sync(local.store)
     local.clock.advance(HOUR)
@@ -69,7 +69,7 @@ async def test_documents_gone_upstream_are_marked_and_may_return(local: Shelf, t
     await assert_equal(target, local)
 
 
-async def test_a_commit_under_an_earlier_time_is_copied(local: Shelf, target: Target) -> None:
+async def test_a_commit_under_an_earlier_time_is_copied(local: StoreHarness, target: Target) -> None:
     """The clock of its process was behind, or its transaction began long before it was committed."""
     await local.write(issue("a"))
     await target.sync(local.store)
@@ -80,7 +80,7 @@ async def test_a_commit_under_an_earlier_time_is_copied(local: Shelf, target: Ta
     await assert_equal(target, local)
 
 
-async def test_changes_under_the_same_time_are_copied(local: Shelf, target: Target) -> None:
+async def test_changes_under_the_same_time_are_copied(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", sweep=1), issue("b", sweep=1))
     await target.sync(local.store)
     await local.write(issue("a", title="new", sweep=2), completed=[Listing("issue", HELLO, 2)])
@@ -89,7 +89,7 @@ async def test_changes_under_the_same_time_are_copied(local: Shelf, target: Targ
     await assert_equal(target, local)
 
 
-async def test_values_of_another_type_are_null_and_counted(local: Shelf, target: Target) -> None:
+async def test_values_of_another_type_are_null_and_counted(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", title=1, user="nobody", closed_at="2026-01-01", labels=[{"name": None}], topics=["t"]))
 
     report = await target.sync(local.store)
@@ -99,21 +99,21 @@ async def test_values_of_another_type_are_null_and_counted(local: Shelf, target:
     assert (row["title"], row["labels"], row["topics"]) == (None, None, ["t"])
 
 
-async def test_a_kind_without_columns_has_the_complete_document(local: Shelf, target: Target) -> None:
+async def test_a_kind_without_columns_has_the_complete_document(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", kind="book", title="first"))
     await target.sync(local.store, {"book": ()})
 
     assert (await target.rows("book"))["a"]["body"] == '{"number":"a","title":"first"}'
 
 
-async def test_a_declared_kind_without_documents_has_an_empty_table(local: Shelf, target: Target) -> None:
+async def test_a_declared_kind_without_documents_has_an_empty_table(local: StoreHarness, target: Target) -> None:
     report = await target.sync(local.store)
 
     assert await target.rows() == {}
     assert [(each.kind, each.written) for each in report.tables] == [("issue", 0)]
 
 
-async def test_sources_have_separate_schemas(local: Shelf, target: Target) -> None:
+async def test_sources_have_separate_schemas(local: StoreHarness, target: Target) -> None:
     shop = local.beside("shop")
     await local.write(issue("a"))
     await shop.write(issue("a", title="of the shop"))
@@ -124,7 +124,7 @@ async def test_sources_have_separate_schemas(local: Shelf, target: Target) -> No
     assert await target.rows(source="shop") == await expected(shop.store)
 
 
-async def test_a_new_column_is_added_and_filled_for_all_rows(local: Shelf, target: Target) -> None:
+async def test_a_new_column_is_added_and_filled_for_all_rows(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", points=1), issue("b", points=2))
     await target.sync(local.store)
     more = (*FIELDS, whole("points"), texts("tags"))
@@ -134,7 +134,7 @@ async def test_a_new_column_is_added_and_filled_for_all_rows(local: Shelf, targe
     assert await target.written(local.store, kinds={"issue": more}) == 0
 
 
-async def test_a_removed_column_does_not_stop_a_sync(local: Shelf, target: Target) -> None:
+async def test_a_removed_column_does_not_stop_a_sync(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", title="first"))
     await target.sync(local.store)
     await local.write(issue("b"))
@@ -143,7 +143,9 @@ async def test_a_removed_column_does_not_stop_a_sync(local: Shelf, target: Targe
     assert (await target.rows()).keys() == {"a", "b"}
 
 
-async def test_a_column_of_another_type_is_refused_until_the_table_is_recreated(local: Shelf, target: Target) -> None:
+async def test_a_column_of_another_type_is_refused_until_the_table_is_recreated(
+    local: StoreHarness, target: Target
+) -> None:
     if target.name == "jsonl":
         pytest.skip("JSON has no types of columns")
     await local.write(issue("a", title="12"))
@@ -157,7 +159,9 @@ async def test_a_column_of_another_type_is_refused_until_the_table_is_recreated(
     assert (await target.rows())["a"]["title"] is None
 
 
-async def test_a_full_sync_writes_all_rows_and_removes_those_without_a_document(local: Shelf, target: Target) -> None:
+async def test_a_full_sync_writes_all_rows_and_removes_those_without_a_document(
+    local: StoreHarness, target: Target
+) -> None:
     await local.write(issue("a"), issue("b"))
     await target.sync(local.store)
     other = local.beside("github")
@@ -170,7 +174,7 @@ async def test_a_full_sync_writes_all_rows_and_removes_those_without_a_document(
     await assert_equal(target, local)
 
 
-async def test_a_manually_changed_or_deleted_row_is_repaired(local: Shelf, tmp_path: Path) -> None:
+async def test_a_manually_changed_or_deleted_row_is_repaired(local: StoreHarness, tmp_path: Path) -> None:
     await local.write(*(issue(each) for each in "abc"))
     async with open_target("postgres", tmp_path) as target:
         await target.sync(local.store)
@@ -181,7 +185,7 @@ async def test_a_manually_changed_or_deleted_row_is_repaired(local: Shelf, tmp_p
         await assert_equal(target, local)
 
 
-async def test_a_dry_run_counts_and_writes_nothing(local: Shelf, target: Target, tmp_path: Path) -> None:
+async def test_a_dry_run_counts_and_writes_nothing(local: StoreHarness, target: Target, tmp_path: Path) -> None:
     await local.write(issue("a"), issue("b"))
     before = sorted(tmp_path.rglob("*"))
 
@@ -198,7 +202,7 @@ async def test_a_dry_run_counts_and_writes_nothing(local: Shelf, target: Target,
 
 
 async def test_many_and_large_change_times_are_copied_page_by_page(
-    local: Shelf, target: Target, monkeypatch: pytest.MonkeyPatch
+    local: StoreHarness, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("_MOMENTS_AT_ONCE", 3), ("_READ_AT_ONCE", 4), ("_ROWS_AT_ONCE", 5)):
         monkeypatch.setattr(f"tidegate.storage.documents.sync.synchronizer.{name}", value)
@@ -213,7 +217,7 @@ async def test_many_and_large_change_times_are_copied_page_by_page(
     await assert_equal(target, local)
 
 
-async def test_progress_ends_with_all_documents(local: Shelf, target: Target) -> None:
+async def test_progress_ends_with_all_documents(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a"), issue("b"))
     await target.sync(local.store)
     local.clock.advance(HOUR)
@@ -225,7 +229,7 @@ async def test_progress_ends_with_all_documents(local: Shelf, target: Target) ->
     assert seen[-1] == (3, 3)
 
 
-async def test_a_second_concurrent_sync_is_refused(local: Shelf, target: Target) -> None:
+async def test_a_second_concurrent_sync_is_refused(local: StoreHarness, target: Target) -> None:
     first = await open_destination(target.address, "github")
     try:
         if target.name == "duckdb":  # refuses other processes, which test_crash has
@@ -260,7 +264,7 @@ def test_an_unknown_destination_is_refused_without_its_password(text: str, reaso
     assert "secret" not in str(raised.value)
 
 
-async def test_passwords_are_not_shown(database: Target, local: Shelf) -> None:
+async def test_passwords_are_not_shown(database: Target, local: StoreHarness) -> None:
     assert "correct" not in repr(database.address) + database.address.shown
     wrong = parse_destination(database.url.replace("correct", "wrong"))
     with pytest.raises(SyncFailed, match="password authentication failed") as raised:
@@ -268,7 +272,7 @@ async def test_passwords_are_not_shown(database: Target, local: Shelf) -> None:
     assert "horse" not in str(raised.value)
 
 
-async def test_missing_database_rights_are_reported_with_the_grant(database: Target, local: Shelf) -> None:
+async def test_missing_database_rights_are_reported_with_the_grant(database: Target, local: StoreHarness) -> None:
     await database.query("CREATE ROLE reader LOGIN PASSWORD 'x'") if not await database.query(
         "SELECT 1 FROM pg_roles WHERE rolname = 'reader'"
     ) else None
@@ -278,14 +282,14 @@ async def test_missing_database_rights_are_reported_with_the_grant(database: Tar
 
 
 @pytest.mark.parametrize("name", ["duckdb", "parquet", "jsonl"])
-async def test_an_unwritable_path_is_an_error_with_the_reason(name: str, tmp_path: Path, local: Shelf) -> None:
+async def test_an_unwritable_path_is_an_error_with_the_reason(name: str, tmp_path: Path, local: StoreHarness) -> None:
     (tmp_path / "file").write_text("no folder")
     address = parse_destination(f"{name}:{tmp_path / 'file' / 'warehouse'}")
     with pytest.raises(SyncFailed, match=r"Not a directory|Cannot open file"):
         await sync(local.store, SyncOrder(to=address, kinds={"issue": FIELDS}))
 
 
-async def test_a_text_with_a_nul_character_is_stored_by_all_destinations(local: Shelf, target: Target) -> None:
+async def test_a_text_with_a_nul_character_is_stored_by_all_destinations(local: StoreHarness, target: Target) -> None:
     await local.write(issue("a", title="x\0y", topics=["\0"]))
     await target.sync(local.store)
 
@@ -294,13 +298,13 @@ async def test_a_text_with_a_nul_character_is_stored_by_all_destinations(local: 
     assert (row["title"], row["topics"]) == (f"x{mark}y", [mark])
 
 
-async def test_a_duckdb_file_may_have_the_name_of_the_source(local: Shelf, tmp_path: Path) -> None:
+async def test_a_duckdb_file_may_have_the_name_of_the_source(local: StoreHarness, tmp_path: Path) -> None:
     await local.write(issue("a"))
     target = Target("duckdb", f"duckdb:{tmp_path / 'github.duckdb'}")
 
     assert [await target.written(local.store) for _ in range(2)] == [1, 0]
 
 
-async def test_duplicate_column_names_are_refused(local: Shelf, target: Target) -> None:
+async def test_duplicate_column_names_are_refused(local: StoreHarness, target: Target) -> None:
     with pytest.raises(InvalidArgument, match="two columns of this name"):
         await target.sync(local.store, {"issue": (text("owner"),)})

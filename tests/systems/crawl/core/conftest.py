@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.crawl.core.plain import Stall
+from tests.systems.crawl.core.harness import CrawlHarness
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database
 
 
 @pytest.fixture
-async def stall(migrated_url: str) -> AsyncGenerator[Stall]:
+async def harness(migrated_url: str) -> AsyncGenerator[CrawlHarness]:
     """On each server in turn: where SQL differs."""
     async with await Database.open(migrated_url, clock=ManualClock()) as database:
-        yield Stall(database)
+        yield CrawlHarness(database)
 
 
 @pytest.fixture
-async def local(tmp_path: Path) -> AsyncGenerator[Stall]:
+async def local(tmp_path: Path) -> AsyncGenerator[CrawlHarness]:
     """On SQLite alone."""
     async with await Database.open(await migrated_file(tmp_path / "local.db"), clock=ManualClock()) as database:
-        yield Stall(database)
+        yield CrawlHarness(database)

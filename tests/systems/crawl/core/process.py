@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from tests.systems.crawl.core.plain import SETTINGS, PlainSite
+from tests.systems.crawl.core.harness import SETTINGS, PlainSite
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl.processing import RawProcessor
 from tidegate.systems.crawl.site import Sites

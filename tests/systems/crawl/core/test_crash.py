@@ -11,7 +11,7 @@ import pytest
 from tests.processes import start_warm
 from tests.servers.migrated import migrated_database
 from tests.servers.sql import ALL_SQL, SqlName
-from tests.systems.crawl.core.plain import Stall, answered, content
+from tests.systems.crawl.core.harness import CrawlHarness, answered, content
 from tests.waiting import random_moment
 from tidegate.storage.sql import Database
 from tidegate.systems.crawl.stages import STAGES, RawState
@@ -26,35 +26,39 @@ pytestmark = pytest.mark.crash
 @pytest.mark.parametrize("server_name", ALL_SQL)
 async def test_killed_processors_apply_each_answer_once(server_name: SqlName, tmp_path: Path):
     async with migrated_database(server_name, tmp_path) as url, await Database.open(url) as database:
-        stall = Stall(database)
+        harness = CrawlHarness(database)
         products = [f"p{n}" for n in range(PRODUCTS)]
-        run_id = await stall.begin(*products)
-        arriving = asyncio.create_task(arrive(stall, run_id))
+        run_id = await harness.begin(*products)
+        arriving = asyncio.create_task(arrive(harness, run_id))
         for _ in range(KILLS):
             await kill_one(url)
         await arriving
-        await stall.processor.drain()
+        await harness.processor.drain()
 
-        assert await stall.raws.counts() == {RawState.PENDING: 0, RawState.PROCESSED: 3 * PRODUCTS, RawState.FAILED: 0}
-        found = (await stall.products.page(limit=1000)).products
+        assert await harness.raws.counts() == {
+            RawState.PENDING: 0,
+            RawState.PROCESSED: 3 * PRODUCTS,
+            RawState.FAILED: 0,
+        }
+        found = (await harness.products.page(limit=1000)).products
         assert len(found) == PRODUCTS
         for product in found:
             said = [content(stage, product.product_id, "hello") for stage in STAGES]
             assert [product.mini_shop, product.detail, product.option] == said
             assert (product.applied, product.missing) == (3, {})
-        raws = (await stall.raws.page(limit=1000)).raws
+        raws = (await harness.raws.page(limit=1000)).raws
         assert {(raw.product_id, raw.applied_as) for raw in raws} == {
             (product, place + 1) for product in products for place in range(3)
         }
         assert all(raw.applied_as == STAGES.index(raw.stage) + 1 for raw in raws), "and in order"
 
 
-async def arrive(stall: Stall, run_id: int) -> None:
+async def arrive(harness: CrawlHarness, run_id: int) -> None:
     """All answers, in any order, while processors come and go."""
-    jobs = list((await stall.jobs(run_id)).values())
+    jobs = list((await harness.jobs(run_id)).values())
     random.shuffle(jobs)
     for at in range(0, len(jobs), TOGETHER):
-        await stall.end_all(dict.fromkeys(jobs[at : at + TOGETHER], answered({"said": "hello"})))
+        await harness.end_all(dict.fromkeys(jobs[at : at + TOGETHER], answered({"said": "hello"})))
 
 
 async def kill_one(url: str) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.at_work import at_work
-from tests.systems.crawl.core.mendable import SITE
-from tests.systems.crawl.core.plain import HOST, Stall, admitted, answered
+from tests.systems.crawl.core.harness import HOST, CrawlHarness, admitted, answered
+from tests.systems.crawl.core.repairable_site import SITE
 from tests.waiting import look_again, patience
 from tidegate.engine import runs
 from tidegate.engine.commit_batch import CommitBatch, WriteGroup, write_batch
@@ -32,7 +32,7 @@ MARKET = MarketplaceConfig(
 LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))
 CRAWL = CrawlSettings(
     delay=timedelta(0),
-    sites=("tests.systems.crawl.core.mendable:SITE",),
+    sites=("tests.systems.crawl.core.repairable_site:SITE",),
     raw_attempts=1,
     per_minute=10**6,
     concurrency=10,
@@ -94,14 +94,14 @@ async def test_a_page_whose_parser_fails_is_downloaded_once(tmp_path: Path, brok
         }
 
 
-async def test_a_search_is_stored_with_its_follow_up_jobs(local: Stall):
+async def test_a_search_is_stored_with_its_follow_up_jobs(local: CrawlHarness):
     run_id = await local.begin("p1")
     (page,) = await local.searches()
     assert (page.run_id, page.state, page.product_id, page.host) == (run_id, RawState.PROCESSED, "rope&1", HOST)
     assert await local.raws.body(page.id) == b'[["p1"],null]'
 
 
-async def test_an_answer_that_killed_every_worker_is_a_dead_letter(local: Stall):
+async def test_an_answer_that_killed_every_worker_is_a_dead_letter(local: CrawlHarness):
     """Such a job is given up by the engine, which knows nothing of pages; the stored answer must not go with it."""
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
@@ -127,7 +127,7 @@ async def test_an_answer_that_killed_every_worker_is_a_dead_letter(local: Stall)
     assert [raw.state for raw in await local.all_raws()] == [RawState.PENDING], "the new answer takes its place"
 
 
-async def test_an_answer_is_not_stored_for_a_job_that_passed_to_another_worker(local: Stall):
+async def test_an_answer_is_not_stored_for_a_job_that_passed_to_another_worker(local: CrawlHarness):
     run_id = await local.begin("p1")
     job_id = await local.job(run_id, STAGES[1], "p1")
     first, second = [

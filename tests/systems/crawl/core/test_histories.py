@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.systems.crawl.core.plain import Stall, content, later
+from tests.systems.crawl.core.harness import CrawlHarness, content, later
 from tidegate.systems.crawl.raws import Raw
 from tidegate.systems.crawl.stages import STAGES, RawState, Stage, earlier
 
@@ -45,8 +45,8 @@ ARRIVALS = st.lists(
 class History:
     """What happened so far, and what must be true of it."""
 
-    def __init__(self, stall: Stall) -> None:
-        self.stall, self._tag = stall, f"x{next(_examples)}"
+    def __init__(self, harness: CrawlHarness) -> None:
+        self.harness, self._tag = harness, f"x{next(_examples)}"
         self.products = [f"{self._tag}-p{n}" for n in range(PRODUCTS)]
         self.runs: list[int] = []
         self.unfinished = set[tuple[int, str, Stage]]()
@@ -57,7 +57,7 @@ class History:
 
     async def begin(self) -> None:
         for n in range(RUNS):
-            run_id = await self.stall.begin(*self.products, crawl=f"{self._tag}-{n}")
+            run_id = await self.harness.begin(*self.products, crawl=f"{self._tag}-{n}")
             self.runs.append(run_id)
             self.unfinished |= {(run_id, product, stage) for product in self.products for stage in STAGES}
 
@@ -69,9 +69,9 @@ class History:
             case "lack":
                 await self.lack(run_id, product, stage)
             case "spoil":  # or heal
-                self.stall.site.sick ^= {SAYINGS[step.says]}
+                self.harness.site.sick ^= {SAYINGS[step.says]}
             case "replay":
-                await self.stall.raws.replay()
+                await self.harness.raws.replay()
             case "wait":
                 await self.drain(waits=True)
             case _:
@@ -80,23 +80,23 @@ class History:
     async def answer(self, run_id: int, product: str, stage: Stage, said: str) -> None:
         if (run_id, product, stage) in self.unfinished:  # a job ends once
             self.unfinished.remove((run_id, product, stage))
-            await self.stall.answer(run_id, stage, product, said)
+            await self.harness.answer(run_id, stage, product, said)
             self.last[product, stage] = said
 
     async def lack(self, run_id: int, product: str, stage: Stage) -> None:
         if (run_id, product, stage) in self.unfinished:
             self.unfinished.remove((run_id, product, stage))
-            await self.stall.lack(run_id, stage, product)
+            await self.harness.lack(run_id, stage, product)
             self.lacks.add((product, stage))
 
     async def drain(self, *, waits: bool = False) -> None:
         if waits:
-            later(self.stall.database)
-        await self.stall.processor.drain()
+            later(self.harness.database)
+        await self.harness.processor.drain()
         await self.check()
 
     async def raws(self) -> list[Raw]:
-        found = [(await self.stall.raws.page(run_id=run_id)).raws for run_id in self.runs]
+        found = [(await self.harness.raws.page(run_id=run_id)).raws for run_id in self.runs]
         return sorted((raw for raws in found for raw in raws), key=lambda raw: raw.id)
 
     async def check(self) -> None:
@@ -128,30 +128,30 @@ class History:
         numbers = sorted(raw.applied_as for raw in raws if raw.product_id == product and raw.applied_as is not None)
         assert numbers == list(range(1, len(numbers) + 1)), "each number once"
         if numbers:
-            assert (await self.stall.product(product)).applied == len(numbers)
+            assert (await self.harness.product(product)).applied == len(numbers)
 
     async def end(self) -> None:
         """Everything heals: then everything is applied, and a product says what the newest answers say."""
         for run_id, product, stage in sorted(self.unfinished):
             await self.lack(run_id, product, stage)
-        self.stall.site.sick.clear()
+        self.harness.site.sick.clear()
         await self.drain(waits=True)
-        await self.stall.raws.replay()
+        await self.harness.raws.replay()
         await self.drain(waits=True)
         raws = await self.raws()
         assert {raw.state for raw in raws} <= {RawState.PROCESSED}
         for product in self.products:
             if any(raw.product_id == product for raw in raws):
-                found = await self.stall.product(product)
+                found = await self.harness.product(product)
                 for stage, part in zip(STAGES, (found.mini_shop, found.detail, found.option), strict=True):
                     said = self.last.get((product, stage))
                     assert part == (None if said is None else content(stage, product, said))
                 assert {(product, stage) for stage in found.missing} <= self.lacks
 
 
-async def play(stall: Stall, example: Sequence[Step]) -> None:
-    stall.site.sick.clear()
-    history = History(stall)
+async def play(harness: CrawlHarness, example: Sequence[Step]) -> None:
+    harness.site.sick.clear()
+    history = History(harness)
     await history.begin()
     for step in example:
         await history.do(step)
@@ -160,12 +160,12 @@ async def play(stall: Stall, example: Sequence[Step]) -> None:
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(example=ARRIVALS)
-async def test_order_is_kept_and_the_newest_wins_after_any_history(local: Stall, example: list[Step]):
+async def test_order_is_kept_and_the_newest_wins_after_any_history(local: CrawlHarness, example: list[Step]):
     await play(local, example)
 
 
 @pytest.mark.every_server
 @settings(max_examples=examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(example=ARRIVALS)
-async def test_order_is_kept_on_every_server(stall: Stall, example: list[Step]):
-    await play(stall, example)
+async def test_order_is_kept_on_every_server(harness: CrawlHarness, example: list[Step]):
+    await play(harness, example)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.systems.crawl.core.plain import HOST, SETTINGS, PlainSite, answered
+from tests.systems.crawl.core.harness import HOST, SETTINGS, PlainSite, answered
 from tidegate.core.errors import InvalidArgument, InvalidSettings, NotFound
 from tidegate.engine.source import Cursor, JobSpec, Task, Verdict
 from tidegate.systems.crawl.politeness import PoliteRequest
@@ -262,9 +262,9 @@ def test_a_run_for_an_unknown_site_or_another_host_is_refused():
 
 
 def test_own_site_classes_are_loaded_by_name():
-    site = load_site("tests.systems.crawl.core.plain:PlainSite")
+    site = load_site("tests.systems.crawl.core.harness:PlainSite")
     assert Sites([site]).names == ["plain"]
     with pytest.raises(InvalidSettings, match="no site"):
-        load_site("tests.systems.crawl.core.plain:SETTINGS")
+        load_site("tests.systems.crawl.core.harness:SETTINGS")
     with pytest.raises(InvalidArgument, match="twice"):
         Sites([site, site])

@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from tests.servers.migrated import migrated_file
-from tests.systems.crawl.politeness.visit import POLITE, SMALL, Visit, visiting
+from tests.systems.crawl.politeness.harness import POLITE, SMALL, PolitenessHarness, harness_at
 from tidegate.core.clock import ManualClock
 from tidegate.storage.sql import Database
 from tidegate.storage.valkey import Valkey
@@ -19,7 +19,7 @@ from tidegate_simulators.marketplace import LimitSettings, MarketplaceConfig, Ro
 class Open(Protocol):
     async def __call__(
         self, robots: RobotsSettings = ..., crawl: CrawlSettings = ..., limits: LimitSettings = ...
-    ) -> Visit: ...
+    ) -> PolitenessHarness: ...
 
 
 @pytest.fixture
@@ -31,26 +31,28 @@ async def opened(tmp_path: Path, embedded: Valkey, clock: ManualClock) -> AsyncG
             robots: RobotsSettings = RobotsSettings(),  # noqa: B008 - frozen
             crawl: CrawlSettings = POLITE,
             limits: LimitSettings = LimitSettings(),  # noqa: B008 - frozen
-        ) -> Visit:
+        ) -> PolitenessHarness:
             url = await migrated_file(tmp_path / "tidegate.db")
             database = await stack.enter_async_context(await Database.open(url, clock=clock))
             config = MarketplaceConfig(world=SMALL, robots=robots, limits=limits, identities=4)
-            return await stack.enter_async_context(visiting(tmp_path, embedded, database, config, crawl))
+            return await stack.enter_async_context(harness_at(tmp_path, embedded, database, config, crawl))
 
         yield open_visit
 
 
 @pytest.fixture
-async def visit(opened: Open) -> Visit:
+async def harness(opened: Open) -> PolitenessHarness:
     """To a marketplace as it is by default, which nobody has called yet."""
     return await opened()
 
 
 @pytest.fixture
-async def everywhere(tmp_path: Path, embedded: Valkey, migrated_url: str, clock: ManualClock) -> AsyncGenerator[Visit]:
+async def everywhere(
+    tmp_path: Path, embedded: Valkey, migrated_url: str, clock: ManualClock
+) -> AsyncGenerator[PolitenessHarness]:
     """On each database in turn."""
     async with (
         await Database.open(migrated_url, clock=clock) as database,
-        visiting(tmp_path, embedded, database, MarketplaceConfig(world=SMALL)) as visit,
+        harness_at(tmp_path, embedded, database, MarketplaceConfig(world=SMALL)) as harness,
     ):
-        yield visit
+        yield harness

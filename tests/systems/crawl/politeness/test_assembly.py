@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tests.systems.crawl.politeness.visit import Visit
+from tests.systems.crawl.politeness.harness import PolitenessHarness
 from tidegate.connections import build_context
 from tidegate.engine.calls import Calls, NotCalled
 from tidegate.engine.job_store import Claim, StoredJob
@@ -21,16 +21,16 @@ from tidegate.systems.crawl.source import NewRaw
 from tidegate.systems.crawl.targets import CrawlOptions
 
 
-async def test_an_unreadable_page_is_stored_at_the_last_configured_attempt(visit: Visit):
-    settings = visit.settings.model_copy(update={"collect": CollectSettings(max_attempts=2)})
-    parts = build_context(settings, visit.parts.valkey, visit.database)
+async def test_an_unreadable_page_is_stored_at_the_last_configured_attempt(harness: PolitenessHarness):
+    settings = harness.settings.model_copy(update={"collect": CollectSettings(max_attempts=2)})
+    parts = build_context(settings, harness.parts.valkey, harness.database)
     source = CrawlPlugin(parts.settings).source
-    target = {"site": "marketplace", "url": visit.sim.url, "product": "7", "shop": "1"}
-    spec = JobSpec(kind="detail", resource=f"{visit.host}/7", params=target, bucket=visit.host)
+    target = {"site": "marketplace", "url": harness.sim.url, "product": "7", "shop": "1"}
+    spec = JobSpec(kind="detail", resource=f"{harness.host}/7", params=target, bucket=harness.host)
     page = Answer(
         status=200,
         headers=CIMultiDictProxy(CIMultiDict[str]()),
-        url=visit.sim.url,
+        url=harness.sim.url,
         received_at=datetime(2026, 1, 1, tzinfo=UTC),
         body=b"of another layout",
         elapsed_ms=1.0,
@@ -46,16 +46,16 @@ async def test_an_unreadable_page_is_stored_at_the_last_configured_attempt(visit
     assert [type(effect) for effect in last.effects] == [NewRaw]
 
 
-async def test_a_worker_that_takes_over_does_not_call_with_the_permit_of_the_dead_worker(visit: Visit):
+async def test_a_worker_that_takes_over_does_not_call_with_the_permit_of_the_dead_worker(harness: PolitenessHarness):
     """The dead one may have called a moment ago. The gate is asked for another permit, and keeps the pause."""
-    await visit.book.hosts.register(visit.host)
+    await harness.book.hosts.register(harness.host)
     with pytest.raises(NotCalled, match="was read first"):
-        await visit.call()
-    plugin = CrawlPlugin(visit.settings)
-    async with plugin.open(visit.parts, visit.client, SqlDocuments(visit.database)) as crawl:
+        await harness.call()
+    plugin = CrawlPlugin(harness.settings)
+    async with plugin.open(harness.parts, harness.client, SqlDocuments(harness.database)) as crawl:
         assert crawl.route is not None
-        calls = Calls({"crawl": plugin.source}, crawl.route, visit.clock)
-    (spec,) = plugin.source.first_jobs(CrawlOptions(url=visit.sim.url, keywords=["rope"]).subject("daily"))
+        calls = Calls({"crawl": plugin.source}, crawl.route, harness.clock)
+    (spec,) = plugin.source.first_jobs(CrawlOptions(url=harness.sim.url, keywords=["rope"]).subject("daily"))
     claim = Claim(StoredJob(1, 1, "crawl", spec), "crawl", "daily", fence=1, attempt=1, max_attempts=5, cursor=None)
     first, second = (
         Admitted(
@@ -63,7 +63,7 @@ async def test_a_worker_that_takes_over_does_not_call_with_the_permit_of_the_dea
             job="1",
             permit="1",
             credential="crawl:tidegate",
-            bucket=visit.host,
+            bucket=harness.host,
             cost=1,
             turned=0,
             payload="",
@@ -75,7 +75,7 @@ async def test_a_worker_that_takes_over_does_not_call_with_the_permit_of_the_dea
 
     taken_over = await calls.make(msgspec.structs.replace(claim, fence=2, attempt=2), second)
 
-    assert visit.sim.report().by_route == {"robots": 1, "search": 1}
+    assert harness.sim.report().by_route == {"robots": 1, "search": 1}
     assert (taken_over.state, taken_over.is_attempt) == (JobState.READY, False)
     assert (taken_over.settlement.outcome, taken_over.settlement.deliveries) == (Outcome.UNUSED, 2)
     poisonous = await calls.make(msgspec.structs.replace(claim, fence=6, attempt=6), second)

@@ -11,7 +11,7 @@ import pytest
 from tests.servers.migrated import migrated_file
 from tests.servers.valkey import connected
 from tests.systems.crawl.politeness.crawling import Crawler, crawlers
-from tests.systems.crawl.politeness.visit import SMALL
+from tests.systems.crawl.politeness.harness import SMALL
 from tidegate.engine.reports.progress import jobs_of
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.crawl.settings import CrawlSettings

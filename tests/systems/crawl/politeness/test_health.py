@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event, func, select
 
 from tests.examples import examples
-from tests.systems.crawl.politeness.visit import Visit
+from tests.systems.crawl.politeness.harness import PolitenessHarness
 from tidegate.engine.job_store import Claim, JobResult, StoredJob
 from tidegate.engine.lifecycle import JobState
 from tidegate.engine.source import JobSpec
@@ -57,12 +57,12 @@ def ending(
     )
 
 
-async def noted(visit: Visit, *endings: JobResult) -> None:
-    await visit.database.transaction(note, endings)
+async def noted(harness: PolitenessHarness, *endings: JobResult) -> None:
+    await harness.database.transaction(note, endings)
 
 
-async def scores(visit: Visit, name: str = "tidegate") -> dict[str, float]:
-    told = await visit.database.read(health_of)
+async def scores(harness: PolitenessHarness, name: str = "tidegate") -> dict[str, float]:
+    told = await harness.database.read(health_of)
     return {one.host: one.score for one in told.get(name, [])}
 
 
@@ -71,73 +71,73 @@ def refused(host: str, effect: RefusalRecorded = GUESS, *, name: str = "tidegate
 
 
 @pytest.mark.every_server
-async def test_a_refusal_is_recorded_and_health_recovers_with_answers_and_time(everywhere: Visit):
-    visit = everywhere
-    await noted(visit, refused("shop"), ending("other"))
-    assert await scores(visit) == {"shop": 0.5}
-    visit.advance(timedelta(seconds=30))
-    await noted(visit, ending("shop"), ending("shop"))
+async def test_a_refusal_is_recorded_and_health_recovers_with_answers_and_time(everywhere: PolitenessHarness):
+    harness = everywhere
+    await noted(harness, refused("shop"), ending("other"))
+    assert await scores(harness) == {"shop": 0.5}
+    harness.advance(timedelta(seconds=30))
+    await noted(harness, ending("shop"), ending("shop"))
     healed = 0.5 + 30 / 1800 + 2 * 0.05
-    assert await scores(visit) == pytest.approx({"shop": healed})
-    visit.advance(timedelta(minutes=5))
-    assert await scores(visit) == pytest.approx({"shop": healed + 5 / 30})
-    await noted(visit, refused("shop", TOLD), refused("shop", name="spy"))
-    assert await scores(visit) == pytest.approx({"shop": (healed + 5 / 30) / 2})
-    ((health,),) = [one.health for one in await visit.book.list()]
+    assert await scores(harness) == pytest.approx({"shop": healed})
+    harness.advance(timedelta(minutes=5))
+    assert await scores(harness) == pytest.approx({"shop": healed + 5 / 30})
+    await noted(harness, refused("shop", TOLD), refused("shop", name="spy"))
+    assert await scores(harness) == pytest.approx({"shop": (healed + 5 / 30) / 2})
+    ((health,),) = [one.health for one in await harness.book.list()]
     assert (health.refusals, health.last_reason) == (2, "429: too often")
-    assert health.resting_until == visit.clock.now() + timedelta(seconds=5)
+    assert health.resting_until == harness.clock.now() + timedelta(seconds=5)
 
 
-async def test_guessed_blocks_grow_when_they_follow_each_other(visit: Visit):
+async def test_guessed_blocks_grow_when_they_follow_each_other(harness: PolitenessHarness):
     for seconds in (30, 60, 120):
-        await noted(visit, refused("shop"))
-        ((health,),) = (await visit.database.read(health_of)).values()
-        assert health.resting_until == visit.clock.now() + timedelta(seconds=seconds)
-        visit.advance(timedelta(seconds=seconds))
-    visit.advance(timedelta(minutes=10))
-    await noted(visit, refused("shop"))
-    ((health,),) = (await visit.database.read(health_of)).values()
-    assert health.resting_until == visit.clock.now() + timedelta(seconds=30)
+        await noted(harness, refused("shop"))
+        ((health,),) = (await harness.database.read(health_of)).values()
+        assert health.resting_until == harness.clock.now() + timedelta(seconds=seconds)
+        harness.advance(timedelta(seconds=seconds))
+    harness.advance(timedelta(minutes=10))
+    await noted(harness, refused("shop"))
+    ((health,),) = (await harness.database.read(health_of)).values()
+    assert health.resting_until == harness.clock.now() + timedelta(seconds=30)
 
 
 @pytest.mark.every_server
-async def test_a_pause_of_the_host_is_recorded_and_the_longest_one_is_kept(everywhere: Visit):
-    visit = everywhere
-    await visit.book.hosts.register(visit.host)
+async def test_a_pause_of_the_host_is_recorded_and_the_longest_one_is_kept(everywhere: PolitenessHarness):
+    harness = everywhere
+    await harness.book.hosts.register(harness.host)
     long, short = (RefusalRecorded(reason=f"503: for {s} s", pause_ms=s * 1000) for s in (90, 7))
-    await noted(visit, *(ending(visit.host, one, state=JobState.READY) for one in (short, long, short)))
-    await noted(visit, ending(visit.host, short, state=JobState.READY))
-    host = await visit.stored()
-    assert (host.rests_until, host.reason) == (visit.clock.now() + timedelta(seconds=90), "503: for 90 s")
-    assert await scores(visit) == {}, "who is busy says nothing of the one who called"
+    await noted(harness, *(ending(harness.host, one, state=JobState.READY) for one in (short, long, short)))
+    await noted(harness, ending(harness.host, short, state=JobState.READY))
+    host = await harness.stored()
+    assert (host.rests_until, host.reason) == (harness.clock.now() + timedelta(seconds=90), "503: for 90 s")
+    assert await scores(harness) == {}, "who is busy says nothing of the one who called"
 
 
-async def test_insignificant_results_are_not_written(visit: Visit):
+async def test_insignificant_results_are_not_written(harness: PolitenessHarness):
     healthy = [ending("shop"), ending("shop", calls=0), ending("shop", state=JobState.READY)]
-    await noted(visit, *healthy)
-    assert await _count(visit) == 0
-    await noted(visit, refused("shop"))
-    visit.advance(timedelta(minutes=30))
-    before = await _updated(visit)
-    await noted(visit, *healthy)
-    assert await _updated(visit) == before, "time had healed it already"
+    await noted(harness, *healthy)
+    assert await _count(harness) == 0
+    await noted(harness, refused("shop"))
+    harness.advance(timedelta(minutes=30))
+    before = await _updated(harness)
+    await noted(harness, *healthy)
+    assert await _updated(harness) == before, "time had healed it already"
 
 
-async def _count(visit: Visit) -> int:
+async def _count(harness: PolitenessHarness) -> int:
     def ask(tx: Transaction) -> int:
         return tx.execute(select(func.count()).select_from(crawl_identity_health)).scalar_one()
 
-    return await visit.database.read(ask)
+    return await harness.database.read(ask)
 
 
-async def _updated(visit: Visit) -> Sequence[object]:
+async def _updated(harness: PolitenessHarness) -> Sequence[object]:
     def ask(tx: Transaction) -> Sequence[object]:
         return tx.execute(select(crawl_identity_health.c.updated_at)).scalars().all()
 
-    return await visit.database.read(ask)
+    return await harness.database.read(ask)
 
 
-async def test_a_batch_of_healthy_calls_costs_one_query(visit: Visit):
+async def test_a_batch_of_healthy_calls_costs_one_query(harness: PolitenessHarness):
     """However many identities made them."""
     asked: list[str] = []
 
@@ -149,12 +149,12 @@ async def test_a_batch_of_healthy_calls_costs_one_query(visit: Visit):
         note(tx, [ending("shop", name=f"i{n}") for n in range(200)])
         event.remove(tx.connection, "before_cursor_execute", told)
 
-    await visit.database.transaction(count)
+    await harness.database.transaction(count)
     assert len(asked) == 1
 
 
 @pytest.mark.every_server
-async def test_concurrent_writes_about_the_same_identities_lose_nothing(everywhere: Visit):
+async def test_concurrent_writes_about_the_same_identities_lose_nothing(everywhere: PolitenessHarness):
     names = [f"i{n}" for n in range(6)]
 
     async def write(turn: int) -> None:
@@ -166,13 +166,13 @@ async def test_concurrent_writes_about_the_same_identities_lose_nothing(everywhe
     assert {name: [one.refusals for one in with_hosts] for name, with_hosts in told.items()} == {n: [6] for n in names}
 
 
-async def test_a_removed_identity_has_no_records(visit: Visit):
-    await visit.book.add("spy", {"User-Agent": "spy"})
-    await noted(visit, refused("shop", name="spy"))
-    await visit.book.remove("spy")
-    assert await _count(visit) == 0
-    await noted(visit, ending("shop", name="spy"))
-    assert await _count(visit) == 0
+async def test_a_removed_identity_has_no_records(harness: PolitenessHarness):
+    await harness.book.add("spy", {"User-Agent": "spy"})
+    await noted(harness, refused("shop", name="spy"))
+    await harness.book.remove("spy")
+    assert await _count(harness) == 0
+    await noted(harness, ending("shop", name="spy"))
+    assert await _count(harness) == 0
 
 
 _steps = st.lists(
@@ -185,39 +185,39 @@ _steps = st.lists(
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_steps)
 async def test_the_copy_in_sql_equals_the_state_of_the_gate(
-    visit: Visit, steps: list[tuple[RefusalRecorded | None, int]]
+    harness: PolitenessHarness, steps: list[tuple[RefusalRecorded | None, int]]
 ):
     """The same answers at the same moments, told to both."""
-    await visit.parts.valkey.execute("FLUSHALL")
-    await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group
-    await visit.gate.pace("crawl", "shop", gap_ms=0)
-    await visit.book.enrol()
-    health = IdentityHealth(updated_at=visit.clock.now())
+    await harness.parts.valkey.execute("FLUSHALL")
+    await harness.parts.jobs.consumer("worker").read(1, within_s=0.001)  # which makes its group
+    await harness.gate.pace("crawl", "shop", gap_ms=0)
+    await harness.book.enrol()
+    health = IdentityHealth(updated_at=harness.clock.now())
     for number, (said, pause_ms) in enumerate(steps):
-        visit.advance(timedelta(milliseconds=pause_ms))
-        admitted = await _let_out(visit, f"job-{number}")
+        harness.advance(timedelta(milliseconds=pause_ms))
+        admitted = await _let_out(harness, f"job-{number}")
         if admitted is None:  # it rests still
             continue
-        now = visit.clock.now()
+        now = harness.clock.now()
         if said is None:
             ended, health = settlement(admitted), health.answered(now)
         else:
             ended = settlement(admitted, blocked_ms=said.blocked_ms, is_guess=said.is_guess, rests_bucket=True)
             span = timedelta(milliseconds=said.blocked_ms or 0)
             health = health.refused(now, span, is_guess=said.is_guess)
-        await visit.gate.settle([ended])
-        (bucket,) = (await visit.members())["crawl:tidegate"].buckets
+        await harness.gate.settle([ended])
+        (bucket,) = (await harness.members())["crawl:tidegate"].buckets
         assert bucket.health == pytest.approx(health.score_at(now))
         rests = timedelta(0) if health.resting_until is None else health.resting_until - now
         assert timedelta(milliseconds=bucket.rests_in_ms) == max(timedelta(0), rests)
 
 
-async def _let_out(visit: Visit, job: str) -> Admitted | None:
-    await visit.gate.fire()
-    await visit.gate.enqueue([Job(job=job, pool="crawl", run="1", bucket="shop")])
-    messages: Sequence[Message] = await visit.parts.jobs.consumer("worker").read(1, within_s=0.001)
+async def _let_out(harness: PolitenessHarness, job: str) -> Admitted | None:
+    await harness.gate.fire()
+    await harness.gate.enqueue([Job(job=job, pool="crawl", run="1", bucket="shop")])
+    messages: Sequence[Message] = await harness.parts.jobs.consumer("worker").read(1, within_s=0.001)
     if not messages:
-        await visit.gate.forget([job])
+        await harness.gate.forget([job])
         return None
     return Admitted.from_fields(messages[0].id, messages[0].fields, messages[0].deliveries)
 

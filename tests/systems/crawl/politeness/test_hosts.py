@@ -10,7 +10,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.systems.crawl.politeness.conftest import Open
-from tests.systems.crawl.politeness.visit import Visit
+from tests.systems.crawl.politeness.harness import PolitenessHarness
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
@@ -44,51 +44,51 @@ def test_an_invalid_host_name_is_refused(url: str):
 
 
 @pytest.mark.every_server
-async def test_a_host_is_registered_once_and_its_record_is_kept(everywhere: Visit):
-    visit = everywhere
+async def test_a_host_is_registered_once_and_its_record_is_kept(everywhere: PolitenessHarness):
+    harness = everywhere
     with pytest.raises(NotFound):
-        await visit.stored()
-    first = await visit.book.hosts.register(visit.host)
+        await harness.stored()
+    first = await harness.book.hosts.register(harness.host)
     assert (first.robots_state, first.crawl_delay, first.rests_until) == ("unknown", timedelta(0), None)
     with pytest.raises(NotCalled):
-        await visit.call()
-    again = await visit.again().book.hosts.register(visit.host)
-    assert (again.robots_state, again.read_at) == ("read", visit.clock.now())
+        await harness.call()
+    again = await harness.again().book.hosts.register(harness.host)
+    assert (again.robots_state, again.read_at) == ("read", harness.clock.now())
     assert again.robots is not None
     assert "Disallow: /cart/" in again.robots
-    assert [host.host for host in await visit.book.hosts.list()] == [visit.host]
+    assert [host.host for host in await harness.book.hosts.list()] == [harness.host]
 
 
-async def test_a_host_name_that_cannot_be_stored_is_refused(visit: Visit):
+async def test_a_host_name_that_cannot_be_stored_is_refused(harness: PolitenessHarness):
     for host in ("", "a|b", "x" * 256):
         with pytest.raises(InvalidArgument, match="host"):
-            await visit.book.hosts.register(host)
+            await harness.book.hosts.register(host)
 
 
 async def test_an_identity_added_while_robots_txt_is_read_gets_its_pace(opened: Open):
     groups = (RobotsGroup(crawl_delay_s=1), RobotsGroup(agent="slow", crawl_delay_s=20))
-    visit = await opened(RobotsSettings(groups=groups))
+    harness = await opened(RobotsSettings(groups=groups))
     told = [{"quick"}, {"quick", "slow"}]
 
     async def user_agents() -> Collection[str]:
         return told.pop(0) if len(told) > 1 else told[0]
 
-    book = HostRegistry(visit.database, visit.gate, visit.crawl, user_agents=user_agents)
-    await book.register(visit.host)
-    visit.caller = PoliteCaller(visit.client, book)
+    book = HostRegistry(harness.database, harness.gate, harness.crawl, user_agents=user_agents)
+    await book.register(harness.host)
+    harness.caller = PoliteCaller(harness.client, book)
     with pytest.raises(NotCalled):
-        await visit.call()
-    assert (await visit.stored()).crawl_delay_ms == 20_000
-    assert (await visit.pace()).gap_ms == 20_000
+        await harness.call()
+    assert (await harness.stored()).crawl_delay_ms == 20_000
+    assert (await harness.pace()).gap_ms == 20_000
 
 
 @pytest.mark.parametrize("way", ["register", "restore"])
 async def test_an_outdated_pace_does_not_overwrite_that_of_robots_txt(
     opened: Open, monkeypatch: pytest.MonkeyPatch, way: str
 ):
-    visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
-    await visit.book.hosts.register(visit.host)
-    other = visit.again()
+    harness = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
+    await harness.book.hosts.register(harness.host)
+    other = harness.again()
     tell, is_first = other.gate.pace, True
 
     async def tell_late(*args: Any, **how: Any) -> None:
@@ -96,19 +96,19 @@ async def test_an_outdated_pace_does_not_overwrite_that_of_robots_txt(
         if is_first:
             is_first = False
             with pytest.raises(NotCalled, match="was read first"):
-                await visit.call()
+                await harness.call()
         await tell(*args, **how)
 
     monkeypatch.setattr(other.gate, "pace", tell_late)
-    await (other.book.hosts.register(visit.host) if way == "register" else other.book.hosts.restore())
-    assert (await visit.pace()).gap_ms == 20_000
+    await (other.book.hosts.register(harness.host) if way == "register" else other.book.hosts.restore())
+    assert (await harness.pace()).gap_ms == 20_000
 
 
 async def test_after_recording_robots_txt_the_gate_is_updated_again(opened: Open, monkeypatch: pytest.MonkeyPatch):
     """Somebody may have told it between the two what SQL said until then."""
-    visit = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
-    await visit.book.hosts.register(visit.host)
-    other, write, is_first = visit.again(), hosts.write, True
+    harness = await opened(RobotsSettings(groups=(RobotsGroup(crawl_delay_s=20),)))
+    await harness.book.hosts.register(harness.host)
+    other, write, is_first = harness.again(), hosts.write, True
 
     def write_late(*args: Any) -> None:
         nonlocal is_first
@@ -119,17 +119,17 @@ async def test_after_recording_robots_txt_the_gate_is_updated_again(opened: Open
 
     stale = threading.Event()
     monkeypatch.setattr(hosts, "write", write_late)
-    tell = visit.gate.pace
+    tell = harness.gate.pace
 
     async def tell_between(*args: Any, **how: Any) -> None:
         await tell(*args, **how)
         if not stale.is_set():
             await other.book.hosts.restore()  # by what SQL says before we write it
 
-    monkeypatch.setattr(visit.gate, "pace", tell_between)
+    monkeypatch.setattr(harness.gate, "pace", tell_between)
     with pytest.raises(NotCalled, match="was read first"):
-        await visit.call()
-    assert (await visit.pace()).gap_ms == 20_000
+        await harness.call()
+    assert (await harness.pace()).gap_ms == 20_000
 
 
 class _Maintained:
@@ -152,13 +152,15 @@ class _Maintained:
         )
 
 
-async def test_after_a_redirect_without_result_robots_txt_is_requested_at_its_own_path_again(visit: Visit):
+async def test_after_a_redirect_without_result_robots_txt_is_requested_at_its_own_path_again(
+    harness: PolitenessHarness,
+):
     upstream = _Maintained()
-    visit.caller = PoliteCaller(upstream, visit.book.hosts)
-    await visit.book.hosts.register(visit.host)
+    harness.caller = PoliteCaller(upstream, harness.book.hosts)
+    await harness.book.hosts.register(harness.host)
     for _ in range(4):
         with pytest.raises(NotCalled):
-            await visit.call()
+            await harness.call()
     assert upstream.asked == ["/robots.txt", "/repairs", "/robots.txt"]
 
 
@@ -177,15 +179,15 @@ class _Elsewhere:
         )
 
 
-async def test_a_robots_txt_on_another_host_is_not_fetched_and_allows_nothing(visit: Visit):
+async def test_a_robots_txt_on_another_host_is_not_fetched_and_allows_nothing(harness: PolitenessHarness):
     """That host's pace is not known here; whoever wants it crawls that one."""
-    visit.caller = PoliteCaller(_Elsewhere(), visit.book.hosts)
-    await visit.book.hosts.register(visit.host)
+    harness.caller = PoliteCaller(_Elsewhere(), harness.book.hosts)
+    await harness.book.hosts.register(harness.host)
     with pytest.raises(NotCalled, match="was read first"):
-        await visit.call()
-    for process in (visit, visit.again()):
+        await harness.call()
+    for process in (harness, harness.again()):
         process.caller = PoliteCaller(_Elsewhere(), process.book.hosts)
         with pytest.raises(NotCalled, match=r"forbids .* \(it is at http://www.shop.test/robots.txt\)") as raised:
             await process.call()
         assert raised.value.reading.verdict is Verdict.UNAVAILABLE
-    assert visit.sim.report().calls == 0
+    assert harness.sim.report().calls == 0

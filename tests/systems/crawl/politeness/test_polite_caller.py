@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from tests.systems.crawl.politeness.conftest import Open
-from tests.systems.crawl.politeness.visit import POLITE, Visit
+from tests.systems.crawl.politeness.harness import POLITE, PolitenessHarness
 from tidegate.core.errors import DatabaseUnavailable
 from tidegate.engine.calls import NotCalled
 from tidegate.engine.source import Verdict
@@ -26,337 +26,341 @@ LENIENT = RobotsSettings(groups=(RobotsGroup(crawl_delay_s=2),))
 SEVERE = LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False)
 
 
-async def omitted(visit: Visit, path: str = "/search?q=none", *, ignores_robots: bool = False) -> NotCalled:
+async def omitted(
+    harness: PolitenessHarness, path: str = "/search?q=none", *, ignores_robots: bool = False
+) -> NotCalled:
     with pytest.raises(NotCalled) as raised:
-        await visit.call(path, ignores_robots=ignores_robots)
+        await harness.call(path, ignores_robots=ignores_robots)
     return raised.value
 
 
-async def met(visit: Visit) -> Visit:
-    await visit.book.hosts.register(visit.host)
-    return visit
+async def met(harness: PolitenessHarness) -> PolitenessHarness:
+    await harness.book.hosts.register(harness.host)
+    return harness
 
 
 def says(told: NotCalled) -> tuple[Verdict, int, int | None, int | None]:
     return told.reading.verdict, told.calls, told.reading.delay_ms, told.reading.pause_ms
 
 
-def routes(visit: Visit) -> Mapping[str, int]:
-    return visit.sim.report().by_route
+def routes(harness: PolitenessHarness) -> Mapping[str, int]:
+    return harness.sim.report().by_route
 
 
-async def test_the_first_call_reads_robots_txt_instead_and_the_next_one_is_made(visit: Visit):
-    await met(visit)
+async def test_the_first_call_reads_robots_txt_instead_and_the_next_one_is_made(harness: PolitenessHarness):
+    await met(harness)
 
-    told = await omitted(visit)
+    told = await omitted(harness)
 
     assert says(told) == (Verdict.LATER, 1, 0, None)
-    assert routes(visit) == {"robots": 1}
-    assert (await visit.call()).status == 200
-    assert routes(visit) == {"robots": 1, "search": 1}
-    assert visit.sim.report().broken == 0
+    assert routes(harness) == {"robots": 1}
+    assert (await harness.call()).status == 200
+    assert routes(harness) == {"robots": 1, "search": 1}
+    assert harness.sim.report().broken == 0
 
 
-async def test_a_forbidden_path_is_never_called(visit: Visit):
-    await met(visit)
-    await omitted(visit)
+async def test_a_forbidden_path_is_never_called(harness: PolitenessHarness):
+    await met(harness)
+    await omitted(harness)
     for path in ("/cart/7", "/account", "/search?q=a&sort=price"):
-        told = await omitted(visit, path)
+        told = await omitted(harness, path)
         assert says(told) == (Verdict.UNAVAILABLE, 0, None, None)
         assert f"forbids {path}" in str(told)
-    assert (await visit.call("/cart/help")).status == 200
-    assert routes(visit) == {"robots": 1, "page": 1}
-    assert visit.sim.report().broken == 0
+    assert (await harness.call("/cart/help")).status == 200
+    assert routes(harness) == {"robots": 1, "page": 1}
+    assert harness.sim.report().broken == 0
 
 
 async def test_the_rules_are_those_for_the_user_agent_of_the_call(opened: Open):
     groups = (RobotsGroup(), RobotsGroup(agent="Harbour", disallow=("/search",)))
-    visit = await met(await opened(RobotsSettings(groups=groups)))
-    await visit.book.add("one", visit.sim.identities[0].headers)
-    await visit.book.add("other", {"User-Agent": "somebody/1"})
+    harness = await met(await opened(RobotsSettings(groups=groups)))
+    await harness.book.add("one", harness.sim.identities[0].headers)
+    await harness.book.add("other", {"User-Agent": "somebody/1"})
     with pytest.raises(NotCalled):
-        await visit.call(identity="one")
+        await harness.call(identity="one")
     with pytest.raises(NotCalled, match="forbids /search"):
-        await visit.call(identity="one")
-    assert (await visit.call(identity="other")).status == 200
-    assert visit.sim.report().broken == 0
+        await harness.call(identity="one")
+    assert (await harness.call(identity="other")).status == 200
+    assert harness.sim.report().broken == 0
 
 
 async def test_a_missing_robots_txt_allows_everything(opened: Open):
-    visit = await met(await opened(RobotsSettings(status=404)))
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert (await visit.call("/cart/7")).status == 200
-    assert (await visit.stored()).robots_state == "none"
-    assert visit.sim.report().broken == 0
+    harness = await met(await opened(RobotsSettings(status=404)))
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert (await harness.call("/cart/7")).status == 200
+    assert (await harness.stored()).robots_state == "none"
+    assert harness.sim.report().broken == 0
 
 
 async def test_while_robots_txt_is_unavailable_nothing_is_called_and_pauses_grow(opened: Open):
-    visit = await met(await opened(RobotsSettings(status=500)))
+    harness = await met(await opened(RobotsSettings(status=500)))
     pauses: list[int] = []
     for tries in range(1, 5):
-        told = await omitted(visit)
+        told = await omitted(harness)
         verdict, calls, delay_ms, pause_ms = says(told)
         assert (verdict, calls, delay_ms) == (Verdict.LATER, 1, 0)
         assert pause_ms is not None
         pauses.append(pause_ms)
-        host = await visit.stored()
+        host = await harness.stored()
         assert host.failures == tries
         assert host.rests_until is not None
-        assert abs(host.rests_until - visit.clock.now() - timedelta(milliseconds=pause_ms)) < timedelta(milliseconds=1)
+        assert abs(host.rests_until - harness.clock.now() - timedelta(milliseconds=pause_ms)) < timedelta(
+            milliseconds=1
+        )
         assert "cannot be read: answered 500" in str(told)
     for pause_ms, ceiling_ms in zip(pauses, (5_000, 10_000, 20_000, 40_000), strict=True):
         assert 0.8 * ceiling_ms <= pause_ms <= ceiling_ms
-    assert routes(visit) == {"robots": 4}
+    assert routes(harness) == {"robots": 4}
 
-    visit.sim.set_robots(RobotsSettings())
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert (await visit.call()).status == 200
-    assert (await visit.stored()).failures == 0
-    assert visit.sim.report().broken == 0
+    harness.sim.set_robots(RobotsSettings())
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert (await harness.call()).status == 200
+    assert (await harness.stored()).failures == 0
+    assert harness.sim.report().broken == 0
 
 
 @pytest.mark.parametrize("fault", [FaultKind.RESET, FaultKind.TRUNCATED])
-async def test_an_interrupted_answer_is_not_used_as_robots_txt(visit: Visit, fault: FaultKind):
-    await met(visit)
-    visit.sim.faults.inject_at(Route.ROBOTS, fault)
-    told = await omitted(visit)
+async def test_an_interrupted_answer_is_not_used_as_robots_txt(harness: PolitenessHarness, fault: FaultKind):
+    await met(harness)
+    harness.sim.faults.inject_at(Route.ROBOTS, fault)
+    told = await omitted(harness)
     assert (told.reading.verdict, told.calls) == (Verdict.LATER, 1)
     assert told.reading.pause_ms is not None
-    assert (await visit.stored()).robots_state == "unknown"
-    assert routes(visit) == {"robots": 1}
+    assert (await harness.stored()).robots_state == "unknown"
+    assert routes(harness) == {"robots": 1}
 
 
-async def test_an_unreachable_host_is_paused_and_the_permit_is_returned_unused(visit: Visit):
-    await met(visit)
-    await visit.sim.stop()
-    told = await omitted(visit)
+async def test_an_unreachable_host_is_paused_and_the_permit_is_returned_unused(harness: PolitenessHarness):
+    await met(harness)
+    await harness.sim.stop()
+    told = await omitted(harness)
     assert (told.reading.verdict, told.calls) == (Verdict.LATER, 0)
     assert told.reading.pause_ms is not None
 
 
-async def test_a_host_with_a_retry_after_is_not_asked_earlier(visit: Visit):
-    await met(visit)
-    visit = visit.again(robots_first_pause=timedelta(milliseconds=1))
-    visit.sim.faults.inject_at(Route.ROBOTS, FaultKind.UNAVAILABLE)
-    assert (await omitted(visit)).reading.pause_ms == 1_000
+async def test_a_host_with_a_retry_after_is_not_asked_earlier(harness: PolitenessHarness):
+    await met(harness)
+    harness = harness.again(robots_first_pause=timedelta(milliseconds=1))
+    harness.sim.faults.inject_at(Route.ROBOTS, FaultKind.UNAVAILABLE)
+    assert (await omitted(harness)).reading.pause_ms == 1_000
 
 
 @pytest.mark.full
 async def test_a_large_robots_txt_is_read_up_to_its_limit(opened: Open):
     group = RobotsGroup(disallow=("/cart/", *(f"/{n}/{'forbidden' * 100}" for n in range(600)), "/search"))
-    visit = await met(await opened(RobotsSettings(groups=(group,))))
-    await omitted(visit)
-    assert says(await omitted(visit, "/cart/7"))[0] is Verdict.UNAVAILABLE
-    assert (await visit.call()).status == 200  # its line is beyond what anybody has to read
+    harness = await met(await opened(RobotsSettings(groups=(group,))))
+    await omitted(harness)
+    assert says(await omitted(harness, "/cart/7"))[0] is Verdict.UNAVAILABLE
+    assert (await harness.call()).status == 200  # its line is beyond what anybody has to read
 
 
 async def test_an_outdated_robots_txt_is_read_again_and_its_new_rules_apply(opened: Open):
-    visit = await met(await opened(LENIENT))
-    await omitted(visit)
-    assert (await visit.call()).status == 200
-    visit.sim.set_robots(STRICT)
-    visit.advance(DAY - timedelta(seconds=1))
-    assert (await visit.call()).status == 200
+    harness = await met(await opened(LENIENT))
+    await omitted(harness)
+    assert (await harness.call()).status == 200
+    harness.sim.set_robots(STRICT)
+    harness.advance(DAY - timedelta(seconds=1))
+    assert (await harness.call()).status == 200
 
-    visit.advance(timedelta(seconds=1))
+    harness.advance(timedelta(seconds=1))
 
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert says(await omitted(visit))[0] is Verdict.UNAVAILABLE
-    assert (await visit.stored()).crawl_delay_ms == 7_000
-    assert routes(visit) == {"robots": 2, "search": 2}
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert says(await omitted(harness))[0] is Verdict.UNAVAILABLE
+    assert (await harness.stored()).crawl_delay_ms == 7_000
+    assert routes(harness) == {"robots": 2, "search": 2}
 
 
 async def test_an_expired_robots_txt_that_cannot_be_read_again_allows_nothing(opened: Open):
-    visit = await met(await opened(LENIENT))
-    await omitted(visit)
-    visit.sim.set_robots(RobotsSettings(status=503))
-    visit.advance(DAY)
-    assert (await omitted(visit)).reading.pause_ms is not None
-    assert (await omitted(visit)).reading.pause_ms is not None
-    assert routes(visit) == {"robots": 3}
+    harness = await met(await opened(LENIENT))
+    await omitted(harness)
+    harness.sim.set_robots(RobotsSettings(status=503))
+    harness.advance(DAY)
+    assert (await omitted(harness)).reading.pause_ms is not None
+    assert (await omitted(harness)).reading.pause_ms is not None
+    assert routes(harness) == {"robots": 3}
 
 
-async def test_a_redirect_is_followed_with_another_permit(visit: Visit):
-    await met(visit)
-    visit.sim.faults.inject_at(Route.ROBOTS, FaultKind.REDIRECT)
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert (await visit.stored()).robots_state == "unknown"
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert (await visit.stored()).robots_state == "read"
-    assert (await visit.call()).status == 200
-    assert routes(visit) == {"robots": 2, "search": 1}
-    assert visit.sim.report().broken == 0
+async def test_a_redirect_is_followed_with_another_permit(harness: PolitenessHarness):
+    await met(harness)
+    harness.sim.faults.inject_at(Route.ROBOTS, FaultKind.REDIRECT)
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert (await harness.stored()).robots_state == "unknown"
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert (await harness.stored()).robots_state == "read"
+    assert (await harness.call()).status == 200
+    assert routes(harness) == {"robots": 2, "search": 1}
+    assert harness.sim.report().broken == 0
 
 
 async def test_a_banned_identity_does_not_change_the_rules(opened: Open):
     """Its 403 is the answer to it alone, and goes to whoever reads answers; another one can still ask."""
-    visit = await met(await opened(limits=SEVERE))
+    harness = await met(await opened(limits=SEVERE))
     for n in (0, 1):
-        await visit.book.add(f"i{n}", visit.sim.identities[n].headers)
-    banned = visit.sim.identities[0]
+        await harness.book.add(f"i{n}", harness.sim.identities[n].headers)
+    banned = harness.sim.identities[0]
     for status in (200, 429, 403):
-        assert (await _directly(visit, banned.headers)).status == status
+        assert (await _directly(harness, banned.headers)).status == status
 
-    assert (await visit.call(identity="i0")).status == 403
-    assert (await visit.stored()).robots_state == "unknown"
+    assert (await harness.call(identity="i0")).status == 403
+    assert (await harness.stored()).robots_state == "unknown"
     with pytest.raises(NotCalled, match="was read first"):
-        await visit.call(identity="i1")
+        await harness.call(identity="i1")
     with pytest.raises(NotCalled, match="forbids"):
-        await visit.call("/cart/7", identity="i1")
+        await harness.call("/cart/7", identity="i1")
 
 
 async def test_known_rules_apply_longer_when_robots_txt_becomes_forbidden_for_all(opened: Open):
-    visit = await met(
+    harness = await met(
         await opened(STRICT, limits=LimitSettings(per_identity=1, strikes_until_ban=1, ban_is_told=False))
     )
-    await omitted(visit)
-    visit.advance(DAY)
+    await omitted(harness)
+    harness.advance(DAY)
     for _ in range(3):  # the first is answered, and so that one is read
-        await _directly(visit, {"User-Agent": visit.crawl.honest_user_agent})
+        await _directly(harness, {"User-Agent": harness.crawl.honest_user_agent})
     for _ in range(2):
-        assert (await visit.call()).status == 403
-    await omitted(visit)
-    assert says(await omitted(visit))[0] is Verdict.UNAVAILABLE
-    assert (await visit.stored()).crawl_delay_ms == 7_000
+        assert (await harness.call()).status == 403
+    await omitted(harness)
+    assert says(await omitted(harness))[0] is Verdict.UNAVAILABLE
+    assert (await harness.stored()).crawl_delay_ms == 7_000
 
 
 async def test_robots_txt_is_ignored_only_with_the_explicit_option(opened: Open):
-    visit = await met(await opened(STRICT))
-    assert (await visit.call(ignores_robots=True)).status == 200
-    assert routes(visit) == {"search": 1}
-    await omitted(visit)
-    assert says(await omitted(visit))[0] is Verdict.UNAVAILABLE
-    assert (await visit.call(ignores_robots=True)).status == 200
+    harness = await met(await opened(STRICT))
+    assert (await harness.call(ignores_robots=True)).status == 200
+    assert routes(harness) == {"search": 1}
+    await omitted(harness)
+    assert says(await omitted(harness))[0] is Verdict.UNAVAILABLE
+    assert (await harness.call(ignores_robots=True)).status == 200
 
 
-async def test_a_plain_request_is_polite_and_follows_no_redirect(visit: Visit):
-    await met(visit)
-    await omitted(visit)
-    headers = {"User-Agent": visit.crawl.honest_user_agent}
-    forbidden = Request(url=f"{visit.sim.url}/cart/7", purpose="crawl.test", headers=headers)
+async def test_a_plain_request_is_polite_and_follows_no_redirect(harness: PolitenessHarness):
+    await met(harness)
+    await omitted(harness)
+    headers = {"User-Agent": harness.crawl.honest_user_agent}
+    forbidden = Request(url=f"{harness.sim.url}/cart/7", purpose="crawl.test", headers=headers)
     with pytest.raises(NotCalled, match="forbids"):
-        await visit.caller.fetch(forbidden)
-    visit.sim.faults.inject_at(Route.SEARCH, FaultKind.REDIRECT)
-    allowed = Request(url=f"{visit.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
-    assert (await visit.caller.fetch(allowed)).status == 302
+        await harness.caller.fetch(forbidden)
+    harness.sim.faults.inject_at(Route.SEARCH, FaultKind.REDIRECT)
+    allowed = Request(url=f"{harness.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
+    assert (await harness.caller.fetch(allowed)).status == 302
 
 
-async def test_a_process_uses_rules_read_by_another(visit: Visit):
-    await met(visit)
-    await omitted(visit)
-    assert (await visit.again().call()).status == 200
-    assert routes(visit) == {"robots": 1, "search": 1}
+async def test_a_process_uses_rules_read_by_another(harness: PolitenessHarness):
+    await met(harness)
+    await omitted(harness)
+    assert (await harness.again().call()).status == 200
+    assert routes(harness) == {"robots": 1, "search": 1}
 
 
-async def test_concurrent_callers_read_robots_txt_once(visit: Visit):
-    await met(visit)
-    outcomes = await asyncio.gather(*(visit.call() for _ in range(20)), return_exceptions=True)
+async def test_concurrent_callers_read_robots_txt_once(harness: PolitenessHarness):
+    await met(harness)
+    outcomes = await asyncio.gather(*(harness.call() for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(one, NotCalled) for one in outcomes) == 1
     assert sum(isinstance(one, Answer) for one in outcomes) == 19
-    assert routes(visit) == {"robots": 1, "search": 19}
+    assert routes(harness) == {"robots": 1, "search": 19}
 
 
 @pytest.mark.parametrize("ignores", [False, True])
-async def test_an_unknown_host_is_registered_first_and_not_called(visit: Visit, ignores: bool):
+async def test_an_unknown_host_is_registered_first_and_not_called(harness: PolitenessHarness, ignores: bool):
     """Of the permits that are out nobody knows how many there are."""
-    told = await omitted(visit.again(delay=timedelta(seconds=3)), ignores_robots=ignores)
+    told = await omitted(harness.again(delay=timedelta(seconds=3)), ignores_robots=ignores)
     assert says(told) == (Verdict.LATER, 0, 3_000, None)
-    assert (await visit.stored()).robots_state == "unknown"
-    assert visit.sim.arrivals() == []
+    assert (await harness.stored()).robots_state == "unknown"
+    assert harness.sim.arrivals() == []
 
 
-async def test_an_unavailable_database_counts_no_attempt(visit: Visit, monkeypatch: pytest.MonkeyPatch):
-    await met(visit)
+async def test_an_unavailable_database_counts_no_attempt(harness: PolitenessHarness, monkeypatch: pytest.MonkeyPatch):
+    await met(harness)
 
     async def away(*_: object) -> None:
         raise DatabaseUnavailable("the database is away")
 
-    monkeypatch.setattr(visit.book.hosts, "known", away)
-    told = await omitted(visit)
+    monkeypatch.setattr(harness.book.hosts, "known", away)
+    told = await omitted(harness)
     assert says(told) == (Verdict.LATER, 0, 5_000, None)
-    assert visit.sim.arrivals() == []
+    assert harness.sim.arrivals() == []
 
 
 async def test_the_crawl_delay_is_the_pace_unless_the_setting_is_longer(opened: Open):
-    visit = await met(await opened(LENIENT))
-    await visit.book.enrol()
-    assert (await visit.pace()).one_at_a_time
-    await omitted(visit)
-    assert (await visit.pace()).gap_ms == 2_000
+    harness = await met(await opened(LENIENT))
+    await harness.book.enrol()
+    assert (await harness.pace()).one_at_a_time
+    await omitted(harness)
+    assert (await harness.pace()).gap_ms == 2_000
 
-    slower = visit.again(delay=timedelta(seconds=9))
+    slower = harness.again(delay=timedelta(seconds=9))
     await slower.book.enrol()
-    assert (await visit.pace()).gap_ms == 9_000
+    assert (await harness.pace()).gap_ms == 9_000
 
 
-async def test_without_a_delay_calls_start_as_soon_as_the_rules_are_known(visit: Visit):
-    await met(visit)
-    await visit.book.enrol()
-    assert (await visit.pace()).one_at_a_time
-    await omitted(visit)
-    pace = await visit.pace()
+async def test_without_a_delay_calls_start_as_soon_as_the_rules_are_known(harness: PolitenessHarness):
+    await met(harness)
+    await harness.book.enrol()
+    assert (await harness.pace()).one_at_a_time
+    await omitted(harness)
+    pace = await harness.pace()
     assert (pace.gap_ms, pace.one_at_a_time) == (0, False)
 
 
 async def test_a_longer_crawl_delay_for_one_identity_slows_all_down_before_its_call(opened: Open):
     groups = (RobotsGroup(crawl_delay_s=1), RobotsGroup(agent="harbour", crawl_delay_s=30))
-    visit = await met(await opened(RobotsSettings(groups=groups), crawl=POLITE))
-    await visit.book.add("first", {"User-Agent": "somebody/1"})
+    harness = await met(await opened(RobotsSettings(groups=groups), crawl=POLITE))
+    await harness.book.add("first", {"User-Agent": "somebody/1"})
     with pytest.raises(NotCalled):
-        await visit.call(identity="first")
-    assert (await visit.pace()).gap_ms == 1_000
-    await visit.book.add("second", visit.sim.identities[0].headers)
-    assert (await visit.pace()).gap_ms == 30_000
-    assert (await visit.stored()).crawl_delay_ms == 30_000
+        await harness.call(identity="first")
+    assert (await harness.pace()).gap_ms == 1_000
+    await harness.book.add("second", harness.sim.identities[0].headers)
+    assert (await harness.pace()).gap_ms == 30_000
+    assert (await harness.stored()).crawl_delay_ms == 30_000
 
 
 async def test_a_deleted_host_is_asked_again(opened: Open):
-    visit = await met(await opened(STRICT, crawl=CrawlSettings(delay=timedelta(seconds=1))))
-    await visit.book.enrol()
-    await omitted(visit)
-    visit.sim.set_robots(RobotsSettings())
-    await visit.book.hosts.forget(visit.host)
-    pace = await visit.pace()
+    harness = await met(await opened(STRICT, crawl=CrawlSettings(delay=timedelta(seconds=1))))
+    await harness.book.enrol()
+    await omitted(harness)
+    harness.sim.set_robots(RobotsSettings())
+    await harness.book.hosts.forget(harness.host)
+    pace = await harness.pace()
     assert (pace.gap_ms, pace.one_at_a_time) == (7_000, True)  # what it last asked for counts until it says otherwise
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert (await visit.call()).status == 200
-    assert (await visit.pace()).gap_ms == 1_000
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert (await harness.call()).status == 200
+    assert (await harness.pace()).gap_ms == 1_000
 
 
 async def test_a_host_deleted_by_another_process_is_read_again_within_a_minute(opened: Open):
-    visit = await met(await opened(STRICT))
-    await omitted(visit)
-    visit.sim.set_robots(RobotsSettings())
-    await visit.again().book.hosts.forget(visit.host)
-    visit.advance(timedelta(minutes=1))
-    assert says(await omitted(visit)) == (Verdict.LATER, 1, 0, None)
-    assert (await visit.call()).status == 200
+    harness = await met(await opened(STRICT))
+    await omitted(harness)
+    harness.sim.set_robots(RobotsSettings())
+    await harness.again().book.hosts.forget(harness.host)
+    harness.advance(timedelta(minutes=1))
+    assert says(await omitted(harness)) == (Verdict.LATER, 1, 0, None)
+    assert (await harness.call()).status == 200
 
 
-async def test_a_failed_connection_counts_as_a_call(visit: Visit):
+async def test_a_failed_connection_counts_as_a_call(harness: PolitenessHarness):
     """Else its permit would go back unused, and everybody who waits would knock at once, one after the other."""
-    await met(visit)
-    await omitted(visit)
-    await visit.sim.stop()
+    await met(harness)
+    await omitted(harness)
+    await harness.sim.stop()
     with pytest.raises(UpstreamFailed):
-        await visit.call()  # by the connection that was open
+        await harness.call()  # by the connection that was open
     with pytest.raises(UpstreamFailed, match="no connection") as raised:
-        await visit.call()
+        await harness.call()
     assert raised.value.was_sent is None
 
 
-async def _directly(visit: Visit, headers: Mapping[str, str]) -> Answer:
-    return await visit.client.fetch(
-        Request(url=f"{visit.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
+async def _directly(harness: PolitenessHarness, headers: Mapping[str, str]) -> Answer:
+    return await harness.client.fetch(
+        Request(url=f"{harness.sim.url}/search?q=none", purpose="crawl.test", headers=headers)
     )
 
 
 async def test_a_local_host_is_not_called_unless_it_is_listed(opened: Open):
-    visit = await met(await opened(RobotsSettings()))
+    harness = await met(await opened(RobotsSettings()))
     async with UpstreamClient() as client:
-        visit.caller = PoliteCaller(client, visit.book.hosts)
+        harness.caller = PoliteCaller(client, harness.book.hosts)
         with pytest.raises(NotCalled, match=r"upstream\.private_hosts") as refused:
-            await visit.call()
+            await harness.call()
 
     assert (refused.value.reading.verdict, refused.value.calls) == (Verdict.GONE, 0)
-    assert visit.sim.arrivals() == []
+    assert harness.sim.arrivals() == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.documents.shelf import ALL_STORES
+from tests.storage.documents.harness import ALL_STORES
 from tests.systems.github.statistics.world import World, open_world
 
 

@@ -94,7 +94,7 @@ async def test_conflicting_options_are_refused(tmp_path: Path):
 
 async def test_statistics_can_be_recomputed_and_printed_as_json(folder: Path, small_world: World):
     """Also when somebody spoilt what was kept."""
-    await small_world.shelf.database.transaction(lambda tx: tx.execute(w.statistics_items.delete()))
+    await small_world.harness.database.transaction(lambda tx: tx.execute(w.statistics_items.delete()))
 
     shown = await stats(folder, "ann", "--recompute", "--json")
     overall = await stats(folder, "--all", "--days", "3", "--json")

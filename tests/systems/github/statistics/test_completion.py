@@ -57,14 +57,14 @@ def end_run(tx: Transaction) -> None:
 async def ended(small_world: World) -> World:
     await small_world.write_profile("ann")
     await small_world.write_repository(Repository(id=1, owner="ann", name="x"))
-    await small_world.shelf.database.transaction(end_run)
+    await small_world.harness.database.transaction(end_run)
     return small_world
 
 
 async def settled(world: World, attempts: int) -> None:
     """Wait until so many tries are written down, or the run is over."""
     async with patience():
-        while (await state_of(world.shelf.database))[0] < attempts:
+        while (await state_of(world.harness.database))[0] < attempts:
             await look_again()
 
 
@@ -102,7 +102,7 @@ async def begins_another(database: Database) -> bool:
 
 
 async def test_failed_statistics_are_retried_after_one_two_and_four_minutes_and_complete_the_run(ended: World):
-    database, clock = ended.shelf.database, ended.shelf.clock
+    database, clock = ended.harness.database, ended.harness.clock
     finalizer = Finalizer(ended, *(RuntimeError("no") for _ in range(3)))
     relay = Relay(database, Completion(database, ["github"], [finalizer]).handlers)
     waits: list[float] = []
@@ -128,7 +128,7 @@ async def test_failed_statistics_are_retried_after_one_two_and_four_minutes_and_
 
 
 async def test_after_the_last_attempt_they_are_a_dead_letter_with_an_alert_and_a_replay_completes_the_run(ended: World):
-    database, clock = ended.shelf.database, ended.shelf.clock
+    database, clock = ended.harness.database, ended.harness.clock
     finalizer = Finalizer(ended, *(RuntimeError("broken") for _ in range(8)))
     relay = Relay(database, Completion(database, ["github"], [finalizer]).handlers)
     with structlog.testing.capture_logs() as logs:
@@ -156,7 +156,7 @@ async def test_after_the_last_attempt_they_are_a_dead_letter_with_an_alert_and_a
 
 
 async def test_a_short_outage_is_retried_immediately(ended: World):
-    database = ended.shelf.database
+    database = ended.harness.database
     finalizer = Finalizer(ended, DatabaseUnavailable("away"), DatabaseUnavailable("away"))
     async with running(Relay(database, Completion(database, ["github"], [finalizer]).handlers)):
         await settled(ended, 99)
@@ -166,7 +166,7 @@ async def test_a_short_outage_is_retried_immediately(ended: World):
 
 
 async def test_a_run_that_could_not_be_planned_fails_also_without_its_statistics(ended: World):
-    database = ended.shelf.database
+    database = ended.harness.database
     assert not await begins_another(database), "while nothing has failed, the run is under way"
 
     def fail_planning(tx: Transaction) -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.storage.documents.shelf import ALL_STORES
+from tests.storage.documents.harness import ALL_STORES
 from tests.systems.github.statistics import world as w
 from tests.systems.github.statistics.world import TODAY, USERS, Repository, World, iso
 

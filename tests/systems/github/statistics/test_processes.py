@@ -20,7 +20,7 @@ async def start(world: World, *logins: str, stop_at: str = "") -> WarmProcess:
         sys.executable,
         "-m",
         "tests.systems.github.statistics.computing_process",
-        world.shelf.url,
+        world.harness.url,
         stop_at,
         *logins,
     )

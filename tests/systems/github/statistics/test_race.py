@@ -36,7 +36,7 @@ async def test_concurrent_computations_of_many_users_give_the_sums_of_sequential
     users = sorted({found.owner for found in repositories})
 
     # Two processes, as far as the database can tell.
-    twins = (world.statistics, Statistics(world.shelf.database, world.shelf.store))
+    twins = (world.statistics, Statistics(world.harness.database, world.harness.store))
     await asyncio.gather(*(twins[n % 2].finalize(run_of(login)) for n, login in enumerate(users)))
 
     world.counted = set(users)
@@ -86,7 +86,7 @@ async def test_a_computation_that_was_frozen_writes_nothing_when_it_resumes(worl
     """It read the documents before a later computation read newer ones."""
     await world.write_profile("ann")
     await world.write_repository(busy_repository(1, "ann"))
-    database, store = world.shelf.database, world.shelf.store
+    database, store = world.harness.database, world.harness.store
     frozen = await database.transaction(item_store.begin, "ann", "ann")
     old = [document async for document in store.iterate("commit", "ann")]
     await world.relist(Repository(id=1, owner="ann", name="r1"), "commit")
@@ -107,7 +107,7 @@ async def test_a_computation_that_read_a_document_before_it_changed_owner_does_n
     for login in USERS:
         await world.write_profile(login)
     await world.write_repository(moved)
-    database, store = world.shelf.database, world.shelf.store
+    database, store = world.harness.database, world.harness.store
     slow = await database.transaction(item_store.begin, "ann", "ann")
     old = [document async for document in store.iterate("commit", "ann")]
     moved.owner = "bob"
@@ -125,7 +125,7 @@ async def test_a_computation_that_read_a_document_before_it_changed_owner_does_n
 async def test_a_renewed_claim_is_not_taken(small_world: World):
     """Whose the document is was looked up when the claim was an older one."""
     await small_world.write_repository(busy_repository(1, "bob"))
-    database, store = small_world.shelf.database, small_world.shelf.store
+    database, store = small_world.harness.database, small_world.harness.store
     mine = [counted(document) async for document in store.iterate("commit", "bob")]
     await small_world.finalize("bob")
     held = await database.transaction(item_store.begin, "ann", "ann")

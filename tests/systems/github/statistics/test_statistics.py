@@ -178,7 +178,7 @@ async def test_only_changes_are_read_again(world: World):
 
 
 async def documents_read(world: World, login: str) -> int:
-    database, store = world.shelf.database, world.shelf.store
+    database, store = world.harness.database, world.harness.store
     held = await database.transaction(item_store.begin, login, login)
     recount = Recount(database, store, held, full=False)
     await recount.run()
@@ -211,7 +211,7 @@ async def test_a_recomputation_repairs_damaged_rows(small_world: World):
     await small_world.write_repository(mine)
     await small_world.finalize("ann")
     spoil = statistics_items.update().values(activity=None, author_id=None)
-    await small_world.shelf.database.transaction(lambda tx: tx.execute(spoil))
+    await small_world.harness.database.transaction(lambda tx: tx.execute(spoil))
 
     await small_world.statistics.recompute("ann")
 
@@ -302,7 +302,7 @@ async def test_the_current_streak_follows_the_clock_without_a_new_run(small_worl
     lengths: list[int] = []
     for _ in range(3):
         lengths.append((await small_world.of("ann")).by_user.current_streak.days)
-        small_world.shelf.clock.advance(timedelta(days=1))
+        small_world.harness.clock.advance(timedelta(days=1))
 
     assert lengths == [1, 1, 0]
 

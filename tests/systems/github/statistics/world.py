@@ -10,7 +10,7 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from sqlalchemy import delete
 
-from tests.storage.documents.shelf import Shelf, StoreName, open_shelf
+from tests.storage.documents.harness import StoreHarness, StoreName, open_harness
 from tests.systems.github.statistics.oracle import Oracle, all_documents
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
@@ -82,16 +82,16 @@ class Repository:
 class World:
     """Writes documents as runs do, computes statistics, and compares them with the slow computation."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf, self.statistics = shelf, Statistics(shelf.database, shelf.store)
-        shelf.clock.advance(TODAY - shelf.clock.now())
+    def __init__(self, harness: StoreHarness) -> None:
+        self.harness, self.statistics = harness, Statistics(harness.database, harness.store)
+        harness.clock.advance(TODAY - harness.clock.now())
         self._begin()
 
     async def empty(self) -> None:
         """Remove everything."""
-        await self.shelf.database.transaction(_empty)
-        if self.shelf.mongo_url is not None:
-            async with AsyncMongoClient[Any](self.shelf.mongo_url) as client:
+        await self.harness.database.transaction(_empty)
+        if self.harness.mongo_url is not None:
+            async with AsyncMongoClient[Any](self.harness.mongo_url) as client:
                 await client.get_default_database().get_collection("documents").delete_many({})
         self._begin()
 
@@ -105,10 +105,10 @@ class World:
     async def write(self, *given: Document, completed: tuple[Listing, ...] = ()) -> None:
         """In a transaction of its own, at a moment of its own by its writer's clock."""
         self.writes += 1
-        now = self.shelf.clock.now()
-        self.shelf.clock.advance(TODAY + self.skew + timedelta(milliseconds=self.writes) - now)
-        await self.shelf.write(*given, completed=completed)
-        self.shelf.clock.advance(now - self.shelf.clock.now())
+        now = self.harness.clock.now()
+        self.harness.clock.advance(TODAY + self.skew + timedelta(milliseconds=self.writes) - now)
+        await self.harness.write(*given, completed=completed)
+        self.harness.clock.advance(now - self.harness.clock.now())
 
     def next_sweep(self) -> int:
         self.sweep += 1
@@ -154,7 +154,7 @@ class World:
             self.counted.add(login)
 
     async def oracle(self) -> Oracle:
-        return Oracle(await all_documents(self.shelf.store), self.shelf.clock.now().date())
+        return Oracle(await all_documents(self.harness.store), self.harness.clock.now().date())
 
     async def of(self, login: str) -> UserStatistics:
         found = await self.statistics.of_user(login)
@@ -204,8 +204,8 @@ def _empty(tx: Transaction) -> None:
 @asynccontextmanager
 async def open_world(name: StoreName, folder: Path) -> AsyncGenerator[World]:
     """On that store, empty, today."""
-    async with open_shelf(name, folder) as shelf:
-        world = World(shelf)
+    async with open_harness(name, folder) as harness:
+        world = World(harness)
         await world.empty()
         yield world
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.systems.github.deployment import assert_complete, assert_talk_is_complete
-from tests.systems.github.webhooks.hooked import Hooked, hooked
+from tests.systems.github.webhooks.deployment import WebhookDeployment, webhook_deployment
 from tidegate.systems.github import CONVERSATIONS
 from tidegate_simulators.github import Manners
 from tidegate_simulators.github.mutations import Mutations
@@ -34,7 +34,7 @@ def change_everything(mutate: Mutations, name: str) -> None:
 
 
 async def test_webhooks_store_the_same_documents_as_a_collection(tmp_path: Path, embedded_url: str):
-    async with hooked(tmp_path, embedded_url, include=CONVERSATIONS) as it:
+    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS) as it:
         await it.deployment.collect(it.login)
         before = it.sim.report()
         change_everything(it.sim.mutate, it.repository.full_name)
@@ -50,7 +50,7 @@ async def test_webhooks_store_the_same_documents_as_a_collection(tmp_path: Path,
         await assert_talk_is_complete(it.deployment, it.login)
 
 
-async def _assert_current(it: Hooked) -> None:
+async def _assert_current(it: WebhookDeployment) -> None:
     """Issues and pull requests as they are now, and the shas of all commits."""
     [found] = it.sim.truth(it.login).repositories
     deployment = it.deployment
@@ -67,7 +67,7 @@ async def _assert_current(it: Hooked) -> None:
 async def test_a_run_after_webhooks_costs_as_much_as_without_them(
     tmp_path: Path, embedded_url: str, *, has_hooks: bool
 ):
-    async with hooked(tmp_path, embedded_url, registers=has_hooks, include=CONVERSATIONS) as it:
+    async with webhook_deployment(tmp_path, embedded_url, registers=has_hooks, include=CONVERSATIONS) as it:
         costs = list[dict[str, int]]()
         await it.deployment.collect(it.login)
         for change in (lambda: change_everything(it.sim.mutate, it.repository.full_name), lambda: None):
@@ -82,7 +82,7 @@ async def test_a_run_after_webhooks_costs_as_much_as_without_them(
 
 
 async def test_repeated_and_reordered_deliveries_end_in_the_state_of_the_upstream(tmp_path: Path, embedded_url: str):
-    async with hooked(tmp_path, embedded_url, include=CONVERSATIONS, manners=RESTLESS_HOOKS) as it:
+    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS, manners=RESTLESS_HOOKS) as it:
         await it.deployment.collect(it.login)
         for _ in range(3):
             change_everything(it.sim.mutate, it.repository.full_name)
@@ -104,7 +104,7 @@ async def test_repeated_and_reordered_deliveries_end_in_the_state_of_the_upstrea
 
 @pytest.mark.parametrize("name", ["releases", "labels", "milestones", "forks", "stargazers"])
 async def test_lists_are_updated_by_their_webhooks(tmp_path: Path, embedded_url: str, name: str):
-    async with hooked(tmp_path, embedded_url, include=[name], extras=8) as it:
+    async with webhook_deployment(tmp_path, embedded_url, include=[name], extras=8) as it:
         await it.deployment.collect(it.login)
         extras, found = it.sim.extras, it.repository
         extras.add(found, name)
@@ -132,7 +132,7 @@ CHANGES: list[tuple[str, Callable[[Mutations, str, str], Any]]] = [
 async def test_a_repository_is_updated_by_its_webhooks(
     tmp_path: Path, embedded_url: str, what: str, change: Callable[[Mutations, str, str], Any]
 ):
-    async with hooked(tmp_path, embedded_url, users=2) as it:
+    async with webhook_deployment(tmp_path, embedded_url, users=2) as it:
         first, second = it.sim.world.logins()
         found = it.repository
         await it.deployment.collect(first, second)
@@ -145,7 +145,7 @@ async def test_a_repository_is_updated_by_its_webhooks(
 
 
 async def test_documents_of_a_deleted_repository_are_gone_too(tmp_path: Path, embedded_url: str):
-    async with hooked(tmp_path, embedded_url, users=1, repositories=2) as it:
+    async with webhook_deployment(tmp_path, embedded_url, users=1, repositories=2) as it:
         await it.deployment.collect(it.login)
         gone = it.repository
         it.sim.mutate.delete(gone.full_name)
@@ -160,7 +160,7 @@ async def test_documents_of_a_deleted_repository_are_gone_too(tmp_path: Path, em
 
 
 async def test_a_transferred_issue_is_gone_here_and_stored_there(tmp_path: Path, embedded_url: str):
-    async with hooked(tmp_path, embedded_url, users=1, repositories=2) as it:
+    async with webhook_deployment(tmp_path, embedded_url, users=1, repositories=2) as it:
         await it.deployment.collect(it.login)
         source, target = it.sim.world.repositories_of(it.sim.world.require_account(it.login))
         number = it.sim.mutate.open_issue(source.full_name)
@@ -175,7 +175,7 @@ async def test_a_transferred_issue_is_gone_here_and_stored_there(tmp_path: Path,
 async def test_a_run_that_read_a_list_before_its_change_does_not_undo_the_change(tmp_path: Path, embedded_url: str):
     """The run is held up by a slow server after it has begun; meanwhile a comment is deleted and another is made."""
     slow = Manners(error_pause_s=0, hang_s=0, drip_s=0, latency_ms=150)
-    async with hooked(tmp_path, embedded_url, include=CONVERSATIONS, manners=slow) as it:
+    async with webhook_deployment(tmp_path, embedded_url, include=CONVERSATIONS, manners=slow) as it:
         await it.deployment.collect(it.login)
         name, mutate = it.repository.full_name, it.sim.mutate
         [first, *_] = it.repository.comments.ordinals()

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from tests.cli.test_collect import simulator, token_of
 from tests.http.processes import started
 from tests.systems.github.deployment import SECRET
-from tests.systems.github.webhooks.hooked import Hooked, hooked
+from tests.systems.github.webhooks.deployment import WebhookDeployment, webhook_deployment
 from tests.waiting import random_moment, until
 from tidegate.storage.documents import SqlDocuments, Staged, Written
 from tidegate.storage.sql import Database, Transaction, outbox
@@ -36,7 +36,7 @@ class _Dying:
         return written
 
 
-async def _events(it: Hooked) -> list[Event]:
+async def _events(it: WebhookDeployment) -> list[Event]:
     rows = await it.deployment.parts.database.read(outbox.pending_page)
     return [row.event() for row in rows]
 
@@ -44,7 +44,7 @@ async def _events(it: Hooked) -> list[Event]:
 async def test_a_delivery_whose_response_was_lost_is_applied_and_its_repetition_is_a_duplicate(
     tmp_path: Path, embedded_url: str
 ):
-    async with hooked(tmp_path, embedded_url) as it:
+    async with webhook_deployment(tmp_path, embedded_url) as it:
         it.sim.mutate.open_issue(it.repository.full_name)
         await it.applied()
         [*_, delivery] = it.sim.webhooks.deliveries
@@ -58,7 +58,7 @@ async def test_a_delivery_whose_response_was_lost_is_applied_and_its_repetition_
 async def test_documents_and_the_delivery_record_are_committed_together_or_not_at_all(
     tmp_path: Path, embedded_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    async with hooked(tmp_path, embedded_url) as it:
+    async with webhook_deployment(tmp_path, embedded_url) as it:
         left, apply = [1, 1], deliveries.apply
 
         def dying(tx: Transaction, delivery_id: str, staged: Staged) -> Written | None:
@@ -74,7 +74,7 @@ async def test_documents_and_the_delivery_record_are_committed_together_or_not_a
 
 
 async def test_an_event_redelivered_after_it_was_applied_changes_nothing(tmp_path: Path, embedded_url: str):
-    async with hooked(tmp_path, embedded_url) as it:
+    async with webhook_deployment(tmp_path, embedded_url) as it:
         number = it.sim.mutate.open_issue(it.repository.full_name)
         await it.applied()
         [*_, first] = it.sim.webhooks.deliveries

@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 from tests.http.serving import Client, Reply
 from tests.systems.github.deployment import SECRET
-from tests.systems.github.webhooks.hooked import Hooked, hooked
+from tests.systems.github.webhooks.deployment import WebhookDeployment, webhook_deployment
 from tidegate.storage.sql import Transaction
 from tidegate.systems.github.webhooks import deliveries
 from tidegate.systems.github.webhooks.deliveries import github_deliveries
@@ -32,7 +32,7 @@ OPENED = {"action": "opened", "repository": REPOSITORY, "issue": ISSUE}
 class Sender(Client):
     """Sends deliveries as GitHub does."""
 
-    def __init__(self, session: aiohttp.ClientSession, it: Hooked) -> None:
+    def __init__(self, session: aiohttp.ClientSession, it: WebhookDeployment) -> None:
         super().__init__(session, it.url)
         self.it = it
 
@@ -64,7 +64,7 @@ def _count(tx: Transaction) -> int:
 
 @pytest.fixture
 async def sender(tmp_path: Path, embedded_url: str) -> AsyncGenerator[Sender]:
-    async with hooked(tmp_path, embedded_url, registers=False) as it, aiohttp.ClientSession() as session:
+    async with webhook_deployment(tmp_path, embedded_url, registers=False) as it, aiohttp.ClientSession() as session:
         yield Sender(session, it)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.servers.migrated import migrated_file
 from tests.servers.s3 import S3Server, s3_server
-from tests.systems.snapshots.archive.history_rows import Past, past_at
+from tests.systems.snapshots.archive.history_rows import ArchiveHarness, harness_at
 from tidegate.systems.snapshots.archive.object_storage import ObjectStorage
 
 
@@ -37,12 +37,12 @@ def storage(request: pytest.FixtureRequest) -> ObjectStorage:
 
 
 @pytest.fixture
-async def past(tmp_path: Path) -> AsyncGenerator[Past]:
-    async with past_at(await migrated_file(tmp_path / "past.db")) as opened:
+async def harness(tmp_path: Path) -> AsyncGenerator[ArchiveHarness]:
+    async with harness_at(await migrated_file(tmp_path / "past.db")) as opened:
         yield opened
 
 
 @pytest.fixture
-async def past_everywhere(migrated_url: str) -> AsyncGenerator[Past]:
-    async with past_at(migrated_url) as opened:
+async def harness_on_each_database(migrated_url: str) -> AsyncGenerator[ArchiveHarness]:
+    async with harness_at(migrated_url) as opened:
         yield opened

@@ -25,7 +25,7 @@ def body(subject: SnapshotSubject, days_ago: int) -> bytes:
     return b'{"key": "%s", "days_ago": %d}' % (subject.key.encode(), days_ago)
 
 
-class Past:
+class ArchiveHarness:
     """What a test of the archive needs."""
 
     def __init__(self, database: Database) -> None:
@@ -62,7 +62,7 @@ class Past:
 
 
 @asynccontextmanager
-async def past_at(url: str) -> AsyncGenerator[Past]:
+async def harness_at(url: str) -> AsyncGenerator[ArchiveHarness]:
     """On a database that has all tables."""
     async with await Database.open(url, clock=ManualClock(NOON)) as database:
-        yield Past(database)
+        yield ArchiveHarness(database)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tests.systems.snapshots.archive.history_rows import NOON, Past
+from tests.systems.snapshots.archive.history_rows import NOON, ArchiveHarness
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidSettings
 from tidegate.systems.snapshots.archive import opening
@@ -23,39 +23,41 @@ async def fire_until_it_sleeps(nightly: NightlyArchive) -> int:
     return wait_ms
 
 
-async def test_old_history_is_moved_at_its_time_of_day_and_not_before(past: Past, in_folder: ObjectStorage):
-    clock = past.database.clock
+async def test_old_history_is_moved_at_its_time_of_day_and_not_before(
+    harness: ArchiveHarness, in_folder: ObjectStorage
+):
+    clock = harness.database.clock
     assert isinstance(clock, ManualClock)
-    await past.fill(keys=2, days=[31, 3])
+    await harness.fill(keys=2, days=[31, 3])
     clock.advance(timedelta(hours=1))
-    nightly = NightlyArchive(past.database, lambda: in_folder, ArchiveSettings(after=timedelta(days=30)))
+    nightly = NightlyArchive(harness.database, lambda: in_folder, ArchiveSettings(after=timedelta(days=30)))
 
     wait_ms = await fire_until_it_sleeps(nightly)
     assert timedelta(milliseconds=wait_ms) == timedelta(hours=14, minutes=30)  # from 13:00 to 03:30
-    assert await past.rows() == 8
+    assert await harness.rows() == 8
 
     clock.advance(timedelta(milliseconds=wait_ms))
     assert await fire_until_it_sleeps(nightly) == 24 * 3600 * 1000
-    assert await past.rows() == 4
+    assert await harness.rows() == 4
     assert len(await in_folder.names()) == 2
 
 
-async def test_a_missed_night_is_caught_up_immediately(past: Past, in_folder: ObjectStorage):
-    await past.fill(keys=2, days=[40, 3])
+async def test_a_missed_night_is_caught_up_immediately(harness: ArchiveHarness, in_folder: ObjectStorage):
+    await harness.fill(keys=2, days=[40, 3])
 
-    await fire_until_it_sleeps(NightlyArchive(past.database, lambda: in_folder, ArchiveSettings()))
+    await fire_until_it_sleeps(NightlyArchive(harness.database, lambda: in_folder, ArchiveSettings()))
 
-    assert await past.rows() == 4
+    assert await harness.rows() == 4
 
 
-async def test_without_old_history_the_archive_is_not_opened(past: Past):
+async def test_without_old_history_the_archive_is_not_opened(harness: ArchiveHarness):
     def nowhere() -> ObjectStorage:
         raise AssertionError("nobody needs it")
 
-    clock = past.database.clock
+    clock = harness.database.clock
     assert isinstance(clock, ManualClock)
-    await past.fill(keys=1, days=[3])
-    nightly = NightlyArchive(past.database, nowhere, ArchiveSettings())
+    await harness.fill(keys=1, days=[3])
+    nightly = NightlyArchive(harness.database, nowhere, ArchiveSettings())
     clock.advance(timedelta(milliseconds=await fire_until_it_sleeps(nightly)))
 
     assert await fire_until_it_sleeps(nightly) == 24 * 3600 * 1000

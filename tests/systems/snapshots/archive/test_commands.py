@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.servers.migrated import migrated_file
-from tests.systems.snapshots.archive.history_rows import body, past_at
+from tests.systems.snapshots.archive.history_rows import body, harness_at
 from tidegate.app.cli import app
 from tidegate.core.errors import InvalidArgument
 from tidegate.core.telemetry.logs import configure
@@ -35,9 +35,9 @@ def filled(tmp_path: Path) -> None:
 
     async def fill() -> None:
         (tmp_path / "data").mkdir()
-        async with past_at(await migrated_file(tmp_path / "data" / "tidegate.db")) as past:
-            await past.fill(keys=4, days=[45, 44, 2])
-            assert await past.move_all(ObjectStorage((tmp_path / "data" / "archive").as_uri())) == 16
+        async with harness_at(await migrated_file(tmp_path / "data" / "tidegate.db")) as harness:
+            await harness.fill(keys=4, days=[45, 44, 2])
+            assert await harness.move_all(ObjectStorage((tmp_path / "data" / "archive").as_uri())) == 16
 
     asyncio.run(fill())
 

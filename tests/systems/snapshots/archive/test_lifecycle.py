@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.servers.s3 import BUCKET
-from tests.systems.snapshots.archive.history_rows import NOON, Past, body
+from tests.systems.snapshots.archive.history_rows import NOON, ArchiveHarness, body
 from tests.systems.snapshots.archive.test_archiver import fire_until_it_sleeps
 from tidegate.core.errors import ServerRefused
 from tidegate.systems.snapshots.archive import lifecycle as ageing
@@ -31,10 +31,10 @@ class Folders:
         self.warm, self.cold = root / "archive", root / "archive-cold"
         self.storage = ObjectStorage(self.warm.as_uri(), self.cold)
 
-    def nightly(self, past: Past, **given: Any) -> NightlyArchive:
+    def nightly(self, harness: ArchiveHarness, **given: Any) -> NightlyArchive:
         settings = ArchiveSettings.model_validate(given)
         url = self.warm.as_uri()
-        return NightlyArchive(past.database, lambda: self.storage, settings, lambda: lifecycle_of(settings, url))
+        return NightlyArchive(harness.database, lambda: self.storage, settings, lambda: lifecycle_of(settings, url))
 
     def days(self, root: Path) -> list[int]:
         """How many days ago, of each file."""
@@ -47,42 +47,42 @@ def folders(tmp_path: Path) -> Folders:
     return Folders(tmp_path)
 
 
-async def test_old_files_of_a_folder_become_cold_and_are_still_read(past: Past, folders: Folders):
-    await past.fill(keys=2, days=[400, 181, 179, 45, 2])
-    await fire_until_it_sleeps(folders.nightly(past))
+async def test_old_files_of_a_folder_become_cold_and_are_still_read(harness: ArchiveHarness, folders: Folders):
+    await harness.fill(keys=2, days=[400, 181, 179, 45, 2])
+    await fire_until_it_sleeps(folders.nightly(harness))
 
     assert (folders.days(folders.warm), folders.days(folders.cold)) == ([45, 179], [181, 400])
-    found = await past.history(folders.storage, HERO)
+    found = await harness.history(folders.storage, HERO)
     assert [each.body for each in found] == [body(HERO, days) for days in (2, 45, 179, 181, 400)]
     assert all(path.stat().st_mode & 0o077 == 0 for path in folders.cold.rglob("*"))
 
 
-async def test_history_is_deleted_by_policy_with_its_rows(past: Past, folders: Folders):
-    await past.fill(keys=2, days=[800, 400, 45])
-    await fire_until_it_sleeps(folders.nightly(past))
-    await fire_until_it_sleeps(folders.nightly(past, delete_after=timedelta(days=500)))
+async def test_history_is_deleted_by_policy_with_its_rows(harness: ArchiveHarness, folders: Folders):
+    await harness.fill(keys=2, days=[800, 400, 45])
+    await fire_until_it_sleeps(folders.nightly(harness))
+    await fire_until_it_sleeps(folders.nightly(harness, delete_after=timedelta(days=500)))
 
     assert (folders.days(folders.warm), folders.days(folders.cold)) == ([45], [400])
-    assert [each.body for each in await past.history(folders.storage, HERO)] == [body(HERO, 45), body(HERO, 400)]
-    assert await past.database.transaction(ageing.delete_rows, TODAY - timedelta(days=500)) == 0
+    assert [each.body for each in await harness.history(folders.storage, HERO)] == [body(HERO, 45), body(HERO, 400)]
+    assert await harness.database.transaction(ageing.delete_rows, TODAY - timedelta(days=500)) == 0
 
 
 async def test_a_crash_between_copy_and_removal_is_repaired(
-    past: Past, folders: Folders, monkeypatch: pytest.MonkeyPatch
+    harness: ArchiveHarness, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ):
     """The file is in both places then, and in one at least at every moment."""
-    await past.fill(keys=2, days=[181, 45])
+    await harness.fill(keys=2, days=[181, 45])
     with monkeypatch.context() as crashing:
         crashing.setattr(ageing, "_remove", _die)
         with pytest.raises(KeyboardInterrupt):
-            await fire_until_it_sleeps(folders.nightly(past))
+            await fire_until_it_sleeps(folders.nightly(harness))
     assert (folders.days(folders.warm), folders.days(folders.cold)) == ([45, 181], [181])
-    assert len(await past.history(folders.storage, HERO)) == 2
+    assert len(await harness.history(folders.storage, HERO)) == 2
 
-    await fire_until_it_sleeps(folders.nightly(past))
+    await fire_until_it_sleeps(folders.nightly(harness))
 
     assert (folders.days(folders.warm), folders.days(folders.cold)) == ([45], [181])
-    assert len(await past.history(folders.storage, HERO)) == 2
+    assert len(await harness.history(folders.storage, HERO)) == 2
 
 
 def _die(*_: object) -> None:
@@ -90,11 +90,11 @@ def _die(*_: object) -> None:
 
 
 async def test_a_file_that_another_process_moved_first_is_no_error(
-    past: Past, folders: Folders, monkeypatch: pytest.MonkeyPatch
+    harness: ArchiveHarness, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ):
     """A leader that was frozen goes on with files that its successor moved meanwhile."""
-    await past.fill(keys=2, days=[182, 181])
-    await past.move_all(folders.storage)
+    await harness.fill(keys=2, days=[182, 181])
+    await harness.move_all(folders.storage)
     settings = ArchiveSettings()
     frozen = list(ageing._older(folders.warm, TODAY, 100))  # pyright: ignore[reportPrivateUsage]
     await FolderLifecycle(folders.warm, folders.cold, settings).apply(TODAY)
@@ -106,7 +106,7 @@ async def test_a_file_that_another_process_moved_first_is_no_error(
     await FolderLifecycle(folders.warm, folders.cold, settings).apply(TODAY)
 
     assert (folders.days(folders.warm), folders.days(folders.cold)) == ([], [181, 182])
-    assert len(await past.history(folders.storage, HERO)) == 2
+    assert len(await harness.history(folders.storage, HERO)) == 2
 
 
 @pytest.mark.full
@@ -135,21 +135,23 @@ async def test_the_lifecycle_rule_is_added_to_a_bucket_and_other_rules_are_kept(
 
 
 @pytest.mark.full
-async def test_a_storage_that_refuses_the_rule_does_not_stop_the_archive(past: Past, in_s3: ObjectStorage):
-    await past.fill(keys=2, days=[45])
+async def test_a_storage_that_refuses_the_rule_does_not_stop_the_archive(harness: ArchiveHarness, in_s3: ObjectStorage):
+    await harness.fill(keys=2, days=[45])
     refused = S3Lifecycle("s3://no-such-bucket/x", ArchiveSettings())
     with pytest.raises(ServerRefused, match="NoSuchBucket"):
         await refused.apply(TODAY)
 
-    await fire_until_it_sleeps(NightlyArchive(past.database, lambda: in_s3, ArchiveSettings(), lambda: refused))
+    await fire_until_it_sleeps(NightlyArchive(harness.database, lambda: in_s3, ArchiveSettings(), lambda: refused))
 
-    assert await past.rows() == 0
+    assert await harness.rows() == 0
 
 
 @pytest.mark.full
-async def test_history_in_a_storage_class_that_must_be_restored_is_omitted(past: Past, in_s3: ObjectStorage):
-    await past.fill(keys=2, days=[200, 45, 2])
-    await past.move_all(in_s3)
+async def test_history_in_a_storage_class_that_must_be_restored_is_omitted(
+    harness: ArchiveHarness, in_s3: ObjectStorage
+):
+    await harness.fill(keys=2, days=[200, 45, 2])
+    await harness.move_all(in_s3)
     async with s3_client() as client:
         prefix = in_s3.url.removeprefix(f"s3://{BUCKET}/")
         for name in await in_s3.names():
@@ -158,7 +160,7 @@ async def test_history_in_a_storage_class_that_must_be_restored_is_omitted(past:
                 source = {"Bucket": BUCKET, "Key": key}
                 await client.copy_object(Bucket=BUCKET, Key=key, CopySource=source, StorageClass="GLACIER")
 
-    assert [each.body for each in await past.history(in_s3, HERO)] == [body(HERO, 2), body(HERO, 45)]
+    assert [each.body for each in await harness.history(in_s3, HERO)] == [body(HERO, 2), body(HERO, 45)]
 
 
 def test_contradictory_ages_are_refused():
@@ -179,13 +181,13 @@ async def s3_client() -> AsyncGenerator[Any]:
 
 @pytest.mark.parametrize("name", ["archive", "archive/", "other/../archive", "link"])
 async def test_a_cold_folder_inside_the_archive_is_refused_and_nothing_is_removed(
-    past: Past, folders: Folders, tmp_path: Path, name: str
+    harness: ArchiveHarness, folders: Folders, tmp_path: Path, name: str
 ):
     (tmp_path / "other").mkdir()
     (tmp_path / "link").symlink_to(folders.warm)
-    await past.fill(keys=1, days=[400])
+    await harness.fill(keys=1, days=[400])
 
-    await fire_until_it_sleeps(folders.nightly(past, cold_url=f"file://{tmp_path}/{name}"))
+    await fire_until_it_sleeps(folders.nightly(harness, cold_url=f"file://{tmp_path}/{name}"))
 
     assert folders.days(folders.warm) == [400]
 

@@ -17,7 +17,7 @@ from tidegate.systems.snapshots.transports.streams import StreamTransport
 
 
 @dataclass(frozen=True)
-class Bench:
+class TransportHarness:
     """A transport with empty topics, and what a test may do to it."""
 
     transport: Transport
@@ -28,7 +28,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def on_streams(server: str, request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
+async def on_streams(server: str, request: pytest.FixtureRequest) -> AsyncGenerator[TransportHarness]:
     async with empty_valkey(request.getfixturevalue(f"{server}_url")) as valkey:
         unit = valkey.unit("snapshots")
 
@@ -44,11 +44,11 @@ async def on_streams(server: str, request: pytest.FixtureRequest) -> AsyncGenera
             for stream in dead.recoverable:
                 await stream.take_over("another")
 
-        yield Bench(named("ours"), another, bury)
+        yield TransportHarness(named("ours"), another, bury)
 
 
 @asynccontextmanager
-async def on_kafka(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
+async def on_kafka(request: pytest.FixtureRequest) -> AsyncGenerator[TransportHarness]:
     del request
     server = broker()
     settings = server.settings()
@@ -68,12 +68,12 @@ async def on_kafka(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
             member._coordinator.generation = -1  # pyright: ignore - who is of no generation has nothing to leave
             await stop_consumer(member)
 
-    yield Bench(KafkaTransport(settings), another, bury)
+    yield TransportHarness(KafkaTransport(settings), another, bury)
     await server.forget(settings)
 
 
 @asynccontextmanager
-async def on_the_move(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
+async def on_the_move(request: pytest.FixtureRequest) -> AsyncGenerator[TransportHarness]:
     """From one stream to another: what is published goes to the new one, and that is what is read."""
     async with empty_valkey(request.getfixturevalue("embedded_url")) as valkey:
 
@@ -89,7 +89,7 @@ async def on_the_move(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
             for stream in dead.recoverable:
                 await stream.take_over("another")
 
-        yield Bench(named("ours"), another, bury)
+        yield TransportHarness(named("ours"), another, bury)
 
 
 BENCHES = {
@@ -100,7 +100,7 @@ BENCHES = {
 
 
 @pytest.fixture(params=BENCHES)
-async def bench(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
+async def harness(request: pytest.FixtureRequest) -> AsyncGenerator[TransportHarness]:
     async with BENCHES[request.param](request) as opened:
         await opened.transport.start()
         await opened.transport.create_topics()
@@ -109,5 +109,5 @@ async def bench(request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
 
 
 @pytest.fixture
-def transport(bench: Bench) -> Transport:
-    return bench.transport
+def transport(harness: TransportHarness) -> Transport:
+    return harness.transport

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.systems.snapshots.transports.conftest import Bench
+from tests.systems.snapshots.transports.conftest import TransportHarness
 from tests.waiting import simulated_delay
 from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.runtime.waiting import occurs
@@ -143,14 +143,14 @@ async def test_returned_messages_are_redelivered(transport: Transport):
     assert again[0].deliveries >= 1
 
 
-async def test_messages_of_a_process_declared_dead_no_longer_belong_to_it(bench: Bench):
-    await bench.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
-    async with bench.another_process() as other, member(other) as doomed:
+async def test_messages_of_a_process_declared_dead_no_longer_belong_to_it(harness: TransportHarness):
+    await harness.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
+    async with harness.another_process() as other, member(other) as doomed:
         found = await read_all(doomed, 3)
         await doomed.ack(found[:1])
         assert await doomed.held(found) == found[1:]
         if isinstance(other, StreamTransport):  # a member of a Kafka group hears of it with its next sign of life
-            await bench.bury(other)
+            await harness.bury(other)
             assert await doomed.held(found) == []
 
 
@@ -183,8 +183,8 @@ async def test_a_cancelled_read_loses_nothing(transport: Transport):
             await consumer.ack(found)
 
 
-async def test_members_share_the_messages_without_duplicates(bench: Bench):
-    async with bench.another_process() as other, member(bench.transport) as one, member(other) as two:
+async def test_members_share_the_messages_without_duplicates(harness: TransportHarness):
+    async with harness.another_process() as other, member(harness.transport) as one, member(other) as two:
         members = {id(one): one, id(two): two}
         done: Counter[bytes] = Counter()
         busy: set[int] = set()
@@ -203,47 +203,47 @@ async def test_members_share_the_messages_without_duplicates(bench: Bench):
         workers = [asyncio.create_task(work(each)) for each in members]
         async with asyncio.timeout(WITHIN_S):
             while not shared.is_set():  # while members still come, Kafka deals the work anew, and some comes twice
-                await bench.transport.publish(RefreshTopic.HIGH, [(f"kind/{n}", b"early") for n in range(24)])
+                await harness.transport.publish(RefreshTopic.HIGH, [(f"kind/{n}", b"early") for n in range(24)])
                 await occurs(shared, within_s=0.5)
-            await bench.transport.publish(RefreshTopic.HIGH, numbered(60))
+            await harness.transport.publish(RefreshTopic.HIGH, numbered(60))
             await asyncio.gather(*workers)
 
     assert done == Counter(b"%d" % n for n in range(60))
 
 
-async def test_messages_of_a_dead_process_go_to_others(bench: Bench):
-    await bench.transport.publish(RefreshTopic.HIGH, numbered(4))
-    async with bench.another_process() as other:
+async def test_messages_of_a_dead_process_go_to_others(harness: TransportHarness):
+    await harness.transport.publish(RefreshTopic.HIGH, numbered(4))
+    async with harness.another_process() as other:
         doomed = other.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
         found = await read_all(doomed, 4)
         await doomed.ack(found[:1])
-        await bench.bury(other)
+        await harness.bury(other)
 
-        async with member(bench.transport) as heir:
+        async with member(harness.transport) as heir:
             again = await read_all(heir, 3)
             await heir.ack(again)
 
     assert sorted(values(again)) == sorted(values(found[1:]))
 
 
-async def test_deliveries_of_dead_processes_are_counted_and_graceful_leaves_are_not(bench: Bench):
-    await bench.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
+async def test_deliveries_of_dead_processes_are_counted_and_graceful_leaves_are_not(harness: TransportHarness):
+    await harness.transport.publish(RefreshTopic.HIGH, numbered(3, key="kind/same"))
     counted: list[list[int]] = []
     for deaths in range(3):
-        async with bench.another_process() as other:
+        async with harness.another_process() as other:
             doomed = other.consumer(RefreshTopic.HIGH, GROUPS[RefreshTopic.HIGH])
             found = await read_all(doomed, 3 if deaths < 2 else 2)
             counted.append([each.deliveries for each in found])
             if deaths == 1:
                 await doomed.ack(found[:1])
-            await bench.bury(other)
+            await harness.bury(other)
     for _ in range(2):
-        async with member(bench.transport) as heir:
+        async with member(harness.transport) as heir:
             found = await read_all(heir, 2)
             counted.append([each.deliveries for each in found])
-    async with member(bench.transport) as heir:
+    async with member(harness.transport) as heir:
         await heir.ack(await read_all(heir, 2))
-        await bench.transport.publish(RefreshTopic.HIGH, [("kind/same", b"new")])
+        await harness.transport.publish(RefreshTopic.HIGH, [("kind/same", b"new")])
         [new] = await read_all(heir, 1)
 
     assert counted == [[1, 1, 1], [2, 2, 2], [3, 3], [4, 4], [4, 4]]

@@ -8,7 +8,7 @@ from tidegate.systems.crawl.site import ResultPage
 from tidegate.systems.crawl.stages import SEARCH, Stage
 
 
-class MendableSite(MarketplaceSite):
+class RepairableSite(MarketplaceSite):
     name = "mendable"
 
     def __init__(self) -> None:
@@ -25,4 +25,4 @@ class MendableSite(MarketplaceSite):
         return super().extract(stage, product_id, body)
 
 
-SITE = MendableSite()
+SITE = RepairableSite()

@@ -25,7 +25,7 @@ return ids
 """
 
 
-class SqsLibrary(Library):
+class SqsHarness(Library):
     """Its parts stand side by side, so that tests can have some of them without the others."""
 
     def __init__(self, parts: Context, upstream: ShelfUpstream, queue: Queue) -> None:

@@ -30,7 +30,7 @@ POOL = "clockmakers"
 NIGHTLY = "0 3 * * *"
 
 
-class ClockworkSource:
+class ScheduledSource:
     """One job for everybody; `broken` raises, and the job of `unwritable` is no JSON."""
 
     name = "clockwork"
@@ -56,8 +56,8 @@ class ClockworkSource:
         return Reading(documents=[document], allowance=said)
 
 
-SOURCES: dict[str, Source] = {"clockwork": ClockworkSource()}
-FORGIVING: dict[str, Source] = {"clockwork": ClockworkSource(misbehaves=False)}
+SOURCES: dict[str, Source] = {"clockwork": ScheduledSource()}
+FORGIVING: dict[str, Source] = {"clockwork": ScheduledSource(misbehaves=False)}
 """What lets a schedule in that cannot run later on."""
 
 
@@ -85,7 +85,7 @@ class ShiftedClock:
         return
 
 
-class Clockwork:
+class ScheduleHarness:
     """Schedules in one process that leads, and what the tests want to know of them."""
 
     def __init__(self, parts: Context) -> None:
@@ -131,9 +131,9 @@ def _end_runs(tx: Transaction) -> None:
 
 
 @asynccontextmanager
-async def clockwork_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[Clockwork]:
+async def harness_at(url: str, valkey: Valkey, clock: Clock) -> AsyncGenerator[ScheduleHarness]:
     async with await Database.open(url, clock=clock) as database:
-        yield Clockwork(build_context(Settings(), valkey, database))
+        yield ScheduleHarness(build_context(Settings(), valkey, database))
 
 
 def answer_to(request: Request) -> Answer:

@@ -28,7 +28,7 @@ APP, INSTALLATION = 71, 5
 POOL = "github"
 
 
-class Office:
+class CredentialHarness:
     """One process's hold on the credentials; `again` gives another's."""
 
     def __init__(self, settings: Settings, parts: Context, sim: GithubSimulator, client: UpstreamClient) -> None:
@@ -41,9 +41,9 @@ class Office:
         self.book = build_credential_manager(parts, plugin, client, on_unserved=self._note_unserved)
         self.book.holdings.append(lambda: CrawlPlugin(settings).identities(parts, self.book.vault))
 
-    def again(self, **changes: object) -> "Office":
+    def again(self, **changes: object) -> "CredentialHarness":
         """The same installation as another process sees it."""
-        return Office(self.settings.model_copy(update=changes), self.parts, self.sim, self.client)
+        return CredentialHarness(self.settings.model_copy(update=changes), self.parts, self.sim, self.client)
 
     async def _note_unserved(self, pool: str) -> None:
         self.unserved.append(pool)
@@ -73,18 +73,18 @@ class Office:
 @asynccontextmanager
 async def opened(
     folder: Path, valkey: Valkey, database: Database, *, limits: LimitSettings | None = None, **more: Any
-) -> AsyncGenerator[Office]:
+) -> AsyncGenerator[CredentialHarness]:
     """An office whose GitHub has three operators and two small users."""
     config = SimulatorConfig(
         world=WorldShape(users=2, operators=3, repositories=1, quirks=False), limits=limits or LimitSettings()
     )
     async with GithubSimulator(config) as sim, UpstreamClient() as client:
         settings = Settings(data_dir=folder, github=GithubSettings(api_url=sim.url), **more)
-        office = Office(settings, build_context(settings, valkey, database), sim, client)
+        harness = CredentialHarness(settings, build_context(settings, valkey, database), sim, client)
         try:
-            yield office
+            yield harness
         finally:
-            await office.book.close()
+            await harness.book.close()
 
 
 @cache

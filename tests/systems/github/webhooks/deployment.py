@@ -21,7 +21,7 @@ from tidegate.systems.github.webhooks.deliveries import github_deliveries
 from tidegate_simulators.github.repository import Repository
 
 
-class Hooked:
+class WebhookDeployment:
     """A deployment, the address at which it receives webhooks, and what tests ask of it."""
 
     def __init__(self, deployment: Deployment, url: str) -> None:
@@ -58,7 +58,9 @@ def _waiting(tx: Transaction) -> int:
 
 
 @asynccontextmanager
-async def hooked(folder: Path, valkey_url: str, *, registers: bool = True, **options: Any) -> AsyncGenerator[Hooked]:
+async def webhook_deployment(
+    folder: Path, valkey_url: str, *, registers: bool = True, **options: Any
+) -> AsyncGenerator[WebhookDeployment]:
     """A deployment that receives the webhooks of its simulator; `options` are those of `deployed`."""
     async with deployed(folder, valkey_url, **options) as deployment:
         settings = HttpSettings(port=0)
@@ -68,7 +70,7 @@ async def hooked(folder: Path, valkey_url: str, *, registers: bool = True, **opt
         service = HttpService(build_application(routes, settings), binding, on_stop=lambda: None)
         serving = asyncio.create_task(service.run(stopping))
         try:
-            it = Hooked(deployment, f"{binding.url}{ADDRESS}")
+            it = WebhookDeployment(deployment, f"{binding.url}{ADDRESS}")
             if registers:
                 deployment.sim.webhooks.register(it.url, SECRET)
             yield it

@@ -1,4 +1,4 @@
-"""`-m tests.engine.credentials.dying STEP DATA_DIR VALKEY_URL API_URL`: change a credential, then exit at STEP.
+"""`-m tests.engine.credentials.killed_process STEP DATA_DIR VALKEY_URL API_URL`: change a credential and exit at STEP.
 
 The token comes on standard input.
 """

@@ -1,4 +1,4 @@
-"""`-m tests.engine.credentials.collecting DATA_DIR API_URL LOGIN`: one run, with the most detailed log."""
+"""`-m tests.engine.credentials.collecting_process DATA_DIR API_URL LOGIN`: one run, with the most detailed log."""
 
 import asyncio
 import os

@@ -101,7 +101,7 @@ class PartRaws(Raws):
         return await super().counts(*args, stages=STAGES, **wanted)
 
 
-class Stall:
+class CrawlHarness:
     """A crawl of the plain site, step by step."""
 
     def __init__(self, database: Database, site: PlainSite | None = None) -> None:

@@ -18,8 +18,8 @@ from tests.servers.refusing import (
     short_pauses,
 )
 from tests.servers.valkey import ValkeyServer
-from tests.systems.crawl.core.plain import Stall
-from tests.systems.crawl.core.test_rings import until_applied
+from tests.systems.crawl.core.harness import CrawlHarness
+from tests.systems.crawl.core.test_wake_ups import until_applied
 from tests.waiting import patience, until
 from tidegate.connections import open_context
 from tidegate.primitives.membership import MembershipKeys, MembershipSettings
@@ -39,19 +39,19 @@ BRIEF = MembershipSettings(lease=LEASE, renew_every=LEASE / 4)
 pytestmark = pytest.mark.usefixtures("logged")
 
 
-def crawling(parts: Context, stall: Stall) -> Supervisor:
+def crawling(parts: Context, harness: CrawlHarness) -> Supervisor:
     """A process with the services that the crawl has for stored pages."""
     bell = Wakeup(parts.valkey, parts.unit.key("raws"))
-    announcer = OutboxNotifier(parts.database, bell, leads_here=lambda: stall.processor.is_running, topic=RAWS_STORED)
+    announcer = OutboxNotifier(parts.database, bell, leads_here=lambda: harness.processor.is_running, topic=RAWS_STORED)
     return build_process(
         parts,
         services={"raws-announcer": announcer},
-        duties={"raws": NotifiedRelay(stall.processor, bell)},
-        on_death=[stall.processor.notify],
+        duties={"raws": NotifiedRelay(harness.processor, bell)},
+        on_death=[harness.processor.notify],
     )
 
 
-@pytest.mark.full  # tests/runtime/test_refused.py outlasts such a server too
+@pytest.mark.full  # tests/runtime/test_refusing_servers.py outlasts such a server too
 async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -60,7 +60,7 @@ async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_
     with ValkeyServer() as server:
         settings = Settings(data_dir=await migrated_folder(tmp_path), valkey_url=server.url, membership=BRIEF)
         async with open_context(settings) as ours, open_context(settings) as theirs:
-            stalls = [Stall(ours.database), Stall(theirs.database)]
+            stalls = [CrawlHarness(ours.database), CrawlHarness(theirs.database)]
             lease = str(MembershipKeys(ours.unit).membership)
             async with at_work(crawling(ours, stalls[0])), at_work(crawling(theirs, stalls[1])):
                 run_id = await stalls[0].begin("p1", "p2")
@@ -84,20 +84,20 @@ async def test_pages_stored_while_valkey_refuses_are_applied_once_by_the_leader_
 async def test_pages_are_applied_once_and_in_order_after_the_database_refused_writes(monkeypatch: pytest.MonkeyPatch):
     waits, stopping = short_pauses(monkeypatch), asyncio.Event()
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        stall = Stall(database)
-        run_id = await stall.begin("p1")
+        harness = CrawlHarness(database)
+        run_id = await harness.begin("p1")
         for stage in STAGES:
-            await stall.answer(run_id, stage, "p1")
+            await harness.answer(run_id, stage, "p1")
         await set_read_only(server, name, "on")
-        running = asyncio.create_task(stall.processor.run(stopping))
+        running = asyncio.create_task(harness.processor.run(stopping))
         with capture_logs() as lines:
             await until(lambda: waits.longest >= 10)
             await set_read_only(server, name, "off")
-            await until_applied(stall, 1)
+            await until_applied(harness, 1)
             await until(lambda: "server.back" in lines_of_outage(lines))
         stopping.set()
         await running
-        raws = await stall.all_raws()
+        raws = await harness.all_raws()
 
     assert [(raw.stage, raw.state, raw.attempts, raw.applied_as) for raw in raws] == [
         (stage, RawState.PROCESSED, 0, n) for n, stage in enumerate(STAGES, 1)
@@ -111,14 +111,14 @@ async def test_a_processor_stops_while_the_database_refuses_and_leaves_its_pages
 ):
     waits, stopping = short_pauses(monkeypatch), asyncio.Event()
     async with migrated_on("postgres") as (server, name), await Database.open(server.url(name)) as database:
-        stall = Stall(database)
-        await stall.answer(await stall.begin("p1"), Stage.MINI_SHOP, "p1")
+        harness = CrawlHarness(database)
+        await harness.answer(await harness.begin("p1"), Stage.MINI_SHOP, "p1")
         await set_read_only(server, name, "on")
-        running = asyncio.create_task(stall.processor.run(stopping))
+        running = asyncio.create_task(harness.processor.run(stopping))
         await until(lambda: waits.longest >= 2)
         stopping.set()
         async with patience():
             await running
-        (raw,) = await stall.all_raws()
+        (raw,) = await harness.all_raws()
 
     assert (raw.state, raw.attempts) == (RawState.PENDING, 0)

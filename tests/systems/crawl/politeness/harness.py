@@ -31,7 +31,7 @@ LOCAL = UpstreamSettings(private_hosts=("127.0.0.1",))
 POLITE = CrawlSettings(delay=timedelta(0))
 
 
-class Visit:
+class PolitenessHarness:
     """One process's view. The clock of rows and scripts, and that of the simulator, are moved together by hand."""
 
     def __init__(
@@ -61,10 +61,10 @@ class Visit:
         self.caller = PoliteCaller(client, self.book.hosts)
         self.host = host_of(sim.url)
 
-    def again(self, **changes: object) -> "Visit":
+    def again(self, **changes: object) -> "PolitenessHarness":
         """The same installation as another process sees it."""
         settings = self.settings.model_copy(update={"crawl": self.crawl.model_copy(update=changes)})
-        return Visit(settings, self.parts, self.sim, self.client, clock=self.clock, ticks=self.ticks)
+        return PolitenessHarness(settings, self.parts, self.sim, self.client, clock=self.clock, ticks=self.ticks)
 
     def advance(self, by: timedelta) -> None:
         self.clock.advance(by)
@@ -101,12 +101,14 @@ class Visit:
 
 
 @asynccontextmanager
-async def visiting(
+async def harness_at(
     folder: Path, valkey: Valkey, database: Database, config: MarketplaceConfig, crawl: CrawlSettings = POLITE
-) -> AsyncGenerator[Visit]:
+) -> AsyncGenerator[PolitenessHarness]:
     """A visit to a marketplace whose clock stands still, as does that of `database`."""
     clock, ticks = database.clock, Ticks()
     assert isinstance(clock, ManualClock)
     async with MarketplaceSimulator(config, ticks) as sim, UpstreamClient(LOCAL, clock=clock) as client:
         settings = Settings(data_dir=folder, crawl=crawl)
-        yield Visit(settings, build_context(settings, valkey, database), sim, client, clock=clock, ticks=ticks)
+        yield PolitenessHarness(
+            settings, build_context(settings, valkey, database), sim, client, clock=clock, ticks=ticks
+        )

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.http.proxied_servers import Cut, wired_to_servers
 from tests.http.serving import Client
-from tests.http.wires import Cut, wired_to_servers
 from tests.waiting import look_again, patience
 from tidegate.storage.valkey import connection
 

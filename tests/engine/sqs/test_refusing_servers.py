@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from tests.engine.shelf import ShelfUpstream
 from tests.engine.sqs.conftest import settings_for
-from tests.engine.sqs.library import SqsLibrary
-from tests.engine.sqs.partial import REFUSALS, Picky, picky_server
+from tests.engine.sqs.harness import SqsHarness
+from tests.engine.sqs.partial_failures import REFUSALS, PartiallyFailingServer, picky_server
 from tests.engine.sqs.test_inbox import Clockwork, plain, running, until_empty
 from tests.engine.sqs.test_tasks import JOBS, SHELVES, a_process, assert_each_job_was_done_once
 from tests.servers.migrated import migrated_file
@@ -26,22 +26,22 @@ pytestmark = [pytest.mark.usefixtures("logged"), pytest.mark.parametrize("refusa
 
 
 @pytest.fixture
-async def server(sqs: SqsServer) -> AsyncGenerator[Picky]:
+async def server(sqs: SqsServer) -> AsyncGenerator[PartiallyFailingServer]:
     async with picky_server(sqs) as picky:
         yield picky
 
 
 @pytest.fixture
-async def refusable(sqs: SqsServer, url: str, server: Picky) -> AsyncGenerator[Queue]:
+async def refusable(sqs: SqsServer, url: str, server: PartiallyFailingServer) -> AsyncGenerator[Queue]:
     async with open_queues(settings_for(sqs, url, endpoint=server.endpoint)) as (_, tasks):
         assert tasks is not None
         yield tasks
 
 
 @pytest.fixture
-async def library(embedded: Valkey, tmp_path: Path, refusable: Queue) -> AsyncGenerator[SqsLibrary]:
+async def library(embedded: Valkey, tmp_path: Path, refusable: Queue) -> AsyncGenerator[SqsHarness]:
     async with await Database.open(await migrated_file(tmp_path / "local.db")) as database:
-        yield SqsLibrary(a_process(embedded, database), ShelfUpstream(dict(SHELVES)), refusable)
+        yield SqsHarness(a_process(embedded, database), ShelfUpstream(dict(SHELVES)), refusable)
 
 
 def lines_of_sqs(lines: Lines) -> list[str]:
@@ -49,8 +49,8 @@ def lines_of_sqs(lines: Lines) -> list[str]:
 
 
 async def test_jobs_are_sent_once_when_the_queue_accepts_them_again(
-    library: SqsLibrary,
-    server: Picky,
+    library: SqsHarness,
+    server: PartiallyFailingServer,
     sqs: SqsServer,
     url: str,
     refusal: str,
@@ -86,7 +86,12 @@ async def test_jobs_are_sent_once_when_the_queue_accepts_them_again(
 
 
 async def test_jobs_in_progress_finish_while_the_queue_refuses_and_the_others_follow(
-    library: SqsLibrary, server: Picky, sqs: SqsServer, url: str, refusal: str, monkeypatch: pytest.MonkeyPatch
+    library: SqsHarness,
+    server: PartiallyFailingServer,
+    sqs: SqsServer,
+    url: str,
+    refusal: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     short_pauses(monkeypatch)
     answers = asyncio.get_running_loop().create_future()
@@ -116,7 +121,7 @@ async def test_jobs_in_progress_finish_while_the_queue_refuses_and_the_others_fo
 
 
 async def test_tickets_that_cannot_be_resent_are_reported_once(
-    library: SqsLibrary, server: Picky, sqs: SqsServer, url: str, refusal: str, embedded: Valkey
+    library: SqsHarness, server: PartiallyFailingServer, sqs: SqsServer, url: str, refusal: str, embedded: Valkey
 ):
     async with library.running(works=False):
         await library.begin()
@@ -138,7 +143,7 @@ async def test_tickets_that_cannot_be_resent_are_reported_once(
 
 async def test_triggers_fire_once_when_the_queue_refused_longer_than_the_visibility_timeout(
     refusable: Queue,
-    server: Picky,
+    server: PartiallyFailingServer,
     sqs: SqsServer,
     url: str,
     refusal: str,

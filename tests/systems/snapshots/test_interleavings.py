@@ -12,7 +12,7 @@ from chaos.schedules.ground import InMemory
 from chaos.schedules.plan import Deed, plan, shrunk
 from chaos.schedules.world import World
 
-from tests.systems.snapshots.dependencies import RealGround
+from tests.systems.snapshots.dependencies import RealDependencies
 
 SEED = 7
 
@@ -30,7 +30,7 @@ def test_no_interleaving_breaks_an_invariant():
 
 @pytest.mark.full
 def test_the_real_server_and_database_answer_every_step_like_the_simulated_ones(embedded_url: str, tmp_path: Path):
-    simulated, real = World(InMemory()), World(RealGround(embedded_url, tmp_path))
+    simulated, real = World(InMemory()), World(RealDependencies(embedded_url, tmp_path))
     try:
         for number in range(40):
             steps = plan(SEED, number)
@@ -38,7 +38,7 @@ def test_the_real_server_and_database_answer_every_step_like_the_simulated_ones(
             real.play(steps)
             assert real.seen == simulated.seen, number
     finally:
-        assert isinstance(real.ground, RealGround)
+        assert isinstance(real.ground, RealDependencies)
         real.ground.close()
 
 

@@ -1,4 +1,4 @@
-"""`-m tests.engine.credentials.commanding`: many commands in one process, since most of the time of each is its start.
+"""`-m tests.engine.credentials.command_process`: run many commands in one process, to save startup time.
 
 Standard input is a list of `{"arguments": [...], "given": "...", "variables": {...}}`, standard output what came of it.
 """

@@ -30,7 +30,7 @@ ALL_STORES: tuple[StoreName, ...] = ("sqlite", "postgres", "mariadb", "mongo")
 
 
 @dataclass
-class Shelf:
+class StoreHarness:
     store: DocumentStore
     database: Database
     clock: ManualClock
@@ -38,7 +38,7 @@ class Shelf:
     mongo_url: str | None = None
     documents: Documents | None = None
 
-    def beside(self, source: str) -> "Shelf":
+    def beside(self, source: str) -> "StoreHarness":
         """The documents of another source in the same place."""
         assert self.documents is not None
         return replace(self, store=self.documents.of(source))
@@ -61,7 +61,7 @@ class Shelf:
 
 
 @asynccontextmanager
-async def open_shelf(name: StoreName, folder: Path) -> AsyncGenerator[Shelf]:
+async def open_harness(name: StoreName, folder: Path) -> AsyncGenerator[StoreHarness]:
     """An empty store of that name."""
     clock = ManualClock()
     url = await _database_url("sqlite" if name == "mongo" else name, folder)
@@ -69,12 +69,12 @@ async def open_shelf(name: StoreName, folder: Path) -> AsyncGenerator[Shelf]:
         if name != "mongo":
             await database.transaction(lambda tx: tx.execute(delete(documents)))
             there = await open_documents(DocumentSettings(), database)
-            yield Shelf(there.of("github"), database, clock, url, documents=there)
+            yield StoreHarness(there.of("github"), database, clock, url, documents=there)
             return
         async with mongo_database() as mongo_url:
             store = await open_documents(DocumentSettings(url=mongo_url), database)
             try:
-                yield Shelf(store.of("github"), database, clock, url, mongo_url, store)
+                yield StoreHarness(store.of("github"), database, clock, url, mongo_url, store)
             finally:
                 await store.close()
 

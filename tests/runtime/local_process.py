@@ -1,4 +1,4 @@
-"""`-m tests.runtime.neighbour FOLDER OWNER`: holds its lock, prints who died, and ends in good order with its input."""
+"""`-m tests.runtime.local_process FOLDER OWNER`: hold a lock, print dead processes, stop at the end of input."""
 
 import asyncio
 import sys

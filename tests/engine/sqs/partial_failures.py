@@ -25,7 +25,7 @@ REFUSALS: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
 """Status, body and headers of answers with which AWS refuses a request."""
 
 
-class Picky:
+class PartiallyFailingServer:
     """Of each batch it takes the first entry, as long as it is told to; and it may ask for a pause altogether.
 
     With `refusal` (a key of `REFUSALS`) it refuses all requests, and counts them by action.
@@ -64,8 +64,8 @@ class Picky:
 
 
 @asynccontextmanager
-async def picky_server(sqs: SqsServer) -> AsyncGenerator[Picky]:
-    picky, app = Picky(sqs), web.Application()
+async def picky_server(sqs: SqsServer) -> AsyncGenerator[PartiallyFailingServer]:
+    picky, app = PartiallyFailingServer(sqs), web.Application()
     app.router.add_post("/{path:.*}", picky.answer)
     runner = web.AppRunner(app)
     await runner.setup()
