@@ -5,7 +5,7 @@ from datetime import timedelta
 from pydantic import BaseModel, Field
 
 
-class LinkCheckerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class LinkCheckerSettings(BaseModel, frozen=True, extra="forbid"):
     """How links are checked."""
 
     timeout: timedelta = Field(default=timedelta(seconds=10), gt=timedelta())

@@ -11,7 +11,7 @@ from tidegate.core.backoff import Backoff
 _Pause = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=7))]
 
 
-class CollectSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class CollectSettings(BaseModel, frozen=True, extra="forbid"):
     """The default source, the attempts of a job, and the pauses between them."""
 
     source: str = Field(default="github", pattern=r"^[a-z][a-z0-9_-]{0,39}$")

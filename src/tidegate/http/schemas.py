@@ -1,15 +1,13 @@
 """JSON schemas of structs; the docstring under a field becomes its description."""
 
-import ast
-import inspect
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any, get_args
 
 import msgspec
+
+from tidegate.core.docstrings import field_docstrings
 
 REFERENCE = "#/components/schemas/{name}"
 
@@ -38,36 +36,8 @@ def parameter_schema(annotation: Any) -> dict[str, Any]:
 
 
 def meanings_of(struct: type[Any]) -> dict[str, str]:
-    """The docstrings under the fields of a struct and of its base classes."""
-    found: dict[str, str] = {}
-    # Base classes first, so that a subclass replaces the description of a field.
-    for each in reversed(struct.__mro__):
-        if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
-            found |= _meanings_in(each)
-    return found
-
-
-def _meanings_in(struct: type[Any]) -> dict[str, str]:
-    definition = _classes_in(struct.__module__).get(struct.__qualname__)
-    if definition is None:
-        return {}
-    found: dict[str, str] = {}
-    for field, below in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            text = below.value if isinstance(below, ast.Expr) else None
-            if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                found[field.target.id] = re.sub(r"\bNone\b", "null", " ".join(text.value.split()))
-    return found
-
-
-@cache
-def _classes_in(module: str) -> dict[str, ast.ClassDef]:
-    """The classes of a module by name; cached, because many structs share few modules."""
-    try:
-        body = ast.parse(inspect.getsource(sys.modules[module])).body
-    except (OSError, SyntaxError, TypeError):  # the source is not available
-        return {}
-    return {each.name: each for each in body if isinstance(each, ast.ClassDef)}
+    """The docstrings under the fields of a struct and of its base classes, in the words of JSON."""
+    return {name: re.sub(r"\bNone\b", "null", text) for name, text in field_docstrings(struct).items()}
 
 
 def _note_moment(schema: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ PRIVATE_NETWORKS = (
 _KEY_RULE = f"must be {SHORTEST_KEY} printable ASCII characters or more, without a space (try `openssl rand -hex 32`)"
 
 
-class HttpSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class HttpSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of the HTTP server: addresses, keys, limits."""
 
     host: str = "127.0.0.1"

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from tidegate.core.arguments import require_name
 
 
-class CircuitBreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class CircuitBreakerSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of a circuit breaker: when it opens, and how it closes again."""
 
     window: int = Field(default=10, ge=1)
@@ -28,7 +28,7 @@ class CircuitBreakerSettings(BaseModel, frozen=True, extra="forbid", use_attribu
 Span = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(days=31))]
 
 
-class CoalescerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class CoalescerSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of a coalescer: how long work is locked, and its version remembered."""
 
     high_lock: Span = timedelta(seconds=30)
@@ -48,7 +48,7 @@ class CoalescerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_do
 class CredentialLimits(BaseModel):
     """Bounds that the upstream's headers do not tell."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     concurrency: int = Field(default=50, ge=1, le=10_000)
     """Calls of one credential that may be under way at once. Each refusal for a secondary limit halves what was under
@@ -80,7 +80,7 @@ class CredentialLimits(BaseModel):
     """How long a job waits for the credential it had before, while another could serve it."""
 
 
-class MembershipSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class MembershipSettings(BaseModel, frozen=True, extra="forbid"):
     """When a process that does not renew its lease counts as dead. The same for all processes of a deployment."""
 
     lease: Span = timedelta(seconds=10)
@@ -114,7 +114,7 @@ class MembershipSettings(BaseModel, frozen=True, extra="forbid", use_attribute_d
 GroupName = Annotated[str, AfterValidator(lambda name: require_name("group", name))]
 
 
-class StreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class StreamSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of a stream; the same for all its processes."""
 
     group: GroupName = "workers"
@@ -132,7 +132,7 @@ class StreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docst
     """How long a repeated batch is recognised; longer than a client retries."""
 
 
-class TimerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class TimerSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of timers: how many due ones are promoted at once."""
 
     promoted_at_once: int = Field(default=500, ge=1, le=1000)

@@ -59,7 +59,6 @@ class Settings(BaseSettings):
         extra="allow",  # sections of systems; other names are refused below
         frozen=True,
         validate_default=True,
-        use_attribute_docstrings=True,
     )
 
     if TYPE_CHECKING:

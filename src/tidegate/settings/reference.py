@@ -9,9 +9,10 @@ from typing import cast, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from tidegate.core.docstrings import field_docstrings
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.settings.model import Settings, compose
-from tidegate.settings.sources import SPAN_UNITS, settings_of, variable_of
+from tidegate.settings.sources import SPAN_UNITS, SettingPath, settings_of, variable_of
 
 _HEAD = """# Settings
 
@@ -37,11 +38,19 @@ _BOUNDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at mos
 def describe_settings() -> str:
     """Return the reference page in Markdown."""
     lines = [_HEAD, "| setting | variable | type | default | meaning |", "| --- " * 5 + "|"]
-    for path, field in settings_of(compose()):
-        meaning = " ".join((field.description or "").split())
+    whole = compose()
+    for path, field in settings_of(whole):
+        meaning = field_docstrings(_owner_of(whole, path)).get(path[-1], "")
         columns = (f"`{'.'.join(path)}`", f"`{variable_of(path)}`", _type_of(field), _default_of(field), meaning)
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
+
+
+def _owner_of(model: type[BaseModel], path: SettingPath) -> type[BaseModel]:
+    """The class that declares the setting at this path."""
+    for name in path[:-1]:
+        model = cast("type[BaseModel]", model.model_fields[name].annotation)
+    return model
 
 
 def effective_settings(settings: Settings) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, model_validator
 _Kept = Annotated[timedelta, Ge(timedelta(days=1)), Le(timedelta(days=36_500))]
 
 
-class RetentionSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class RetentionSettings(BaseModel, frozen=True, extra="forbid"):
     """How long old data is kept.
 
     Data in use is never deleted, regardless of its age: active runs, active admissions, open campaigns.

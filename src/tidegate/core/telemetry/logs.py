@@ -36,7 +36,7 @@ _lowest = [logging.WARNING]
 """The least severe level that is written; set by `configure`."""
 
 
-class LogSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class LogSettings(BaseModel, frozen=True, extra="forbid"):
     """What is logged, and in which form."""
 
     format: LogFormat = "console"

@@ -32,7 +32,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 _tracer: "Tracer | None" = None
 
 
-class TraceSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class TraceSettings(BaseModel, frozen=True, extra="forbid"):
     """Export of traces. For fields that are not set, the standard variables of OpenTelemetry (OTEL_...) apply."""
 
     endpoint: str | None = None

@@ -10,7 +10,7 @@ _ADDRESS = r"^https?://[^\s/@]+(/\S*)?$"
 Visibility = Annotated[timedelta, Ge(timedelta(seconds=1)), Le(timedelta(hours=12))]
 
 
-class AwsSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class AwsSettings(BaseModel, frozen=True, extra="forbid"):
     """The queues on AWS. Credentials are found as by the AWS SDK: environment, files, role of the machine."""
 
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]{1,40}$")

@@ -12,7 +12,7 @@ from tidegate.engine.upstream.redirects import MOST_REDIRECTS
 _NONE = timedelta(0)
 
 
-class UpstreamSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class UpstreamSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of calls to upstreams: connections, timeouts, sizes and redirects."""
 
     connections: int = Field(default=400, ge=1)

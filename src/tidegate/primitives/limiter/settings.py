@@ -18,7 +18,7 @@ Span = Annotated[timedelta, Gt(timedelta(0)), Le(timedelta(days=31))]
 Brief = Annotated[timedelta, Gt(timedelta(0)), Le(timedelta(seconds=10))]
 
 
-class Limit(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class Limit(BaseModel, frozen=True, extra="forbid"):
     """At most `permits` units in ANY window of this length, as the upstream sees it."""
 
     name: RuleName
@@ -31,7 +31,7 @@ class Limit(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
     """Priorities of the calls that are counted and limited."""
 
 
-class Rate(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class Rate(BaseModel, frozen=True, extra="forbid"):
     """A token bucket: `per_second` units on average, and at most `burst` more than that at any time."""
 
     name: RuleName
@@ -53,7 +53,7 @@ def _default_limits() -> tuple[Limit, ...]:
     )
 
 
-class LimiterSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class LimiterSettings(BaseModel, frozen=True, extra="forbid"):
     """Limits and rates, which all apply at once, and how permits are granted.
 
     Example:

@@ -13,7 +13,7 @@ from tidegate.core.arguments import require_at_most, require_name, require_not_n
 from tidegate.core.errors import InvalidArgument
 
 
-class DocumentSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class DocumentSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of the document store: where collected items are stored."""
 
     url: str | None = Field(default=None, repr=False, pattern=r"^mongodb(\+srv)?://.+")

@@ -15,7 +15,7 @@ Pause = Annotated[timedelta, Ge(timedelta(milliseconds=1)), Le(timedelta(minutes
 """Shorter than the five minutes for which a message may be held."""
 
 
-class CampaignSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class CampaignSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of the campaign system. The settings of each campaign are in the database (`CampaignPlan`)."""
 
     enabled: bool = True

@@ -19,7 +19,7 @@ Gap = Annotated[timedelta, Ge(_NONE), Le(timedelta(days=1))]
 Brief = Annotated[timedelta, Gt(_NONE), Le(timedelta(hours=1))]
 
 
-class CrawlSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class CrawlSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of crawls. robots.txt is obeyed, unless a crawl itself is started with `--ignore-robots`."""
 
     delay: Gap = timedelta(seconds=1)

@@ -16,7 +16,7 @@ HOW_TO_GET_ONE = how_to_get_one(NAME)
 API_URL = "https://api.github.com"
 
 
-class GithubSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
+class GithubSettings(BaseModel, frozen=True, extra="forbid", validate_default=True):
     """Settings of the GitHub source: the API address and the kinds to collect."""
 
     api_url: str = API_URL

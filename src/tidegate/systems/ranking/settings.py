@@ -10,7 +10,7 @@ LONGEST_BOARD = 40
 FieldName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class Board(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class Board(BaseModel, frozen=True, extra="forbid"):
     """A board, and the outbox events that count on it."""
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=LONGEST_BOARD)
@@ -44,7 +44,7 @@ class Board(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=Tru
         return value
 
 
-class RankingSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class RankingSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of the ranking system."""
 
     boards: tuple[Board, ...] = Field(default=(), max_length=100)

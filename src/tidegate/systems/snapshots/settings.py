@@ -17,7 +17,7 @@ Security = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-class KafkaSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class KafkaSettings(BaseModel, frozen=True, extra="forbid"):
     """Connection to Kafka, used when `transport` is `kafka`."""
 
     servers: str = Field(default="127.0.0.1:9092", min_length=1)
@@ -58,7 +58,7 @@ _DAY = timedelta(days=1)
 SCHEMES = ("file", "s3", "gs", "az")
 
 
-class ArchiveSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
+class ArchiveSettings(BaseModel, frozen=True, extra="forbid", validate_default=True):
     """History of snapshots, and its archive."""
 
     keep_history: bool = False
@@ -140,7 +140,7 @@ Share = Annotated[float, Ge(0.01), Le(1)]
 _ROUNDING = 1e-9
 
 
-class PrefetchSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True):
+class PrefetchSettings(BaseModel, frozen=True, extra="forbid", validate_default=True):
     """Scheduled refreshes: which subjects, and how often."""
 
     enabled: bool = True
@@ -214,7 +214,7 @@ Moment = Annotated[timedelta, Ge(_NONE), Le(timedelta(seconds=1))]
 Brief = Annotated[timedelta, Gt(_NONE), Le(timedelta(minutes=5))]
 
 
-class GameSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class GameSettings(BaseModel, frozen=True, extra="forbid"):
     """The upstream of the built-in kind `character`: a game's open API, or `tidegate simulate game`."""
 
     url: str | None = None
@@ -235,7 +235,7 @@ class GameSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstri
         return None if value is None else value.rstrip("/")
 
 
-class WorkerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class WorkerSettings(BaseModel, frozen=True, extra="forbid"):
     """Refresh worker of one priority in one process."""
 
     concurrency: int = Field(default=8, ge=1, le=64)
@@ -251,7 +251,7 @@ class WorkerSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docst
         return self.concurrency * self.batch
 
 
-class LowWorkerSettings(WorkerSettings, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class LowWorkerSettings(WorkerSettings, frozen=True, extra="forbid"):
     """Worker settings for LOW events, for which no reader waits: fewer and larger batches."""
 
     concurrency: int = Field(default=2, ge=1, le=64)
@@ -262,7 +262,7 @@ class LowWorkerSettings(WorkerSettings, frozen=True, extra="forbid", use_attribu
     """How long the first result of a batch waits for more results."""
 
 
-class SnapshotSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class SnapshotSettings(BaseModel, frozen=True, extra="forbid"):
     """How snapshots are refreshed, cached and read."""
 
     transport: Literal["streams", "kafka"] = "streams"

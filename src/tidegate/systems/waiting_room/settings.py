@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from tidegate.systems.waiting_room.model import SECOND
 
 
-class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class WaitingRoomSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of the waiting room system."""
 
     admitted_at_once: int = Field(default=100, ge=1, le=100)

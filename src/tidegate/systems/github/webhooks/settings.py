@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 _SHORTEST_SECRET = 16
 
 
-class GithubWebhookSettings(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
+class GithubWebhookSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of GitHub webhooks: secrets, size limit and retention."""
 
     secrets: tuple[SecretStr, ...] = Field(default=(), repr=False)
