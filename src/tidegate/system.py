@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 from tidegate.core.errors import ContractBroken
@@ -57,7 +57,8 @@ __all__ = [
     "Api",
     "Command",
     "Context",
-    "DeadLetterCounter",
+    "DeadLetterStore",
+    "DeadLetterSummary",
     "Gauges",
     "HttpContext",
     "OpenSystem",
@@ -168,9 +169,22 @@ class Topic:
     """A read that takes longer is reported as unavailable; its result is shown when it arrives."""
 
 
+class DeadLetterSummary(NamedTuple):
+    """A dead letter without its contents."""
+
+    id: str
+    """Unique among the dead letters of its kind."""
+    source: str
+    """Where it failed: a stream, a campaign, a host. Empty if there is nothing to tell apart."""
+    name: str
+    """What failed there: a kind of event, of subject or of page."""
+    reason: str
+    at: datetime
+
+
 @dataclass(frozen=True)
-class DeadLetterCounter:
-    """Counts one kind of dead letters of a system, for the dashboard."""
+class DeadLetterStore:
+    """One kind of dead letters of a system: counted, listed, replayed and discarded."""
 
     kind: str
     """Name in the API and in the dashboard's addresses (`#/dead/campaigns`)."""
@@ -178,8 +192,15 @@ class DeadLetterCounter:
     """What the dashboard calls them: "12 dead letters of campaigns"."""
     count: Callable[[], Awaitable[Mapping[str, int]]]
     """Counts by part (campaign, stream, ...); parts without dead letters may be left out."""
+    page: Callable[[str | None, int], Awaitable[Sequence[DeadLetterSummary]]]
+    """Dead letters after the one with this id (None: from the first), in a fixed order, at most so many. A dead letter
+    that was replayed and failed again does not come before its old place."""
+    replay: Callable[[Sequence[str]], Awaitable[int]]
+    """Replays dead letters and returns how many. Unknown ids are ignored; a crash leaves the others as they are."""
+    discard: Callable[[Sequence[str]], Awaitable[int]] | None = None
+    """Discards dead letters in the same way; None if that would leave other work unfinished."""
     server: str = "the database"
-    """What is unavailable when they cannot be counted."""
+    """What is unavailable when they cannot be read."""
 
 
 class Gauges(Protocol):
@@ -234,8 +255,8 @@ class OpenSystem:
         """Live topics of the dashboard; called once, in a process that serves."""
         return ()
 
-    def dead_letters(self) -> Sequence[DeadLetterCounter]:
-        """Dead letters that the dashboard counts."""
+    def dead_letters(self) -> Sequence[DeadLetterStore]:
+        """Dead letters that operators list, replay and discard."""
         return ()
 
     def gauges(self) -> Sequence[Gauges]:

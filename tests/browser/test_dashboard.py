@@ -11,6 +11,7 @@ from examples.live.upstreams import BROKEN_CHARACTER, Ration
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.chromium import Visitors, Watched
+from tidegate_simulators import game
 from tidegate_simulators.github import FaultKind
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -163,6 +164,27 @@ async def test_a_dead_letter_is_replayed(demo: Deployment, visitors: Visitors, w
     await confirm(page, "Replay")
     await expect(page.get_by_text("No dead letters")).to_be_visible()
     status, found = await demo.api.ask("GET", f"/v1/snapshots/character/{BROKEN_CHARACTER}?wait=10")
+    assert (status, found["freshness"]) == (200, "FRESH")
+
+
+async def test_dead_letters_are_settled_by_group(demo: Deployment, visitors: Visitors, watched: Watched):
+    for character in (21, 22, 23, 24):
+        fault = game.FaultKind.BAD_REQUEST if character < 24 else game.FaultKind.INVALID
+        demo.upstreams.game.faults.inject(fault, times=1, subject=character)
+        await demo.api.ask("GET", f"/v1/snapshots/character/{character}")
+    page = await opened(demo, visitors, watched, "#/dead/snapshots")
+    groups = page.get_by_role("table", name="Groups of dead letters: Snapshots")
+    refused = groups.get_by_role("row").filter(has_text="UPSTREAM_4XX")
+    garbled = groups.get_by_role("row").filter(has_text="PARSE_ERROR")
+    await expect(refused.get_by_role("cell", name="3", exact=True)).to_be_visible()
+    await expect(garbled.get_by_role("cell", name="1", exact=True)).to_be_visible()
+    await refused.get_by_role("button", name=re.compile("^Replay group")).click()
+    await confirm(page, "Replay 3")
+    await expect(refused).to_have_count(0)
+    await garbled.get_by_role("button", name=re.compile("^Discard group")).click()
+    await confirm(page, "Discard 1")
+    await expect(page.get_by_text("No dead letters")).to_be_visible()
+    status, found = await demo.api.ask("GET", "/v1/snapshots/character/22?wait=10")
     assert (status, found["freshness"]) == (200, "FRESH")
 
 

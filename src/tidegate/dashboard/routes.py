@@ -8,6 +8,13 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.errors import InvalidArgument
+from tidegate.dashboard.dead_letter_groups import (
+    MOST_SETTLED,
+    DeadLetterGroups,
+    GroupAction,
+    GroupedDeadLetters,
+    SettledGroup,
+)
 from tidegate.dashboard.dead_letters import DeadOverview
 from tidegate.dashboard.files import TAG, Files
 from tidegate.dashboard.history import HistoryView
@@ -22,6 +29,8 @@ from tidegate.http.events import EventStream
 from tidegate.http.problems import ProblemType
 from tidegate.http.routes import route
 
+LETTERS = "dead letters"
+_GROUP = "/v1/dead-letters/groups/{group}"
 TopicText = Annotated[str, Meta(min_length=1, max_length=60)]
 SeriesName = Annotated[str, Meta(min_length=1, max_length=300)]
 
@@ -31,6 +40,24 @@ class SeriesFilter(RequestInput, frozen=True, kw_only=True):
 
     series: Annotated[tuple[SeriesName, ...], Meta(max_length=50)] = ()
     """May be given several times. A value that ends with a slash selects all names with this prefix."""
+
+
+GroupId = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}-[0-9a-f]{16}$")]
+
+
+class GroupFilter(RequestInput, frozen=True, kw_only=True):
+    """Query parameters of `/v1/dead-letters/groups`."""
+
+    kind: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
+    """Only groups of this kind: `events`, `messages`, or the kind of a system, such as `campaigns`."""
+
+
+class GroupBatch(RequestInput, frozen=True, kw_only=True):
+    """The dead letters of a group to replay or discard."""
+
+    after: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """Where to start: `next_after` of the previous answer. Null starts with the oldest."""
+    limit: Annotated[int, Meta(ge=1, le=MOST_SETTLED)] = 200
 
 
 class Watched(RequestInput, frozen=True, kw_only=True):
@@ -43,8 +70,8 @@ class Watched(RequestInput, frozen=True, kw_only=True):
 class DashboardRoutes:
     """Handlers of the dashboard routes. Concurrent requests for the same topic share one read."""
 
-    def __init__(self, readers: Readers, hub: Hub, files: Files) -> None:
-        self._readers, self._hub, self._files = readers, hub, files
+    def __init__(self, readers: Readers, hub: Hub, files: Files, groups: GroupedDeadLetters) -> None:
+        self._readers, self._hub, self._files, self._groups = readers, hub, files, groups
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """The routes of the dashboard and its files."""
@@ -52,6 +79,11 @@ class DashboardRoutes:
             *self._files.routes(),
             route("GET", "/v1/overview", self.show_overview, TAG),
             route("GET", "/v1/overview/dead", self.count_dead_letters, TAG),
+            route("GET", "/v1/dead-letters/groups", self.list_dead_letter_groups, LETTERS),
+            route("POST", f"{_GROUP}/replay", self.replay_dead_letter_group, LETTERS),
+            route(
+                "POST", f"{_GROUP}/discard", self.discard_dead_letter_group, LETTERS, problems=(ProblemType.CONFLICT,)
+            ),
             route("GET", "/v1/runtime", self.show_runtime, TAG),
             route("GET", "/v1/history", self.show_history, TAG),
             route(
@@ -80,6 +112,27 @@ class DashboardRoutes:
     async def count_dead_letters(self) -> DeadOverview | HttpResponse:
         """Count the dead letters of all kinds."""
         return await self._answer(TopicName.DEAD)
+
+    async def list_dead_letter_groups(self, query: GroupFilter) -> DeadLetterGroups:
+        """Group dead letters by source, name and reason, the largest group first.
+
+        The oldest 10,000 dead letters of each kind are examined.
+        """
+        return await self._groups.read(query.kind)
+
+    async def replay_dead_letter_group(self, group: GroupId, body: GroupBatch = GroupBatch()) -> SettledGroup:  # noqa: B008 - it is frozen
+        """Replay dead letters of a group, 200 or `limit` of them; continue with `next_after`.
+
+        The request can be repeated: dead letters that were replayed are gone, and the others are replayed then.
+        """
+        return await self._groups.settle(group, GroupAction.REPLAY, after=body.after, limit=body.limit)
+
+    async def discard_dead_letter_group(self, group: GroupId, body: GroupBatch = GroupBatch()) -> SettledGroup:  # noqa: B008 - it is frozen
+        """Discard dead letters of a group permanently, 200 or `limit` of them; continue with `next_after`.
+
+        The request can be repeated. 409 for kinds that can only be replayed: events, and answers of the crawl.
+        """
+        return await self._groups.settle(group, GroupAction.DISCARD, after=body.after, limit=body.limit)
 
     async def show_runtime(self) -> RuntimeStatus | HttpResponse:
         """Show streams, timers, the gate, the outbox, processes and circuit breakers."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from litestar.handlers import HTTPRouteHandler
 
+from tidegate.dashboard.dead_letter_groups import GroupedDeadLetters
 from tidegate.dashboard.files import Files
 from tidegate.dashboard.hub import Hub
 from tidegate.dashboard.routes import DashboardRoutes
@@ -18,8 +19,8 @@ from tidegate.systems.snapshots.service import OpenSnapshots
 class Dashboard:
     """The routes of the dashboard, and the service that records its history."""
 
-    def __init__(self, readers: Readers, hub: Hub) -> None:
-        self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files())
+    def __init__(self, readers: Readers, hub: Hub, groups: GroupedDeadLetters) -> None:
+        self._sampler, self._routes = readers.sampler, DashboardRoutes(readers, hub, Files(), groups)
 
     def routes(self) -> Sequence[HTTPRouteHandler]:
         """See `tidegate.app.serving.Further`."""
@@ -40,4 +41,5 @@ def open_dashboard(context: Context, systems: Sequence[OpenSystem], seats: Liste
     snapshots = next((each.snapshots for each in systems if isinstance(each, OpenSnapshots)), None)
     readers = Readers(collection, systems, snapshots=snapshots)
     del context
-    return Dashboard(readers, Hub(readers.topics(), collection.change_feed, seats))
+    hub = Hub(readers.topics(), collection.change_feed, seats)
+    return Dashboard(readers, hub, GroupedDeadLetters(systems))

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tidegate.system import Api, Command, Context, Gauges, HttpContext, OpenSystem, System
+from tidegate.system import Api, Command, Context, DeadLetterStore, Gauges, HttpContext, OpenSystem, System
 
 if TYPE_CHECKING:
     from tidegate.engine.collection import Collection
@@ -114,6 +114,12 @@ class OpenCollection(OpenSystem):
             DeadLetterRoutes(collection),
         ]
         return Api(routes=[route for each in routes for route in each.routes()], close=feed.close)
+
+    def dead_letters(self) -> Sequence[DeadLetterStore]:
+        """Events of the outbox, and messages of the streams of this process and of its sources."""
+        from tidegate.engine.dead_letter_stores import event_store, message_store
+
+        return [event_store(self.collection.parts.database), message_store(self.collection.streams)]
 
     def gauges(self) -> Sequence[Gauges]:
         """Gauges of runs and events, and of the streams, timers and gates of this process."""

@@ -163,6 +163,21 @@ async def test_a_failed_event_is_a_dead_letter_with_its_reason(db: Database) -> 
     assert await db.transaction(outbox.remove, [buried]) == 0
 
 
+async def test_dead_letters_are_summed_up_without_their_payloads(db: Database) -> None:
+    first, _, third = await add(db, "a", "b", "c")
+    for row in (first, third):
+        await db.transaction(lambda tx, row=row: outbox.mark_dead(tx, row, attempts=12, error=f"{row} failed"))
+
+    found = await db.read(outbox.dead_summaries)
+    rest = await db.read(lambda tx: outbox.dead_summaries(tx, after=first, limit=1))
+
+    assert [(one.id, one.kind, one.last_error) for one in found] == [
+        (first, "kind", f"{first} failed"),
+        (third, "kind", f"{third} failed"),
+    ]
+    assert rest == found[1:]
+
+
 async def test_dead_letters_are_replayed_by_id_by_kind_or_all(db: Database) -> None:
     events = [Event(kind, "key", {}) for kind in ("x", "x", "y", "z")]
     await db.transaction(outbox.add, *events)

@@ -17,7 +17,9 @@ from tidegate.core.errors import ValkeyUnavailable
 from tidegate.http.settings import HttpSettings
 from tidegate.storage.valkey import Valkey
 from tidegate.systems.campaigns.consumer_context import ConsumerContext
+from tidegate.systems.campaigns.dead_letters import dead_letter_store
 from tidegate.systems.campaigns.kinds import FirstCome, Kinds
+from tidegate.systems.campaigns.metrics import CampaignDeadLetterCounts
 from tidegate.systems.campaigns.model import FIRST_COME
 from tidegate.systems.campaigns.worker import CampaignWorker
 
@@ -235,6 +237,30 @@ async def test_dead_letters_are_listed_replayed_and_discarded(harness: WorkerHar
     replayed = await client.post(f"{PLACE}/dead/{second['id']}/replay")
     assert replayed.json == {"id": second["id"], "outcome": "replayed"}
     assert (await client.post(f"{PLACE}/dead/{second['id']}/replay")).status == 404
+
+
+async def test_dead_letters_of_several_campaigns_are_listed_and_settled_together(harness: WorkerHarness):
+    other = "spring-sale-2"
+    await harness.open(total=3)
+    await harness.open(other, total=3)
+    why = ("dead.message", "1-1", "dead.deliveries", "5", "dead.reason", "it is no JSON", "dead.at_ms", "1700000000000")
+    for campaign in (CAMPAIGN, CAMPAIGN, other):
+        await harness.valkey.execute("XADD", harness.keys(campaign)["dead"], "*", "payload", "no JSON", *why)
+    counts = CampaignDeadLetterCounts(harness.valkey, harness.database)
+    store = dead_letter_store(harness.campaigns.dead_letters, counts.read)
+
+    listed = await store.page(None, 10)
+    first, second = await store.page(None, 2)
+    [third] = await store.page(second.id, 2)
+
+    assert [one.source for one in listed] == [CAMPAIGN, CAMPAIGN, other]
+    assert [first, second, third] == listed
+    assert {(one.name, one.reason) for one in listed} == {("entry", "it is no JSON")}
+    assert await store.replay([first.id, third.id]) == 2
+    assert await store.replay([first.id, third.id]) == 0
+    assert store.discard is not None
+    assert await store.discard([second.id]) == 1
+    assert await store.replay(["deleted-1-1"]) == await store.discard(["deleted-1-1"]) == 0
 
 
 async def test_all_dead_letters_are_replayed_at_once(harness: WorkerHarness, client: Client):

@@ -18,6 +18,7 @@ from tidegate.http import Binding
 from tidegate.http.settings import HttpSettings
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.storage.valkey import Valkey
+from tidegate.systems.snapshots.dead_letters import dead_letter_store
 from tidegate_simulators.game import FaultKind, GameSimulator
 
 HTTP = HttpSettings(port=0)
@@ -195,6 +196,25 @@ async def test_dead_letters_are_replayed_in_pages_and_those_in_progress_are_kept
     [kept] = (await client.get("/v1/snapshots/dead")).json["letters"]
     assert kept["subject"] == "character/8"
     await client.ask("DELETE", f"/v1/snapshots/dead/{kept['id']}")
+
+
+async def test_dead_letters_can_be_settled_by_group(client: Client, deployment: Deployment):
+    for key in (7, 8, 9):
+        deployment.sim.faults.inject(FaultKind.BAD_REQUEST, times=1, subject=key)
+        await client.post(f"/v1/snapshots/character/{key}/refresh")
+        await until(lambda: _dead(client, key - 6))  # noqa: B023 - it is awaited at once
+    store = dead_letter_store(deployment.snapshots.dead, deployment.snapshots.transport)
+    await Coalescer(deployment.parts.valkey, name="snapshots").request("character/8", Priority.HIGH)
+
+    seventh, eighth, ninth = listed = await store.page(None, 10)
+    assert {(one.source, one.name) for one in listed} == {("", "character")}
+    assert seventh.reason.startswith("UPSTREAM_4XX: ")
+    assert await store.page(seventh.id, 1) == [eighth]
+    assert await store.replay([seventh.id, eighth.id]) == 1, "one is being refreshed"
+    assert store.discard is not None
+    assert await store.discard([eighth.id, ninth.id]) == 2
+    assert await store.discard([eighth.id]) == await store.replay([ninth.id]) == 0
+    assert (await client.get("/v1/snapshots/dead")).json["letters"] == []
 
 
 async def test_the_metrics_of_the_service_level_are_exported(client: Client, deployment: Deployment):

@@ -16,6 +16,9 @@ from tidegate.core.plugins import broken_systems, loadable_systems
 from tidegate.system import Command
 
 COMMANDS = {
+    "dead-letters": Command(
+        "tidegate.app.cli.dead_letters:app", "Group dead letters of all kinds; replay or discard a group."
+    ),
     "doctor": Command(
         "tidegate.app.cli.doctor:doctor", "Check servers, files and credentials, with advice on problems."
     ),

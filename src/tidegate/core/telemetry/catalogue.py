@@ -60,6 +60,7 @@ EVENTS: Mapping[str, str] = MappingProxyType(
         "database.connected": "The database answered and meets the requirements.",
         "database.migrated": "The schema was migrated to the current version.",
         "database.transaction_retried": "A deadlock or serialisation failure; the transaction is run again.",
+        "dead_letters.settled": "Dead letters of a group were replayed or discarded by an operator.",
         "disk.filled": "Alert: a disk is full. Writes are retried with growing pauses until there is space.",
         "disk.freed": "A disk that was full has space again; writes succeed.",
         "gate.rebuilt": "All unfinished jobs were enqueued again, which restores what the gate had lost.",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tidegate.core.arguments import require_at_most, require_positive
-from tidegate.core.errors import NotFound
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.primitives.stream.message import (
     DeadLetter,
     DeadLetterPage,
@@ -68,3 +68,15 @@ class DeadLetters:
     async def remove(self, letter_ids: Iterable[str]) -> int:
         """Delete dead letters. Returns how many there were."""
         return sum([await self._valkey.execute("XDEL", self._keys.dead, *batch) for batch in id_batches(letter_ids)])
+
+
+def split_letter_id(letter_id: str) -> tuple[str, str]:
+    """The place of a dead letter among several streams, and its id there: `alarms-1700-0` is `1700-0` in `alarms`.
+
+    Raises `InvalidArgument`.
+    """
+    place, _, number = letter_id.rpartition("-")
+    place, _, at_ms = place.rpartition("-")
+    if not place:
+        raise InvalidArgument("after", letter_id, "is not the id of such a dead letter")
+    return place, require_id("after", f"{at_ms}-{number}")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import ColumnElement, Row, Text, delete, func, or_, select, type_coerce, update
@@ -101,6 +101,15 @@ class StoredEvent:
     def event(self) -> Event:
         """The event that was added. Raises `ValueError` if its payload is malformed."""
         return Event(self.kind, self.key, msgspec.json.decode(self.payload_json), self.event_id, self.created_at)
+
+
+class DeadEvent(NamedTuple):
+    """A dead event without its payload."""
+
+    id: int
+    kind: str
+    last_error: str | None
+    created_at: datetime
 
 
 @dataclass(frozen=True)
@@ -250,6 +259,15 @@ def dead_letters(
     if keys is not None:
         conditions.append(outbox_events.c.event_key.in_(sorted(keys)))
     return _stored(tx, conditions, limit)
+
+
+def dead_summaries(tx: Transaction, *, after: int = 0, limit: int = 100) -> list[DeadEvent]:
+    """Dead events without their payloads, in the order of their ids, from the first one past `after`."""
+    require_not_negative("after", after)
+    require_positive("limit", limit)
+    c = outbox_events.c
+    found = select(c.id, c.kind, c.last_error, c.created_at).where(_is(EventState.DEAD), c.id > after)
+    return [DeadEvent(*row) for row in tx.execute(found.order_by(c.id).limit(limit))]
 
 
 def replay(

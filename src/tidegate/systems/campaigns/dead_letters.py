@@ -1,14 +1,17 @@
 """Dead letters of campaigns: entries that could not be decided. They are kept until they are replayed or discarded."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from tidegate.core.clock import Clock
 from tidegate.primitives.stream import DeadLetter, DeadLetters, StreamKeys
+from tidegate.primitives.stream.dead_letters import split_letter_id
 from tidegate.primitives.stream.message import id_batches, to_dead_letter
 from tidegate.storage.valkey import Valkey
+from tidegate.system import DeadLetterStore, DeadLetterSummary
 from tidegate.systems.campaigns import scripts
 from tidegate.systems.campaigns.model import CampaignEntry
 from tidegate.systems.campaigns.results import ResultFeed, entry_of
@@ -93,6 +96,45 @@ class CampaignDeadLetters:
 
     def _tell(self, campaign: str, entries: Iterable[CampaignEntry]) -> None:
         self._feed.decided(campaign, [entry.user for entry in entries])
+
+
+def dead_letter_store(
+    letters: CampaignDeadLetters, count: Callable[[], Awaitable[Mapping[str, int]]]
+) -> DeadLetterStore:
+    """The dead letters of all campaigns, as operators group them. The campaign is part of their ids.
+
+    `count` returns the number of dead letters of each campaign that has some.
+    """
+
+    async def page(after: str | None, limit: int) -> Sequence[DeadLetterSummary]:
+        place, number = split_letter_id(after) if after else ("", None)
+        found = list[DeadLetterSummary]()
+        for campaign in sorted(each for each in await count() if each >= place):
+            rest = limit - len(found)
+            if rest > 0:
+                known = await letters.page(campaign, after=number if campaign == place else None, limit=rest)
+                found += [_summary(campaign, letter) for letter in known.letters]
+        return found
+
+    async def replay(ids: Sequence[str]) -> int:
+        return sum([await letters.replay(campaign, numbers) for campaign, numbers in _by_campaign(ids).items()])
+
+    async def discard(ids: Sequence[str]) -> int:
+        return sum([await letters.discard(campaign, numbers) for campaign, numbers in _by_campaign(ids).items()])
+
+    server = "the database or Valkey"
+    return DeadLetterStore("campaigns", "campaigns", count, page, replay, discard, server=server)
+
+
+def _summary(campaign: str, letter: CampaignDeadLetter) -> DeadLetterSummary:
+    return DeadLetterSummary(f"{campaign}-{letter.id}", campaign, "entry", letter.reason, letter.at)
+
+
+def _by_campaign(ids: Sequence[str]) -> Mapping[str, list[str]]:
+    found = defaultdict[str, list[str]](list)
+    for campaign, number in map(split_letter_id, ids):
+        found[campaign].append(number)
+    return found
 
 
 def _letter_of(letter: DeadLetter) -> CampaignDeadLetter:

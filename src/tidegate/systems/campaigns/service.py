@@ -63,7 +63,7 @@ class Campaigns:
         self.valkey, self.database, self._kinds = valkey, database, kinds
         self._entry_service = EntryService(valkey, self.installer.restore, self.settings, database.clock)
         self._results = Results(valkey, database, self.result_feed)
-        self._letters = CampaignDeadLetters(valkey, self.result_feed, database.clock)
+        self.dead_letters = CampaignDeadLetters(valkey, self.result_feed, database.clock)
 
     async def create(self, plan: CampaignPlan) -> Campaign:
         """Create a campaign that users cannot enter yet. Raises `CampaignExists`."""
@@ -174,22 +174,22 @@ class Campaigns:
     async def dead(self, ident: str, *, after: str | None = None, limit: int = 100) -> CampaignDeadLetterPage:
         """See `CampaignDeadLetters.page`."""
         await self.get(ident)
-        return await self._letters.page(ident, after=after, limit=_require_limit(limit))
+        return await self.dead_letters.page(ident, after=after, limit=_require_limit(limit))
 
     async def dead_ids(self, ident: str) -> list[str]:
         """See `CampaignDeadLetters.ids`."""
         await self.get(ident)
-        return await self._letters.ids(ident)
+        return await self.dead_letters.ids(ident)
 
     async def replay(self, ident: str, letter_ids: Sequence[str]) -> int:
         """See `CampaignDeadLetters.replay`."""
         await self.get(ident)
-        return await self._letters.replay(ident, letter_ids)
+        return await self.dead_letters.replay(ident, letter_ids)
 
     async def discard(self, ident: str, letter_ids: Sequence[str]) -> int:
         """See `CampaignDeadLetters.discard`."""
         await self.get(ident)
-        return await self._letters.discard(ident, letter_ids)
+        return await self.dead_letters.discard(ident, letter_ids)
 
     async def close(self) -> None:
         """Answer pending attempts, and publish pending results."""

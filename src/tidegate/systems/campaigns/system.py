@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tidegate.system import Command, Context, DeadLetterCounter, OpenSystem, System, Topic
+from tidegate.system import Command, Context, DeadLetterStore, OpenSystem, System, Topic
 
 if TYPE_CHECKING:
     from tidegate.runtime.recoverer import RecoverableWork
@@ -123,12 +123,13 @@ class OpenCampaigns(OpenSystem):
 
         return [Topic("campaigns", read)]
 
-    def dead_letters(self) -> Sequence[DeadLetterCounter]:
-        """Return the count of entries that could not be decided, per campaign."""
+    def dead_letters(self) -> Sequence[DeadLetterStore]:
+        """Return the entries that could not be decided."""
+        from tidegate.systems.campaigns.dead_letters import dead_letter_store
         from tidegate.systems.campaigns.metrics import CampaignDeadLetterCounts
 
         counts = CampaignDeadLetterCounts(self._context.valkey, self._context.database)
-        return [DeadLetterCounter("campaigns", "campaigns", counts.read, server="the database or Valkey")]
+        return [dead_letter_store(self.campaigns.dead_letters, counts.read)]
 
     def gauges(self) -> Sequence[Gauges]:
         """Return the gauges of active campaigns, undecided entries and dead letters."""

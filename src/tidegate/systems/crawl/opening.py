@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.core.telemetry import metrics
 from tidegate.engine.collection import open_source
+from tidegate.engine.dead_letter_stores import row_number
 from tidegate.engine.source_cell import SourceCell
 from tidegate.engine.system import OpenSource
 from tidegate.engine.upstream.addresses import PrivateHosts
@@ -14,7 +15,7 @@ from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database
-from tidegate.system import Api, DeadLetterCounter, Gauges, HttpContext, Topic
+from tidegate.system import Api, DeadLetterStore, DeadLetterSummary, Gauges, HttpContext, Topic
 from tidegate.systems.crawl import SOURCE
 from tidegate.systems.crawl.crawls import Crawls
 from tidegate.systems.crawl.plugin import CrawlParts
@@ -68,9 +69,9 @@ class OpenCrawl(OpenSource):
         """The topic of the crawl overview, for event streams of HTTP clients."""
         return [Topic("crawl", self._overview.read, heeds_runs=True)]
 
-    def dead_letters(self) -> Sequence[DeadLetterCounter]:
-        """Counts of stored answers that could not be applied."""
-        return [DeadLetterCounter("crawl", "the crawl", self._count_dead)]
+    def dead_letters(self) -> Sequence[DeadLetterStore]:
+        """Stored answers that could not be applied. They are not discarded: their products would stay incomplete."""
+        return [DeadLetterStore("crawl", "the crawl", self._count_dead, self._dead_page, self._replay_dead)]
 
     def gauges(self) -> Sequence[Gauges]:
         """Gauges of pending answers and dead letters."""
@@ -84,6 +85,16 @@ class OpenCrawl(OpenSource):
 
     async def _count_dead(self) -> Mapping[str, int]:
         return {"": (await self.raws.counts([RawState.FAILED]))[RawState.FAILED]}
+
+    async def _dead_page(self, after: str | None, limit: int) -> Sequence[DeadLetterSummary]:
+        found = await self.raws.dead(after=row_number(after), limit=limit)
+        return [
+            DeadLetterSummary(str(raw.id), raw.host, raw.stage, raw.reason or "", raw.processed_at or raw.received_at)
+            for raw in found.raws
+        ]
+
+    async def _replay_dead(self, ids: Sequence[str]) -> int:
+        return (await self.crawls.replay([int(each) for each in ids])).replayed
 
 
 @asynccontextmanager

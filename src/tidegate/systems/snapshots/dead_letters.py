@@ -1,18 +1,22 @@
 """Dead letters: refreshes that failed permanently, to be replayed or dropped by an operator."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from tidegate.core.clock import from_ms
-from tidegate.core.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument, NotFound
 from tidegate.core.telemetry.redaction import fit_to_keep
 from tidegate.primitives.coalescer import AlreadyProcessing, Coalescer, Outcome
+from tidegate.system import DeadLetterStore, DeadLetterSummary
 from tidegate.systems.snapshots.events import FailedRefresh, FailureReason, RefreshEvent, UnknownSchema, as_json
 from tidegate.systems.snapshots.reads import SnapshotReader
 from tidegate.systems.snapshots.requests import RefreshPublisher, RefreshRequest
 from tidegate.systems.snapshots.transports.protocol import DeadEntry, Transport
 
+_AT_ONCE = 20
 _LONGEST_MESSAGE = 2000
 _LATEST_MS = 253_402_300_799_000
 """The year 9999."""
@@ -69,9 +73,49 @@ class RefreshDeadLetters:
             await self._transport.drop(letter_id)
         return outcome
 
+    async def replay_several(self, letter_ids: Sequence[str]) -> int:
+        """Replay dead letters, some at a time; return how many.
+
+        The others stay: their subject is being refreshed, this version cannot read them, or another caller replayed or
+        dropped them in the meantime.
+        """
+        replayed = 0
+        for start in range(0, len(letter_ids), _AT_ONCE):
+            batch = [self._is_replayed(letter_id) for letter_id in letter_ids[start : start + _AT_ONCE]]
+            replayed += sum(await asyncio.gather(*batch))
+        return replayed
+
+    async def _is_replayed(self, letter_id: str) -> bool:
+        try:
+            return not isinstance(await self.replay(letter_id), AlreadyProcessing)
+        except (InvalidArgument, NotFound):
+            return False
+
     async def drop(self, letter_id: str) -> bool:
         """Delete a dead letter; False if there is none."""
         return await self._transport.drop(letter_id)
+
+
+def dead_letter_store(dead: RefreshDeadLetters, transport: Transport) -> DeadLetterStore:
+    """The dead letters of snapshots, as operators group them."""
+
+    async def count() -> Mapping[str, int]:
+        return {"": await transport.dead_count()}
+
+    async def page(after: str | None, limit: int) -> Sequence[DeadLetterSummary]:
+        return [_summary(letter) for letter in await dead.list(after=after, limit=limit)]
+
+    async def discard(letter_ids: Sequence[str]) -> int:
+        return sum([await dead.drop(letter_id) for letter_id in letter_ids])
+
+    server = "the transport of snapshots"
+    return DeadLetterStore("snapshots", "snapshots", count, page, dead.replay_several, discard, server=server)
+
+
+def _summary(letter: RefreshDeadLetter) -> DeadLetterSummary:
+    failed = letter.update
+    kind, reason = failed.subject_id.partition("/")[0], f"{failed.reason}: {failed.message}"
+    return DeadLetterSummary(letter.id, "", kind, reason, failed.failed_at)
 
 
 def _letter(entry: DeadEntry) -> RefreshDeadLetter:

@@ -25,13 +25,13 @@ from tidegate.runtime.scrape_gauges import compute_gauges
 from tidegate.runtime.service import Service
 from tidegate.runtime.supervisor import Supervisor
 from tidegate.runtime.timekeeper import DueSource
-from tidegate.system import Api, Context, DeadLetterCounter, Gauges, HttpContext, OpenSystem
+from tidegate.system import Api, Context, DeadLetterStore, Gauges, HttpContext, OpenSystem
 from tidegate.system import Topic as DashboardTopic
 from tidegate.systems.snapshots.archive.opening import is_possible, nightly_archive
 from tidegate.systems.snapshots.cache import LocalCache, RefreshFeed, SnapshotCache
 from tidegate.systems.snapshots.calls import RefreshCalls, UpstreamCaller
 from tidegate.systems.snapshots.committer import RefreshDependencies
-from tidegate.systems.snapshots.dead_letters import RefreshDeadLetters
+from tidegate.systems.snapshots.dead_letters import RefreshDeadLetters, dead_letter_store
 from tidegate.systems.snapshots.events import Reason
 from tidegate.systems.snapshots.kinds import NO_KINDS, by_name, configured_kinds
 from tidegate.systems.snapshots.lookup import SnapshotLookup
@@ -198,16 +198,11 @@ class OpenSnapshots(OpenSystem):
 
         return [DashboardTopic("snapshots", read)]
 
-    def dead_letters(self) -> Sequence[DeadLetterCounter]:
-        """Number of refreshes that failed permanently."""
+    def dead_letters(self) -> Sequence[DeadLetterStore]:
+        """Refreshes that failed permanently."""
         if self.snapshots is None:
             return ()
-        transport = self.snapshots.transport
-
-        async def count() -> Mapping[str, int]:
-            return {"": await transport.dead_count()}
-
-        return [DeadLetterCounter("snapshots", "snapshots", count, server="the transport of snapshots")]
+        return [dead_letter_store(self.snapshots.dead, self.snapshots.transport)]
 
     def gauges(self) -> Sequence[Gauges]:
         """Gauges of lags, dead letters and rates."""

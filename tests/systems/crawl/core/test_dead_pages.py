@@ -70,8 +70,12 @@ async def test_a_page_whose_parser_fails_is_downloaded_once(tmp_path: Path, brok
         assert {letter.stage for letter in letters} == set(broken)
         assert all((letter.reason or "").startswith("KeyError: 'price'") for letter in letters)
 
-        again = await crawl.crawls.replay([letter.id for letter in letters])
-        assert again.replayed == len(letters)
+        [store] = crawl.dead_letters()
+        listed = await store.page(None, 10)
+        assert [(one.id, one.name) for one in listed] == [(str(letter.id), letter.stage) for letter in letters]
+        assert [one.id for one in await store.page(listed[0].id, 10)] == [one.id for one in listed[1:]]
+        assert await store.replay([one.id for one in listed]) == len(letters)
+        assert store.discard is None, "a product would stay incomplete"
         await until(crawl, run_id, RunState.COMPLETED, RunState.FAILED)
         async with patience():
             while len(await dead(crawl)) < len(letters):

@@ -239,7 +239,6 @@ def snapshot_api(snapshots: Snapshots, overview: SnapshotsOverviewReader, http: 
 
 
 T = TypeVar("T")
-_AT_ONCE = 20
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 LetterId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){1,2}$")]
@@ -339,10 +338,7 @@ class DeadSnapshotRoutes:
         """Request the oldest failed refreshes again, 100 or `limit` of them; continue with `next_after`."""
         letters = await self._dead.list(after=body.after, limit=body.limit + 1)
         some = letters[: body.limit]
-        replayed = 0
-        for start in range(0, len(some), _AT_ONCE):
-            batch = [self._is_replayed(letter.id) for letter in some[start : start + _AT_ONCE]]
-            replayed += sum(await asyncio.gather(*batch))
+        replayed = await self._dead.replay_several([letter.id for letter in some])
         behind = some[-1].id if len(letters) > body.limit else None
         return DeadReplayed(replayed=replayed, stayed=len(some) - replayed, next_after=behind)
 
@@ -357,13 +353,6 @@ class DeadSnapshotRoutes:
         if not await _there(letter_id, self._dead.drop(letter_id)):
             raise NotFound("dead letter", letter_id)
         return DeadSettled(id=letter_id, outcome="dropped")
-
-    async def _is_replayed(self, letter_id: str) -> bool:
-        """False also when another caller replayed or dropped it in the meantime."""
-        try:
-            return not isinstance(await self._dead.replay(letter_id), AlreadyProcessing)
-        except (InvalidArgument, NotFound):
-            return False
 
 
 async def _there(letter_id: str, doing: Awaitable[T]) -> T:

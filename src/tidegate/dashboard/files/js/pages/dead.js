@@ -20,6 +20,7 @@ import {
   When,
 } from "../parts/index.js";
 import { html, useState } from "../view.js";
+import { DeadGroups } from "./dead-groups.js";
 import { KINDS, replayedAll, settled } from "./dead-kinds.js";
 
 const LEAD = "Work that failed permanently. Replay or discard it; nothing here is retried automatically.";
@@ -52,14 +53,27 @@ export function Dead({ rest: [wanted, part] }) {
 }
 
 function Kind({ name, part, counted }) {
+  const groups = useFetched(`/v1/dead-letters/groups?kind=${encodeURIComponent(name)}`, [counted?.count]);
+  const shown = (groups.value?.groups ?? []).filter((group) => !part || group.source === part);
+  return html`${shown.length > 0 && html`<${DeadGroups}
+      kind=${KINDS[name]}
+      groups=${shown}
+      isIncomplete=${groups.value.incomplete.length > 0}
+      reload=${groups.reload}
+    />`}
+    <${Members} ...${{ name, part, counted }} changed=${groups.value} />`;
+}
+
+function Members({ name, part, counted, changed }) {
   const parts = counted?.parts ?? [];
-  if (name !== "campaigns") return html`<${Letters} name=${name} total=${counted?.count} />`;
+  if (name !== "campaigns") return html`<${Letters} name=${name} total=${counted?.count} changed=${changed} />`;
   const campaign = part ?? (parts.length === 1 ? parts[0].name : null);
   if (campaign === null) return html`<${Campaigns} parts=${parts} isKnown=${Boolean(counted)} />`;
   return html`<${Letters}
     name=${name}
     part=${campaign}
     total=${parts.find((one) => one.name === campaign)?.count ?? counted?.count}
+    changed=${changed}
   />`;
 }
 
@@ -85,10 +99,10 @@ function Campaigns({ parts, isKnown }) {
   <//>`;
 }
 
-function Letters({ name, part, total }) {
+function Letters({ name, part, total, changed }) {
   const kind = KINDS[name];
   const pages = usePages(kind.list(part));
-  const { value, problem, reload } = useFetched(pages.path, [total]);
+  const { value, problem, reload } = useFetched(pages.path, [total, changed]);
   const [opened, open] = useState(null);
   const rows = value ? kind.rows(value) : problem ? [] : null;
   const columns = columnsOf({ kind, part, reload, opened, open });

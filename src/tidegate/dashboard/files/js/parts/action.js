@@ -20,6 +20,8 @@ import { tell } from "./toast.js";
  * @param danger whether the action cannot be undone
  * @param done message after success: a text, or a function of the answer
  * @param onDone called with the answer
+ * @param next for actions in batches: a function of all answers so far; the body of the next request, or null at the end.
+ *   `done` and `onDone` then get the list of answers; after a failure, the action continues with the next click
  * @param whyNot why the action is not possible now; shown instead of the button
  */
 export function Action({ label, name, icon, primary = false, small = false, whyNot, ...asked }) {
@@ -57,13 +59,14 @@ function Question({ question, consequence, danger = false, confirm, close, child
   const heading = useId();
   const [problem, complain] = useState(null);
   const [isBusy, work] = useState(false);
+  const answers = useRef([]);
   const submit = async (event) => {
     event.preventDefault();
     const fields = Object.fromEntries(new FormData(event.target));
     work(true);
     complain(null);
     try {
-      const answer = await call(asked.method ?? "POST", told(asked.path, fields), told(asked.body, fields));
+      const answer = await requested(asked, fields, answers.current);
       tell(told(asked.done, answer) ?? `${confirm}: done.`);
       close();
       asked.onDone?.(answer);
@@ -90,6 +93,18 @@ function Question({ question, consequence, danger = false, confirm, close, child
       </div>
     </form>
   <//>`;
+}
+
+/** The answer; for an action in batches, all answers. */
+async function requested({ method = "POST", path, body, next }, fields, answers) {
+  let wanted = (answers.length && next(answers)) || told(body, fields);
+  for (;;) {
+    const answer = await call(method, told(path, fields), wanted);
+    if (!next) return answer;
+    answers.push(answer);
+    wanted = next(answers);
+    if (wanted === null) return answers;
+  }
 }
 
 const told = (value, about) => (typeof value === "function" ? value(about) : value);
