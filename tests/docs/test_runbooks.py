@@ -18,7 +18,7 @@ from tidegate.core.telemetry.catalogue import EVENTS
 from tidegate.storage.sql import Database, Transaction
 
 RUNBOOKS = [page for page in PAGES if page.parent.name == "runbooks" and page.stem != "README"]
-SECTIONS = ["What it means", "What users notice", "Look first", "Usual causes, and what to do", "It is over when"]
+SECTIONS = ["What it means", "What users notice", "Check first", "Usual causes, and what to do", "Resolved when"]
 LINES = sorted(
     {line for page in RUNBOOKS for b in blocks_of(page) if b.language == "console" for line in b.text.splitlines()}
 )
