@@ -169,8 +169,13 @@ class Collector:
         return {kind: ids for kind, ids in truth.items() if (self._name, kind) != ("perceval", "commit")}
 
 
+def installed_collectors() -> list[str]:
+    """Tidegate, and the peers that are installed on this machine."""
+    return [TIDEGATE, *(name for name in PEERS if (ENVIRONMENTS / name / "bin" / "python").exists())]
+
+
 async def measure() -> Section:
-    names = [TIDEGATE, *(name for name in PEERS if (ENVIRONMENTS / name / "bin" / "python").exists())]
+    names = installed_collectors()
     results = {name: await _measured(name) for name in names}
     rows = {
         "first run": "all at once",
@@ -182,7 +187,7 @@ async def measure() -> Section:
         "the same again": "withheld again",
     }
     figures = [
-        Figure(f"{what}: {_named(name)}", results[name][scenario].shown, *_verdict(name, scenario, results[name]))
+        Figure(f"{what}: {name_of(name)}", results[name][scenario].shown, *_verdict(name, scenario, results[name]))
         for what, scenario in rows.items()
         for name in names
     ]
@@ -202,20 +207,20 @@ def _verdict(name: str, scenario: str, results: Mapping[str, Ended]) -> tuple[st
 
 async def _measured(name: str) -> dict[str, Ended]:
     ended: dict[str, Ended] = {}
-    async with _collector(name) as it:
+    async with prepare_collector(name) as it:
         ended["all at once"] = await it.run()
         ended["unchanged"] = await it.run()
     limits = LimitSettings(quota=QUOTA, window_s=WINDOW_S)
-    async with _collector(name, limits=limits) as it:
+    async with prepare_collector(name, limits=limits) as it:
         ended["quota"] = await it.run()
     manners = Manners(error_pause_s=0, hang_s=0, drip_s=0, faults=parse_faults(FAULTS))
-    async with _collector(name, manners=manners) as it:
+    async with prepare_collector(name, manners=manners) as it:
         ended["faults"] = await it.run()
-    async with _collector(name) as it:
+    async with prepare_collector(name) as it:
         await it.run(kill_after=ended["all at once"].spent // 2)
         again = await it.run()
         ended["kill"] = again
-    async with _collector(name) as it:
+    async with prepare_collector(name) as it:
         gone, blocked, taken_down = it.repositories[3:6]
         it.github.mutate.delete(gone, still_listed=True)
         it.github.mutate.block(blocked)
@@ -226,9 +231,10 @@ async def _measured(name: str) -> dict[str, Ended]:
 
 
 @asynccontextmanager
-async def _collector(
+async def prepare_collector(
     name: str, limits: LimitSettings | None = None, manners: Manners | None = None
 ) -> AsyncGenerator[Collector]:
+    """A collector with an empty folder and a simulator of its own."""
     config = SimulatorConfig(world=SHAPE, limits=limits or LimitSettings(), manners=manners or Manners())
     async with GithubSimulator(config) as github:
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
@@ -239,7 +245,8 @@ def _spent(report: Report) -> int:
     return sum(report.spent.values())
 
 
-def _named(name: str) -> str:
+def name_of(name: str) -> str:
+    """The collector with its version."""
     if name == TIDEGATE:
         return f"{TIDEGATE} {version('tidegate')}"
     what, package = PEERS[name]
