@@ -23,9 +23,9 @@ from bench.server import tcp_server
 from bench.stream import PEER_JOBS, peer_rates
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import Allowance, CredentialLimits
 from tidegate.process import build_process

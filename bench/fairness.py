@@ -15,10 +15,10 @@ from statistics import median
 from bench.engine import ANSWER, REQUEST, SAID
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.process import build_process

@@ -23,9 +23,9 @@ from bench.engine import LIMITS, SAID
 from bench.figures import Figure, Section
 from bench.server import tcp_server
 from tidegate.connections import open_context
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import JobSpec, Reading, Subject, Task
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings

@@ -17,9 +17,9 @@ from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import ACTIVE_RUNS
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.process import build_process
 from tidegate.settings import Settings
 from tidegate.storage.documents import SqlDocuments

@@ -23,9 +23,9 @@ from bench.engine import LIMITS, NoNetwork
 from bench.figures import Figure, Section
 from bench.whole_site import open_site
 from tidegate.engine.collection import Collection
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.http.settings import HttpSettings
 from tidegate.process import build_process
 from tidegate.settings import Settings

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.commands.forecast import Forecast, Supply, forecast
+from tidegate.engine.commands.permits import Forecast, Supply, forecast
 
 
 def supply(now: int = 100, per_window: int = 100, opens_in_s: float = 60, per_minute: int = 6_000) -> Supply:

@@ -9,10 +9,8 @@ from rich.console import Console
 
 from tests.cli.views import NOW, kind, permits, run, view
 from tidegate.core.telemetry.logs import LogSettings
-from tidegate.engine.commands.forecast import Forecast
-from tidegate.engine.commands.live_view import ProgressView
-from tidegate.engine.commands.permits import Permits, wait_reasons
-from tidegate.engine.commands.screens import LineOutput, SilentOutput, open_screen
+from tidegate.engine.commands.permits import Forecast, Permits, wait_reasons
+from tidegate.engine.commands.screens import LineOutput, ProgressView, SilentOutput, open_screen
 from tidegate.engine.commands.watching import View
 from tidegate.engine.lifecycle import RunState
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from tests.cli.views import NOW
-from tidegate.engine.commands.forecast import Supply
-from tidegate.engine.commands.permits import permit_text, permits_of, supplies
+from tidegate.engine.commands.permits import Supply, permit_text, permits_of, supplies
 from tidegate.primitives.gate import BucketStatus, CredentialLimits, CredentialStatus, PoolStatus
 
 LIMITS = CredentialLimits(concurrency=5, per_minute=600, floor=100)

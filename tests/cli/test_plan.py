@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.cli.views import NOW, permits, run
-from tidegate.engine.commands.forecast import Forecast, Supply
+from tidegate.engine.commands.permits import Forecast, Supply
 from tidegate.engine.commands.plan import (
     ASSUMED_CALLS,
     CollectionPlan,
@@ -16,9 +16,9 @@ from tidegate.engine.commands.plan import (
     UserPlan,
     assemble_plan,
     forecast_plan,
+    plan_lines,
     plan_user,
 )
-from tidegate.engine.commands.plan_text import plan_lines
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.reports.history import ReadResources, RunAverages
 from tidegate.engine.source import Subject

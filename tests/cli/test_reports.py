@@ -9,8 +9,8 @@ import pytest
 from tests.cli.batch import tidegate_each
 from tests.cli.test_runs import installation
 from tests.engine.busy_day import fill
+from tidegate.cli.wording import parse_since, parse_span
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.commands.spans import parse_since, parse_span
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 AWAY = "redis://127.0.0.1:1"

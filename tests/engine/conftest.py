@@ -14,10 +14,10 @@ from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.engine.calls import CallRoute
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.tables import page_jobs
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.settings import Settings

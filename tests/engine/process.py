@@ -11,8 +11,8 @@ from tests.engine.conftest import LIMITS, POOL
 from tests.engine.shelf import HOST, ShelfSource
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.source import Task
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import Request, UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process

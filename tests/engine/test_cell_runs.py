@@ -19,8 +19,7 @@ from tidegate.core.errors import NoCredential
 from tidegate.engine.api.dead_letters import DeadLetterRoutes
 from tidegate.engine.api.jobs import JobRoutes
 from tidegate.engine.api.run_details import RunDetailReader
-from tidegate.engine.api.run_feed import RunFeed
-from tidegate.engine.api.runs import RunRoutes
+from tidegate.engine.api.runs import RunFeed, RunRoutes
 from tidegate.engine.cells import CellService
 from tidegate.engine.collection import Collection, open_sources
 from tidegate.engine.commands.runs import cancel_run, retry_runs

@@ -16,8 +16,8 @@ from tests.engine.test_crash import until_all_complete
 from tests.servers.migrated import migrated_folder
 from tidegate.app import open_application
 from tidegate.core.errors import InvalidSettings
-from tidegate.engine.registry import load_sources
 from tidegate.engine.source import Subject
+from tidegate.engine.source_plugin import load_sources
 from tidegate.engine.system import OpenCollection
 from tidegate.settings import Settings
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from tidegate.engine.collector import Collector
+from tidegate.engine.source_cell import Collector
 from tidegate.process import build_process
 from tidegate.runtime.delivery import Handler
 from tidegate.runtime.supervisor import Supervisor

@@ -34,9 +34,8 @@ from tidegate.engine.parked_answer_store import ParkedAnswer
 from tidegate.engine.settings import CollectSettings
 from tidegate.engine.source import JobSpec, Reading, Source, Task, Verdict
 from tidegate.engine.upstream import AddressRefused, Answer, Head, Permit, Request, UpstreamFailed
-from tidegate.engine.upstream.call_records import CallRecorder
+from tidegate.engine.upstream.call_records import CallRecorder, Fetch, called
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS, may_follow, redirected, target_of
-from tidegate.engine.upstream.tracing import Fetch, called
 from tidegate.primitives.gate import Admitted, Clearances, GatePermit, PermitWithdrawn
 
 log = get_logger(__name__)

@@ -19,7 +19,7 @@ from tidegate.engine import job_store, runs
 from tidegate.engine.cells import cell_context, source_of_pool
 from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.committer import Moved
-from tidegate.engine.completion import Finalizer
+from tidegate.engine.completion import Finalizer, UnservedRuns
 from tidegate.engine.credentials import Credential, CredentialManager
 from tidegate.engine.credentials.environment_token import environment_token
 from tidegate.engine.credentials.records import everything
@@ -42,7 +42,6 @@ from tidegate.engine.source_plugin import (
     source_names,
 )
 from tidegate.engine.tokens import Tokens
-from tidegate.engine.unserved_runs import UnservedRuns
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.engine.upstream.settings import UpstreamSettings
 from tidegate.primitives.gate import Gate, PoolStatus

@@ -9,7 +9,7 @@ from tidegate.engine import claims, parked_answer_store
 from tidegate.engine.job_store import in_parts, lock_jobs
 from tidegate.engine.lifecycle import ACTIVE_RUNS, UNFINISHED_JOBS, JobState, RunState
 from tidegate.engine.run_counters import lock_runs
-from tidegate.engine.schedules.tables import schedule_firings
+from tidegate.engine.schedules.firings import schedule_firings
 from tidegate.engine.tables import allowance_notes, collection_cursors, collection_runs, page_jobs, parked_answers
 from tidegate.runtime.retention import RetentionRule, TableRule
 from tidegate.storage.sql import Database, Transaction

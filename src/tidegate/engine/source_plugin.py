@@ -13,22 +13,25 @@ source and imports no other source. All sources are opened, scheduled, shown and
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tidegate.core.errors import InvalidArgument
+from tidegate.core.errors import InvalidArgument, InvalidSettings
 from tidegate.core.plugins import installed_systems, load_place, load_system, loadable_systems
-from tidegate.engine.registry import load_sources
+from tidegate.engine.source import Source
+from tidegate.runtime.loading import load_part
 
 if TYPE_CHECKING:
     from tidegate.engine.calls import CallRoute, UpstreamCalls
     from tidegate.engine.commit_batch import EffectWriter
     from tidegate.engine.completion import Finalizer
     from tidegate.engine.credentials import Authority
-    from tidegate.engine.credentials.rotation import EncryptedSecrets
+    from tidegate.engine.credentials.opening import EncryptedSecrets
     from tidegate.engine.credentials.vault import Vault
     from tidegate.engine.gate_sync import Barred
     from tidegate.engine.source import Source, Subject
@@ -38,6 +41,34 @@ if TYPE_CHECKING:
     from tidegate.storage.documents import Documents
     from tidegate.storage.documents.export import Column
     from tidegate.system import Context, System
+
+GROUP = "tidegate.sources"
+_VARIABLE = "TIDEGATE_SOURCES"
+_NEEDS = ("name", "planning_kinds", "first_jobs", "request", "read")
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+def load_sources(places: Sequence[str], *, taken: Collection[str] = ()) -> dict[str, Source]:
+    """The sources at `places` and those of installed distributions, by name.
+
+    Raises `InvalidSettings` for a place without a source, for an invalid name, and for a name that two sources have or
+    that is `taken`.
+    """
+    found: dict[str, Source] = {}
+    for place in dict.fromkeys([*places, *(entry.value for entry in entry_points(group=GROUP))]):
+        source: Source = load_part(place, variable=_VARIABLE, what="source", needs=_NEEDS, is_made=_is_made)
+        if not _NAME.fullmatch(source.name):
+            raise InvalidSettings(
+                f"{_VARIABLE}: {place}: invalid source name {source.name!r}: use lower-case letters, digits, - and _"
+            )
+        if source.name in found or source.name in taken:
+            raise InvalidSettings(f"{_VARIABLE}: {place}: another source has the name {source.name!r}")
+        found[source.name] = source
+    return found
+
+
+def _is_made(found: object) -> bool:
+    return not isinstance(found, type) and hasattr(found, "first_jobs")
 
 
 class CallCredentials(Protocol):
@@ -182,7 +213,7 @@ class SourcePlugin:
     def authority(self, client: UpstreamCalls) -> Authority:
         """Return the authority that verifies tokens. By default, tokens are stored without a check."""
         del client
-        from tidegate.engine.credentials.token_authority import TokenAuthority
+        from tidegate.engine.credentials.authority import TokenAuthority
 
         return TokenAuthority(self.name)
 
@@ -279,16 +310,3 @@ def _enabled(settings: Settings) -> list[System]:
     from tidegate.system import enabled_systems
 
     return enabled_systems(settings)
-
-
-__all__ = [
-    "CallCredentials",
-    "OwnSourcePlugin",
-    "SourceParts",
-    "SourcePlugin",
-    "find_plugin",
-    "kind_names",
-    "own_plugins",
-    "source_names",
-    "system_of",
-]

@@ -97,8 +97,7 @@ class OpenCollection(OpenSystem):
         from tidegate.engine.api.quotas import QuotaRoutes
         from tidegate.engine.api.reports import ReportRoutes
         from tidegate.engine.api.run_details import RunDetailReader
-        from tidegate.engine.api.run_feed import RunFeed
-        from tidegate.engine.api.runs import RunRoutes
+        from tidegate.engine.api.runs import RunFeed, RunRoutes
         from tidegate.engine.api.schedules import ScheduleRoutes
 
         collection = self.collection

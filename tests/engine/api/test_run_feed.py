@@ -17,7 +17,7 @@ from tests.http.serving import Client, Served, read_events, served
 from tests.waiting import look_again, patience, stopwatch
 from tidegate.core.errors import DatabaseUnavailable, NotFound, TooManyWaiting
 from tidegate.engine.api.run_details import RunDetail, RunDetailReader
-from tidegate.engine.api.run_feed import RunFeed
+from tidegate.engine.api.runs import RunFeed
 from tidegate.engine.change_feed import RunChangeFeed
 from tidegate.engine.lifecycle import RunState
 from tidegate.http.channel import ListenerLimit

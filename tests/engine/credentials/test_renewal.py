@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.waiting import patience
-from tidegate.engine.credentials import renewal
+from tidegate.engine.credentials import secret_cache
 from tidegate.engine.credentials.authority import IssuedToken, SecretRefused, SecretUncheckable
-from tidegate.engine.credentials.renewal import RenewedToken
+from tidegate.engine.credentials.secret_cache import RenewedToken
 
 
 class Time:
@@ -42,7 +42,7 @@ class Issuer:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr(renewal, "monotonic", time)
+    monkeypatch.setattr(secret_cache, "monotonic", time)
     return time
 
 

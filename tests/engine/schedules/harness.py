@@ -13,9 +13,8 @@ from tidegate.core.clock import Clock
 from tidegate.core.errors import NoCredential
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
-from tidegate.engine.schedules.due import DueSchedules
+from tidegate.engine.schedules.due import DueSchedules, Triggers
 from tidegate.engine.schedules.store import Schedule, Schedules
-from tidegate.engine.schedules.triggers import Triggers
 from tidegate.engine.source import JobSpec, Reading, Source, Subject, Task
 from tidegate.engine.tables import collection_runs
 from tidegate.engine.upstream import Answer, Request

@@ -18,7 +18,7 @@ from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.schedules.due import fire_some
-from tidegate.engine.schedules.tables import collection_schedules
+from tidegate.engine.schedules.firings import collection_schedules
 from tidegate.engine.settings import CollectSettings
 from tidegate.storage.sql import Transaction
 from tidegate.storage.valkey import Valkey

@@ -11,11 +11,11 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.schedules.due import DueSchedules
 from tidegate.engine.schedules.store import Schedules
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import Answer, Permit, Request
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.process import build_process

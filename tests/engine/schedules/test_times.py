@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.core.errors import InvalidArgument
-from tidegate.engine.schedules.times import next_time, require_cron, require_timezone
+from tidegate.engine.schedules.store import next_time, require_cron, require_timezone
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

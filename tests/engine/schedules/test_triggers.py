@@ -18,9 +18,8 @@ from tidegate.engine.gate_sync import Recovery
 from tidegate.engine.job_store import StoredJob
 from tidegate.engine.orchestrator import Orchestrator
 from tidegate.engine.schedules import firings
-from tidegate.engine.schedules.firings import FiringOutcome, ScheduleInactive, due_key
-from tidegate.engine.schedules.tables import schedule_firings
-from tidegate.engine.schedules.triggers import Triggers
+from tidegate.engine.schedules.due import Triggers
+from tidegate.engine.schedules.firings import FiringOutcome, ScheduleInactive, due_key, schedule_firings
 from tidegate.storage.sql import Transaction
 
 

@@ -7,8 +7,7 @@ from tests.engine.conftest import POOL, Library
 from tests.engine.shelf import ShelfUpstream
 from tests.processes.at_work import at_work
 from tests.waiting import look_again, patience
-from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets
-from tidegate.engine.sqs.intake import QueueIntake
+from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets, QueueIntake
 from tidegate.engine.sqs.queue import Queue
 from tidegate.primitives.stream import TicketedStream
 from tidegate.process import build_process

@@ -14,7 +14,7 @@ from tests.engine.process import Ready, RemoteShelfSource, Secrets
 from tests.servers.moto import REGION
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import CollectDependencies, Collector
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.sqs import AwsSettings, open_aws
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import MembershipSettings

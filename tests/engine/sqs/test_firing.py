@@ -14,8 +14,8 @@ from tests.servers.migrated import migrated_file
 from tests.servers.sqs import SqsServer
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
+from tidegate.engine.schedules.due import Triggers
 from tidegate.engine.schedules.store import Schedules
-from tidegate.engine.schedules.triggers import Triggers
 from tidegate.engine.source import Subject
 from tidegate.engine.sqs.inbox import TriggerInbox
 from tidegate.engine.sqs.queue import Queue

@@ -18,9 +18,8 @@ from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.core.errors import ValkeyUnavailable
 from tidegate.core.telemetry import metrics
-from tidegate.engine.sqs.intake import QueueIntake
+from tidegate.engine.sqs.forwarder import QueueIntake, write_ticket
 from tidegate.engine.sqs.queue import Queue, Unsent
-from tidegate.engine.sqs.tickets import write_ticket
 from tidegate.primitives.stream import Consumer
 from tidegate.settings import Settings
 from tidegate.storage.sql import Database

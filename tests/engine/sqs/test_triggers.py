@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import InvalidArgument
 from tidegate.engine.schedules.firings import LONGEST_KEY
+from tidegate.engine.sqs.forwarder import read_ticket, write_ticket
+from tidegate.engine.sqs.inbox import ScheduleTrigger, read_trigger
 from tidegate.engine.sqs.queue import Received
-from tidegate.engine.sqs.tickets import read_ticket, write_ticket
-from tidegate.engine.sqs.triggers import ScheduleTrigger, read_trigger
 
 EVENT: dict[str, Any] = {
     "version": "0",

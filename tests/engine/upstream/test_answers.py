@@ -17,7 +17,7 @@ from tidegate.core.clock import ManualClock
 from tidegate.core.errors import ContractBroken
 from tidegate.core.telemetry import metrics
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
-from tidegate.engine.upstream.decoding import BadEncoding, Body, BodyCutShort, BodyTooLarge
+from tidegate.engine.upstream.exchange import BadEncoding, Body, BodyCutShort, BodyTooLarge
 
 
 async def echo(request: web.Request) -> web.Response:

@@ -26,7 +26,7 @@ from tidegate.engine.upstream import (
     UpstreamFailed,
     UpstreamSettings,
 )
-from tidegate.engine.upstream.decoding import Body, BodyTooLarge
+from tidegate.engine.upstream.exchange import Body, BodyTooLarge
 
 BRIEF = timedelta(seconds=0.15)
 LIMITS = b"X-RateLimit-Remaining: 41\r\n"

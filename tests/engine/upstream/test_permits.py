@@ -9,7 +9,7 @@ from tests.engine.upstream.servers import get, web_server
 from tidegate.core.errors import GrantVoid
 from tidegate.core.telemetry import metrics
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
-from tidegate.engine.upstream.meter import SentMeter
+from tidegate.engine.upstream.client import SentMeter
 from tidegate.primitives.limiter import Grant, Priority
 
 

@@ -15,10 +15,10 @@ from tests.servers.migrated import migrated_file
 from tests.servers.valkey import empty_valkey
 from tests.waiting import WHOLE_RUN_S, look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.source import Subject
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits

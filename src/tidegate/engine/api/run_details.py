@@ -1,15 +1,19 @@
-"""Details of a run for HTTP and the dashboard: one SQL read for its progress, and the gate's status for its waits."""
+"""Details of a run for HTTP and the dashboard, and subjects in HTTP requests.
+
+Details are one SQL read for the progress of the run, and the gate's status for its waits. The source decides the form
+of subjects, as on the command line.
+"""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from tidegate.core.errors import TidegateError, Unavailable
+from tidegate.core.errors import InvalidArgument, TidegateError, Unavailable
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine import runs
 from tidegate.engine.collection import Collection
@@ -17,6 +21,10 @@ from tidegate.engine.credentials import Credential
 from tidegate.engine.lifecycle import OPEN_RUNS
 from tidegate.engine.reports.progress import Failure, KindProgress, failures_of, kinds_of, unavailable_of
 from tidegate.engine.runs import Run
+from tidegate.engine.source import Subject
+from tidegate.engine.source_plugin import SourcePlugin
+from tidegate.http.dispatch import RequestInput
+from tidegate.http.problems import ProblemType, RequestFailed
 from tidegate.primitives.gate import CredentialStatus, PoolStatus
 from tidegate.runtime.outage import Outage
 from tidegate.storage.sql import Transaction
@@ -123,3 +131,51 @@ def moment(now: datetime, in_ms: float) -> datetime:
 def _read(tx: Transaction, run_id: int) -> tuple[Run, list[KindProgress], list[Failure], list[Failure]]:
     run, kinds = runs.get(tx, run_id), kinds_of(tx, [run_id])
     return run, kinds, failures_of(tx, [run_id], _MOST_FAILURES), unavailable_of(tx, [run_id], _MOST_FAILURES)
+
+
+Pattern = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"pattern": "^[ -~]+$"})]
+SourceName = Annotated[str, Meta(min_length=1, max_length=40, extra_json_schema={"format": "source-name"})]
+SubjectText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=300,
+        description="What is collected, in the form of the source. GitHub has: a login, with or without an @ before "
+        "it; a repository (`octocat/hello-world`); an organization (`org:github`); a topic (`topic:crdt`); a search "
+        "(`search:language:rust stars:>1000`); or the address of a user, an organization or a repository.",
+        examples=["octocat", "octocat/hello-world", "org:github", "topic:crdt"],
+        extra_json_schema={"format": "subject"},
+    ),
+]
+
+
+def read_subject(
+    plugin: SourcePlugin, text: str, options: Mapping[str, Any] | None = None, *, field: str = "login"
+) -> Subject:
+    """Parse a subject of a source. Raises a problem that names the field if it is invalid."""
+    try:
+        return plugin.subject(text, options)
+    except InvalidArgument as error:
+        raise RequestFailed(ProblemType.INVALID, str(error), field=field) from None
+
+
+class Selected(RequestInput, frozen=True, kw_only=True):
+    """Selects the repositories to collect. Other repositories of the subject are only listed."""
+
+    repos: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()
+    """Only repositories that match one of these patterns (`docs-*`, `octocat/hello*`)."""
+    exclude: Annotated[tuple[Pattern, ...], Meta(max_length=100)] = ()
+    """No repositories that match one of these patterns."""
+    archived: bool | None = None
+    """True: only archived repositories. False: only others."""
+    forks: bool | None = None
+    """True: only forks. False: only others."""
+
+    @property
+    def selection(self) -> dict[str, Any]:
+        """The selection of the request as options of a run."""
+        patterns = {"repos": list(self.repos), "exclude": list(self.exclude)}
+        switches = {"archived": self.archived, "forks": self.forks}
+        return {name: given for name, given in patterns.items() if given} | {
+            name: value for name, value in switches.items() if value is not None
+        }

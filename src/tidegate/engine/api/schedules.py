@@ -9,8 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta
 
 from tidegate.core.ids import new_id
-from tidegate.engine.api.run_details import Id, Limit
-from tidegate.engine.api.subjects import Selected, SourceName, SubjectText, read_subject
+from tidegate.engine.api.run_details import Id, Limit, Selected, SourceName, SubjectText, read_subject
 from tidegate.engine.collection import Collection
 from tidegate.engine.schedules.firings import LONGEST_KEY, Firing
 from tidegate.engine.schedules.store import Schedule

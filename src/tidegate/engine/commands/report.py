@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from tidegate.cli.running import load_settings, run
+from tidegate.cli.wording import parse_since, parse_span
 from tidegate.core.errors import Unavailable
-from tidegate.engine.commands.spans import parse_since, parse_span
 
 if TYPE_CHECKING:
     from tidegate.engine.api.waiting_pools import WaitingReport

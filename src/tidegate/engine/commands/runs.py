@@ -82,8 +82,8 @@ def list_(
     --search examines all runs of the time range one after the other, until it has found enough of them.
     """
     from tidegate.cli.tables import table_console
+    from tidegate.cli.wording import parse_since
     from tidegate.engine.commands.run_text import run_table
-    from tidegate.engine.commands.spans import parse_since
     from tidegate.engine.reports.run_search import RunQuery
 
     settings, now = load_settings(), _now()

@@ -9,8 +9,7 @@ from time import monotonic
 import msgspec
 
 from tidegate.core.errors import Unavailable
-from tidegate.engine.commands.forecast import Forecast, forecast
-from tidegate.engine.commands.permits import Permits, permits_of, supplies
+from tidegate.engine.commands.permits import Forecast, Permits, forecast, permits_of, supplies
 from tidegate.engine.completion import failed_completions as find_failed_completions
 from tidegate.engine.lifecycle import ACTIVE_RUNS, OPEN_RUNS, RunState
 from tidegate.engine.reports.progress import KindProgress, kinds_of, runs_by_id

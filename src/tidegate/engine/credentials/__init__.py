@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidegate.engine.credentials.checks import CredentialCheck
     from tidegate.engine.credentials.keys import KeySource
     from tidegate.engine.credentials.manager import CredentialManager
+    from tidegate.engine.credentials.opening import Rotation
     from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
     from tidegate.engine.credentials.records import (
         AllowanceElsewhere,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         CredentialState,
         NameTaken,
     )
-    from tidegate.engine.credentials.rotation import Rotation
     from tidegate.engine.credentials.vault import CannotDecrypt
 
 __all__ = [
@@ -62,7 +62,7 @@ __getattr__ = lazy_exports(
         "tidegate.engine.credentials.keys": "KeySource",
         "tidegate.engine.credentials.pools": "how_to_get_one pool_of token_variable",
         "tidegate.engine.credentials.records": "AllowanceElsewhere Credential CredentialKind NameTaken CredentialState",
-        "tidegate.engine.credentials.rotation": "Rotation",
+        "tidegate.engine.credentials.opening": "Rotation",
         "tidegate.engine.credentials.vault": "CannotDecrypt",
     },
 )

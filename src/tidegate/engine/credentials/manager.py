@@ -26,11 +26,10 @@ from tidegate.engine.credentials.checks import (
     require_text,
     require_token,
 )
-from tidegate.engine.credentials.environment_credential import borrow
+from tidegate.engine.credentials.opening import EncryptedSecrets, Rotation, rotate_key
 from tidegate.engine.credentials.pools import how_to_get_one, pool_of, token_variable
 from tidegate.engine.credentials.records import Credential, CredentialKind, CredentialState, NewCredential, Stored
-from tidegate.engine.credentials.rotation import EncryptedSecrets, Rotation, rotate_key
-from tidegate.engine.credentials.secret_cache import SecretCache, installation_of
+from tidegate.engine.credentials.secret_cache import SecretCache, borrow, installation_of
 from tidegate.engine.credentials.vault import Label, Vault
 from tidegate.primitives.gate import CredentialLimits, Gate
 from tidegate.storage.sql import Database

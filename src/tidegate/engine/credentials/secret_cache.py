@@ -3,28 +3,141 @@
 Secrets are read from SQL when needed and cached for a minute. A removed credential leaves the gate at once, so its
 secret is not requested again. A replaced secret is noticed after that minute, or when the upstream rejects the old one:
 then the row is read again before the credential is marked as invalid.
+
+A token that expires (`RenewedToken`) is issued at its first use and renewed before its end, one renewal at a time.
+
+The token of the environment is kept in memory only. It serves the shared pool while no stored credential does
+(`borrow`). What is known about it is stored under a keyed hash, without the token: its account, so that it need not be
+looked up again, and whether it was rejected.
 """
 
 import asyncio
+import random
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from time import monotonic
 
 import msgspec
 
-from tidegate.core.errors import NoCredential, TidegateError, Unavailable
+from tidegate.core.backoff import Backoff
+from tidegate.core.errors import InvalidSettings, NoCredential, TidegateError, Unavailable
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.core.telemetry.redaction import redact_text
 from tidegate.engine.credentials import records
-from tidegate.engine.credentials.authority import Authority, Installation, SecretRefused
-from tidegate.engine.credentials.pools import command_to_add
-from tidegate.engine.credentials.records import Credential, CredentialKind, Stored
-from tidegate.engine.credentials.renewal import RenewedToken
+from tidegate.engine.credentials.authority import Authority, Installation, IssuedToken, SecretRefused, SecretUncheckable
+from tidegate.engine.credentials.checks import details_of, require_token
+from tidegate.engine.credentials.pools import command_to_add, pool_of, token_variable
+from tidegate.engine.credentials.records import Credential, CredentialKind, NewCredential, Stored
 from tidegate.engine.credentials.vault import Vault
+from tidegate.engine.upstream import UpstreamFailed
 from tidegate.runtime.waiting import end
-from tidegate.storage.sql import Database
+from tidegate.storage.sql import Database, Transaction
 
 log = get_logger(__name__)
+
+_PAUSES = Backoff(first=timedelta(seconds=5), most=timedelta(minutes=2))
+_LONGEST_MARGIN_S = 30.0
+_PROBATION_S = 30.0
+"""If the successor of a rejected token is rejected within this time, no further token is issued."""
+
+
+class _Current(msgspec.Struct, frozen=True):
+    token: str
+    issued_at: float
+    renew_at: float
+    useless_at: float
+
+    def __repr__(self) -> str:
+        return "_Current(…)"
+
+
+class RenewedToken:
+    """The current token of one installation, in memory.
+
+    It is renewed after 70 to 90 % of its life, at random, so that processes that started together do not renew
+    together. The old token is used during a renewal until shortly before it expires, so renewals delay no caller.
+    """
+
+    def __init__(self, name: str, issue: Callable[[], Awaitable[IssuedToken]]) -> None:
+        self._name, self._issue = name, issue
+        self._current: _Current | None = None
+        self._renewing: asyncio.Task[str] | None = None
+        self._failures, self._not_before = 0, 0.0
+        self._last_error: TidegateError | None = None
+        self._was_refused = False
+
+    async def get(self) -> str:
+        """Return a valid token; raises what the issuer raises."""
+        now, current = monotonic(), self._current
+        if current is None or now >= current.useless_at:
+            if now < self._not_before:  # back-off after a failed renewal, for all callers
+                raise SecretUncheckable(f"no new token could be had: {_told(self._last_error)}")
+            # Shielded, because other callers wait for the same renewal.
+            return await asyncio.shield(self._begin())
+        if now >= current.renew_at and now >= self._not_before:
+            self._begin()
+        return current.token
+
+    def refuse(self, token: str) -> bool:
+        """Drop `token`, which the upstream rejected. False if a new one would be rejected too."""
+        current = self._current
+        if current is None or current.token != token:
+            return True
+        if self._was_refused and monotonic() - current.issued_at < _PROBATION_S:
+            return False
+        self._current, self._was_refused = None, True
+        return True
+
+    def is_current(self, token: str) -> bool:
+        """Whether `token` is the one in use."""
+        return self._current is not None and self._current.token == token
+
+    @property
+    def renewing(self) -> asyncio.Task[str] | None:
+        """The renewal in progress, or None."""
+        return None if self._renewing is None or self._renewing.done() else self._renewing
+
+    def _begin(self) -> asyncio.Task[str]:
+        task = self.renewing
+        if task is None:
+            task = self._renewing = asyncio.create_task(self._renew(), name=f"renew {self._name}")
+            task.add_done_callback(_seen)
+        return task
+
+    async def _renew(self) -> str:
+        # The life of the token is counted from the request, so that a slow answer does not extend it.
+        asked_at = monotonic()
+        try:
+            issued = await self._issue()
+        except TidegateError as error:
+            self._failures, self._last_error = self._failures + 1, error
+            self._not_before = monotonic() + _PAUSES.delay(self._failures).total_seconds()
+            is_final = isinstance(error, SecretRefused)
+            log.warning("credentials.renewal_failed", credential_name=self._name, final=is_final, error=str(error))
+            raise
+        margin_s = min(_LONGEST_MARGIN_S, issued.lasts_s / 10)
+        share = 0.7 + 0.2 * random.random()  # noqa: S311 - spreads load, guards nothing
+        self._current = _Current(
+            issued.token, asked_at, asked_at + share * issued.lasts_s, asked_at + issued.lasts_s - margin_s
+        )
+        self._failures, self._not_before = 0, 0.0
+        metrics.CREDENTIAL_TOKENS_ISSUED.inc()
+        log.info("credentials.token_issued", credential_name=self._name, lasts_s=round(issued.lasts_s))
+        return issued.token
+
+
+def _seen(task: asyncio.Task[str]) -> None:
+    """Retrieve the error of a renewal that was not awaited, so that asyncio does not report it; it was logged."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _told(error: TidegateError | None) -> str:
+    """The text of an error for callers, without the address of the upstream."""
+    return error.summary if isinstance(error, UpstreamFailed) else str(error)
+
 
 _KEPT_S = 60.0
 _MOST_KEPT = 1_000
@@ -196,3 +309,59 @@ class SecretCache:
 def installation_of(credential: Credential) -> Installation:
     """The installation that a stored credential describes."""
     return msgspec.convert({name: credential.details[name] for name in ("app_id", "installation_id")}, Installation)
+
+
+async def borrow(
+    token: str,
+    database: Database,
+    vault: Vault,
+    authority: Authority,
+    *,
+    source: str,
+    dismiss: Callable[[str], Awaitable[None]],
+) -> EnvironmentCredential | None:
+    """Start using the token; returns None if stored credentials serve the shared pool already.
+
+    `dismiss` is awaited with the allowance of the token that this one replaced, unless they share it. Raises
+    `InvalidSettings` if the upstream rejects the token, or if its account serves one user only.
+    """
+    token, variable = require_token(token), token_variable(source)
+    if await database.read(_is_needless, source, authority.audience):
+        log.info("credentials.environment_ignored", variable=variable)
+        return None
+    fingerprint = await vault.fingerprint(token)
+    known = await database.read(records.find, source, variable)
+    # The upstream confirmed this token before, so it is not asked at each start.
+    if known is not None and known.is_valid_token(fingerprint, authority.audience):
+        return EnvironmentCredential(token, known)
+    try:
+        checked = await authority.check(token, identify=True)
+    except SecretRefused as refused:
+        raise InvalidSettings(
+            f"{variable} cannot be used: {authority.audience} says {redact_text(refused.reason)}"
+        ) from None
+    if checked.account is None:
+        raise SecretUncheckable(f"the allowance of {variable} is exhausted, so its account cannot be looked up")
+    new = NewCredential(
+        source=source,
+        name=variable,
+        kind=CredentialKind.ENVIRONMENT,
+        owner=checked.account.login,
+        account=checked.account,
+        audience=authority.audience,
+        pool=pool_of(source),
+        user_id=None,
+        details=details_of(checked),
+        sealed=None,
+        fingerprint=fingerprint,
+        is_checked=True,
+    )
+    stored, replaced = await database.transaction(records.adopt, new)
+    # The former token belonged to another account, which the gate must no longer use.
+    if replaced is not None and replaced.credential.allowance != checked.account.allowance:
+        await dismiss(replaced.credential.allowance)
+    return EnvironmentCredential(token, stored)
+
+
+def _is_needless(tx: Transaction, source: str, audience: str) -> bool:
+    return records.is_served(tx, pool_of(source), audience, by_stored=True)

@@ -58,8 +58,7 @@ async def open_aws(settings: AwsSettings, passage: TicketedStream, owner: str) -
         if tasks is None:
             yield Aws(triggers=triggers, attempts=settings.trigger_attempts)
             return
-        from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets
-        from tidegate.engine.sqs.intake import QueueIntake
+        from tidegate.engine.sqs.forwarder import Forwarder, OverdueTickets, QueueIntake
 
         yield Aws(
             intake=QueueIntake(tasks, passage, owner),

@@ -1,14 +1,34 @@
 """What is stored of a request: address, status, duration and identifier, without headers and without secrets."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from tidegate.core.clock import Clock
+from tidegate.core.telemetry import traces
 from tidegate.core.telemetry.redaction import fit_to_keep, redact_known
 from tidegate.engine.upstream.errors import UpstreamFailed
 from tidegate.engine.upstream.messages import Answer, Head, Permit, Request, shown
-from tidegate.engine.upstream.tracing import Fetch
+
+Fetch = Callable[[Request, Permit | None], Awaitable[Answer]]
+
+
+def called(fetch: Fetch) -> Fetch:
+    """Wrap the function in a span, if the caller has one. Headers and queries are left out: some are secrets."""
+    if not traces.is_inside():
+        return fetch
+
+    async def traced(request: Request, permit: Permit | None) -> Answer:
+        facts = {"http.request.method": request.method, "url.full": request.url.partition("?")[0]}
+        with traces.span("call", facts, kind="client") as span:
+            answer = await fetch(request, permit)
+            if span is not None:
+                span.note({"http.response.status_code": answer.status})
+            return answer
+
+    return traced
+
 
 LONGEST_REQUEST_ID = 100
 _REQUEST_ID_HEADERS = (

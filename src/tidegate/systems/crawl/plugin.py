@@ -13,7 +13,7 @@ from tidegate.systems.crawl.settings import CrawlSettings
 
 if TYPE_CHECKING:
     from tidegate.engine.calls import UpstreamCalls
-    from tidegate.engine.credentials.rotation import EncryptedSecrets
+    from tidegate.engine.credentials.opening import EncryptedSecrets
     from tidegate.engine.credentials.vault import Vault
     from tidegate.storage.documents import Documents
     from tidegate.system import Context

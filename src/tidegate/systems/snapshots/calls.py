@@ -26,8 +26,8 @@ from tidegate.core.errors import GrantVoid, InvalidArgument, TooManyWaiting, Una
 from tidegate.core.telemetry import metrics
 from tidegate.core.telemetry.logs import get_logger
 from tidegate.engine.upstream import Answer, Head, Permit, Request, UpstreamFailed
+from tidegate.engine.upstream.call_records import called
 from tidegate.engine.upstream.redirects import MOST_REDIRECTS, is_redirect, redirected, target_of
-from tidegate.engine.upstream.tracing import called
 from tidegate.primitives.coalescer import Coalescer
 from tidegate.primitives.limiter import Grant, Limiter
 from tidegate.runtime.outage import Outage

@@ -12,10 +12,10 @@ from tests.processes.at_work import at_work
 from tests.servers.migrated import migrated_file
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.runs import Run
 from tidegate.engine.settings import CollectSettings
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import UpstreamClient, UpstreamSettings
 from tidegate.primitives.gate import CredentialLimits
 from tidegate.process import build_process

@@ -12,11 +12,11 @@ from tests.processes.at_work import at_work, collecting
 from tests.waiting import look_again, patience
 from tidegate.connections import build_context
 from tidegate.engine.calls import CallRoute
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.credentials.opening import open_vault
 from tidegate.engine.job_store import JobResult
 from tidegate.engine.lifecycle import RunState
 from tidegate.engine.source import JobSpec, Reading, Subject, Task, Verdict
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.tables import page_jobs
 from tidegate.engine.upstream import Answer, Request, UpstreamClient, UpstreamSettings
 from tidegate.settings import Settings

@@ -19,7 +19,7 @@ from tests.systems.crawl.politeness.harness import SMALL, PolitenessHarness, har
 from tidegate import __version__
 from tidegate.core.clock import ManualClock
 from tidegate.core.errors import InvalidArgument, NoCredential, NotFound, ValkeyUnavailable
-from tidegate.engine.credentials.rotation import rotate_key
+from tidegate.engine.credentials.opening import rotate_key
 from tidegate.engine.credentials.vault import CannotDecrypt, KeyFileMissing
 from tidegate.storage.sql import Database, Transaction
 from tidegate.systems.crawl.health_records import IdentityHealth

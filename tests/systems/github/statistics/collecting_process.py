@@ -13,8 +13,8 @@ import uvloop
 from tests.systems.github.deployment import LIMITS
 from tidegate.connections import open_context
 from tidegate.core.telemetry.logs import configure
-from tidegate.engine.collector import CollectDependencies, Collector
 from tidegate.engine.runs import Run
+from tidegate.engine.source_cell import CollectDependencies, Collector
 from tidegate.engine.upstream import UpstreamClient
 from tidegate.primitives.membership import MembershipSettings
 from tidegate.process import build_process
